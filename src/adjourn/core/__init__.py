@@ -1,0 +1,1 @@
+"""What everything shares: addresses, frames, interrupts, events, the codec and the errors."""

@@ -1,0 +1,75 @@
+"""Addresses: the path of segments from the root of a run to one place in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from urllib.parse import unquote
+
+import msgspec
+
+_ESCAPES = str.maketrans({"%": "%25", ";": "%3B", ":": "%3A", "#": "%23"})
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """One step of an address, written `type:id` or `type:id:sub_id`."""
+
+    type: str
+    id: str
+    sub_id: str | None = None
+
+    def __str__(self) -> str:
+        return segment_text(self.type, self.id, self.sub_id)
+
+
+def segment_text(type_: str, id_: str, sub_id: str | None = None) -> str:
+    """A segment in string form, with `% ; : #` escaped in its parts."""
+    text = f"{type_.translate(_ESCAPES)}:{id_.translate(_ESCAPES)}"
+    return text if sub_id is None else f"{text}:{sub_id.translate(_ESCAPES)}"
+
+
+def parse_segment(text: str) -> Segment:
+    """The segment that `text` stands for."""
+    parts = [unquote(part) for part in text.split(":")]
+    if not 2 <= len(parts) <= 3:
+        raise ValueError(f"{text!r} is no address segment: write 'type:id' or 'type:id:sub_id'")
+    return Segment(*parts)
+
+
+class Address(tuple[Segment, ...]):
+    """A place in a run: the same in every process. `str()` gives its string form, `Address.parse` reads it."""
+
+    __slots__ = ()
+
+    def __new__(cls, segments: Iterable[Segment] = ()) -> Address:
+        return super().__new__(cls, segments)
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Read the string form; a question's `#n` is no part of an address."""
+        return cls(parse_segment(part) for part in text.split(";")) if text else cls()
+
+    def __str__(self) -> str:
+        return ";".join(map(str, self))
+
+    def __repr__(self) -> str:
+        return f"Address({str(self)!r})"
+
+    def child(self, type_: str, id_: str, sub_id: str | None = None) -> Address:
+        """The place one segment below this one."""
+        return Address((*self, Segment(type_, id_, sub_id)))
+
+    def is_under(self, other: Address) -> bool:
+        """Whether this place is `other`, or below it."""
+        return self[: len(other)] == tuple(other)
+
+    def agents(self) -> Address:
+        """The view that people read: only agents and tools."""
+        return Address(self._of_type("agent", "tool"))
+
+    def _of_type(self, *types: str) -> Iterator[Segment]:
+        return (segment for segment in self if segment.type in types)
+
+
+def is_under(place: str, above: str) -> bool:
+    """Whether `place` is `above` or below it, both in string form, at segment borders."""
+    return place == above or place.startswith(above + ";")

@@ -1,0 +1,79 @@
+"""The codec: storable values to bytes and back.
+
+A value is made the state's own once, when it enters (`own`); then it is encoded as it stands, or with tags. There is no
+other format to fall back to.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from .copying import copy as copy
+from .errors import CheckpointCorrupt, NotStorable
+from .nesting import check_nesting
+from .ownership import MAX_DEPTH as MAX_DEPTH
+from .ownership import own as own
+from .tags import Unknown as Unknown
+from .tags import lift as lift
+from .tags import lift_leniently as lift_leniently
+from .tags import lower as lower
+
+MAX_BYTES = 256 * 1024 * 1024
+
+_TAG_BYTES = b'"$t"'
+
+_encoder = msgspec.json.Encoder()
+_canonical = msgspec.json.Encoder(order="deterministic")
+_decoder = msgspec.json.Decoder()
+
+
+def encode(value: Any, plain: bool, path: str = "value") -> bytes:
+    """Give the JSON of an owned value; `plain` is what `own` said of it.
+
+    Raises:
+        NotStorable: it is too large.
+    """
+    try:
+        body = _encoder.encode(value if plain else lower(value))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NotStorable(path, value, f"It cannot be written as JSON ({error}).") from error
+    if len(body) > MAX_BYTES:
+        raise NotStorable(
+            path, value, f"It takes {len(body)} bytes, and {MAX_BYTES} is the limit: store a reference to it."
+        )
+    return body
+
+
+def decode(body: bytes | bytearray | memoryview | msgspec.Raw, *, lenient: bool = False) -> Any:
+    """Give the value that was encoded; with `lenient`, classes that are not registered come as `Unknown`.
+
+    Raises:
+        CheckpointCorrupt: these are not bytes that `encode` wrote, or a class in them is not registered.
+    """
+    data = body if isinstance(body, bytes) else bytes(body)
+    if len(data) > MAX_BYTES:
+        raise CheckpointCorrupt(f"a value of {len(data)} bytes is larger than any that is written")
+    check_nesting(data)
+    try:
+        value = _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CheckpointCorrupt(f"a value is not valid JSON ({error})") from error
+    except RecursionError:
+        raise CheckpointCorrupt("a value is nested too deeply") from None
+    if _TAG_BYTES not in data:
+        return value
+    return lift_leniently(value) if lenient else lift(value)
+
+
+def fingerprint(value: Any, path: str = "value") -> str:
+    """Give 32 hex digits that are equal for equal values of equal types, in every process.
+
+    Raises:
+        NotStorable: the value is none that could be stored.
+    """
+    owned, plain = own(value, path)
+    body = _canonical.encode(owned if plain else lower(owned, canonical=True))
+    return blake2b(body, digest_size=16).hexdigest()

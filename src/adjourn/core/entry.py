@@ -1,0 +1,199 @@
+"""Entries: running the user code of a frame once, from its top to its outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, ClassVar, Final, cast
+
+from .errors import Pause, ReplayMismatch, RunError, UsageError
+from .frame import Place, UserFrame, here
+from .scope import Cut
+
+PAUSED: Final = object()
+"""The outcome of an entry that asked."""
+
+PATIENCE = 5.0
+"""Seconds that tasks left behind by a pause get to end after they are cancelled."""
+
+
+async def execute(frame: UserFrame, call: Callable[[], Awaitable[Any]]) -> Any:
+    """Run user code in its frame and give its result, or `PAUSED`.
+
+    Once the frame has asked, its outcome is a pause whatever the code returns or raises.
+    """
+    if frame.entered or frame.questions:
+        frame.enter_again()
+    frame.entered = True
+    frame.main = asyncio.current_task()
+    at = Place(frame)
+    token = here.set(at)
+    # While it is in user code, a task can be cut by a cancel of the run; code of ours above it may stand there already.
+    cuts, main = frame.scope.user_cuts, frame.main
+    is_inner = main in cuts
+    cuts.add(main)
+    result, raised = None, None
+    try:
+        result = await call()
+    except GeneratorExit:
+        raise
+    except BaseException as error:  # noqa: BLE001  # every way out of user code ends the frame, Pause included
+        raised = error
+    finally:
+        if not is_inner:
+            cuts.discard(main)
+    here.reset(token)
+    if raised is None and not frame.pausing:
+        return _returned(at, result)
+    await settle(frame)
+    try:
+        return _outcome(at, result, raised)
+    finally:
+        del raised  # Its traceback holds this frame.
+
+
+def execute_inline(frame: UserFrame, call: Callable[[], Any]) -> Any:
+    """`execute` for a sync function that runs on the event loop itself."""
+    if frame.entered or frame.questions:
+        frame.enter_again()
+    frame.entered = True
+    at = Place(frame)
+    token = here.set(at)
+    result, raised = None, None
+    try:
+        result = call()
+    except BaseException as error:  # noqa: BLE001  # every way out of user code ends the frame, Pause included
+        raised = error
+    here.reset(token)
+    if raised is None and not frame.pausing:
+        return _returned(at, result)
+    try:
+        return _outcome(at, result, raised)
+    finally:
+        del raised  # Its traceback holds this frame.
+
+
+def _returned(at: Place, result: Any) -> Any:
+    """The outcome of code that returned, and asked nothing in this entry."""
+    frame = at.frame
+    at.over = True
+    if frame.fault is not None:
+        frame.take_back()
+        raise frame.fault
+    if frame.memos or frame.questions or frame.children or frame.scope.sleeping:
+        _check_replayed(frame)
+    return result
+
+
+def _outcome(at: Place, result: Any, raised: BaseException | None) -> Any:
+    frame = at.frame
+    at.over = True
+    if frame.fault is not None:
+        frame.take_back()
+        raise frame.fault
+    if isinstance(raised, asyncio.CancelledError) and (not frame.pausing or _is_cancelled()):
+        raise _cancellation(frame, raised) from raised
+    if frame.pausing or _is_signal(frame, raised):
+        return PAUSED
+    if isinstance(raised, Pause):
+        raise UsageError(
+            f"'{frame.address}' raised Pause by hand. Call `interrupt` or `raise_interrupt`, which record the question."
+        )
+    assert raised is not None
+    raise raised
+
+
+def _check_replayed(frame: UserFrame) -> None:
+    try:
+        frame.check_replayed()
+    except ReplayMismatch:
+        frame.take_back()
+        raise
+
+
+def _is_signal(frame: UserFrame, raised: BaseException | None) -> bool:
+    """Whether the code passes on the pause of a child that it has run with `try_run`."""
+    return isinstance(raised, Pause) and any((child.path,) == raised.args for child in (frame.children or {}).values())
+
+
+def _is_cancelled() -> bool:
+    current = asyncio.current_task()
+    return current is None or current.cancelling() > 0
+
+
+def _cancellation(frame: UserFrame, error: asyncio.CancelledError) -> BaseException:
+    """What a cancellation means: a cancel of the run, one from outside, or user code that raises it by itself."""
+    current = asyncio.current_task()
+    if not _is_cancelled():
+        return RunError(
+            f"'{frame.address}' raised CancelledError although nobody cancelled it. Catch it where it comes from."
+        )
+    if frame.scope.cancel_mode is None or current is None:
+        return error
+    current.uncancel()
+    return Cut()
+
+
+async def settle(frame: UserFrame) -> None:
+    """Let kept calls that are under way finish, and cancel what else the code has left behind."""
+    # Unless it is cut off itself, by a timeout or a cancel: then it cannot wait.
+    while frame.busy and not _is_cancelled():
+        await asyncio.wait(frame.busy)
+    current = asyncio.current_task()
+    left = [task for task in frame.spawned or () if not task.done() and task is not current]
+    for task in left:
+        task.cancel()
+    if left:
+        # Whoever does not end even then can do no harm: its frame refuses it.
+        await asyncio.wait(left, timeout=PATIENCE)
+
+
+# Knowing which tasks a frame's code has started
+
+
+class TaskWatch:
+    """A task factory that notes, for the frame whose code starts a task, that it did.
+
+    Installed on an event loop while runs are live on it, around the factory that was there.
+    """
+
+    _live: ClassVar[dict[asyncio.AbstractEventLoop, TaskWatch]] = {}
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._before = loop.get_task_factory()
+        self._runs = 0
+
+    @classmethod
+    def begin(cls, loop: asyncio.AbstractEventLoop) -> None:
+        """A run starts on `loop`."""
+        watch = cls._live.get(loop)
+        if watch is None:
+            watch = cls._live[loop] = cls(loop)
+            loop.set_task_factory(cast("Any", watch))  # what typeshed says of factories, no class can fulfil
+        watch._runs += 1
+
+    @classmethod
+    def end(cls, loop: asyncio.AbstractEventLoop) -> None:
+        """A run on `loop` has ended; after the last one the loop is as it was."""
+        watch = cls._live[loop]
+        watch._runs -= 1
+        if watch._runs == 0:
+            del cls._live[loop]
+            if cast("Any", loop.get_task_factory()) is watch:
+                loop.set_task_factory(watch._before)
+
+    def __call__(
+        self, loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **options: Any
+    ) -> asyncio.Future[Any]:
+        if self._before is not None:
+            task = self._before(loop, coro, **options)
+        else:
+            task = asyncio.Task(coro, loop=loop, **options)
+        at = here.get()
+        if at is not None:
+            frame = at.frame
+            if frame.spawned is None:
+                frame.spawned = weakref.WeakSet()
+            frame.spawned.add(task)
+        return task

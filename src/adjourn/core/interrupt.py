@@ -1,0 +1,398 @@
+"""Interrupts: asking a person from anywhere, and showing what is open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, NoReturn, TypeVar, overload
+
+import msgspec
+from msgspec import Raw
+
+from . import answers, codec
+from .errors import (
+    AmbiguousInterrupt,
+    InterruptExpired,
+    InterruptsDisabled,
+    NotInRun,
+    Pause,
+    ReplayMismatch,
+    UsageError,
+)
+from .events import Interrupt
+from .frame import Place, UserFrame, decoded, here
+from .frozen import check_text
+from .record import NONE, Question
+from .scope import Frame, Scope, questions_of
+
+T = TypeVar("T")
+
+MAX_WAIT = 1_000 * 365 * 86_400.0
+"""Seconds that a question can wait at most: beyond, its date has no form."""
+
+
+class Default(msgspec.Struct, frozen=True):
+    """What a question is answered with when it expires."""
+
+    value: Any
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A question as the asker put it."""
+
+    info: Any
+    key: str | None = None
+    reason: str = "need_input"
+    prompt: str | None = None
+    schema: Any = None
+    state: Any = None
+    expires_in: timedelta | float | None = None
+    on_expire: Any = "fail"
+    raised: bool = False
+
+
+@overload
+def interrupt(
+    info: Any,
+    *,
+    schema: type[T],
+    key: str | None = None,
+    reason: str = "need_input",
+    prompt: str | None = None,
+    state: Any = None,
+    expires_in: timedelta | float | None = None,
+    on_expire: str | Default = "fail",
+) -> T: ...
+@overload
+def interrupt(
+    info: Any,
+    *,
+    schema: Any = None,
+    key: str | None = None,
+    reason: str = "need_input",
+    prompt: str | None = None,
+    state: Any = None,
+    expires_in: timedelta | float | None = None,
+    on_expire: str | Default = "fail",
+) -> Any: ...
+def interrupt(
+    info: Any,
+    *,
+    schema: Any = None,
+    key: str | None = None,
+    reason: str = "need_input",
+    prompt: str | None = None,
+    state: Any = None,
+    expires_in: timedelta | float | None = None,
+    on_expire: str | Default = "fail",
+) -> Any:
+    """Ask a person and return the answer, once there is one; until then the run pauses here.
+
+    The code around it runs again from its top when the answer has come, so what it did before must repeat itself:
+    put side effects into functions marked `@once`. `key` names the question within its frame; `schema` is the type of
+    the answer. A question that expires fails with `InterruptExpired`, or is answered with `Default(value)`.
+
+    Raises:
+        NotInRun: there is no run around this call.
+        NotStorable: `info` or `state` cannot be kept.
+        AmbiguousInterrupt: this frame asks several questions at once without keys.
+        ReplayMismatch: the code asks something else than the first time.
+    """
+    at = _standing("interrupt")
+    asked = Asked(
+        info=info,
+        key=key,
+        reason=reason,
+        prompt=prompt,
+        schema=schema,
+        state=state,
+        expires_in=expires_in,
+        on_expire=on_expire,
+    )
+    scope, straight = at.frame.scope, at.frame.is_straight()
+    number = scope.on_loop(lambda: _ordinal(at, asked))
+    while True:
+        question = scope.on_loop(partial(_ask, at, asked, number, straight))
+        try:
+            return _delivered(scope, question, schema)
+        except ValueError as error:
+            # It fitted the JSON Schema, but the type itself refuses it: ask again rather than fail for good.
+            scope.on_loop(partial(_refuse, at.frame, question))
+            asked = msgspec.structs.replace(asked, prompt=_told_why(prompt or _prompt(info), error))
+
+
+def raise_interrupt(
+    info: Any = None,
+    *,
+    state: Any = None,
+    children: Sequence[Pause] = (),
+    reason: str = "need_input",
+    prompt: str | None = None,
+    schema: Any = None,
+    key: str | None = None,
+) -> NoReturn:
+    """Pause this frame and steer the resume by hand: `current().resume_data` and `.interrupt_state` give back.
+
+    With `children` (signals of `try_run`) it is a composite: the children keep their questions, and this adds the
+    parent's info and state to them.
+    """
+    at = _standing("raise_interrupt")
+    asked = Asked(info=info, key=key, reason=reason, prompt=prompt, schema=schema, state=state, raised=True)
+    at.frame.scope.on_loop(lambda: _compose(at, asked) if children else _raise(at, asked))
+    at.frame.pausing = True
+    raise Pause(at.address)
+
+
+def _standing(call: str) -> Place:
+    at = here.get()
+    if at is None:
+        raise NotInRun(call)
+    if at.once is not None:
+        raise UsageError(
+            f"`{call}` was called inside @once function '{at.once}'. Ask before or after it: a kept call cannot pause."
+        )
+    return at
+
+
+def _ordinal(at: Place, asked: Asked) -> int:
+    at.check()
+    return at.frame.occurrence(f"ask:{asked.key or ''}")
+
+
+def _refuse(frame: UserFrame, question: Question) -> None:
+    question.how = "refused"
+    frame.scope.mark(frame)
+
+
+def _told_why(prompt: str | None, error: Exception) -> str:
+    return f"{prompt or ''} (The last answer did not fit: {' '.join(str(error).split())})".strip()
+
+
+def _ask(at: Place, asked: Asked, number: int, straight: bool) -> Question:
+    frame = at.frame
+    at.check()
+    question = _recorded(frame, asked, number)
+    if question is None:
+        _check_new(at, asked, straight)
+        question = _open(at, asked)
+        question.beside = not straight
+    frame.repeat(question.id)
+    if question.is_open:
+        frame.pausing = True
+        raise Pause(question.id)
+    return question
+
+
+def _check_new(at: Place, asked: Asked, straight: bool) -> None:
+    """Refuse a question that could be taken for another, now or when the code runs again."""
+    frame = at.frame
+    for missed in [question for question in frame.unasked() if straight and not question.beside]:
+        now = f"a question with key '{asked.key}'" if asked.key else f"a question that shows {asked.info!r}"
+        raise _faulty(frame, ReplayMismatch(frame.address, f"question '{missed.id}' {_shown(missed)}", now))
+    rivals = [question.key for question in questions_of(frame) if question.is_open and not question.raised]
+    if rivals and (asked.key is None or None in rivals or asked.key in rivals):
+        raise _faulty(frame, AmbiguousInterrupt(at.address))
+
+
+def _faulty(frame: UserFrame, error: Exception) -> Exception:
+    # The frame remembers its fault, so that code which swallows the exception cannot hide it.
+    frame.fault = error
+    return error
+
+
+def _recorded(frame: UserFrame, asked: Asked, number: int) -> Question | None:
+    same = [q for q in questions_of(frame) if q.key == asked.key and not q.raised and q.how != "refused"]
+    if number > len(same):
+        return None
+    question = same[number - 1]
+    now = _mismatch(question, asked)
+    if now:
+        raise _faulty(frame, ReplayMismatch(frame.address, f"question '{question.id}' {_shown(question)}", now))
+    return question
+
+
+def _mismatch(question: Question, asked: Asked) -> str:
+    if asked.key is None:
+        same = codec.fingerprint(asked.info) == codec.fingerprint(decoded(question.info))
+        return "" if same else f"a question that shows {asked.info!r}"
+    if question.reason != asked.reason:
+        return f"key '{asked.key}' with reason '{asked.reason}'"
+    if _essence(question.schema) != _essence(answers.schema_of(asked.schema)):
+        return f"key '{asked.key}' with another schema"
+    return ""
+
+
+def _essence(schema: dict[str, Any] | None) -> object:
+    return None if schema is None else answers.essence(schema)
+
+
+def _shown(question: Question) -> str:
+    return (
+        f"(key '{question.key}')"
+        if question.key
+        else f"that shows {bytes(question.info).decode(errors='replace')[:200]}"
+    )
+
+
+def _open(at: Place, asked: Asked) -> Question:
+    frame, scope = at.frame, at.frame.scope
+    at.check()
+    if not scope.interrupts:
+        raise _faulty(frame, InterruptsDisabled(at.address))
+    question = new_question(scope, asked, at.address)
+    frame.questions = [*(frame.questions or ()), question]
+    scope.askers[frame.path] = frame
+    scope.open[question.id] = (frame.path, question)
+    scope.mark(frame)
+    return question
+
+
+def _raise(at: Place, asked: Asked) -> None:
+    """Open a raised question, or wait on for the one that an earlier entry raised."""
+    frame = at.frame
+    used = frame.replayed or set[str]()
+    waiting = [q for q in questions_of(frame) if q.raised and q.is_open and q.key == asked.key]
+    found = next((question for question in waiting if question.id not in used), None)
+    if found is None and waiting:
+        raise _faulty(frame, AmbiguousInterrupt(at.address))
+    if found is None:
+        found = _open(at, asked)
+    elif asked.state is not None:
+        found.state = Raw(codec.encode(*codec.own(asked.state, "state")))
+        frame.scope.mark(frame)
+    frame.repeat(found.id)
+
+
+def new_question(scope: Scope, asked: Asked, address: str, *, numbered: bool = True) -> Question:
+    """A question at `address`; everything in it is checked for being storable here, where it was asked."""
+    _check_texts(asked)
+    now = scope.clock()
+    question = Question(
+        id=address,
+        info=Raw(codec.encode(*codec.own(asked.info, "info"))),
+        created=now,
+        reason=asked.reason,
+        key=asked.key,
+        prompt=asked.prompt if asked.prompt is not None else _prompt(asked.info),
+        schema=answers.schema_of(asked.schema),
+        state=NONE if asked.state is None else Raw(codec.encode(*codec.own(asked.state, "state"))),
+        expires=None if asked.expires_in is None else now + _seconds(asked.expires_in),
+        default=_default(asked.on_expire),
+        raised=asked.raised,
+    )
+    if numbered:
+        # A question that was refused above must not use up a number.
+        question.id = scope.number(address)
+    return question
+
+
+def _check_texts(asked: Asked) -> None:
+    """Refuse words that could not be stored: here the asker sees it, at the next commit nobody would know why."""
+    for name, text in (("key", asked.key), ("reason", asked.reason), ("prompt", asked.prompt)):
+        if text is None and name != "reason":
+            continue
+        try:
+            check_text(text, f"interrupt({name}=...)")
+        except (TypeError, ValueError) as error:
+            raise UsageError(str(error)) from error
+
+
+def _prompt(info: object) -> str | None:
+    return info if isinstance(info, str) else None
+
+
+def _seconds(span: timedelta | float) -> float:
+    seconds = span.total_seconds() if isinstance(span, timedelta) else float(span)
+    if not 0 < seconds <= MAX_WAIT:
+        raise UsageError(f"expires_in is {seconds:g} s. Give a positive timedelta, or leave it out.")
+    return seconds
+
+
+def _default(on_expire: object) -> Raw:
+    match on_expire:
+        case "fail":
+            return NONE
+        case Default(value=value):
+            return Raw(codec.encode(*codec.own(value, "on_expire")))
+        case _:
+            raise UsageError(f"on_expire is {on_expire!r}. Use 'fail' or Default(value).")
+
+
+def _compose(at: Place, asked: Asked) -> None:
+    at.frame.composite = new_question(at.frame.scope, asked, at.address, numbered=False)
+    at.frame.scope.askers[at.frame.path] = at.frame
+    at.frame.scope.mark(at.frame)
+
+
+def _delivered(scope: Scope, question: Question, schema: Any) -> Any:
+    if question.how == "expired" and question.value is NONE:
+        raise InterruptExpired(scope.session_id, question.id)
+    value = decoded(question.value)
+    return value if schema is None or value is None else answers.convert(answers.to_json_data(value), schema)
+
+
+# Showing what is open
+
+
+def open_interrupts(scope: Scope, checkpoint_id: str | None) -> tuple[Interrupt, ...]:
+    """Every open question of the session, in task order; siblings share their parents."""
+    parents: dict[str, Interrupt] = {}
+    return tuple(shown(scope, question, checkpoint_id, parents) for question in _open_in_order(scope))
+
+
+def _open_in_order(scope: Scope) -> list[Question]:
+    if len(scope.open) < 2:
+        return [question for _, question in scope.open.values()]
+    paths = [path for path, _ in scope.sleeping_below("")] if scope.is_asleep else _paths(scope.root)
+    rank = {path: number for number, path in enumerate(paths)}
+    found = [(rank.get(path, len(rank)), question) for path, question in scope.open.values()]
+    return [question for _, question in sorted(found, key=lambda pair: pair[0])]
+
+
+def _paths(frame: Frame) -> list[str]:
+    paths = [frame.path]
+    for child in frame.live_children():
+        paths += _paths(child)
+    paths += [path for path, _ in frame.scope.sleeping_below(frame.path)]
+    return paths
+
+
+def shown(scope: Scope, question: Question, checkpoint_id: str | None, parents: dict[str, Interrupt]) -> Interrupt:
+    """A question as people see it."""
+    address = question.id.partition("#")[0]
+    return Interrupt(
+        id=question.id,
+        address=address,
+        info=decoded(question.info),
+        reason=question.reason,
+        prompt=question.prompt,
+        key=question.key,
+        schema=question.schema,
+        choices=answers.choices_of(question.schema) if question.schema else (),
+        created=datetime.fromtimestamp(question.created, UTC),
+        expires=None if question.expires is None else datetime.fromtimestamp(question.expires, UTC),
+        parent=_parent(scope, address.rpartition(";")[0], parents),
+        checkpoint_id=checkpoint_id,
+        session_id=scope.session_id,
+    )
+
+
+def _parent(scope: Scope, address: str, parents: dict[str, Interrupt]) -> Interrupt | None:
+    if not address:
+        return None
+    if address not in parents:
+        above = _parent(scope, address.rpartition(";")[0], parents)
+        info, reason, prompt = _composite(scope, address)
+        parents[address] = Interrupt(
+            id=address, address=address, info=info, reason=reason, prompt=prompt, is_root_cause=False, parent=above
+        )
+    return parents[address]
+
+
+def _composite(scope: Scope, address: str) -> tuple[Any, str, str | None]:
+    for path, asker in scope.askers.items():
+        question = asker.composite if isinstance(asker, UserFrame) else getattr(asker, "parent", None)
+        if isinstance(question, Question) and path.replace(";~", "") == address:
+            return decoded(question.info), question.reason, question.prompt
+    return None, "need_input", None

@@ -1,0 +1,424 @@
+"""Frames, and the scope that all frames of one live session share while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from .address import is_under, segment_text
+from .errors import Conflict
+from .events import Event
+from .record import FORMAT, GraphImage, Image, Question, Record, Tree, UserImage, join
+
+T = TypeVar("T")
+
+
+TURN = 0.005
+"""Seconds after which code that never suspends gives the event loop a turn."""
+
+
+class Cut(BaseException):
+    """Unwinds the engine when a run is cancelled; what was under way runs again when it is recovered."""
+
+
+class Recorder(Protocol):
+    """What frames need of the journal: the one writer of the session's log."""
+
+    def soon(self) -> None:
+        """Have what is marked written without waiting for it."""
+        ...
+
+    async def durable(self) -> None:
+        """Return when everything marked so far is stored."""
+        ...
+
+    async def assure(self) -> None:
+        """Return when the session is still this run's for sure: who has slept past his lease must ask the store."""
+        ...
+
+    async def border(self, source: str, frame: Frame, step: int, following: Callable[[], tuple[str, ...]]) -> None:
+        """Add a listed checkpoint at the border of a superstep, and wait for it as the durability says."""
+        ...
+
+    def tell(self, event: Event) -> None:
+        """Let a durable event out with the next commit."""
+        ...
+
+    def tell_live(self, event: Event) -> None:
+        """Let an event out now, unstored."""
+        ...
+
+
+GONE = object()
+"""Marks a session value that was deleted."""
+
+
+class Frame:
+    """A place that runs: its durable data is what `take` gives to a record.
+
+    Frames are made by the thousand and most never ask or keep anything, so what is rare has its default in the class.
+    """
+
+    alive: bool = True
+    recorded: bool = False
+    questions: list[Question] | None = None
+
+    def __init__(self, scope: Scope, parent: Frame | None, segment: str) -> None:
+        self.scope = scope
+        self.parent = parent
+        self.segment = segment
+
+    @cached_property
+    def path(self) -> str:
+        """The key of this frame among all of its session, computed when it is first needed."""
+        return f"{self.parent.path};{self.segment}" if self.parent else self.segment
+
+    @cached_property
+    def address(self) -> str:
+        """The address that people see: segments of the engine's own (`~`) are no part of it."""
+        return self.path.replace(";~", "")
+
+    @property
+    def instance(self) -> str:
+        """Which entry into this place this is: equal over crashes and resumes, new for each loop pass and turn."""
+        return self.parent.instance if self.parent else str(self.scope.turn)
+
+    @property
+    def values(self) -> dict[str, Any] | None:
+        """Session values written in this frame that have not reached its parent yet."""
+        raise NotImplementedError
+
+    def wake(self) -> None:
+        """Let this frame run again, if it waits."""
+
+    def find(self, path: str) -> Frame:
+        """The live frame at `path`, or the nearest one above it."""
+        for child in self.live_children():
+            if is_under(path, child.path):
+                return child.find(path)
+        return self
+
+    def live_children(self) -> Iterable[Frame]:
+        """The frames directly below this one, in task order."""
+        return ()
+
+    def rouse(self) -> None:
+        """Bind what sleeps directly below this frame, as far as its program is known before any code runs."""
+
+    def take(self) -> Image:
+        """What changed since the last record."""
+        raise NotImplementedError
+
+    def take_all(self, into: dict[str, Image]) -> None:
+        """Everything about this frame and those below it, sleeping ones included."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End this frame and all below it: they write nothing more."""
+        self.alive = False
+        if self.questions:
+            for question in self.questions:
+                self.scope.open.pop(question.id, None)
+        if self.scope.askers:
+            self.scope.askers.pop(self.path, None)
+        for child in self.live_children():
+            child.close()
+        if self.scope.sleeping:
+            self.scope.forget_below(self.path)
+
+    def drop(self) -> None:
+        """End this frame, and have the next record forget it."""
+        self.close()
+        if self.recorded:
+            self.scope.dropped[self.path] = None
+
+    def read_value(self, key: str) -> object:
+        """A session value as seen from here: own writes first; `GONE` if there is none."""
+        frame: Frame | None = self
+        while frame is not None:
+            if frame.values and key in frame.values:
+                return frame.values[key]
+            frame = frame.parent
+        return GONE
+
+    def all_values(self) -> dict[str, Any]:
+        """Every session value as seen from here, uncopied."""
+        above = self.parent.all_values() if self.parent else {}
+        return {key: value for key, value in {**above, **(self.values or {})}.items() if value is not GONE}
+
+
+class Scope:
+    """The live session: its identity, the marks of its frames, its questions, and the frames that sleep.
+
+    A stored frame *sleeps* as an image until the program reaches its place again and binds it. What a program never
+    reaches stays asleep and is written again into the next full record, so nothing is lost on the way.
+    """
+
+    __slots__ = (
+        "app",
+        "asked",
+        "asked_new",
+        "askers",
+        "bordering",
+        "branch",
+        "cancel_mode",
+        "clock",
+        "closed",
+        "deps",
+        "dirty",
+        "dropped",
+        "interrupts",
+        "journal",
+        "loop",
+        "max_steps",
+        "open",
+        "pieces",
+        "root",
+        "session_id",
+        "sleeping",
+        "slots",
+        "stirred",
+        "telling",
+        "thread",
+        "turn",
+        "turn_ends",
+        "turn_stored",
+        "user_cuts",
+        "user_id",
+        "watched",
+    )
+
+    journal: Recorder
+    root: Frame
+
+    def __init__(self, session_id: str, *, app: str, user_id: str | None, clock: Callable[[], float]) -> None:
+        self.session_id = session_id
+        self.app = app
+        self.user_id = user_id
+        self.clock = clock
+        self.branch = ""
+        self.turn = 0
+        self.turn_stored = 0
+        self.turn_ends = 0.0
+        self.deps: Any = None  # Any: whatever the user brings
+        self.interrupts = True
+        self.max_steps: int | None = None
+        self.asked: dict[str, int] = {}
+        self.asked_new: dict[str, int] = {}
+        self.askers: dict[str, Frame | Image] = {}
+        self.open: dict[str, tuple[str, Question]] = {}
+        self.sleeping: dict[str, dict[str, Image]] = {}
+        self.pieces: dict[str, dict[str, list[Any]]] = {}
+        self.stirred: dict[str, Image] = {}
+        self.dirty: dict[Frame, None] = {}
+        self.dropped: dict[str, None] = {}
+        self.telling = False
+        self.watched = False
+        self.bordering = True
+        self.closed: Exception | None = None
+        self.cancel_mode: str | None = None
+        self.user_cuts: set[asyncio.Task[Any] | None] = set()
+        self.slots: asyncio.Semaphore | None = None
+        self.attach_loop()
+
+    def attach_loop(self) -> None:
+        """Belong to the running event loop from now on."""
+        self.loop = asyncio.get_running_loop()
+        self.thread = threading.get_ident()
+
+    # Sleeping frames
+
+    def restore(self, tree: Tree) -> None:
+        """Put the frames of a folded session to sleep here."""
+        self.turn, self.app, self.user_id = tree.turn, tree.app, tree.user
+        self.turn_stored = self.turn
+        self.asked = tree.asked
+        self.pieces = tree.pieces
+        for path, image in tree.frames.items():
+            parent, _, segment = path.rpartition(";")
+            self.sleeping.setdefault(parent, {})[segment] = image
+            self._index(path, image)
+
+    def _index(self, path: str, image: Image) -> None:
+        questions = questions_of(image)
+        if questions or (isinstance(image, UserImage) and image.parent):
+            self.askers[path] = image
+        for question in questions:
+            if question.is_open:
+                self.open[question.id] = (path, question)
+
+    def awaken(self, parent: str, segment: str) -> Image | None:
+        """Take a sleeping frame out to bind it."""
+        siblings = self.sleeping.get(parent)
+        if siblings is None:
+            return None
+        image = siblings.pop(segment, None)
+        if not siblings:
+            del self.sleeping[parent]
+        return image
+
+    def bound(self, frame: Frame) -> None:
+        """Note that `frame` has become what slept at its place: what that had to store, the frame has now."""
+        if self.stirred and self.stirred.pop(frame.path, None) is not None:
+            self.dirty[frame] = None
+
+    def sleeping_below(self, path: str) -> Iterator[tuple[str, Image]]:
+        """Every sleeping frame below `path`, parents first."""
+        for segment, image in list(self.sleeping.get(path, {}).items()):
+            below = f"{path};{segment}" if path else segment
+            yield below, image
+            yield from self.sleeping_below(below)
+            if isinstance(image, GraphImage) and image.finished:
+                # Routings stand below the node that they lead away from, and that has ended.
+                for name in image.finished:
+                    yield from self.sleeping_below(f"{below};{segment_text('node', name)}")
+
+    def stored_below(self, path: str) -> Iterator[tuple[str, Image]]:
+        """Every sleeping frame below `path` as a full record needs it: with its channels, which are kept beside it."""
+        for below, image in self.sleeping_below(path):
+            pieces = self.pieces.get(below)
+            if pieces and isinstance(image, GraphImage):
+                whole = {name: msgspec.Raw(join(parts)) for name, parts in pieces.items()}
+                yield below, msgspec.structs.replace(image, set=whole)
+            else:
+                yield below, image
+
+    def forget_below(self, path: str) -> None:
+        """Drop the sleeping frames below `path`: their parent has ended."""
+        for below, image in list(self.sleeping_below(path)):
+            for question in questions_of(image):
+                self.open.pop(question.id, None)
+            self.askers.pop(below, None)
+            self.pieces.pop(below, None)
+            self.stirred.pop(below, None)
+            self.sleeping.pop(below, None)
+        self.sleeping.pop(path, None)
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether no program has been bound to what was restored."""
+        return not hasattr(self, "root")
+
+    # Questions
+
+    def wake(self, path: str) -> None:
+        """Let the frame at `path`, and all above it, run again, whether live or sleeping."""
+        asker = self.askers.get(path)
+        frame = asker if isinstance(asker, Frame) else self._stir(path)
+        while frame is not None:
+            frame.wake()
+            frame = frame.parent
+
+    def _stir(self, path: str) -> Frame:
+        """Wake the images from `path` up, and give the live frame that they sleep below."""
+        while (image := self._asleep(path)) is not None:
+            if isinstance(image, GraphImage):
+                self.stirred[path] = GraphImage(questions=image.questions)
+            else:
+                image.status = "pending"
+                self.stirred[path] = UserImage(status="pending", questions=image.questions)
+            path, _, segment = path.rpartition(";")
+            if segment.startswith("branch:"):
+                # A routing's node has ended: what is above it is the graph.
+                path = path.rpartition(";")[0]
+        return self.root.find(path)
+
+    def _asleep(self, path: str) -> Image | None:
+        parent, _, segment = path.rpartition(";")
+        return self.sleeping.get(parent, {}).get(segment)
+
+    def number(self, address: str) -> str:
+        """The id of the next question asked at `address`."""
+        count = self.asked.get(address, 0) + 1
+        self.asked[address] = self.asked_new[address] = count
+        return address if count == 1 else f"{address}#{count}"
+
+    def has_ended(self, question_id: str) -> bool:
+        """Whether this question was asked on this branch and is not open any more."""
+        address, _, number = question_id.partition("#")
+        count = int(number) if number.isdigit() else 1
+        return count <= self.asked.get(address, 0) and question_id not in self.open
+
+    # Calls from user code
+
+    def on_loop(self, call: Callable[[], T]) -> T:
+        """Do `call` on the session's own thread: frames are touched from nowhere else."""
+        if threading.get_ident() == self.thread:
+            return call()
+        done: threading.Event = threading.Event()
+        outcome: list[tuple[T | None, BaseException | None]] = []
+
+        def deliver() -> None:
+            try:
+                outcome.append((call(), None))
+            except BaseException as error:  # noqa: BLE001  # it belongs to the waiting thread, Pause included
+                outcome.append((None, error))
+            done.set()
+
+        self.loop.call_soon_threadsafe(deliver)
+        while not done.wait(1.0):
+            if self.loop.is_closed():
+                raise Conflict(self.session_id, "the event loop of its run is closed")
+        value, error = outcome[0]
+        if error is not None:
+            raise error
+        return value  # pyright: ignore[reportReturnType]  # it is a T: there was no error
+
+    def cut(self, mode: str) -> None:
+        """Stop at the next safe point, or with mode "now" in the middle of user code."""
+        self.cancel_mode = mode
+        if mode == "now":
+            for task in list(self.user_cuts):
+                if task is not None:
+                    task.cancel()
+
+    async def next_turn(self) -> None:
+        """Give the event loop a turn. Who has slept over his may have lost the session meanwhile."""
+        await asyncio.sleep(0)
+        await self.journal.assure()
+        self.turn_ends = time.monotonic() + TURN
+
+    def check_open(self) -> None:
+        """Refuse what comes after the run has let go of its session."""
+        if self.closed is not None:
+            raise Conflict(self.session_id, "the run that made this call has ended") from self.closed
+
+    # What a record takes
+
+    def mark(self, frame: Frame) -> None:
+        """Note that `frame` has something new to store."""
+        self.dirty[frame] = None
+
+    def take(self, *, full: bool) -> Record:
+        """A record of all that was marked, or of everything; the marks are gone afterwards."""
+        dirty, self.dirty = self.dirty, {}
+        asked = dict(self.asked) if full else self.asked_new
+        dropped = [] if full else list(self.dropped)
+        stirred, self.stirred = self.stirred, {}
+        self.asked_new, self.dropped = {}, {}
+        frames: dict[str, Image] = {}
+        if full:
+            self.root.take_all(frames)
+        else:
+            frames.update(stirred)
+            for frame in dirty:
+                if frame.alive:
+                    frames[frame.path] = frame.take()
+        record = Record(v=FORMAT, full=full, dropped=dropped, frames=frames, asked=asked)
+        if full:
+            record.app, record.user = self.app, self.user_id
+        if full or self.turn != self.turn_stored:
+            record.turn = self.turn_stored = self.turn
+        return record
+
+
+def questions_of(holder: Frame | Image) -> list[Question]:
+    """The questions of a frame or an image, oldest first."""
+    questions = holder.questions
+    return questions if isinstance(questions, list) else []

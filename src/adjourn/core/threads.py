@@ -1,0 +1,97 @@
+"""The threads that run users' sync functions: a bounded pool of our own.
+
+A thread cannot be killed. One that hangs keeps its slot until it ends, and since its thread is a daemon it does not
+keep the process from exiting, which is why this is not a `ThreadPoolExecutor`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from contextvars import copy_context
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
+
+MAX_THREADS = 64
+
+
+class Threads:
+    """Runs calls in at most `limit` daemon threads, started as they are needed."""
+
+    def __init__(self, limit: int = MAX_THREADS) -> None:
+        self._limit = limit
+        self._jobs: SimpleQueue[Job] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._started = 0
+        self._idle = 0
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """The result of `call`, made in a thread with the caller's context variables."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        context = copy_context()
+        self._jobs.put((loop, future, lambda: context.run(call)))
+        self._start_one_if_needed()
+        return await future
+
+    def _start_one_if_needed(self) -> None:
+        with self._lock:
+            if self._idle >= self._jobs.qsize() or self._started >= self._limit:
+                return
+            self._started += 1
+            name = f"adjourn-{self._started}"
+        threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                self._idle += 1
+            job = self._jobs.get()
+            with self._lock:
+                self._idle -= 1
+            _do(job)
+            del job
+
+
+def _do(job: Job) -> None:
+    loop, future, call = job
+    result, error = None, None
+    if future.cancelled():
+        return  # A cancel or a timeout came before a thread was free: what has not begun must not begin now.
+    try:
+        result = call()
+    except BaseException as raised:  # noqa: BLE001  # it belongs to whoever awaits the call, Pause included
+        error = raised
+    try:
+        loop.call_soon_threadsafe(_deliver, future, result, error)
+    except RuntimeError:
+        return  # The loop is closed: nobody waits for this any more.
+
+
+def _deliver(future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
+    if future.done():
+        return  # A timeout or a cancel came first: the late result is dropped.
+    if error is None:
+        future.set_result(result)
+    elif isinstance(error, StopIteration):
+        future.set_exception(RuntimeError("a sync function raised StopIteration"))
+    else:
+        future.set_exception(error)
+
+
+_pool = Threads()
+_pool_pid = os.getpid()
+
+
+async def in_thread(call: Callable[[], T]) -> T:
+    """Make `call` in the process's pool."""
+    global _pool, _pool_pid
+    if _pool_pid != os.getpid():
+        # After a fork the threads are gone: start anew.
+        _pool, _pool_pid = Threads(), os.getpid()
+    return await _pool.run(call)

@@ -1,0 +1,134 @@
+"""The JSON Schema of a Python type, so exact that data which fits it can be converted to the type.
+
+msgspec leaves some of what it checks out of the schemas that it makes. Here that is added, or else the type is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import inspect as mi
+
+from .jsonschema import JSONSchema, resolved
+
+_ZONES: dict[bool | None, JSONSchema] = {
+    None: {},
+    True: {"pattern": "([Zz]|[+-][0-9]{2}:?[0-9]{2})$"},
+    False: {"pattern": "^([0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ])?[0-9:.]*$"},
+}
+
+
+def type_schema(type_: Any) -> JSONSchema:
+    """The JSON Schema of a type.
+
+    Raises:
+        TypeError: msgspec cannot describe it, or not exactly.
+        NameError: it refers to a name that is not there.
+    """
+    schema = msgspec.json.schema(type_)
+    _complete(schema, mi.type_info(type_), schema, set())
+    return schema
+
+
+def _complete(schema: JSONSchema, info: mi.Type, root: JSONSchema, seen: set[str]) -> None:
+    info = _bare(info)
+    if "$ref" in schema:
+        if schema["$ref"] in seen:
+            return
+        seen.add(schema["$ref"])
+        schema = resolved(schema, root)
+    _refuse_inexact(info)
+    schema.update(_missing(info))
+    for part, inner in _parts(schema, info):
+        _complete(part, inner, root, seen)
+
+
+def _bare(info: mi.Type) -> mi.Type:
+    while isinstance(info, mi.Metadata):
+        info = info.type
+    return info
+
+
+def _refuse_inexact(info: mi.Type) -> None:
+    match info:
+        case mi.FloatType(multiple_of=float(step)) if not step.is_integer():
+            raise TypeError(f"floats are no exact multiples of {step}; use Decimal, or int and a smaller unit")
+        case mi.BytesType() | mi.ByteArrayType() | mi.MemoryViewType() if (
+            info.min_length or info.max_length is not None
+        ):
+            raise TypeError("JSON Schema cannot limit the length of bytes; check it in your code")
+        case mi.CustomType() | mi.RawType() | mi.ExtType():
+            raise TypeError(f"{getattr(info, 'cls', type(info)).__qualname__} is no type that msgspec converts JSON to")
+        case _:
+            pass
+
+
+def _missing(info: mi.Type) -> JSONSchema:
+    match info:
+        case mi.DateTimeType():
+            return {"format": "date-time"} | _ZONES[info.tz]
+        case mi.TimeType():
+            return {"format": "time"} | _ZONES[info.tz]
+        case mi.DecimalType():
+            return {"type": ["string", "number"]}
+        case mi.DictType():
+            return _key_names(_bare(info.key_type))
+        case _:
+            return {}
+
+
+def _key_names(info: mi.Type) -> JSONSchema:
+    match info:
+        case mi.StrType() | mi.AnyType():
+            return {}  # msgspec has said it
+        case mi.LiteralType():
+            names = list(info.values)
+        case mi.EnumType():
+            names = [member.value for member in info.cls]
+        case _:
+            names: list[Any] = [None]
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError("a dict has keys that are no str, as all keys of JSON objects are; use dict[str, ...]")
+    return {"propertyNames": {"enum": names}}
+
+
+def _parts(schema: JSONSchema, info: mi.Type) -> Iterable[tuple[JSONSchema, mi.Type]]:
+    """The schemas within a schema, each with its type."""
+    match info:
+        case mi.CollectionType():
+            return [(schema["items"], info.item_type)] if "items" in schema else []
+        case mi.DictType():
+            return [(schema["additionalProperties"], info.value_type)] if "additionalProperties" in schema else []
+        case mi.TupleType():
+            return zip(schema.get("prefixItems", []), info.item_types, strict=True)
+        case mi.UnionType():
+            return zip(_alternatives(schema), _members(info), strict=True)
+        case mi.StructType() | mi.DataclassType() | mi.TypedDictType() | mi.NamedTupleType():
+            return _fields(schema, info.fields)
+        case _:
+            return []
+
+
+def _alternatives(schema: JSONSchema) -> list[JSONSchema]:
+    if "anyOf" in schema:
+        return [leaf for part in schema["anyOf"] for leaf in _alternatives(part)]
+    return [] if schema == {"type": "null"} else [schema]
+
+
+def _members(info: mi.Type) -> list[mi.Type]:
+    # In the order in which msgspec writes them: structs come last.
+    if not isinstance(info, mi.UnionType):
+        return [] if isinstance(info, mi.NoneType) else [info]
+    members = sorted(
+        map(_bare, info.types), key=lambda type_: isinstance(type_, mi.StructType) and not type_.array_like
+    )
+    return [leaf for member in members for leaf in _members(member)]
+
+
+def _fields(schema: JSONSchema, fields: tuple[mi.Field, ...]) -> Iterable[tuple[JSONSchema, mi.Type]]:
+    if "prefixItems" in schema:
+        own = schema["prefixItems"][-len(fields) :]  # the tag of a struct comes before its fields
+        return zip(own, (field.type for field in fields), strict=True)
+    return [(schema["properties"][field.encode_name], field.type) for field in fields]

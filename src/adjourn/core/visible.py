@@ -1,0 +1,44 @@
+"""Text that hides nothing: what a person cannot see on a screen is spelled out.
+
+Control characters drive a terminal, bidirectional ones reorder what is read, and characters without width hide between
+letters. Whoever decides by what is shown must see them.
+"""
+
+from __future__ import annotations
+
+import re
+
+# Letters and marks to Unicode, but nothing to the eye: fillers, variation selectors, the empty Braille pattern.
+_BLANK = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+# Not printable to Python, but seen for what they are: layout, and spaces that have a width.
+_SPACE = re.compile("[\t\n\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
+_LAYOUT = re.compile("[\t\n]")
+# One selector after a symbol is how emoji are written.
+_EMOJI = re.compile("(?<=[\u2190-\u2bff\U0001f000-\U0001faff])\ufe0f(?![\ufe00-\ufe0f])")
+
+
+def visible(text: str) -> str:
+    """The text with every character that shows nothing, or changes how others show, spelled as `<U+202E>`.
+
+    Line breaks and tabs stay.
+    """
+    text = text.replace("\r\n", "\n")
+    if text.isprintable() and not _BLANK.search(text):
+        return text
+    emoji = {match.start() for match in _EMOJI.finditer(text)}
+    return "".join(char if index in emoji or _is_seen(char) else _spelled(char) for index, char in enumerate(text))
+
+
+def visible_line(text: str) -> str:
+    """The text as `visible` has it and on one line, for names and ids."""
+    return _LAYOUT.sub(lambda match: _spelled(match[0]), visible(text))
+
+
+def _spelled(char: str) -> str:
+    return f"<U+{ord(char):04X}>"
+
+
+def _is_seen(char: str) -> bool:
+    return not _BLANK.match(char) if char.isprintable() else bool(_SPACE.match(char))

@@ -1,0 +1,183 @@
+"""Workflows: plain async functions that a Runner runs, made durable by `once`, `interrupt` and child runs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial, update_wrapper
+from typing import Any, overload
+
+from msgspec import Raw
+
+from . import codec
+from .entry import PAUSED, execute
+from .errors import ShapeChanged, UsageError
+from .frame import UserFrame, decoded, lift_values, lower_values, own_value, value_or
+from .program import ProgramFrame, Report
+from .record import NONE, Image, UserImage
+from .scope import Cut, Frame, Scope
+
+Function = Callable[..., Awaitable[Any]]
+
+
+class Workflow:
+    """A workflow: call it as the plain function it is, or give it to a Runner."""
+
+    def __init__(self, fn: Function, name: str) -> None:
+        if not inspect.iscoroutinefunction(fn):
+            raise UsageError(f"@workflow is for async functions; '{name}' is none. Write `async def {name}(...)`.")
+        update_wrapper(self, fn)
+        self.fn = fn
+        self.name = name
+        self._takes, self._needs = _takes(fn, name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[Any]:
+        return self.fn(*args, **kwargs)
+
+    def call(self, argument: Any) -> Awaitable[Any]:
+        """Call it with a run's input; without one, what has a default keeps it."""
+        return self.fn(argument) if self._needs or (self._takes and argument is not None) else self.fn()
+
+    def open(self, scope: Scope, parent: Frame | None, segment: str, image: Image | None) -> WorkflowFrame:
+        """A frame for this workflow, from its stored image if there is one."""
+        frame = WorkflowFrame(self, scope, parent, segment)
+        if image is not None:
+            if not isinstance(image, UserImage):
+                raise ShapeChanged(frame.address, f"what stands there is no workflow, as '{self.name}' is")
+            frame.restore(image)
+        return frame
+
+
+def _takes(fn: Function, name: str) -> tuple[bool, bool]:
+    """Whether a function takes an argument, and whether it needs one."""
+    parameters = inspect.signature(fn).parameters.values()
+    required = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if len(required) > 1 or any(p.kind is p.KEYWORD_ONLY and p.name in required for p in parameters):
+        raise UsageError(
+            f"Workflow '{name}' needs {', '.join(required)}, but a run has one input. "
+            "Take one argument, such as a dict."
+        )
+    return any(p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD) for p in parameters), bool(required)
+
+
+@overload
+def workflow(fn: Function, /) -> Workflow: ...
+@overload
+def workflow(*, name: str) -> Callable[[Function], Workflow]: ...
+def workflow(fn: Function | None = None, /, *, name: str | None = None) -> Any:
+    """Make a plain async function a thing that a Runner runs; its argument is the run's input."""
+
+    def mark(fn: Function) -> Workflow:
+        return Workflow(fn, name or getattr(fn, "__name__", "workflow"))
+
+    return mark if fn is None else mark(fn)
+
+
+class WorkflowFrame(UserFrame, ProgramFrame):
+    """A running workflow. Its session values are those of its last finished turn, with its own writes on top."""
+
+    # It has no steps: where a kept call begins, everything before it is kept, so that it can stop there.
+    stops_between_calls = True
+
+    def __init__(self, workflow: Workflow, scope: Scope, parent: Frame | None, segment: str) -> None:
+        super().__init__(scope, parent, segment)
+        self.workflow = workflow
+        self.input = NONE
+        self.output = NONE
+        self.kept_values: dict[str, Any] = {}
+
+    @property
+    def values(self) -> dict[str, Any] | None:
+        return {**self.kept_values, **(self.written or {})}
+
+    def begin(self, input: Any) -> None:
+        self.input = Raw(codec.encode(*codec.own(input, "input")))
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        # A new turn is a new entry into this place: nothing that the last one kept counts.
+        self.close_children()
+        self.memos = self.memos_new = None
+        self.questions, self.composite, self.asked_before = None, None, 0
+        self.attempt, self.emitted, self.status, self.error = 1, 0, "pending", None
+        self.output = NONE
+        self.recorded = False
+        self.scope.mark(self)
+
+    def close_children(self) -> None:
+        """End everything below."""
+        for child in (self.children or {}).values():
+            child.close()
+        self.children = None
+        self.scope.forget_below(self.path)
+        self.scope.dropped[self.path + ";"] = None
+        for question in self.questions or ():
+            self.scope.open.pop(question.id, None)
+        self.scope.askers.pop(self.path, None)
+
+    async def advance(self) -> bool:
+        if self.status in ("done", "waiting"):
+            return self.status == "done"
+        if self.scope.cancel_mode is not None:
+            raise Cut
+        argument = decoded(self.input)
+        try:
+            result = await execute(self, partial(self.workflow.call, argument))
+        except Exception:
+            self.status = "failed"
+            self.scope.mark(self)
+            raise
+        self._end(result)
+        return self.status == "done"
+
+    def _end(self, result: Any) -> None:
+        if result is PAUSED:
+            self.status = "waiting"
+        else:
+            self.output = Raw(codec.encode(*codec.own(result, "the workflow's result")))
+            self.kept_values.update(self.written or {})
+            self.status = "done"
+            self.close_children()
+        self.scope.mark(self)
+
+    def report(self) -> Report:
+        value = decoded(self.output)
+        return Report(output=value if isinstance(value, str) else "", value=value)
+
+    def product(self) -> Any:
+        return decoded(self.output)
+
+    def following(self) -> tuple[str, ...]:
+        return () if self.status == "done" else (self.workflow.name,)
+
+    def set_values(self, values: Mapping[str, Any]) -> None:
+        for key, value in values.items():
+            self.kept_values[key] = own_value(key, value)
+        self.scope.mark(self)
+
+    def abandon(self) -> None:
+        self._start_anew()
+        self.status = "done"
+
+    def supply(self, state: Mapping[str, Any]) -> None:
+        raise UsageError(f"'{self.workflow.name}' is a workflow: it has no state that could lack something.")
+
+    def edit(self, values: Mapping[str, Any], as_node: str | None) -> None:
+        raise UsageError(
+            f"'{self.workflow.name}' is a workflow: it has no state to edit. Answer its questions, or fork it."
+        )
+
+    def take(self) -> UserImage:
+        image = super().take()
+        image.values = lower_values(self.kept_values)
+        if image.fresh:
+            image.input = self.input
+        if self.output is not NONE:
+            image.output = self.output
+        return image
+
+    def restore(self, image: UserImage) -> None:
+        super().restore(image)
+        self.written = None
+        self.kept_values = lift_values(value_or(image.values, {}))
+        self.input, self.output = image.input, image.output

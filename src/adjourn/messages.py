@@ -1,0 +1,342 @@
+"""Messages of a conversation, and the operations that change a list of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, assert_never, cast, get_args
+
+from msgspec import Struct
+from msgspec.json import encode
+from msgspec.structs import astuple, force_setattr, replace
+
+from .core.frozen import check_text, freeze, shorten
+from .parts import AudioPart, FilePart, ImagePart, Part, ReasoningPart, TextPart, check_optional
+
+__all__ = [
+    "AppendMessages",
+    "AudioPart",
+    "FilePart",
+    "ImagePart",
+    "Message",
+    "MessagesChange",
+    "Part",
+    "ReasoningPart",
+    "RemoveAllMessages",
+    "ReplaceLastUser",
+    "Role",
+    "TextPart",
+    "ToolCall",
+    "Usage",
+    "apply_messages",
+]
+
+Role = Literal["system", "user", "assistant", "tool"]
+_ROLES = get_args(Role)
+
+# No record here can be in a reference cycle, so the garbage collector need not look at them: gc=False.
+
+
+class ToolCall(Struct, frozen=True, kw_only=True, gc=False):
+    """A model's wish to call a tool; `arguments` are plain JSON data, frozen at all levels."""
+
+    id: str
+    name: str
+    arguments: Mapping[str, Any] = {}  # Any: the JSON that a model wrote
+
+    def __post_init__(self) -> None:
+        check_text(self.id, "ToolCall.id")
+        check_text(self.name, "ToolCall.name")
+        force_setattr(self, "arguments", freeze(self.arguments, "ToolCall.arguments"))
+
+
+class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What model calls have cost; usages add up with `+`."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        for count in astuple(self):
+            if type(count) is not int or count < 0:
+                raise ValueError(f"{self} has the count {count!r}. Give only ints of 0 or more.")
+
+    @property
+    def total_tokens(self) -> int:
+        """Tokens read and written; cached and reasoning tokens are among them."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            calls=self.calls + other.calls,
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
+        )
+
+
+class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="$t", tag="message", gc=False):
+    """One message of a conversation; made by `Message.user(...)` and its siblings.
+
+    `content` is how it is kept: text alone as a `str`, anything else as parts. Read `text` or `parts`.
+    """
+
+    role: Role
+    content: str | tuple[Part, ...] = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    name: str | None = None
+    usage: Usage | None = None
+    finish_reason: str | None = None
+    id: str | None = None
+
+    @staticmethod
+    def system(text: str | Sequence[str | Part]) -> Message:
+        """An instruction; here and in the siblings, `text` may also be a sequence of texts and parts."""
+        return Message(role="system", content=_content(text))
+
+    @staticmethod
+    def user(text: str | Sequence[str | Part], *, name: str | None = None) -> Message:
+        """What a person said."""
+        return Message(role="user", content=_content(text), name=name)
+
+    @staticmethod
+    def assistant(
+        text: str | Sequence[str | Part] = "",
+        *,
+        tool_calls: Sequence[ToolCall] = (),
+        name: str | None = None,
+        usage: Usage | None = None,
+        finish_reason: str | None = None,
+    ) -> Message:
+        """What a model answered, with the tools that it wants called."""
+        return Message(
+            role="assistant",
+            content=_content(text),
+            tool_calls=_all_of(tool_calls, ToolCall, "Message.tool_calls"),
+            name=name,
+            usage=usage,
+            finish_reason=finish_reason,
+        )
+
+    @staticmethod
+    def tool(text: str | Sequence[str | Part], *, tool_call_id: str, name: str | None = None) -> Message:
+        """The result of the tool call `tool_call_id`."""
+        return Message(role="tool", content=_content(text), tool_call_id=tool_call_id, name=name)
+
+    def __post_init__(self) -> None:
+        # Decoding has checked types before; a program that builds messages has not.
+        if self.role not in _ROLES:
+            raise ValueError(f"Message.role is {self.role!r}. Give one of: {', '.join(_ROLES)}.")
+        if self.role == "tool" and self.tool_call_id is None:
+            raise ValueError("A tool message has no tool_call_id. Use Message.tool(text, tool_call_id=...).")
+        if type(self.content) is not str:
+            force_setattr(self, "content", _compact(self.content))
+        elif not self.content.isascii():
+            check_text(self.content, "Message.content")
+        if self.tool_calls != ():
+            force_setattr(self, "tool_calls", _all_of(self.tool_calls, ToolCall, "Message.tool_calls"))
+        if self.usage is not None and type(self.usage) is not Usage:
+            raise TypeError(f"Message.usage is a {type(self.usage).__qualname__}. Give a Usage.")
+        check_optional("Message", self.tool_call_id, self.name, self.finish_reason, self.id)
+
+    @property
+    def text(self) -> str:
+        """The text parts put together; reasoning is not among them."""
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(part.text for part in self.content if isinstance(part, TextPart))
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All parts, in order."""
+        if isinstance(self.content, str):
+            return (TextPart(text=self.content),) if self.content else ()
+        return self.content
+
+    def with_id(self, message_id: str) -> Message:
+        """The same message under an id."""
+        return replace(self, id=message_id)
+
+    def with_text(self, text: str) -> Message:
+        """The same message with another text where its first text was (or at the end); its other parts stay."""
+        parts = self.parts
+        others = [part for part in parts if not isinstance(part, TextPart)]
+        place = next((i for i, part in enumerate(parts) if isinstance(part, TextPart)), len(parts))
+        return replace(self, content=(*others[:place], TextPart(text=text), *others[place:]))
+
+
+class AppendMessages(Struct, frozen=True, tag_field="$t", tag="append_messages", gc=False):
+    """Adds messages at the end; one with the id of an existing message replaces that."""
+
+    messages: tuple[Message, ...]
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "messages", _all_of(self.messages, Message, "AppendMessages.messages"))
+
+
+class ReplaceLastUser(Struct, frozen=True, tag_field="$t", tag="replace_last_user", gc=False):
+    """Changes the text of the user message nearest the end, or appends one when there is none."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        check_text(self.text, "ReplaceLastUser.text")
+
+
+class RemoveAllMessages(Struct, frozen=True, tag_field="$t", tag="remove_all_messages", gc=False):
+    """Empties the list."""
+
+
+_Step = Message | ReplaceLastUser | RemoveAllMessages
+
+
+class MessagesChange(Struct, frozen=True, kw_only=True):
+    """What an update does to a list of messages: it appends `tail`, or, when `whole` is there, becomes that."""
+
+    tail: list[Message] = []
+    whole: list[Message] | None = None
+
+    def on(self, old: list[Message]) -> list[Message]:
+        """The list after the change, a new one."""
+        return [*old, *self.tail] if self.whole is None else list(self.whole)
+
+
+def apply_messages(
+    old: list[Message],
+    update: object,
+    new_id: Callable[[], str] | None = None,
+    known: Callable[[str], bool] | None = None,
+) -> MessagesChange:
+    """Apply a message, an operation or a list of both, from left to right, and leave `old` as it is.
+
+    `new_id` gives ids to messages without one. `known` tells whether an id may be in `old`; without it, a message that
+    brings an id costs a walk over `old`. All else costs what the update is long.
+
+    Raises:
+        TypeError: the update is something else; no id was taken.
+    """
+    steps = _steps(update)
+    draft = _Draft(old, new_id, known)
+    for step in steps:
+        draft.take(step)
+    return draft.change()
+
+
+class _Draft:
+    """A list of messages under change: `base` is `old` until it must change, `tail` is what comes after it."""
+
+    def __init__(
+        self, old: list[Message], new_id: Callable[[], str] | None, known: Callable[[str], bool] | None
+    ) -> None:
+        self.old = self.base = old
+        self.tail: list[Message] = []
+        self.new_id = new_id
+        self.known = known
+        self.tail_places: dict[str, int] = {}
+        self.base_places: dict[str, int] | None = None
+
+    def take(self, step: _Step) -> None:
+        match step:
+            case Message(id=None):
+                self.tail.append(step if self.new_id is None else step.with_id(self.new_id()))
+            case Message():
+                self.put(step, step.id or "")
+            case ReplaceLastUser():
+                self.replace_last_user(step.text)
+            case RemoveAllMessages():
+                self.base, self.tail = ([] if self.base else self.base), []
+                self.base_places, self.tail_places = None, {}
+            case _:
+                assert_never(step)
+
+    def put(self, message: Message, message_id: str) -> None:
+        if message_id in self.tail_places:
+            self.tail[self.tail_places[message_id]] = message
+        elif (place := self.base_place(message_id)) is not None:
+            self.set_base(place, message)
+        else:
+            self.tail_places[message_id] = len(self.tail)
+            self.tail.append(message)
+
+    def base_place(self, message_id: str) -> int | None:
+        if self.known is not None and not self.known(message_id):
+            return None
+        if self.base_places is None:
+            self.base_places = {message.id: i for i, message in enumerate(self.base) if message.id is not None}
+        return self.base_places.get(message_id)
+
+    def set_base(self, place: int, message: Message) -> None:
+        # Encoded, since 1 and True are equal in Python. What comes back unchanged must not cost a rewrite of the list.
+        if encode(message) == encode(self.base[place]):
+            return
+        if self.base is self.old:
+            self.base = list(self.old)
+        self.base[place] = message
+
+    def replace_last_user(self, text: str) -> None:
+        if (place := _last_user(self.tail)) is not None:
+            self.tail[place] = self.tail[place].with_text(text)
+        elif (place := _last_user(self.base)) is not None:
+            self.set_base(place, self.base[place].with_text(text))
+        else:
+            self.take(Message.user(text))
+
+    def change(self) -> MessagesChange:
+        if self.base is self.old:
+            return MessagesChange(tail=self.tail)
+        return MessagesChange(whole=[*self.base, *self.tail])
+
+
+def _last_user(messages: list[Message]) -> int | None:
+    return next((i for i in reversed(range(len(messages))) if messages[i].role == "user"), None)
+
+
+def _steps(update: object) -> Sequence[_Step]:
+    if not isinstance(update, list | tuple):
+        return _steps_of(update, "The update of a list of messages")
+    items = enumerate(cast("Sequence[object]", update))
+    return [step for i, item in items for step in _steps_of(item, f"Item {i} of an update of a list of messages")]
+
+
+def _steps_of(item: object, where: str) -> Sequence[_Step]:
+    if isinstance(item, AppendMessages):
+        return item.messages
+    if isinstance(item, _Step):
+        return (item,)
+    raise TypeError(
+        f"{where} is a {type(item).__qualname__} ({shorten(item)}). Give a Message (Message.user('...') and the "
+        "like), AppendMessages, ReplaceLastUser or RemoveAllMessages, or a list of these."
+    )
+
+
+def _content(text: object) -> Any:  # Any: Message checks what parts there are
+    if isinstance(text, str):
+        return str(text)  # a subclass (marked-up text, an enum) could not be encoded
+    if not isinstance(text, list | tuple):
+        raise TypeError(
+            f"A message's text is a {type(text).__qualname__} ({shorten(text)}). Give a str, or a list of parts."
+        )
+    parts = cast("Sequence[object]", text)
+    return tuple(TextPart(text=str(part)) if isinstance(part, str) else part for part in parts)
+
+
+def _compact(content: object) -> str | tuple[Part, ...]:
+    # Text alone is kept as a string, so that equal messages are equal, and stored in the shortest form.
+    parts = _all_of(content, Part, "Message.content")
+    if not parts:
+        return ""
+    return parts[0].text if len(parts) == 1 and isinstance(parts[0], TextPart) else parts
+
+
+def _all_of(items: object, kind: Any, name: str) -> tuple[Any, ...]:  # Any: a class or a union of classes
+    if not isinstance(items, list | tuple):
+        raise TypeError(f"{name} is a {type(items).__qualname__} ({shorten(items)}). Give a list.")
+    for i, item in enumerate(cast("Sequence[object]", items)):
+        if not isinstance(item, kind):
+            names = " or ".join(each.__name__ for each in get_args(kind) or (kind,))
+            raise TypeError(f"{name}[{i}] is a {type(item).__qualname__} ({shorten(item)}). Give a {names}.")
+    return tuple(cast("Sequence[Any]", items))
