@@ -1,0 +1,348 @@
+"""The store protocol: what every backend promises, in bytes and ids.
+
+A store keeps, per session, a log of records on branches, one head, one lease, and the questions with their answers
+*beside* the log. It knows nothing of frames or programs. `adjourn.testing` has the suite that proves an implementation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+Status = Literal["running", "waiting", "failed", "cancelled", "done"]
+Ending = Literal["answered", "expired", "abandoned"]
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """The right to write one session, until it expires by the store's clock or somebody takes over."""
+
+    session: str
+    owner: str
+    fence: int
+    ttl: float
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a listing shows of a checkpoint; `source` is None for a record that is restorable but not listed."""
+
+    source: str | None = None
+    step: int = 0
+    address: str = ""
+    next: tuple[str, ...] = ()
+    metadata: dict[str, object] = {}
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """A question that a record opens: its id on the branch, the whole interrupt as JSON, and when it expires."""
+
+    id: str
+    body: bytes
+    expires: float | None = None
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """How a question ends: the encoded value, and who gave it."""
+
+    id: str
+    value: bytes
+    how: Ending = "answered"
+    by: str | None = None
+
+
+class Answered(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer that was taken: `at` is the store's time."""
+
+    id: str
+    value: bytes
+    how: Ending
+    by: str | None
+    at: float
+
+
+class Write(msgspec.Struct, frozen=True, kw_only=True):
+    """One record for the log and what goes with it, atomically.
+
+    Its id is `<branch>.<number>`; numbers of a branch have no gaps. `parent` is the record before it, which for the
+    first record of a branch stands on another one. The first record of a branch is full.
+    """
+
+    branch: str
+    number: int
+    parent: str | None
+    full: bool
+    body: bytes
+    header: Header
+    status: Status
+    asks: tuple[Question, ...] = ()
+    takes: tuple[str, ...] = ()
+    closes: tuple[Answer, ...] = ()
+    events: bytes = b""
+    first_seq: int = 0
+    event_count: int = 0
+
+    @property
+    def id(self) -> str:
+        """The record's id, which its writer chose."""
+        return f"{self.branch}.{self.number}"
+
+
+class Head(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a session stands. `owner` is None unless a lease is live now; `seq` is the last event's number."""
+
+    session: str
+    app: str
+    user: str | None
+    checkpoint: str
+    branch: str
+    status: Status
+    owner: str | None
+    expires: float
+    fence: int
+    claims: int
+    seq: int
+    created: float
+    updated: float
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+    """The records that fold to one point, oldest first and the first of them full, and what waits beside the log.
+
+    `answers` are those on the point's branch that no record has taken yet; empty unless the point is the head.
+    """
+
+    head: Head
+    point: str
+    rows: tuple[bytes, ...]
+    answers: tuple[Answered, ...] = ()
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint in a listing; `created` is the store's time."""
+
+    id: str
+    parent: str | None
+    created: float
+    header: Header
+
+
+class Pending(msgspec.Struct, frozen=True, kw_only=True):
+    """An open question in a listing; `checkpoint` is the session's head."""
+
+    session: str
+    checkpoint: str
+    id: str
+    body: bytes
+    expires: float | None
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """A question of the head's branch with how it ended, for the audit; `how` is None while it is open."""
+
+    id: str
+    body: bytes
+    value: bytes | None
+    how: Ending | None
+    by: str | None
+    at: float | None
+
+
+class Events(msgspec.Struct, frozen=True, kw_only=True):
+    """The events of one record, as a JSON array, numbered from `first`."""
+
+    first: int
+    count: int
+    body: bytes
+
+
+class Committed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a commit found: `released` is False when `answers` came in that the run must take up before it may pause."""
+
+    released: bool = False
+    answers: tuple[Answered, ...] = ()
+    cancel: str | None = None
+
+
+class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a claim; without a `lease`, a live owner has the session and will take the answers up."""
+
+    lease: Lease | None
+    head: Head
+
+
+class Renewed(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a lease after a renewal."""
+
+    session: str
+    lost: bool
+    cancel: str | None = None
+
+
+class Due(msgspec.Struct, frozen=True, kw_only=True):
+    """A session that somebody should take up, and why."""
+
+    session: str
+    why: Literal["lease", "question", "answer"]
+
+
+class Store(Protocol):
+    """Keeps sessions. Safe to use from any number of tasks, threads, event loops and (if it is shared) processes.
+
+    Every method is atomic: it happens as a whole or not at all. A failure of the medium is `StoreUnavailable`,
+    damage is `CheckpointCorrupt`. Times are the store's own. Repeating a claim or commit with the same record id and
+    content is a success, so that a caller who did not hear the answer can try again. Calls that one task or loop makes
+    one after the other take effect in that order, also when it does not wait for each.
+    """
+
+    async def claim(
+        self,
+        session: str,
+        owner: str,
+        ttl: float,
+        *,
+        after: str | None,
+        write: Write | None = None,
+        answers: Sequence[Answer] = (),
+        over: str | None = None,
+        app: str = "adjourn",
+        user: str | None = None,
+    ) -> Claimed:
+        """Take the session's lease, with the first record and the answers if given.
+
+        `after` is the head the caller has seen, None for a session that must not exist yet. `over` names an owner
+        known to be dead, whose lease may be taken before it expires. Answers are checked before the lease: if a live
+        owner holds it, they are recorded for that owner to take up, wherever the head is by then, and no lease is
+        given. With the lease, the answers count as taken by `write`.
+
+        Raises:
+            SessionBusy: a live owner holds the lease and there are no answers.
+            Conflict: the head is not `after`; nothing was written.
+            AlreadyResumed, InterruptExpired, UnknownInterrupt, CheckpointNotFound: as for `answer`.
+        """
+        ...
+
+    async def renew(self, leases: Sequence[Lease]) -> list[Renewed]:
+        """Prolong leases that are still held; tell of each, in their order, whether it is lost or to be cancelled."""
+        ...
+
+    async def commit(self, lease: Lease, *writes: Write, after: str, release: bool = False) -> Committed:
+        """Add records, each after the one before it and the first after the head `after`; all or none.
+
+        The lease is renewed, and given up with `release`.
+
+        With `release` and status "waiting", answers that no record has taken keep the lease and are returned instead;
+        the record is stored all the same, but as running and without its events, since the run goes on.
+        The count of claims without progress starts again.
+
+        Raises:
+            Conflict: the head is not `after`, or the lease was released or taken over; nothing was written.
+            AlreadyResumed, UnknownInterrupt: a question in `closes` is not open; nothing was written.
+        """
+        ...
+
+    async def answer(self, session: str, answers: Sequence[Answer], *, after: str | None = None) -> Head:
+        """End open questions of the head's branch, each by compare-and-swap, all or none.
+
+        Raises:
+            CheckpointNotFound: no such session.
+            UnknownInterrupt: no such question on the branch.
+            AlreadyResumed: one of them has ended before.
+            InterruptExpired: one of them has expired (an answer with `how="expired"` is taken all the same).
+            Conflict: the head is not `after` (when given).
+        """
+        ...
+
+    async def load(self, session: str, checkpoint: str | None = None) -> Loaded | None:
+        """The records that fold to the head, or to `checkpoint`; None for an unknown session.
+
+        Raises:
+            CheckpointNotFound: the session has no such checkpoint.
+        """
+        ...
+
+    async def head(self, session: str) -> Head | None:
+        """Where the session stands, None if there is no such session."""
+        ...
+
+    async def list(
+        self,
+        session: str,
+        *,
+        limit: int | None = None,
+        before: str | None = None,
+        source: str | None = None,
+        under: str | None = None,
+    ) -> list[Listed]:
+        """The listed checkpoints of all branches, newest first; `under` filters by address at segment borders.
+
+        Raises:
+            CheckpointNotFound: no such session, or `before` is unknown.
+        """
+        ...
+
+    async def sessions(
+        self, *, app: str | None = None, user: str | None = None, status: Status | None = None, limit: int | None = None
+    ) -> list[Head]:
+        """Sessions, the most lately written first."""
+        ...
+
+    async def interrupts(
+        self, session: str | None = None, *, app: str | None = None, user: str | None = None, limit: int | None = None
+    ) -> list[Pending]:
+        """Open questions on the branch of each session's head that have not expired, oldest first."""
+        ...
+
+    async def decisions(self, session: str) -> list[Decision]:
+        """Every question of the head's branch, oldest first, with how it ended.
+
+        Raises:
+            CheckpointNotFound: no such session.
+        """
+        ...
+
+    async def events(self, session: str, after: int = 0, *, limit: int | None = None) -> list[Events]:
+        """The stored events with a number above `after`, in order; the first batch may begin below.
+
+        Raises:
+            CheckpointNotFound: no such session.
+        """
+        ...
+
+    async def due(self, *, limit: int = 100) -> list[Due]:
+        """Sessions whose owner died, whose question expired, or whose answers nobody has taken up."""
+        ...
+
+    async def cancel(self, session: str, mode: str) -> bool:
+        """Ask the live owner to stop; False if nobody runs the session.
+
+        Raises:
+            CheckpointNotFound: no such session.
+        """
+        ...
+
+    async def delete(self, session: str) -> None:
+        """Remove a session whole; an unknown one is no error.
+
+        Raises:
+            SessionBusy: somebody runs it.
+        """
+        ...
+
+    async def prune(self, session: str, *, keep: int | None = None, before: float | None = None) -> int:
+        """Remove old checkpoints, except the last `keep` and those written since `before`; returns how many went.
+
+        The head, everything pending and the base of every fork stay restorable.
+
+        Raises:
+            CheckpointNotFound: no such session.
+        """
+        ...
+
+    async def expire(self, ttl: float) -> list[str]:
+        """Remove sessions that nobody runs and whose last commit is older than `ttl` seconds; returns their ids."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was accepted and let go of everything."""
+        ...

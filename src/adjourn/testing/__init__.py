@@ -1,0 +1,18 @@
+"""What tests need: clocks and ids that a test decides, stores that fail, and the suite that proves a store."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from adjourn.testing.clock import FakeClock as FakeClock
+    from adjourn.testing.clock import count_ids as count_ids
+    from adjourn.testing.faults import FaultStore as FaultStore
+    from adjourn.testing.store_suite import StoreSuite as StoreSuite
+
+_HOMES = {"FakeClock": "clock", "count_ids": "clock", "FaultStore": "faults", "StoreSuite": "store_suite"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,140 @@
+"""A store that fails when a test wants it to."""
+
+# An override is documented where it is declared.
+# ruff: noqa: D102
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal, TypeVar
+
+from adjourn.checkpoint.store import (
+    Answer,
+    Claimed,
+    Committed,
+    Decision,
+    Due,
+    Events,
+    Head,
+    Lease,
+    Listed,
+    Loaded,
+    Pending,
+    Renewed,
+    Status,
+    Store,
+    Write,
+)
+from adjourn.core.errors import StoreUnavailable
+
+T = TypeVar("T")
+
+Mode = Literal["before", "after", "hang"]
+
+
+class FaultStore:
+    """Passes everything to `inner`, and fails at the write call number `fail_at` (the first is 1).
+
+    `before`: nothing was written. `after`: it was, but the caller does not hear of it. `hang`: nothing happens until
+    the caller is cancelled. `times` is how many write calls in a row fail. Renewals do not count: they come by time.
+    To meet every place where a program can fail, try `fail_at` from 1 upwards until `fired` stays False.
+    """
+
+    def __init__(self, inner: Store, fail_at: int, mode: Mode = "before", times: int = 1) -> None:
+        self.inner = inner
+        self.fail_at = fail_at
+        self.mode: Mode = mode
+        self.times = times
+        self.calls = 0
+        self.fired = False
+
+    async def _write(self, call: Callable[[], Awaitable[T]]) -> T:
+        self.calls += 1
+        if not self.fail_at <= self.calls < self.fail_at + self.times:
+            return await call()
+        self.fired = True
+        if self.mode == "hang":
+            await asyncio.get_running_loop().create_future()
+        if self.mode == "after":
+            await call()
+        raise StoreUnavailable("faults", f"write call {self.calls} was made to fail ({self.mode})")
+
+    async def claim(
+        self,
+        session: str,
+        owner: str,
+        ttl: float,
+        *,
+        after: str | None,
+        write: Write | None = None,
+        answers: Sequence[Answer] = (),
+        over: str | None = None,
+        app: str = "adjourn",
+        user: str | None = None,
+    ) -> Claimed:
+        return await self._write(
+            lambda: self.inner.claim(
+                session, owner, ttl, after=after, write=write, answers=answers, over=over, app=app, user=user
+            )
+        )
+
+    async def commit(self, lease: Lease, *writes: Write, after: str, release: bool = False) -> Committed:
+        return await self._write(lambda: self.inner.commit(lease, *writes, after=after, release=release))
+
+    async def answer(self, session: str, answers: Sequence[Answer], *, after: str | None = None) -> Head:
+        return await self._write(lambda: self.inner.answer(session, answers, after=after))
+
+    async def cancel(self, session: str, mode: str) -> bool:
+        return await self._write(lambda: self.inner.cancel(session, mode))
+
+    async def delete(self, session: str) -> None:
+        await self._write(lambda: self.inner.delete(session))
+
+    async def prune(self, session: str, *, keep: int | None = None, before: float | None = None) -> int:
+        return await self._write(lambda: self.inner.prune(session, keep=keep, before=before))
+
+    async def expire(self, ttl: float) -> list[str]:
+        return await self._write(lambda: self.inner.expire(ttl))
+
+    async def renew(self, leases: Sequence[Lease]) -> list[Renewed]:
+        return await self.inner.renew(leases)
+
+    async def load(self, session: str, checkpoint: str | None = None) -> Loaded | None:
+        return await self.inner.load(session, checkpoint)
+
+    async def head(self, session: str) -> Head | None:
+        return await self.inner.head(session)
+
+    async def list(
+        self,
+        session: str,
+        *,
+        limit: int | None = None,
+        before: str | None = None,
+        source: str | None = None,
+        under: str | None = None,
+    ) -> list[Listed]:
+        return await self.inner.list(session, limit=limit, before=before, source=source, under=under)
+
+    async def sessions(
+        self, *, app: str | None = None, user: str | None = None, status: Status | None = None, limit: int | None = None
+    ) -> list[Head]:
+        return await self.inner.sessions(app=app, user=user, status=status, limit=limit)
+
+    async def interrupts(
+        self, session: str | None = None, *, app: str | None = None, user: str | None = None, limit: int | None = None
+    ) -> list[Pending]:
+        return await self.inner.interrupts(session, app=app, user=user, limit=limit)
+
+    async def decisions(self, session: str) -> list[Decision]:
+        return await self.inner.decisions(session)
+
+    async def events(self, session: str, after: int = 0, *, limit: int | None = None) -> list[Events]:
+        return await self.inner.events(session, after, limit=limit)
+
+    async def due(self, *, limit: int = 100) -> list[Due]:
+        return await self.inner.due(limit=limit)
+
+    async def close(self) -> None:
+        await self.inner.close()

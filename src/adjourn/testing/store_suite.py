@@ -1,0 +1,24 @@
+"""The suite that proves a store: subclass it, give it a store, and run it with pytest."""
+
+from __future__ import annotations
+
+from adjourn.testing.suite.answers import AnswerSuite
+from adjourn.testing.suite.keeping import KeepingSuite
+from adjourn.testing.suite.leases import LeaseSuite
+from adjourn.testing.suite.listings import ListingSuite
+from adjourn.testing.suite.log import LogSuite
+
+
+class StoreSuite(LogSuite, LeaseSuite, AnswerSuite, ListingSuite, KeepingSuite):
+    """Every promise of the store protocol, as async test methods.
+
+    ```python
+    class TestMyStore(StoreSuite):
+        async def make_store(self, clock):
+            return MyStore(clock=clock)
+    ```
+
+    Set `shared = True` and give `reopen` if another process can use the same data. A store that cannot be given a
+    clock sets `tick` to a fraction of a second and sleeps in `pass_time`. Needs a runner for async tests, such as
+    pytest-asyncio in auto mode.
+    """

@@ -1,0 +1,1 @@
+"""The parts of the store suite, one for each promise; `adjourn.testing.StoreSuite` has them all."""

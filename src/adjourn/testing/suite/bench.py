@@ -1,0 +1,244 @@
+"""What every part of the store suite works with: a store under test, and a session driven the way a run does."""
+
+from __future__ import annotations
+
+import unittest
+from collections.abc import AsyncGenerator, Awaitable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from adjourn.checkpoint.store import (
+    Answer,
+    Claimed,
+    Committed,
+    Head,
+    Header,
+    Lease,
+    Loaded,
+    Question,
+    Status,
+    Store,
+    Write,
+)
+from adjourn.testing.clock import FakeClock
+
+E = TypeVar("E", bound=Exception)
+
+
+class Bench:
+    """The hooks of the suite, and how its tests get their stores."""
+
+    shared = False
+    """Whether `reopen` can give a second store object on the same data."""
+
+    tick = 1.0
+    """The unit of all times in the suite, in seconds; small for a store whose clock cannot be given."""
+
+    async def make_store(self, clock: FakeClock) -> Store:
+        """A new and empty store whose time is `clock`."""
+        raise NotImplementedError("Give your suite `async def make_store(self, clock)`.")
+
+    async def reopen(self, clock: FakeClock) -> Store:
+        """Another store object on the data of the one made last, as in another process."""
+        raise NotImplementedError("Give your suite `async def reopen(self, clock)`, or leave `shared` False.")
+
+    async def pass_time(self, clock: FakeClock, seconds: float) -> None:
+        """Let the store's time pass; a store with a clock of its own sleeps here."""
+        clock.advance(seconds)
+
+    @asynccontextmanager
+    async def fresh(self, clock: FakeClock | None = None) -> AsyncGenerator[Store, None]:
+        """A store for one test."""
+        store = await self.make_store(clock or FakeClock())
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    @asynccontextmanager
+    async def second(self, clock: FakeClock) -> AsyncGenerator[Store, None]:
+        """A second store object on the data of the first; skips the test where there can be none."""
+        if not self.shared:
+            raise unittest.SkipTest("this store cannot be shared")
+        store = await self.reopen(clock)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+
+async def refused(error: type[E], call: Awaitable[object]) -> E:
+    """The error that a call must raise."""
+    try:
+        result = await call
+    except error as expected:
+        return expected
+    raise AssertionError(f"{error.__name__} was expected, but the call returned {result!r}")
+
+
+def question(id: str, body: bytes = b"{}", expires: float | None = None) -> Question:
+    """A question to ask."""
+    return Question(id=id, body=body, expires=expires)
+
+
+def yes(id: str, value: bytes = b"true", by: str | None = None) -> Answer:
+    """An answer that a person gives."""
+    return Answer(id=id, value=value, by=by)
+
+
+def record(
+    number: int,
+    parent: str | None,
+    body: bytes | None = None,
+    *,
+    branch: str = "b",
+    full: bool | None = None,
+    status: Status = "running",
+    header: Header | None = None,
+    asks: tuple[Question, ...] = (),
+    takes: tuple[str, ...] = (),
+    closes: tuple[Answer, ...] = (),
+    events: bytes = b"",
+    first_seq: int = 0,
+    event_count: int = 0,
+) -> Write:
+    """A write, full if it is the first of its branch, listed with source "step" unless `header` says otherwise."""
+    return Write(
+        branch=branch,
+        number=number,
+        parent=parent,
+        full=number == 0 if full is None else full,
+        body=f"{branch}{number}".encode() if body is None else body,
+        header=header or Header(source="step", step=number),
+        status=status,
+        asks=asks,
+        takes=takes,
+        closes=closes,
+        events=events,
+        first_seq=first_seq,
+        event_count=event_count,
+    )
+
+
+class Drive:
+    """One session, written as a run writes it."""
+
+    def __init__(self, store: Store, session: str = "s", owner: str = "ann", ttl: float = 10.0) -> None:
+        self.store = store
+        self.session = session
+        self.owner = owner
+        self.ttl = ttl
+        self.lease: Lease | None = None
+        self.at: str | None = None
+        self.branch = "b"
+        self.number = -1
+
+    @property
+    def held(self) -> Lease:
+        """The lease, which the test has taken before."""
+        assert self.lease is not None, "the session was not claimed"
+        return self.lease
+
+    @property
+    def checkpoint(self) -> str:
+        """The head as this run knows it."""
+        assert self.at is not None, "the session was not started"
+        return self.at
+
+    def next(
+        self,
+        body: bytes | None = None,
+        *,
+        full: bool | None = None,
+        status: Status = "running",
+        header: Header | None = None,
+        asks: tuple[Question, ...] = (),
+        takes: tuple[str, ...] = (),
+        closes: tuple[Answer, ...] = (),
+        events: bytes = b"",
+        first_seq: int = 0,
+        event_count: int = 0,
+    ) -> Write:
+        """The write that would come next."""
+        return record(
+            self.number + 1,
+            self.at,
+            body,
+            branch=self.branch,
+            full=full,
+            status=status,
+            header=header,
+            asks=asks,
+            takes=takes,
+            closes=closes,
+            events=events,
+            first_seq=first_seq,
+            event_count=event_count,
+        )
+
+    def moved(self, write: Write) -> None:
+        """Stand at a write that was taken."""
+        self.branch, self.number, self.at = write.branch, write.number, write.id
+
+    async def start(self, write: Write | None = None, *, app: str = "adjourn", user: str | None = None) -> Claimed:
+        """Make the session with its first record and take its lease."""
+        first = write or self.next()
+        claimed = await self.store.claim(
+            self.session, self.owner, self.ttl, after=None, write=first, app=app, user=user
+        )
+        self.lease = claimed.lease
+        self.moved(first)
+        return claimed
+
+    async def claim(
+        self, write: Write | None = None, *answers: Answer, over: str | None = None, owner: str | None = None
+    ) -> Claimed:
+        """Take the lease of a session that is there."""
+        self.owner = owner or self.owner
+        claimed = await self.store.claim(
+            self.session, self.owner, self.ttl, after=self.at, write=write, answers=answers, over=over
+        )
+        self.lease = claimed.lease
+        if write is not None and claimed.lease is not None:
+            self.moved(write)
+        return claimed
+
+    async def commit(self, write: Write | None = None, *, release: bool = False) -> Committed:
+        """Write one more record."""
+        write = write or self.next()
+        committed = await self.store.commit(self.held, write, after=self.checkpoint, release=release)
+        self.moved(write)
+        return committed
+
+    async def steps(self, count: int) -> None:
+        """Write a few records."""
+        for _ in range(count):
+            await self.commit()
+
+    async def pause(self, *asks: Question) -> Committed:
+        """Ask, and let go of the session."""
+        return await self.commit(self.next(status="waiting", asks=asks), release=True)
+
+    async def end(self) -> Committed:
+        """Finish and let go of the session."""
+        return await self.commit(self.next(status="done"), release=True)
+
+    async def loaded(self, checkpoint: str | None = None) -> Loaded:
+        """What the store has of it."""
+        found = await self.store.load(self.session, checkpoint)
+        assert found is not None
+        return found
+
+    async def head(self) -> Head:
+        """Where the store says it stands."""
+        found = await self.store.head(self.session)
+        assert found is not None
+        return found
+
+
+async def paused(store: Store, *ids: str, session: str = "s") -> Drive:
+    """A session that waits for answers to these questions."""
+    drive = Drive(store, session)
+    await drive.start()
+    await drive.pause(*(question(each) for each in ids))
+    return drive

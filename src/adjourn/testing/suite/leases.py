@@ -1,0 +1,215 @@
+"""Leases: one owner at a time, by the store's clock, and none that has lost it writes again."""
+
+from __future__ import annotations
+
+import asyncio
+
+from adjourn.checkpoint.store import Lease
+from adjourn.core.errors import CheckpointNotFound, Conflict, SessionBusy
+from adjourn.testing.clock import FakeClock
+from adjourn.testing.suite.bench import Bench, Drive, question, refused
+
+
+class LeaseSuite(Bench):
+    """Rules C6 and C8."""
+
+    def run_of(self, clock: FakeClock, store_owner: Drive, owner: str) -> Drive:
+        """A second run on the session of another, which has seen the same head."""
+        other = Drive(store_owner.store, store_owner.session, owner, ttl=store_owner.ttl)
+        other.branch, other.number, other.at = store_owner.branch, store_owner.number, store_owner.at
+        return other
+
+    async def test_a_live_owner_keeps_others_out(self) -> None:  # rule C6
+        """Until its lease expires."""
+        clock = FakeClock()
+        async with self.fresh(clock) as store:
+            run = Drive(store, ttl=10 * self.tick)
+            await run.start()
+            other = self.run_of(clock, run, "bob")
+            busy = await refused(SessionBusy, other.claim(other.next()))
+            assert busy.owner == "ann"
+            assert busy.expires == (await run.head()).expires
+            await refused(SessionBusy, other.claim())
+            await self.pass_time(clock, 9 * self.tick)
+            await refused(SessionBusy, other.claim())
+            await self.pass_time(clock, 2 * self.tick)
+            assert (await run.head()).owner is None
+            claimed = await other.claim()
+            assert claimed.head.owner == "bob"
+            assert claimed.lease is not None
+            assert claimed.lease.fence > run.held.fence
+
+    async def test_the_same_owner_cannot_claim_twice(self) -> None:  # rule C6
+        """A live lease is a live lease, whoever asks."""
+        async with self.fresh() as store:
+            run = Drive(store)
+            await run.start()
+            await refused(SessionBusy, store.claim("s", "ann", 10, after="b.0"))
+            again = await store.claim("s", "ann", 10, after="b.0", over="ann")
+            assert again.lease is not None
+            await refused(Conflict, run.commit())
+
+    async def test_an_owner_that_was_taken_over_cannot_write(self) -> None:  # rule C6
+        """Neither a commit nor a renewal, and nothing is changed."""
+        clock = FakeClock()
+        async with self.fresh(clock) as store:
+            zombie = Drive(store, ttl=10 * self.tick)
+            await zombie.start()
+            await self.pass_time(clock, 11 * self.tick)
+            run = self.run_of(clock, zombie, "bob")
+            await run.claim()
+            before = await run.loaded()
+            await refused(Conflict, zombie.commit(zombie.next(b"late", asks=(question("q"),))))
+            await refused(Conflict, zombie.end())
+            (renewed,) = await store.renew([zombie.held])
+            assert renewed.lost
+            assert await run.loaded() == before
+            await run.commit()
+            await refused(Conflict, zombie.commit(zombie.next(b"late")))
+            assert (await run.loaded()).rows == (b"b0", b"b1")
+
+    async def test_a_taken_over_owner_is_not_told_that_its_record_is_there(self) -> None:  # rule C6
+        """It must stop, although its commit went through before."""
+        clock = FakeClock()
+        async with self.fresh(clock) as store:
+            zombie = Drive(store, ttl=10 * self.tick)
+            await zombie.start()
+            write = zombie.next()
+            await zombie.commit(write)
+            await self.pass_time(clock, 11 * self.tick)
+            await self.run_of(clock, zombie, "bob").claim()
+            await refused(Conflict, store.commit(zombie.held, write, after="b.0"))
+
+    async def test_a_lease_that_expired_is_still_held_if_nobody_took_it(self) -> None:  # rule C6
+        """A commit or a renewal makes it live again."""
+        clock = FakeClock()
+        async with self.fresh(clock) as store:
+            run = Drive(store, ttl=10 * self.tick)
+            await run.start()
+            await self.pass_time(clock, 11 * self.tick)
+            await run.commit()
+            assert (await run.head()).owner == "ann"
+            await self.pass_time(clock, 11 * self.tick)
+            (renewed,) = await store.renew([run.held])
+            assert not renewed.lost
+            assert (await run.head()).owner == "ann"
+
+    async def test_commits_and_renewals_prolong(self) -> None:  # rule C6
+        """By the whole time to live, from now."""
+        clock = FakeClock()
+        async with self.fresh(clock) as store:
+            run = Drive(store, ttl=10 * self.tick)
+            await run.start()
+            for prolong in (run.commit, lambda: store.renew([run.held]), run.commit):
+                await self.pass_time(clock, 7 * self.tick)
+                before = (await run.head()).expires
+                await prolong()
+                assert (await run.head()).expires > before
+                assert (await run.head()).owner == "ann"
+
+    async def test_a_dead_owner_can_be_taken_over_at_once(self) -> None:  # rule C6
+        """By whoever knows its name."""
+        clock = FakeClock()
+        async with self.fresh(clock) as store:
+            run = Drive(store)
+            await run.start()
+            other = self.run_of(clock, run, "bob")
+            await refused(SessionBusy, other.claim(over="carl"))
+            claimed = await other.claim(over="ann")
+            assert claimed.head.owner == "bob"
+            await refused(Conflict, run.commit())
+
+    async def test_a_released_lease_is_over(self) -> None:  # rule C6
+        """What a run left behind cannot write, and the next may come."""
+        clock = FakeClock()
+        async with self.fresh(clock) as store:
+            run = Drive(store)
+            await run.start()
+            committed = await run.end()
+            assert committed.released
+            head = await run.head()
+            assert (head.owner, head.status, head.expires) == (None, "done", 0.0)
+            await refused(Conflict, run.commit())
+            (renewed,) = await store.renew([run.held])
+            assert renewed.lost
+            assert (await self.run_of(clock, run, "bob").claim()).lease is not None
+
+    async def test_of_many_who_claim_one_succeeds(self) -> None:  # rule C6
+        """All at once, with and without a record."""
+        async with self.fresh() as store:
+            run = Drive(store)
+            await run.start()
+            await run.end()
+            after = run.at
+            tries = [
+                store.claim("s", f"o{n}", 10, after=after, write=run.next(b"%d" % n) if n % 2 else None)
+                for n in range(20)
+            ]
+            results = await asyncio.gather(*tries, return_exceptions=True)
+            won = [result for result in results if not isinstance(result, BaseException)]
+            assert len(won) == 1
+            assert sum(isinstance(result, SessionBusy) for result in results) == 19
+
+    async def test_a_claim_must_have_seen_the_head(self) -> None:  # rule C1
+        """Else it would go on from what is past."""
+        async with self.fresh() as store:
+            run = Drive(store)
+            await run.start()
+            await run.end()
+            for wrong in (None, "b.0", "b.2", "c.1"):
+                await refused(Conflict, store.claim("s", "bob", 10, after=wrong))
+                await refused(Conflict, store.claim("s", "bob", 10, after=wrong, write=run.next()))
+            assert (await run.head()).owner is None
+
+    async def test_claims_without_progress_are_counted(self) -> None:  # rule C8
+        """And a commit is progress."""
+        clock = FakeClock()
+        async with self.fresh(clock) as store:
+            run = Drive(store, ttl=10 * self.tick)
+            await run.start()
+            for claims in range(2, 5):
+                await self.pass_time(clock, 11 * self.tick)
+                claimed = await run.claim()
+                assert claimed.head.claims == claims
+            await run.commit()
+            assert (await run.head()).claims == 0
+
+    async def test_many_leases_are_renewed_at_once(self) -> None:  # rule C6
+        """And each is told its own state."""
+        async with self.fresh() as store:
+            runs = [Drive(store, f"s{n}") for n in range(5)]
+            for run in runs:
+                await run.start()
+            await runs[1].end()
+            await store.cancel("s2", "now")
+            gone = Lease(session="gone", owner="ann", fence=1, ttl=10)
+            renewed = await store.renew([*(run.held for run in runs), gone])
+            assert [state.session for state in renewed] == ["s0", "s1", "s2", "s3", "s4", "gone"]
+            assert [state.lost for state in renewed] == [False, True, False, False, False, True]
+            assert [state.cancel for state in renewed] == [None, None, "now", None, None, None]
+            assert await store.renew([]) == []
+
+    async def test_a_cancel_reaches_the_owner(self) -> None:
+        """With its next commit, once or several times, and not the owner after it."""
+        async with self.fresh() as store:
+            run = Drive(store)
+            await refused(CheckpointNotFound, store.cancel("s", "now"))
+            await run.start()
+            assert (await run.commit()).cancel is None
+            assert await store.cancel("s", "after_step")
+            assert (await run.commit()).cancel == "after_step"
+            assert await store.cancel("s", "now")
+            last = await run.commit(run.next(status="cancelled"), release=True)
+            assert (last.released, last.cancel) == (True, "now")
+            assert not await store.cancel("s", "now")
+            await run.claim()
+            assert (await run.commit()).cancel is None
+
+    async def test_a_dead_owner_cannot_be_cancelled(self) -> None:
+        """Nobody would hear it."""
+        clock = FakeClock()
+        async with self.fresh(clock) as store:
+            run = Drive(store, ttl=10 * self.tick)
+            await run.start()
+            await self.pass_time(clock, 11 * self.tick)
+            assert not await store.cancel("s", "now")

@@ -1,0 +1,200 @@
+"""Listings: checkpoints, sessions, open questions, and what is due."""
+
+from __future__ import annotations
+
+from adjourn.checkpoint.store import Header, Store
+from adjourn.core.errors import CheckpointNotFound
+from adjourn.testing.clock import FakeClock
+from adjourn.testing.suite.bench import Bench, Drive, paused, question, record, refused, yes
+from adjourn.testing.suite.log import HOSTILE
+
+
+class ListingSuite(Bench):
+    """Rules C2, C5 and C12."""
+
+    async def test_checkpoints_are_listed_newest_first(self) -> None:  # rule C5
+        """With their parents, in pages."""
+        async with self.fresh() as store:
+            run = Drive(store)
+            await run.start()
+            await run.steps(4)
+            listed = await store.list("s")
+            assert [each.id for each in listed] == ["b.4", "b.3", "b.2", "b.1", "b.0"]
+            assert [each.parent for each in listed] == ["b.3", "b.2", "b.1", "b.0", None]
+            assert await store.list("s", limit=2) == listed[:2]
+            assert await store.list("s", before="b.3") == listed[2:]
+            assert await store.list("s", before="b.3", limit=1) == listed[2:3]
+            assert await store.list("s", before="b.0") == []
+            assert await store.list("s", limit=0) == []
+
+    async def test_records_between_checkpoints_are_not_listed(self) -> None:  # rule C2
+        """But they can be restored, and a listing can begin at them."""
+        async with self.fresh() as store:
+            run = Drive(store)
+            await run.start()
+            await run.commit(run.next(header=Header()))
+            await run.steps(1)
+            assert [each.id for each in await store.list("s")] == ["b.2", "b.0"]
+            assert (await run.loaded("b.1")).rows == (b"b0", b"b1")
+            assert [each.id for each in await store.list("s", before="b.1")] == ["b.0"]
+
+    async def test_an_unknown_place_in_the_list_is_an_error(self) -> None:  # rule C5
+        """Not an empty page."""
+        async with self.fresh() as store:
+            await Drive(store).start()
+            for wrong in ("b.1", "c.0", "", *HOSTILE):
+                error = await refused(CheckpointNotFound, store.list("s", before=wrong))
+                assert error.checkpoint_id == wrong
+
+    async def test_checkpoints_by_source(self) -> None:  # rule C5
+        """A filter is a value, never a piece of a query."""
+        async with self.fresh() as store:
+            run = Drive(store)
+            await run.start(run.next(header=Header(source="input")))
+            for source in ("step", "interrupt", "step", *HOSTILE):
+                await run.commit(run.next(header=Header(source=source)))
+            assert [each.id for each in await store.list("s", source="step")] == ["b.3", "b.1"]
+            assert [each.id for each in await store.list("s", source="step", before="b.3")] == ["b.1"]
+            assert await store.list("s", source="nothing") == []
+            for n, source in enumerate(HOSTILE):
+                assert [each.id for each in await store.list("s", source=source)] == [f"b.{n + 4}"]
+
+    async def test_checkpoints_under_an_address(self) -> None:  # rule C5
+        """At the borders of segments."""
+        async with self.fresh() as store:
+            run = Drive(store)
+            addresses = (
+                "",
+                "node:a",
+                "node:ab",
+                "node:a;node:b",
+                "node:a:1",
+                "node:a;node:b;node:c",
+                "node:_",
+                "node:%",
+            )
+            await run.start(run.next(header=Header(source="step", address=addresses[0])))
+            for address in addresses[1:]:
+                await run.commit(run.next(header=Header(source="step", address=address)))
+
+            async def under(address: str | None) -> list[str]:
+                return [each.header.address for each in reversed(await store.list("s", under=address))]
+
+            assert await under(None) == list(addresses)
+            assert await under("") == list(addresses)
+            assert await under("node:a") == ["node:a", "node:a;node:b", "node:a;node:b;node:c"]
+            assert await under("node:a;node:b") == ["node:a;node:b", "node:a;node:b;node:c"]
+            assert await under("node:_") == ["node:_"]
+            assert await under("node:%") == ["node:%"]
+            for nothing in ("node", "node:", "node:a;", "%", *HOSTILE):
+                assert await under(nothing) == []
+
+    async def test_sessions_are_listed_by_their_last_commit(self) -> None:
+        """The most lately written first."""
+        clock = FakeClock()
+        async with self.fresh(clock) as store:
+            runs = [Drive(store, f"s{n}") for n in range(4)]
+            for run in runs:
+                await run.start()
+                await self.pass_time(clock, self.tick)
+            await runs[1].commit()
+            listed = await store.sessions()
+            assert [head.session for head in listed] == ["s1", "s3", "s2", "s0"]
+            assert listed[0] == await runs[1].head()
+            assert await store.sessions(limit=2) == listed[:2]
+            assert await store.sessions(limit=0) == []
+
+    async def test_sessions_by_app_user_and_status(self) -> None:  # rule C12
+        """One by one and together."""
+        async with self.fresh() as store:
+            await self._people(store)
+
+            async def named(app: str | None = None, user: str | None = None) -> set[str]:
+                return {head.session for head in await store.sessions(app=app, user=user)}
+
+            assert await named() == {"s1", "s2", "s3", "s4"}
+            assert await named(app="shop") == {"s1", "s2"}
+            assert await named(user="u1") == {"s1", "s3"}
+            assert await named(app="shop", user="u1") == {"s1"}
+            assert {head.session for head in await store.sessions(status="done")} == {"s4"}
+            assert {head.session for head in await store.sessions(status="waiting", user="u2")} == {"s2"}
+            for nothing in HOSTILE:
+                assert await named(app=nothing) == set()
+                assert await named(user=nothing) == set()
+
+    async def test_open_questions_over_all_sessions(self) -> None:
+        """Oldest first, by session, app and user."""
+        async with self.fresh() as store:
+            await self._people(store)
+
+            async def asked(
+                session: str | None = None, app: str | None = None, user: str | None = None, limit: int | None = None
+            ) -> list[str]:
+                found = await store.interrupts(session, app=app, user=user, limit=limit)
+                return [f"{each.session}/{each.id}" for each in found]
+
+            assert await asked() == ["s1/q", "s1/r", "s2/q", "s2/r", "s3/q", "s3/r"]
+            assert await asked(limit=3) == ["s1/q", "s1/r", "s2/q"]
+            assert await asked("s2") == ["s2/q", "s2/r"]
+            assert await asked("s2", limit=1) == ["s2/q"]
+            assert await asked(app="shop") == ["s1/q", "s1/r", "s2/q", "s2/r"]
+            assert await asked(user="u1") == ["s1/q", "s1/r", "s3/q", "s3/r"]
+            assert await asked(app="shop", user="u1") == ["s1/q", "s1/r"]
+            assert await asked("s1", app="desk") == []
+            assert await asked("s1", user="u2") == []
+            await store.answer("s1", [yes("q")])
+            assert await asked(limit=2) == ["s1/r", "s2/q"]
+            for nothing in HOSTILE:
+                assert await asked(nothing) == await asked(app=nothing) == await asked(user=nothing) == []
+
+    async def _people(self, store: Store) -> None:
+        for session, app, user in (("s1", "shop", "u1"), ("s2", "shop", "u2"), ("s3", "desk", "u1")):
+            run = Drive(store, session)
+            await run.start(app=app, user=user)
+            await run.pause(question("q"), question("r"))
+        last = Drive(store, "s4")
+        await last.start(app="desk")
+        await last.end()
+
+    async def test_questions_can_be_read_as_soon_as_they_are_committed(self) -> None:  # rule I4
+        """While the run goes on."""
+        async with self.fresh() as store:
+            run = Drive(store)
+            await run.start()
+            await run.commit(run.next(asks=(question("q", b'{"x":1}', expires=None),)))
+            (asked,) = await store.interrupts()
+            assert (asked.session, asked.id, asked.body, asked.expires) == ("s", "q", b'{"x":1}', None)
+            assert asked.checkpoint == "b.1"
+            await run.steps(1)
+            assert [asked.checkpoint for asked in await store.interrupts("s")] == ["b.2"]
+
+    async def test_what_is_due(self) -> None:
+        """Dead owners, expired questions, and answers that nobody has taken up; not what a live owner sees to."""
+        clock = FakeClock()
+        async with self.fresh(clock) as store:
+            assert await store.due() == []
+            ttl = 10 * self.tick
+            for name in ("dead", "live", "released"):
+                run = Drive(store, name, ttl=ttl)
+                created = (await run.start()).head.created
+                soon = question("q", expires=created + self.tick)
+                await run.commit(run.next(asks=(soon,), status="waiting"), release=name == "released")
+            await paused(store, "q", session="waiting")
+            await paused(store, "q", session="answered")
+            await store.answer("answered", [yes("q")])
+            assert await self._due(store) == {("answered", "answer")}
+            await self.pass_time(clock, 2 * self.tick)
+            assert await self._due(store) == {("answered", "answer"), ("released", "question")}
+            await self.pass_time(clock, 9 * self.tick)
+            live = Drive(store, "live", ttl=ttl)
+            live.moved(record(1, "b.0"))
+            await live.claim()
+            every = {("answered", "answer"), ("released", "question"), ("dead", "lease")}
+            assert await self._due(store) == every
+            assert len(await store.due(limit=2)) == 2
+            assert await store.due(limit=0) == []
+
+    async def _due(self, store: Store) -> set[tuple[str, str]]:
+        found = await store.due()
+        assert len({each.session for each in found}) == len(found), "a session is due once"
+        return {(each.session, each.why) for each in found}

@@ -1,0 +1,344 @@
+"""The log: atomic commits by compare-and-swap, idempotent when repeated, and loading what they wrote."""
+
+from __future__ import annotations
+
+import asyncio
+
+from adjourn.checkpoint.store import Committed, Events, Header
+from adjourn.core.errors import AdjournError, CheckpointNotFound, Conflict, NotStorable
+from adjourn.testing.clock import FakeClock
+from adjourn.testing.suite.bench import Bench, Drive, paused, question, record, refused
+
+HOSTILE = (
+    *("%", "%s", "_", "*", "' OR 1=1 --", '"', "\\", ";", "a;b", "{x}", "$1", "?", "..", "/etc/passwd", " ", "\n"),
+    *("a\x00b", "\x00", "é", "日本語", "😀", "\u202e", "x" * 10_000),
+)
+"""Strings that meant something to one database or another."""
+
+
+class LogSuite(Bench):
+    """Rules C1 to C3, C9 and C12."""
+
+    async def test_a_new_session_has_its_first_record_as_head(self) -> None:  # rule C12
+        """Everything that was given is there."""
+        clock = FakeClock()
+        async with self.fresh(clock) as store:
+            run = Drive(store)
+            claimed = await run.start(run.next(b"one", header=Header(source="input")), app="shop", user="u1")
+            head = await run.head()
+            assert claimed.head == head
+            assert (head.session, head.app, head.user, head.status) == ("s", "shop", "u1", "running")
+            assert (head.checkpoint, head.branch, head.owner, head.seq) == ("b.0", "b", "ann", 0)
+            assert head.created == head.updated
+            assert (await run.loaded()).rows == (b"one",)
+
+    async def test_unknown_sessions(self) -> None:
+        """Reading one gives nothing, writing one is refused."""
+        async with self.fresh() as store:
+            assert await store.load("no") is None
+            assert await store.head("no") is None
+            await refused(CheckpointNotFound, store.claim("no", "ann", 10, after="b.0"))
+            await refused(CheckpointNotFound, store.claim("no", "ann", 10, after="b.0", write=record(1, "b.0")))
+            await refused(CheckpointNotFound, store.claim("no", "ann", 10, after=None))
+            for call in (store.list("no"), store.decisions("no"), store.events("no"), store.prune("no")):
+                await refused(CheckpointNotFound, call)
+            assert await store.sessions() == []
+
+    async def test_a_commit_moves_the_head(self) -> None:
+        """And a load gives what folds to it."""
+        clock = FakeClock()
+        async with self.fresh(clock) as store:
+            run = Drive(store)
+            await run.start()
+            await self.pass_time(clock, self.tick)
+            assert await run.commit() == Committed()
+            head = await run.head()
+            assert head.checkpoint == "b.1"
+            assert head.updated > head.created
+            loaded = await run.loaded()
+            assert (loaded.head, loaded.point, loaded.rows, loaded.answers) == (head, "b.1", (b"b0", b"b1"), ())
+
+    async def test_loading_begins_at_the_last_full_record(self) -> None:  # rule C3
+        """At the head, and at any point before it."""
+        async with self.fresh() as store:
+            run = Drive(store)
+            await run.start()
+            for number in range(1, 8):
+                await run.commit(run.next(full=number in (3, 6)))
+            assert (await run.loaded()).rows == (b"b6", b"b7")
+            expected = {0: "0", 1: "01", 2: "012", 3: "3", 4: "34", 5: "345", 6: "6", 7: "67"}
+            for number, rows in expected.items():
+                loaded = await run.loaded(f"b.{number}")
+                assert loaded.point == f"b.{number}"
+                assert loaded.rows == tuple(f"b{digit}".encode() for digit in rows)
+                assert loaded.head.checkpoint == "b.7"
+
+    async def test_unknown_checkpoints(self) -> None:
+        """Whatever their ids look like."""
+        async with self.fresh() as store:
+            run = Drive(store)
+            await run.start()
+            await run.steps(1)
+            for wrong in ("b.2", "b.-1", "b.", "b", "", ".", "c.0", "b.0.0", "b.01", "b.+1", "b.1 ", "b.1_0", "b.٣"):
+                error = await refused(CheckpointNotFound, store.load("s", wrong))
+                assert error.checkpoint_id == wrong
+
+    async def test_a_loser_changes_nothing(self) -> None:  # rule C1
+        """Whoever saw another head is refused, and the log is as it was."""
+        async with self.fresh() as store:
+            run = Drive(store)
+            await run.start()
+            await run.commit()
+            before = await run.loaded()
+            stale = record(1, "b.0", b"other", asks=(question("q"),))
+            await refused(Conflict, store.commit(run.held, stale, after="b.0"))
+            await refused(Conflict, store.commit(run.held, record(2, "b.1", b"other"), after="b.0"))
+            assert await run.loaded() == before
+            assert await store.decisions("s") == []
+
+    async def test_records_follow_each_other_without_gaps(self) -> None:  # rule C2
+        """A record that does not come next is refused."""
+        async with self.fresh() as store:
+            run = Drive(store)
+            await run.start()
+            for wrong in (record(2, "b.0"), record(0, "b.0", b"x"), record(1, None), record(1, "c.0")):
+                await refused(Conflict, store.commit(run.held, wrong, after="b.0"))
+            await refused(Conflict, Drive(store, "t").start(record(0, None, full=False)))
+            assert (await run.loaded()).rows == (b"b0",)
+            assert await store.head("t") is None
+
+    async def test_the_same_commit_again_is_a_success(self) -> None:  # rule C1
+        """So that a caller who did not hear the answer can try again."""
+        async with self.fresh() as store:
+            run = Drive(store)
+            await run.start()
+            write = run.next(asks=(question("q"),), events=b"[1]", first_seq=1, event_count=1)
+            await run.commit(write)
+            assert await store.commit(run.held, write, after="b.0") == Committed()
+            await run.commit()
+            assert await store.commit(run.held, write, after="b.0") == Committed()
+            assert (await run.loaded()).rows == (b"b0", b"b1", b"b2")
+            assert len(await store.decisions("s")) == 1
+            assert len(await store.events("s")) == 1
+
+    async def test_the_same_id_with_other_content_is_a_conflict(self) -> None:  # rule C1
+        """Whatever it is that differs."""
+        async with self.fresh() as store:
+            run = Drive(store)
+            await run.start()
+            await run.commit(run.next(b"one", asks=(question("q"),), events=b"[1]", first_seq=1, event_count=1))
+            for other in (
+                record(1, "b.0", b"two", asks=(question("q"),), events=b"[1]", first_seq=1, event_count=1),
+                record(1, "b.0", b"one", asks=(question("q"),), events=b"[2]", first_seq=1, event_count=1),
+                record(1, "b.0", b"one", asks=(question("r"),), events=b"[1]", first_seq=1, event_count=1),
+                record(1, "b.0", b"one", full=True, asks=(question("q"),), events=b"[1]", first_seq=1, event_count=1),
+            ):
+                await refused(Conflict, store.commit(run.held, other, after="b.0"))
+            assert (await run.loaded()).rows == (b"b0", b"one")
+
+    async def test_the_last_commit_again_is_a_success(self) -> None:  # rule C1
+        """Although it has released the lease, and even when somebody has gone on since."""
+        async with self.fresh() as store:
+            run = Drive(store)
+            await run.start()
+            lease, last = run.held, run.next(status="done")
+            await run.commit(last, release=True)
+            assert (await store.commit(lease, last, after="b.0", release=True)).released
+            await run.claim(run.next(), owner="bob")
+            assert (await store.commit(lease, last, after="b.0", release=True)).released
+            head = await run.head()
+            assert (head.owner, head.checkpoint) == ("bob", "b.2")
+
+    async def test_the_same_claim_again_is_a_success(self) -> None:  # rule C1
+        """It gives the same lease, for a new session and for one that is there."""
+        async with self.fresh() as store:
+            run = Drive(store)
+            first = run.next()
+            claimed = await run.start(first)
+            again = await store.claim("s", "ann", 10, after=None, write=first)
+            assert again.lease == claimed.lease
+            await run.end()
+            second = run.next()
+            claimed = await run.claim(second)
+            assert (await store.claim("s", "ann", 10, after="b.1", write=second)).lease == claimed.lease
+            assert (await run.head()).claims == 1
+
+    async def test_another_claim_by_the_same_owner_is_no_repetition(self) -> None:  # rule C1
+        """With other content, or after the run went on."""
+        async with self.fresh() as store:
+            run = Drive(store)
+            first = run.next(b"one")
+            await run.start(first)
+            await refused(AdjournError, store.claim("s", "ann", 10, after=None, write=record(0, None, b"two")))
+            await run.commit()
+            await refused(AdjournError, store.claim("s", "ann", 10, after=None, write=first))
+            assert (await run.loaded()).rows == (b"one", b"b1")
+
+    async def test_of_many_who_make_a_session_one_succeeds(self) -> None:  # rule C1
+        """All at once."""
+        async with self.fresh() as store:
+            tries = [store.claim("s", f"owner{n}", 10, after=None, write=record(0, None, b"%d" % n)) for n in range(20)]
+            results = await asyncio.gather(*tries, return_exceptions=True)
+            won = [n for n, result in enumerate(results) if not isinstance(result, BaseException)]
+            assert len(won) == 1
+            assert all(isinstance(result, AdjournError) for n, result in enumerate(results) if n not in won)
+            head = await store.head("s")
+            loaded = await store.load("s")
+            assert head is not None
+            assert loaded is not None
+            assert head.owner == f"owner{won[0]}"
+            assert loaded.rows == (b"%d" % won[0],)
+
+    async def test_of_many_who_commit_after_one_head_one_succeeds(self) -> None:  # rule C1
+        """All at once, even with the same lease."""
+        async with self.fresh() as store:
+            run = Drive(store)
+            await run.start()
+            tries = [store.commit(run.held, record(1, "b.0", b"%d" % n), after="b.0") for n in range(20)]
+            results = await asyncio.gather(*tries, return_exceptions=True)
+            won = [n for n, result in enumerate(results) if result == Committed()]
+            assert len(won) == 1
+            assert sum(isinstance(result, Conflict) for result in results) == 19
+            assert (await run.loaded()).rows == (b"b0", b"%d" % won[0])
+
+    async def test_calls_take_effect_in_the_order_in_which_they_are_made(self) -> None:
+        """A run need not wait for one commit before it makes the next."""
+        async with self.fresh() as store:
+            run = Drive(store)
+            await run.start()
+            commits = [store.commit(run.held, record(n, f"b.{n - 1}"), after=f"b.{n - 1}") for n in range(1, 100)]
+            assert await asyncio.gather(*commits) == [Committed()] * 99
+            assert (await run.head()).checkpoint == "b.99"
+
+    async def test_any_bytes_come_back(self) -> None:  # rule C3
+        """Small and big."""
+        async with self.fresh() as store:
+            run = Drive(store)
+            bodies = (bytes(range(256)), b"", b"\x00", b"x" * 3_000_000)
+            await run.start(run.next(bodies[0]))
+            for body in bodies[1:]:
+                await run.commit(run.next(body))
+            assert (await run.loaded()).rows == bodies
+
+    async def test_headers_come_back(self) -> None:  # rule C2
+        """With all that they hold."""
+        async with self.fresh() as store:
+            run = Drive(store)
+            await run.start()
+            header = Header(
+                source="interrupt",
+                step=7,
+                address="runnable:g;node:%3B",
+                next=("a", "é"),
+                metadata={"n": 1, "deep": [{"x": None, "é": "\x00"}]},
+            )
+            await run.commit(run.next(header=header))
+            (newest, _) = await store.list("s")
+            assert (newest.id, newest.parent, newest.header) == ("b.1", "b.0", header)
+
+    async def test_metadata_that_is_not_json_is_refused(self) -> None:
+        """Before anything is written."""
+        async with self.fresh() as store:
+            run = Drive(store)
+            await run.start()
+            bad = Header(source="step", metadata={"x": object()})
+            await refused(NotStorable, store.commit(run.held, run.next(header=bad), after="b.0"))
+            await run.commit()
+
+    async def test_two_sessions_never_mix(self) -> None:  # rule C12
+        """Whatever their ids are."""
+        async with self.fresh() as store:
+            runs = [Drive(store, name) for name in HOSTILE]
+            for n, run in enumerate(runs):
+                await run.start(run.next(b"%d" % n, asks=(question("q", b"%d" % n),)))
+            for n, run in enumerate(runs):
+                assert (await run.loaded()).rows == (b"%d" % n,)
+                assert [asked.body for asked in await store.interrupts(run.session)] == [b"%d" % n]
+                assert (await run.head()).session == run.session
+            assert {head.session for head in await store.sessions()} == set(HOSTILE)
+
+    async def test_names_may_hold_any_characters(self) -> None:  # rule C12
+        """Those of branches, questions, owners, apps and users, too."""
+        async with self.fresh() as store:
+            for n, name in enumerate(HOSTILE):
+                run = Drive(store, f"s{n}", owner=name)
+                run.branch = name
+                await run.start(app=name, user=name)
+                await run.pause(question(name))
+                head = await run.head()
+                assert (head.checkpoint, head.branch, head.app, head.user) == (f"{name}.1", name, name, name)
+                assert (await run.loaded(f"{name}.0")).rows == (f"{name}0".encode(),)
+                (asked,) = await store.interrupts(f"s{n}")
+                assert (asked.id, asked.checkpoint) == (name, f"{name}.1")
+
+    async def test_text_that_is_none_is_kept_or_refused(self) -> None:
+        """A lone surrogate cannot be UTF-8; it spoils nothing else."""
+        async with self.fresh() as store:
+            broken = Drive(store, "\ud800")
+            try:
+                await broken.start()
+            except NotStorable:
+                pass
+            else:
+                assert (await broken.head()).session == "\ud800"
+            run = Drive(store)
+            await run.start()
+            try:
+                await run.commit(run.next(asks=(question("good"), question("\udfff"))))
+            except NotStorable:
+                assert (await run.head()).checkpoint == "b.0"
+                assert await store.decisions("s") == []
+            await run.commit()
+            named = Drive(store, "t", owner="\udfff")
+            try:
+                await named.start()
+            except NotStorable:
+                assert await store.head("t") is None
+            await run.commit()
+
+    async def test_events_come_back_in_order(self) -> None:
+        """From the batch that holds the first number asked for."""
+        async with self.fresh() as store:
+            run = Drive(store)
+            await run.start(run.next(events=b"[1,2]", first_seq=1, event_count=2))
+            await run.commit()
+            await run.commit(run.next(events=b"[3]", first_seq=3, event_count=1))
+            await run.commit(run.next(events=b"[4,5,6]", first_seq=4, event_count=3))
+            await run.commit()
+            one, two, three = (
+                Events(first=1, count=2, body=b"[1,2]"),
+                Events(first=3, count=1, body=b"[3]"),
+                Events(first=4, count=3, body=b"[4,5,6]"),
+            )
+            assert (await run.head()).seq == 6
+            assert await store.events("s") == [one, two, three]
+            for after, expected in enumerate([[one, two, three]] * 2 + [[two, three]] + [[three]] * 3 + [[], []]):
+                assert await store.events("s", after) == expected
+            assert await store.events("s", limit=2) == [one, two]
+            assert await store.events("s", 2, limit=1) == [two]
+            assert await store.events("s", limit=0) == []
+
+    async def test_events_of_a_long_session_can_be_paged(self) -> None:  # rule C9
+        """Every one once, with any page size."""
+        async with self.fresh() as store:
+            run = Drive(store)
+            await run.start()
+            for n in range(1, 60):
+                await run.commit(run.next(events=b"[%d]" % n, first_seq=n, event_count=1) if n % 3 else run.next())
+            for size in (1, 7, 100):
+                seen: list[int] = []
+                while batch := await store.events("s", seen[-1] if seen else 0, limit=size):
+                    seen += [events.first for events in batch]
+                assert seen == [n for n in range(1, 60) if n % 3]
+
+    async def test_what_was_acknowledged_is_there_for_another_store(self) -> None:  # rule C8
+        """And the other way round."""
+        clock = FakeClock()
+        async with self.fresh(clock) as store, self.second(clock) as other:
+            run = await paused(store, "q")
+            assert await other.load("s") == await run.loaded()
+            assert await other.interrupts() == await store.interrupts()
+            elsewhere = Drive(other, owner="bob")
+            elsewhere.moved(record(1, "b.0"))
+            await elsewhere.claim(elsewhere.next())
+            assert (await run.head()).owner == "bob"
