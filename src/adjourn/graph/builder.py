@@ -1,0 +1,188 @@
+"""StateGraph: collecting nodes and edges before they are compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Unpack
+
+import msgspec
+
+from adjourn.core.errors import UsageError
+from adjourn.core.retry import Retry
+
+from .commands import END, START, Cache
+from .compiled import CompiledGraph, Options
+from .compiling import compile_graph
+
+Function = Callable[..., Any]
+OfState = Callable[[Any], Any]
+
+
+class NodeDraft(msgspec.Struct, kw_only=True):
+    """A node as it was added."""
+
+    name: str
+    fn: Any
+    retry: Retry | Sequence[Retry] | None = None
+    timeout: float | None = None
+    cache: Cache | None = None
+    interrupt_before: bool = False
+    interrupt_after: bool = False
+    destinations: Sequence[str] | Mapping[str, str] | None = None
+    defer: bool = False
+    thread: bool = True
+    description: str = ""
+    is_subgraph: bool = False
+    input: Function | None = None
+    output: Function | None = None
+
+
+class EdgeDraft(msgspec.Struct, kw_only=True):
+    """An edge as it was added; several sources make a join."""
+
+    sources: tuple[str, ...]
+    target: str
+    is_join: bool = False
+
+
+class ConditionDraft(msgspec.Struct, kw_only=True):
+    """A conditional edge as it was added."""
+
+    source: str
+    fn: Any
+    mapping: Mapping[Any, str] | Sequence[str] | None = None
+
+
+class StateGraph:
+    """A graph under construction. Nodes are added in an order that is also the order in which updates are applied."""
+
+    def __init__(self, schema: Any, *, name: str | None = None) -> None:
+        self.schema = schema
+        self.name = name or getattr(schema, "__name__", "graph")
+        self.nodes: list[NodeDraft] = []
+        self.edges: list[EdgeDraft] = []
+        self.conditions: list[ConditionDraft] = []
+
+    def __repr__(self) -> str:
+        return f"<uncompiled graph {self.name}: {', '.join(node.name for node in self.nodes)}>"
+
+    def __getattr__(self, name: str) -> Any:
+        hint = " It is not compiled yet: call .compile() first." if hasattr(CompiledGraph, name) else ""
+        raise AttributeError(f"a StateGraph has no {name!r}.{hint}", name=name, obj=self)
+
+    def add_node(
+        self,
+        name_or_fn: str | Function,
+        fn: Any = None,
+        *,
+        retry: Retry | Sequence[Retry] | None = None,
+        timeout: float | None = None,
+        cache: Cache | None = None,
+        interrupt_before: bool = False,
+        interrupt_after: bool = False,
+        destinations: Sequence[str] | Mapping[str, str] | None = None,
+        defer: bool = False,
+        thread: bool = True,
+        description: str = "",
+    ) -> StateGraph:
+        """Add a node: a function of the state, sync or async, or a compiled graph.
+
+        A sync function runs in a thread unless `thread=False`. A thread cannot be killed: after a timeout its late
+        result is dropped, and its slot in the pool is taken until it ends. `destinations` names, for drawing and
+        checking, where commands of this node lead.
+        """
+        name = name_or_fn if isinstance(name_or_fn, str) else getattr(name_or_fn, "__name__", "")
+        self.nodes.append(
+            NodeDraft(
+                name=name,
+                fn=fn if isinstance(name_or_fn, str) else name_or_fn,
+                retry=retry,
+                timeout=timeout,
+                cache=cache,
+                interrupt_before=interrupt_before,
+                interrupt_after=interrupt_after,
+                destinations=destinations,
+                defer=defer,
+                thread=thread,
+                description=description,
+            )
+        )
+        return self
+
+    def add_sequence(self, *nodes: str | Function) -> StateGraph:
+        """Lead from each node to the next, adding those that are functions."""
+        names: list[str] = []
+        for node in nodes:
+            if isinstance(node, str):
+                names.append(node)
+            else:
+                self.add_node(node)
+                names.append(self.nodes[-1].name)
+        for source, target in pairwise(names):
+            self.add_edge(source, target)
+        return self
+
+    def add_subgraph(
+        self, name: str, graph: CompiledGraph, *, input: OfState | None = None, output: OfState | None = None
+    ) -> StateGraph:
+        """Add a compiled graph as a node: it shares the fields that both schemas have, unless mapped.
+
+        `input` makes the subgraph's input of the parent's state; `output` makes the parent's update of its final state.
+        """
+        self.nodes.append(NodeDraft(name=name, fn=graph, is_subgraph=True, input=input, output=output))
+        return self
+
+    def add_edge(self, source: str | Iterable[str], target: str) -> StateGraph:
+        """Lead from one node to another; with several sources, when all of them have finished."""
+        single = isinstance(source, str)
+        sources = (source,) if isinstance(source, str) else tuple(source)
+        self.edges.append(EdgeDraft(sources=sources, target=target, is_join=not single and len(set(sources)) > 1))
+        return self
+
+    def add_conditional_edges(
+        self, source: str, fn: Function, mapping: Mapping[Any, str] | Sequence[str] | None = None
+    ) -> StateGraph:
+        """Lead from a node to where `fn(state)` says: a name or several, looked up in `mapping` first."""
+        self.conditions.append(ConditionDraft(source=source, fn=fn, mapping=mapping))
+        return self
+
+    def set_entry_point(self, name: str) -> StateGraph:
+        """Begin with this node."""
+        return self.add_edge(START, name)
+
+    def set_finish_point(self, name: str) -> StateGraph:
+        """End after this node."""
+        return self.add_edge(name, END)
+
+    def compile(
+        self,
+        *,
+        interrupt_before: Sequence[str] = (),
+        interrupt_after: Sequence[str] = (),
+        max_steps: int = 100,
+        step_timeout: float | None = None,
+        node_timeout: float | None = None,
+        strict: bool = False,
+        **options: Unpack[Options],
+    ) -> CompiledGraph:
+        """Check everything at once and make the graph ready to run; `options` are those of `Runner`.
+
+        Raises:
+            GraphError: listing every mistake.
+        """
+        if max_steps < 1:
+            raise UsageError(f"max_steps={max_steps}: a graph needs at least one superstep.")
+        for option, seconds in (("step_timeout", step_timeout), ("node_timeout", node_timeout)):
+            if seconds is not None and seconds <= 0:
+                raise UsageError(f"{option}={seconds:g}: give seconds above zero, or None for no limit.")
+        graph = CompiledGraph(
+            self.name,
+            self.schema,
+            max_steps=max_steps,
+            step_timeout=step_timeout,
+            node_timeout=node_timeout,
+            options=options,
+        )
+        compile_graph(self, graph, frozenset(interrupt_before), frozenset(interrupt_after), strict)
+        return graph

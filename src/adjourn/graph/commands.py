@@ -1,0 +1,54 @@
+"""What a node can return besides a plain update, and the names of a graph's ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+import msgspec
+
+from adjourn.core.errors import UsageError
+from adjourn.core.registry import stored
+
+START: Final = "__start__"
+END: Final = "__end__"
+
+
+class Command(msgspec.Struct, frozen=True):
+    """An update together with where to go next; without `goto` the node's edges decide.
+
+    In a list of commands each one is a task of its own: its `update` is laid over the state that this task sees.
+    """
+
+    update: Mapping[str, Any] | None = None
+    goto: str | Sequence[str] | None = None
+
+    def targets(self) -> list[str]:
+        """The names to go to, as a list."""
+        if self.goto is None:
+            return []
+        return [self.goto] if isinstance(self.goto, str) else list(self.goto)
+
+
+@stored("adjourn.overwrite")
+class Overwrite(msgspec.Struct, frozen=True):
+    """A value that takes a field's place, past its reducer."""
+
+    value: Any
+
+
+class Cache(msgspec.Struct, frozen=True):
+    """Keep a node's result for `ttl` seconds: `key` says what counts as the same input, else all that it is given."""
+
+    ttl: float | timedelta
+    key: Callable[[Any], Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.seconds <= 0:
+            raise UsageError(f"Cache(ttl={self.ttl!r}): give a time to live above zero.")
+
+    @property
+    def seconds(self) -> float:
+        """The time to live in seconds."""
+        return self.ttl.total_seconds() if isinstance(self.ttl, timedelta) else float(self.ttl)

@@ -1,0 +1,240 @@
+"""The engine: supersteps of run, apply and route, until the graph ends or waits."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from adjourn.core.errors import AdjournError, Conflict, MaxStepsExceeded, NodeTimeout, RunError
+from adjourn.core.frame import here
+from adjourn.core.scope import TURN, Cut, Scope
+
+from .cache import keep
+from .channels import Changes, Channel, MessagesChannel
+from .commands import Overwrite
+from .halts import hit, passed
+from .routing import decide, settle, take_edges
+from .running import run_task
+from .task import Task
+
+if TYPE_CHECKING:
+    from .frame import GraphFrame
+
+WOKEN = 32
+"""Tasks that start in one turn of the event loop, when they do not suspend by themselves."""
+
+
+async def advance(frame: GraphFrame) -> bool:
+    """Run a graph as far as it goes: True when it has ended, False when it waits."""
+    graph, scope = frame.graph, frame.scope
+    while True:
+        if frame.phase == "route":
+            if not frame.finished:
+                settle(frame)
+            elif not await decide(frame):
+                return False
+            if scope.bordering and frame.tasks and not hit(frame):
+                await scope.journal.border("step", frame, frame.step, frame.following)
+        if graph.halts and not passed(frame):
+            return False
+        if not frame.tasks:
+            return True
+        _check_may_run(frame)
+        if time.monotonic() > scope.turn_ends:
+            await scope.next_turn()
+        if not await _run(frame):
+            return False
+        _apply(frame)
+
+
+def _check_may_run(frame: GraphFrame) -> None:
+    limit = frame.scope.max_steps or frame.graph.max_steps
+    if frame.count >= limit:
+        raise MaxStepsExceeded(frame.graph.name, limit)
+    if frame.scope.cancel_mode is not None:
+        raise Cut
+
+
+async def _run(frame: GraphFrame) -> bool:
+    """Run the tasks that can run; False when some of them wait for an answer."""
+    tasks = frame.tasks
+    if len(tasks) == 1 and frame.graph.step_timeout is None:
+        task = tasks[0]
+        if task.status != "waiting":
+            await run_task(task, alone=True)
+        if task.status == "done":
+            return True
+    else:
+        ready = [task for task in tasks if task.status in ("pending", "failed")]
+        if ready:
+            await _run_together(frame, ready)
+    _raise_failure(tasks)
+    return all(task.status == "done" for task in tasks)
+
+
+def _raise_failure(tasks: list[Task]) -> None:
+    failed = [task for task in tasks if task.exception is not None]
+    if not failed:
+        return
+    error = failed[0].exception
+    assert error is not None
+    for other in failed[1:]:
+        if not isinstance(other.exception, Cut):
+            error.add_note(f"In the same superstep '{other.address}' failed, too: {other.exception!r}")
+    cut = next((task.exception for task in failed if isinstance(task.exception, Cut)), None)
+    raise cut or error
+
+
+class _Countdown:
+    """Counts tasks that end, down to a future, and lets others on the loop have their turn in between."""
+
+    __slots__ = ("future", "left", "scope", "waiting")
+
+    def __init__(self, scope: Scope, count: int) -> None:
+        self.scope = scope
+        self.left = count
+        self.future: asyncio.Future[None] = scope.loop.create_future()
+        self.waiting: deque[asyncio.Future[None]] = deque()
+
+    async def run(self, task: Task) -> None:
+        try:
+            while time.monotonic() > self.scope.turn_ends:
+                await self._next_turn()
+                await self.scope.journal.assure()
+            await run_task(task, alone=False)
+        except Conflict as error:
+            task.fail(error)
+        finally:
+            self.left -= 1
+            if not self.left and not self.future.done():
+                self.future.set_result(None)
+
+    def _next_turn(self) -> asyncio.Future[None]:
+        self.waiting.append(turn := self.scope.loop.create_future())
+        if len(self.waiting) == 1:
+            self.scope.loop.call_soon(self._begin_turn)
+        return turn
+
+    def _begin_turn(self) -> None:
+        # A few at a time: if all of a thousand woke up for each turn, waking up would be most of the work.
+        self.scope.turn_ends = time.monotonic() + TURN
+        for _ in range(min(WOKEN, len(self.waiting))):
+            turn = self.waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+        if self.waiting:
+            self.scope.loop.call_soon(self._begin_turn)
+
+
+async def _run_together(frame: GraphFrame, ready: list[Task]) -> None:
+    countdown = _Countdown(frame.scope, len(ready))
+    # Our own tasks are not among those that a frame's code has started.
+    token = here.set(None)
+    # Made without the loop's factory, which watches what users start and would cost every task a call.
+    handles = [asyncio.Task(countdown.run(task), loop=frame.scope.loop) for task in ready]
+    here.reset(token)
+    seconds = frame.graph.step_timeout
+    try:
+        async with asyncio.timeout(seconds):
+            await countdown.future
+    except TimeoutError:
+        await _end(handles)
+        for task in ready:
+            if task.status == "pending":
+                task.fail(NodeTimeout(task.address, seconds or 0.0))
+    except asyncio.CancelledError:
+        await _end(handles)
+        raise
+    for handle in handles:
+        if handle.done() and not handle.cancelled() and handle.exception() is not None:
+            raise RunError("the engine failed while it ran a task") from handle.exception()
+
+
+async def _end(handles: list[asyncio.Task[None]]) -> None:
+    for handle in handles:
+        handle.cancel()
+    await asyncio.wait(handles)
+
+
+def _apply(frame: GraphFrame) -> None:
+    """Make the writes of all tasks the state's next values, in task order, or none of them."""
+    changes = frame.changes()
+    channels, several = frame.graph.schema.channels, len(frame.tasks) > 1
+    for task in frame.tasks:
+        writer = task.label if several else task.spec.name
+        if frame.exports:
+            _identify_messages(frame, changes, task)
+        try:
+            for name, value, plain in task.writes:
+                channel = channels.get(name) or frame.graph.schema.channel(name, writer)
+                if type(value) is Overwrite:
+                    channel.overwrite(changes, value.value, writer)
+                else:
+                    channel.update(changes, value, writer)
+                if not plain:
+                    changes.tagged.add(name)
+        except AdjournError as error:
+            task.writes, task.goto, task.sends = [], None, None
+            task.fail(error)
+            raise
+    frame.commit_changes(changes)
+    for task in frame.tasks:
+        if frame.exports or task.written is not None or task.cache_key is not None:
+            _pass_on(frame, task)
+    _finish(frame)
+
+
+def _pass_on(frame: GraphFrame, task: Task) -> None:
+    """Give the results of an applied task to those who share them: the graph above, the session, the cache."""
+    if frame.exports:
+        _export(frame, task)
+    if task.written is not None:
+        frame.merge_values(task.written)
+    if task.cache_key is not None:
+        keep(task)
+
+
+def _identify_messages(frame: GraphFrame, changes: Changes, task: Task) -> None:
+    """Give ids to messages before they are applied here and handed up: a message is the same one in both graphs."""
+    channels = frame.graph.schema.channels
+    for number, (name, value, plain) in enumerate(task.writes):
+        channel = channels.get(name)
+        if name in frame.exports and isinstance(channel, MessagesChannel):
+            task.writes[number] = (name, channel.identified(changes, value), plain)
+
+
+def _export(frame: GraphFrame, task: Task) -> None:
+    for name, value, _ in task.writes:
+        if name in frame.exports:
+            frame.export(name, value, type(frame.graph.schema.channels.get(name)) is not Channel)
+
+
+def _finish(frame: GraphFrame) -> None:
+    """Let the finished tasks go and take their edges."""
+    tasks, frame.tasks = frame.tasks, []
+    scope = frame.scope
+    frame.step += 1
+    frame.count += 1
+    frame.phase = "route"
+    if frame.graph.halts:
+        frame.close_questions()
+        frame.ended = [task.spec.name for task in tasks if task.spec.interrupt_after]
+    left: dict[Any, None] = {}
+    for task in tasks:
+        scope.dirty.pop(task, None)
+        if task.recorded:
+            scope.dropped[frame.path + ";"] = None
+        if task.children or scope.askers or scope.sleeping:
+            task.close()
+        else:
+            task.alive = False
+        if task.sends is not None:
+            frame.targets += task.sends
+        elif task.goto is not None:
+            frame.targets += [(spec, None) for spec in task.goto]
+        else:
+            left[task.spec] = None
+    for spec in left:
+        take_edges(frame, spec)

@@ -1,0 +1,231 @@
+"""Routing: what follows on a superstep.
+
+A condition that pauses or fails must not make the finished node run again. So routing is a phase of its own: conditions
+that are decided keep their targets, and only the others are asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, cast
+
+from adjourn.core.entry import PAUSED, execute, execute_inline
+from adjourn.core.errors import CheckpointCorrupt, NodeNotFound, ShapeChanged
+from adjourn.core.record import UserImage
+from adjourn.core.scope import Cut
+
+from .commands import END
+from .spec import NodeSpec
+from .state import read
+from .task import Routing, Send, Task
+
+if TYPE_CHECKING:
+    from .frame import GraphFrame
+
+
+def depart(frame: GraphFrame, spec: NodeSpec) -> None:
+    """Leave `spec` by its edges, as if it had just finished."""
+    frame.phase = "route"
+    frame.finished, frame.ended, frame.targets = [], [], []
+    take_edges(frame, spec)
+    frame.scope.mark(frame)
+    if not spec.conditions:
+        settle(frame)
+
+
+def take_edges(frame: GraphFrame, spec: NodeSpec) -> None:
+    """Note where the edges of a finished node lead; its conditions are decided later."""
+    for target in spec.targets:
+        frame.targets.append((target, None))
+    for join in spec.joins:
+        arrived = frame.joins.setdefault(join.id, {})
+        arrived[spec.name] = None
+        if len(arrived) == len(join.sources):
+            del frame.joins[join.id]
+            frame.targets.append((join.target, None))
+    if spec.conditions:
+        frame.finished.append(spec)
+
+
+async def decide(frame: GraphFrame) -> bool:
+    """Ask every condition of the finished nodes; False when one of them waits for an answer."""
+    if time.monotonic() > frame.scope.turn_ends:
+        await frame.scope.next_turn()
+    routings, decided = frame.routings or _routings(frame), True
+    for routing in routings:
+        if routing.status in ("pending", "failed"):
+            if routing.condition.is_async:
+                try:
+                    await _evaluate(frame, routing)
+                except (Cut, asyncio.CancelledError):
+                    _remember(frame, routings)
+                    raise
+            else:
+                _evaluate_inline(frame, routing)
+        decided = decided and routing.status == "done"
+    if decided:
+        _conclude(frame, routings)
+        return True
+    _remember(frame, routings)
+    for routing in routings:
+        if routing.exception is not None:
+            raise routing.exception
+    return False
+
+
+def _conclude(frame: GraphFrame, routings: list[Routing]) -> None:
+    for routing in routings:
+        for spec in routing.targets:
+            frame.targets.append((spec, None))
+        if routing.written:
+            frame.merge_values(routing.written)
+        if routing.recorded or routing.questions:
+            routing.drop()
+    frame.routings = []
+    settle(frame)
+
+
+def bind(frame: GraphFrame) -> None:
+    """Bring back the routings that were under way, in a graph that was stored while it routed.
+
+    Raises:
+        ShapeChanged: a condition that had been asked is gone.
+    """
+    sleeping = frame.scope.sleeping
+    places = [place for spec in frame.finished if (place := f"{frame.path};{spec.segment}") in sleeping]
+    if places:
+        frame.routings = _routings(frame)
+    for place in places:
+        for segment in sleeping.get(place, {}):
+            raise ShapeChanged(f"{place};{segment}".replace(";~", ""), "the node has no such condition any more")
+
+
+def _routings(frame: GraphFrame) -> list[Routing]:
+    routings = [Routing(frame, spec, condition) for spec in frame.finished for condition in spec.conditions]
+    if frame.scope.sleeping:
+        for routing in routings:
+            _restore(frame, routing)
+    return routings
+
+
+def _restore(frame: GraphFrame, routing: Routing) -> None:
+    image = frame.scope.awaken(f"{frame.path};{routing.spec.segment}", routing.condition.segment)
+    if image is not None:
+        if not isinstance(image, UserImage):
+            raise CheckpointCorrupt(f"'{routing.path}' is no routing's frame")
+        routing.restore(image)
+
+
+async def _evaluate(frame: GraphFrame, routing: Routing) -> None:
+    state = read(frame.graph.schema, frame.channels)
+    routing.exception = None
+    try:
+        result = await execute(routing, lambda: routing.condition.call(state))
+        _take_result(frame, routing, result)
+    except Exception as error:  # noqa: BLE001  # protects the other conditions: they keep what they decided
+        routing.status, routing.exception = "failed", error
+
+
+def _evaluate_inline(frame: GraphFrame, routing: Routing) -> None:
+    state = read(frame.graph.schema, frame.channels)
+    routing.exception = None
+    try:
+        result = execute_inline(routing, lambda: routing.condition.call(state))
+        _take_result(frame, routing, result)
+    except Exception as error:  # noqa: BLE001  # protects the other conditions: they keep what they decided
+        routing.status, routing.exception = "failed", error
+
+
+def _take_result(frame: GraphFrame, routing: Routing, result: Any) -> None:
+    if result is PAUSED:
+        routing.status = "waiting"
+        return
+    routing.status = "done"
+    known = routing.condition.known
+    if type(result) is str and result in known:
+        spec = known[result]
+        routing.targets = [] if spec is None else [spec]
+    else:
+        routing.targets = _targets(frame, routing, result)
+
+
+def _targets(frame: GraphFrame, routing: Routing, result: Any) -> list[NodeSpec]:
+    mapping = routing.condition.mapping or {}
+    if _mapped(mapping, result) is not result:
+        names = [result]  # A key of the mapping, be it None or a tuple.
+    elif isinstance(result, list | tuple | set | frozenset):
+        names = list(dict.fromkeys(cast("Iterable[Any]", result)))
+    else:
+        names = [] if result is None else [result]
+    found = [_lookup(frame, routing.spec.name, _mapped(mapping, name)) for name in names]
+    return [spec for spec in found if spec is not None]
+
+
+def _mapped(mapping: dict[Any, str], name: Any) -> Any:
+    try:
+        return mapping.get(name, name)
+    except TypeError:
+        return name  # Unhashable, so no key; it is no node's name either.
+
+
+def _lookup(frame: GraphFrame, by: str, name: Any) -> NodeSpec | None:
+    return None if name == END else node_named(frame, by, name)
+
+
+def node_named(frame: GraphFrame, by: str, name: Any) -> NodeSpec:
+    """The node that a command or condition names.
+
+    Raises:
+        NodeNotFound: there is none.
+    """
+    spec = frame.graph.specs.get(name) if isinstance(name, str) else None
+    if spec is None:
+        raise NodeNotFound(name, by=by, known=(*frame.graph.specs, END))
+    return spec
+
+
+def _remember(frame: GraphFrame, routings: list[Routing]) -> None:
+    frame.routings = routings
+    frame.scope.mark(frame)
+    for routing in routings:
+        frame.scope.mark(routing)
+
+
+def settle(frame: GraphFrame) -> None:
+    """Make the next tasks of what was decided; deferred ones when nothing else is left."""
+    targets, frame.targets, frame.finished = frame.targets, [], []
+    if frame.graph.defers:
+        frame.deferred += [send for send in targets if send[0].defer]
+        targets = [send for send in targets if not send[0].defer]
+        if not targets:
+            targets, frame.deferred = frame.deferred, []
+    frame.phase = "run"
+    if frame.routes_stored:
+        # A record says that this is still to be decided: the next one must say otherwise.
+        frame.scope.dirty[frame] = None
+    if len(targets) == 1 and targets[0][1] is None:
+        frame.tasks = [Task(frame, targets[0][0])]
+    else:
+        frame.tasks = _tasks(frame, targets)
+    for task in frame.tasks:
+        frame.scope.dirty[task] = None
+
+
+def _tasks(frame: GraphFrame, targets: list[Send]) -> list[Task]:
+    by_node: dict[NodeSpec, list[Any]] = {}
+    for spec, overlay in targets:
+        overlays = by_node.setdefault(spec, [])
+        if overlay is not None:
+            overlays.append(overlay)
+        elif None not in overlays:
+            overlays.append(None)
+    ordered = sorted(by_node.items(), key=lambda item: item[0].order)
+    return [task for spec, overlays in ordered for task in _numbered(frame, spec, overlays)]
+
+
+def _numbered(frame: GraphFrame, spec: NodeSpec, overlays: list[Any]) -> list[Task]:
+    if overlays == [None]:
+        return [Task(frame, spec)]
+    return [Task(frame, spec, number, overlay) for number, overlay in enumerate(overlays, 1)]

@@ -1,0 +1,248 @@
+"""Schemas: the fields of a state, from whatever kind of class describes them."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterable, Mapping
+from typing import (
+    Annotated,
+    Any,
+    NotRequired,
+    Required,
+    TypedDict,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
+
+import msgspec
+
+from adjourn.core.errors import StateInvalid, UsageError
+from adjourn.core.fits import misfit
+from adjourn.core.registry import register_types
+from adjourn.messages import Message
+
+from .channels import ABSENT, Channel, channel_for, takes_two
+from .reducers import Reducer, Shared, add_messages, last, merge
+
+_MARKS = (Required, NotRequired, getattr(typing, "ReadOnly", Required))  # ReadOnly: from Python 3.13 on
+
+
+class MessagesState(TypedDict):
+    """The state of a conversation, to inherit from."""
+
+    messages: Annotated[list[Message], add_messages]
+    user_input: str
+    last_response: Annotated[str, last]
+    last_tool_response: Annotated[str, last]
+    node_responses: Annotated[dict[str, Any], merge]
+    metadata: Annotated[dict[str, Any], merge]
+    one_shot_messages: list[Message]
+    one_shot_messages_by_node: Annotated[dict[str, list[Message]], merge]
+
+
+class StateSchema:
+    """A schema put together field by field; states are mappings."""
+
+    def __init__(self, *, extra: str = "forbid") -> None:
+        if extra not in ("forbid", "allow"):
+            raise UsageError(f"StateSchema(extra={extra!r}): use 'forbid' or 'allow'.")
+        self.extra = extra
+        self.fields: dict[str, Field] = {}
+
+    def add_field(
+        self,
+        name: str,
+        type: Any = Any,
+        *,
+        reducer: Reducer | None = None,
+        default: Any = ABSENT,
+        required: bool = False,
+    ) -> StateSchema:
+        """Add a field; `default` may be a function that makes one."""
+        self.fields[name] = Field(name, type, reducer, default, required)
+        return self
+
+
+class Field:
+    """A field as it was declared."""
+
+    def __init__(
+        self, name: str, type_: Any, reducer: Reducer | None, default: Any, required: bool, shared: bool = False
+    ) -> None:
+        self.name = name
+        self.type = type_
+        self.reducer = reducer
+        self.default = default
+        self.required = required
+        self.shared = shared
+
+    def problems(self) -> Iterable[str]:
+        """What is wrong with the declaration."""
+        if not self.name or self.name.startswith("^"):
+            yield f"field name {self.name!r} is empty or starts with '^'"
+        if self.reducer is not None and not callable(self.reducer):
+            yield f"the reducer of field '{self.name}' is no function: {self.reducer!r}"
+        elif self.reducer is not None and not takes_two(self.reducer):
+            yield f"the reducer of field '{self.name}' must take two arguments, (old, new)"
+
+    def channel(self) -> Channel:
+        """The channel for this field."""
+        return channel_for(
+            self.name, self.type, self.reducer, shared=self.shared, default=self.default, required=self.required
+        )
+
+
+class Schema:
+    """The channels of a state, and whether nodes read it as a mapping or as instances of a class."""
+
+    def __init__(self, source: Any) -> None:
+        self.source = source
+        self.cls: type[Any] | None = None
+        self.extra = False
+        self.fields = self._read(source)
+        self.problems = [problem for field in self.fields for problem in field.problems()]
+        self.channels: dict[str, Channel] = (
+            {} if self.problems else {field.name: field.channel() for field in self.fields}
+        )
+        for field in self.fields:
+            register_types(field.type)
+
+    def _read(self, source: Any) -> list[Field]:
+        if isinstance(source, StateSchema):
+            self.extra = source.extra == "allow"
+            return list(source.fields.values())
+        if is_typeddict(source):
+            return list(_typed_dict_fields(source))
+        if isinstance(source, type):
+            self.cls = source
+            return list(_class_fields(source))
+        raise UsageError(
+            f"{source!r} cannot be a state schema. "
+            "Use a TypedDict, dataclass, msgspec Struct or Pydantic model, or StateSchema()."
+        )
+
+    def channel(self, name: str, where: str) -> Channel:
+        """The channel of a field that an update names."""
+        channel = self.channels.get(name)
+        if channel is not None:
+            return channel
+        if not self.extra:
+            raise StateInvalid(
+                name, f"{where} wrote it, but the schema has no such field. It has: {', '.join(self.channels)}."
+            )
+        return Channel(name, Any)
+
+    def first(self) -> dict[str, Any]:
+        """The state before anybody has written."""
+        firsts: dict[str, Any] = {}
+        for name, channel in self.channels.items():
+            if (not channel.required or channel.default is not ABSENT) and (value := channel.first()) is not ABSENT:
+                firsts[name] = value
+        return firsts
+
+    def check(self, new: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+        """Refuse new values that do not fit, and required fields that neither they nor the state have.
+
+        Raises:
+            StateInvalid: naming the field.
+        """
+        for name, value in new.items():
+            channel = self.channels.get(name)
+            problem = None if channel is None else misfit(value, channel.type)
+            if problem:
+                raise StateInvalid(name, f"{problem}.")
+        for name, channel in self.channels.items():
+            if channel.required and name not in state and name not in new:
+                raise StateInvalid(name, "it is required, and the input does not have it.")
+
+    def build(self, values: Mapping[str, Any]) -> Any:
+        """An instance of the schema class with these values, made without validation."""
+        assert self.cls is not None
+        construct = getattr(self.cls, "model_construct", self.cls)
+        try:
+            return construct(**values)
+        except TypeError as error:
+            raise StateInvalid(
+                self.cls.__name__, f"it cannot be built from {', '.join(values) or 'nothing'}: {error}."
+            ) from error
+
+
+def _typed_dict_fields(source: Any) -> Iterable[Field]:
+    for name, hint in _hints(source).items():
+        plain, required = _unmarked(hint)
+        yield _field(name, plain, ABSENT, required)
+
+
+def _unmarked(hint: Any) -> tuple[Any, bool]:
+    """A hint without the marks that only a TypedDict's field has, wherever they stand, and whether it is required."""
+    origin = get_origin(hint)
+    if origin in _MARKS:
+        plain, required = _unmarked(get_args(hint)[0])
+        return plain, required or origin is Required
+    if origin is Annotated:
+        base, *extras = get_args(hint)
+        plain, required = _unmarked(base)
+        return Annotated[plain, *extras], required
+    return hint, False
+
+
+def _class_fields(source: type[Any]) -> Iterable[Field]:
+    hints = _hints(source)
+    for name, default in _defaults(source).items():
+        field = _field(name, hints[name], default, required=False)
+        # A reducer can start from the type's empty value; a type that has none leaves the field to the input.
+        field.required = default is ABSENT and (field.reducer is None or field.channel().first() is ABSENT)
+        yield field
+
+
+def _hints(source: Any) -> dict[str, Any]:
+    try:
+        return get_type_hints(source, include_extras=True)
+    except NameError as error:
+        raise UsageError(
+            f"The state schema {source.__name__} cannot be read: {error}. Define what its annotations name at the top "
+            "of a module, and import it at run time, too."
+        ) from error
+
+
+def _defaults(source: type[Any]) -> dict[str, Any]:
+    if dataclasses.is_dataclass(source):
+        return {
+            field.name: _default(field.default, field.default_factory, dataclasses.MISSING)
+            for field in dataclasses.fields(source)
+            if field.init  # What the class works out by itself follows from the rest.
+        }
+    if issubclass(source, msgspec.Struct):
+        fields = msgspec.structs.fields(source)
+        return {field.name: _default(field.default, field.default_factory, msgspec.NODEFAULT) for field in fields}
+    if hasattr(source, "model_fields"):
+        models = cast("Mapping[str, Any]", source.model_fields)
+        return {name: _model_default(field) for name, field in models.items()}
+    raise UsageError(
+        f"{source.__name__} cannot be a state schema: it is no TypedDict, dataclass, msgspec Struct or Pydantic model."
+    )
+
+
+def _default(value: Any, factory: Any, missing: Any) -> Any:
+    if factory is not missing and factory is not None:
+        return factory
+    return ABSENT if value is missing else value
+
+
+def _model_default(field: Any) -> Any:
+    if field.is_required():
+        return ABSENT
+    return field.default_factory or field.default
+
+
+def _field(name: str, hint: Any, default: Any, required: bool) -> Field:
+    if get_origin(hint) is not Annotated:
+        return Field(name, hint, None, default, required)
+    base, *extras = get_args(hint)
+    reducers = [cast("Reducer", extra) for extra in extras if callable(extra) and extra is not Shared]
+    shared = any(extra is Shared or isinstance(extra, Shared) for extra in extras)
+    return Field(name, base, reducers[-1] if reducers else None, default, required, shared)

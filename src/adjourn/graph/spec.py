@@ -1,0 +1,96 @@
+"""Compiled nodes: objects that point to one another, so that a step looks nothing up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from adjourn.core.address import segment_text
+from adjourn.core.retry import Retry
+
+from .commands import Cache
+
+if TYPE_CHECKING:
+    from .compiled import CompiledGraph
+
+Kind = Literal["async", "sync", "inline", "graph"]
+
+
+class Join:
+    """An edge from several nodes to one, taken when all of them have finished since it was last taken."""
+
+    __slots__ = ("id", "sources", "target")
+
+    def __init__(self, id: str, sources: frozenset[str], target: NodeSpec) -> None:
+        self.id = id
+        self.sources = sources
+        self.target = target
+
+
+class Condition:
+    """A conditional edge: a function of the state whose result, through `mapping`, names where to go."""
+
+    __slots__ = ("call", "is_async", "known", "mapping", "number", "segment")
+
+    def __init__(self, number: int, call: Callable[[Any], Any], is_async: bool, mapping: dict[Any, str] | None) -> None:
+        self.number = number
+        self.call = call
+        self.is_async = is_async
+        self.mapping = mapping
+        self.segment = segment_text("branch", str(number))
+        self.known: dict[str, NodeSpec | None] = {}
+
+
+class NodeSpec:
+    """A node ready to run: `call(state)` is its function, whatever parameters that has.
+
+    A plain one needs no care for attempts and time.
+    """
+
+    __slots__ = (
+        "cache",
+        "call",
+        "conditions",
+        "defer",
+        "description",
+        "destinations",
+        "graph",
+        "input",
+        "interrupt_after",
+        "interrupt_before",
+        "is_plain",
+        "joins",
+        "kind",
+        "name",
+        "order",
+        "output",
+        "retry",
+        "segment",
+        "targets",
+        "timeout",
+    )
+
+    def __init__(self, name: str, order: int, kind: Kind, call: Callable[[Any], Any] | None = None) -> None:
+        self.name = name
+        self.order = order
+        self.kind = kind
+        self.call = call
+        self.segment = segment_text("node", name)
+        self.targets: tuple[NodeSpec, ...] = ()
+        self.conditions: tuple[Condition, ...] = ()
+        self.joins: tuple[Join, ...] = ()
+        self.retry: Sequence[Retry] = ()
+        self.timeout: float | None = None
+        self.cache: Cache | None = None
+        self.interrupt_before = False
+        self.interrupt_after = False
+        self.destinations: dict[str, str] = {}
+        self.defer = False
+        self.is_plain = False
+        self.description = ""
+        self.graph: CompiledGraph | None = None
+        self.input: Callable[[Any], Any] | None = None
+        self.output: Callable[[Any], Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"<node {self.name}>"

@@ -1,0 +1,141 @@
+"""What a node is given of the state, and what it has changed in it.
+
+A view copies a value when it is first read, so that what a node holds is its own; what nobody reads costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any, cast
+
+from adjourn.core import codec
+from adjourn.core.errors import StateInvalid
+
+from .channels import ABSENT, same
+from .commands import Overwrite
+from .schema import Schema
+
+_ATOMS = frozenset({int, float, bool, str, type(None)})
+
+
+class State(MutableMapping[str, Any]):
+    """The state as one node sees it: a mapping of the node's own. Changes count only if they are returned."""
+
+    __slots__ = ("_base", "_overlay", "_own", "_schema")
+
+    def __init__(self, schema: Schema, base: Mapping[str, Any], overlay: Mapping[str, Any] | None = None) -> None:
+        self._schema = schema
+        self._base = base
+        self._overlay = overlay
+        self._own: dict[str, Any] = {}
+
+    def __getitem__(self, key: str) -> Any:
+        own = self._own
+        if key in own:
+            value = own[key]
+            if value is ABSENT:
+                raise KeyError(key)
+            return value
+        overlay = self._overlay
+        value = self._base[key] if overlay is None or key not in overlay else overlay[key]
+        if type(value) in _ATOMS:
+            return value
+        own[key] = value = handed_out(self._schema, key, value)
+        return value
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._own[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        self[key]
+        self._own[key] = ABSENT
+
+    def __iter__(self) -> Iterator[str]:
+        keys = {**self._base, **(self._overlay or {}), **self._own}
+        return (key for key in keys if self._own.get(key) is not ABSENT)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __or__(self, other: Mapping[str, Any]) -> dict[str, Any]:
+        return {**self, **other}
+
+    def __ror__(self, other: Mapping[str, Any]) -> dict[str, Any]:
+        return {**other, **self}
+
+    def copy(self) -> dict[str, Any]:
+        """A dict of the same values, which counts as an update of all its keys when it is returned."""
+        return dict(self)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def touched(self) -> dict[str, Any]:
+        """What this node has read as a container or written: all that can have changed."""
+        return self._own
+
+
+def given(base: Mapping[str, Any], overlay: Mapping[str, Any] | None, key: str) -> Any:
+    """A field's value as a task sees it, or `ABSENT`."""
+    if overlay is not None and key in overlay:
+        return overlay[key]
+    return base.get(key, ABSENT)
+
+
+def handed_out(schema: Schema, key: str, value: Any) -> Any:
+    """A value as a node may have it: a copy, unless the field is shared."""
+    channel = schema.channels.get(key)
+    return codec.copy(value) if channel is None else channel.copy(value)
+
+
+def read(schema: Schema, base: Mapping[str, Any], overlay: Mapping[str, Any] | None = None) -> Any:
+    """The state as the schema has it read: a mapping, or an instance of its class."""
+    view = State(schema, base, overlay)
+    return view if schema.cls is None else schema.build(dict(view))
+
+
+def differences(
+    schema: Schema, base: Mapping[str, Any], overlay: Mapping[str, Any] | None, new: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The update that a returned state amounts to: only what changed."""
+    update: dict[str, Any] = {}
+    for key, value in new.items():
+        old = given(base, overlay, key)
+        if same(old, value):
+            continue
+        if value is ABSENT:
+            raise StateInvalid(key, "it was deleted from the state that was returned. Give it another value instead.")
+        channel = schema.channels.get(key)
+        update[key] = value if channel is None or type(value) is Overwrite else channel.difference(old, value)
+    return update
+
+
+def attributes(schema: Schema, instance: Any) -> dict[str, Any]:
+    """The fields of an instance of the schema class."""
+    return {name: getattr(instance, name) for name in schema.channels if hasattr(instance, name)}
+
+
+class Snapshot(Mapping[str, Any]):
+    """The state at one moment, for good: lists only ever grow in place, so their length is enough to know them by."""
+
+    __slots__ = ("_lengths", "_schema", "_values")
+
+    def __init__(self, schema: Schema, values: Mapping[str, Any]) -> None:
+        self._schema = schema
+        self._values = dict(values)
+        self._lengths = {key: len(cast("list[Any]", value)) for key, value in values.items() if type(value) is list}
+
+    def __getitem__(self, key: str) -> Any:
+        value = self._values[key]
+        if key in self._lengths:
+            value = value[: self._lengths[key]]
+        return handed_out(self._schema, key, value)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))

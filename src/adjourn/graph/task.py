@@ -1,0 +1,167 @@
+"""Tasks: the frames of node runs and of routings that take more than a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET, Raw
+
+from adjourn.core import codec
+from adjourn.core.errors import ShapeChanged, describe
+from adjourn.core.frame import UserFrame, encoded, value_or
+from adjourn.core.record import UserImage
+
+from .commands import END
+from .spec import Condition, NodeSpec
+
+if TYPE_CHECKING:
+    from .frame import GraphFrame
+
+Overlay = dict[str, Any]
+Send = tuple[NodeSpec, Overlay | None]
+
+
+class Task(UserFrame):
+    """One run of a node in one superstep; `writes` and what follows are its result once it is done."""
+
+    exception: BaseException | None = None
+    goto: list[NodeSpec] | None = None
+    sends: list[Send] | None = None
+    cached: bool = False
+    cache_key: str | None = None
+
+    def __init__(
+        self, graph: GraphFrame, spec: NodeSpec, index: int | None = None, overlay: Overlay | None = None
+    ) -> None:
+        # As Frame does; a call more for every task would be felt.
+        self.scope = graph.scope
+        self.parent = self.graph = graph
+        self.segment = spec.segment if index is None else f"{spec.segment}:{index}"
+        self.spec = spec
+        self.index = index
+        self.overlay = overlay
+        self.writes: list[tuple[str, Any, bool]] = []
+
+    @property
+    def instance(self) -> str:
+        return f"{self.graph.instance}.{self.graph.step}"
+
+    @property
+    def label(self) -> str:
+        """The node's name, with the task's number in a fan-out."""
+        return self.spec.name if self.index is None else f"{self.spec.name}:{self.index}"
+
+    def begin(self) -> None:
+        """Get ready to run, for the first time or after a failure."""
+        self.exception = None
+        if self.status == "failed":
+            self.status = "pending"
+            self.attempt += 1
+            self.scope.mark(self)
+
+    def open_graph(self) -> tuple[GraphFrame, bool]:
+        """The frame of the graph that this node is, from its stored image if there is one; and whether it is new."""
+        graph = self.spec.graph
+        assert graph is not None
+        image = self.scope.awaken(self.path, "~")
+        child = graph.open(self.scope, self, "~", image)
+        if self.spec.output is None:
+            child.exports = frozenset(self.graph.graph.schema.channels) & frozenset(graph.schema.channels)
+        return child, image is None
+
+    def rouse(self) -> None:
+        if self.spec.graph is not None and "~" in self.scope.sleeping.get(self.path, ()):
+            self.children = {"~": self.open_graph()[0]}
+
+    def fail(self, error: BaseException) -> None:
+        """Note the failure; the task runs again when the session is recovered."""
+        self.status = "failed"
+        self.exception = error
+        self.error = dict(describe(error))
+        self.scope.mark(self)
+
+    def take(self) -> UserImage:
+        image = super().take()
+        if image.fresh and self.overlay is not None:
+            image.overlay = lower_overlay(self.overlay)
+        if self.status == "done":
+            image.writes = [(name, encode_write(value, plain)) for name, value, plain in self.writes]
+            image.goto = UNSET if self.goto is None else [spec.name for spec in self.goto]
+            image.sends = (
+                UNSET if self.sends is None else [(spec.name, lower_overlay(over or {})) for spec, over in self.sends]
+            )
+        return image
+
+    def restore(self, image: UserImage) -> None:
+        super().restore(image)
+        self.overlay = lift_overlay(value_or(image.overlay, None))
+        self.writes = [(name, codec.decode(raw), False) for name, raw in value_or(image.writes, [])]
+        goto = value_or(image.goto, None)
+        self.goto = None if goto is None else [self.graph.spec_named(name, self.path) for name in goto]
+        sends = value_or(image.sends, None)
+        self.sends = (
+            None
+            if sends is None
+            else [(self.graph.spec_named(name, self.path), lift_overlay(over)) for name, over in sends]
+        )
+
+
+class Routing(UserFrame):
+    """One evaluation of a condition that paused or failed; `targets` is its result once it is done."""
+
+    exception: BaseException | None = None
+
+    def __init__(self, graph: GraphFrame, spec: NodeSpec, condition: Condition) -> None:
+        # As Frame does, without the call: see Task.
+        self.scope = graph.scope
+        self.parent = graph
+        self.segment = f"{spec.segment};{condition.segment}"
+        self.spec = spec
+        self.condition = condition
+        self.targets: list[NodeSpec] = []
+
+    @property
+    def instance(self) -> str:
+        return f"{self.parent.instance}.{self.parent.step}"
+
+    def take(self) -> UserImage:
+        image = super().take()
+        if self.status == "done":
+            image.goto = [spec.name for spec in self.targets]
+        return image
+
+    def restore(self, image: UserImage) -> None:
+        super().restore(image)
+        graph = self.parent
+        self.targets = [graph.spec_named(name, self.path) for name in value_or(image.goto, [])]
+
+
+def encode_write(value: Any, plain: bool) -> Raw:
+    """A write as a record keeps it."""
+    return Raw(codec.encode(value, plain))
+
+
+def lower_overlay(overlay: Mapping[str, Any]) -> dict[str, Raw]:
+    """A fan-out's own update as a record keeps it."""
+    return {key: encoded(value) for key, value in overlay.items()}
+
+
+def lift_overlay(stored: Mapping[str, Raw] | None) -> Overlay | None:
+    """A fan-out's own update from a record."""
+    return None if stored is None else {key: codec.decode(raw) for key, raw in stored.items()}
+
+
+def lower_sends(sends: list[Send]) -> list[tuple[str, dict[str, Raw] | None]]:
+    """Targets with their overlays as a record keeps them."""
+    return [(spec.name, None if overlay is None else lower_overlay(overlay)) for spec, overlay in sends]
+
+
+def target(specs: Mapping[str, NodeSpec], name: str, path: str) -> NodeSpec:
+    """The node that a stored frame names."""
+    spec = specs.get(name)
+    if spec is None:
+        raise ShapeChanged(
+            path.replace(";~", ""), f"the graph has no node '{name}' any more" if name != END else "it names the end"
+        )
+    return spec

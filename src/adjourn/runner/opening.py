@@ -1,0 +1,296 @@
+"""Opening: from a call of the runner to a session that is claimed and ready to be driven."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from adjourn.checkpoint.logbook import note
+from adjourn.checkpoint.store import Answer, Claimed, Header
+from adjourn.core.errors import (
+    AdjournError,
+    AlreadyResumed,
+    CheckpointNotFound,
+    Conflict,
+    CrashLoop,
+    PendingInterrupts,
+    SessionBusy,
+    SessionError,
+    StaleCheckpoint,
+    UnfinishedRun,
+    UsageError,
+)
+from adjourn.core.program import Program
+
+from .answering import Answers, apply_answers, expire, resolve
+from .driving import stop
+from .live import Live, LiveCache, load_live, new_live
+from .settings import Settings, check_name
+
+OnPending = Literal["error", "abandon", "finish"]
+TRIES = 20
+"""How often a call looks again when the session moves under it."""
+
+MAX_CLAIMS = 5
+"""Claims without progress after which a run counts as a crash loop."""
+
+
+class Call(msgspec.Struct, kw_only=True):
+    """What a caller asked for, in common to run, resume and recover."""
+
+    session_id: str
+    user_id: str | None = None
+    values: Mapping[str, Any] | None = None
+    deps: Any = None
+    max_steps: int | None = None
+    is_anonymous: bool = False
+    wants_events: bool = False
+    since: int = 0
+    sink: Any = None
+
+    def __post_init__(self) -> None:
+        check_name("session_id", self.session_id)
+        if self.user_id is not None:
+            check_name("user_id", self.user_id)
+        if self.max_steps is not None and self.max_steps < 1:
+            raise UsageError(f"max_steps={self.max_steps}: a graph needs at least one superstep.")
+
+
+class Opener:
+    """Opens sessions of one program for one runner."""
+
+    def __init__(self, settings: Settings, program: Program) -> None:
+        self.settings = settings
+        self.program = program
+        self.cache = LiveCache()
+        self.fleeting: set[str] = set()
+
+    # A new turn
+
+    async def turn(self, call: Call, input: Any, on_pending: OnPending) -> Live:
+        """A session with a turn's input, claimed (unless nobody else could know it)."""
+        for _ in range(TRIES):
+            live, cached = await self._existing_or_new(call)
+            self._prepare(live, call)
+            if not live.is_new and not cached:
+                _check_not_running(live)
+            if live.status != "done":
+                if cached:
+                    continue  # What was kept may be older than what is stored: look there.
+                await self._end_last_turn(live, on_pending)
+            live.scope.turn += 1
+            live.root.begin(input)
+            if live.journal.volatile:
+                self.fleeting.add(call.session_id)
+                return live
+            try:
+                await self._claim(live, "input")
+            except (Conflict, SessionBusy):
+                if not cached and not live.is_new:
+                    await self._raise_if_busy(call.session_id)
+                continue
+            return live
+        raise Conflict(call.session_id, "others keep writing it")
+
+    async def _existing_or_new(self, call: Call) -> tuple[Live, bool]:
+        live = self.cache.take(call.session_id)
+        if live is not None:
+            return live, True
+        if not call.is_anonymous:
+            live = await load_live(self.settings, self.program, call.session_id)
+        if live is None:
+            volatile = call.is_anonymous and self.settings.is_private
+            live = new_live(self.settings, self.program, call.session_id, call.user_id, volatile=volatile)
+        return live, False
+
+    def _prepare(self, live: Live, call: Call) -> None:
+        live.prepare(self.settings, call.sink)
+        live.is_fleeting = live.journal.volatile or call.session_id in self.fleeting
+        live.scope.deps = call.deps
+        live.scope.max_steps = call.max_steps
+        live.scope.telling = call.wants_events or not (call.is_anonymous and self.settings.is_private)
+        live.scope.watched = call.wants_events
+        live.scope.bordering = live.scope.telling or self.settings.durability != "pause"
+        if call.values:
+            live.root.set_values(call.values)
+
+    async def _end_last_turn(self, live: Live, on_pending: OnPending) -> None:
+        """Give up what is unfinished, if `on_pending` says so, or say what it is."""
+        live.answers += await expire(self.settings.store, live, self.settings.clock())
+        answered = {answer.id for answer in live.answers}
+        waiting = [name for name in live.scope.open if name not in answered]
+        if on_pending == "abandon":
+            live.journal.take_up(live.answers)
+            live.journal.close_questions([Answer(id=name, value=b"", how="abandoned") for name in waiting])
+            live.root.abandon()
+        elif waiting:
+            raise PendingInterrupts(live.scope.session_id, waiting)
+        else:
+            # Nobody is asked any more, but what the answers (or their absence) lead to has not been done.
+            ended = {"running": "crashed", "waiting": "answered"}.get(live.status, live.status)
+            raise UnfinishedRun(live.scope.session_id, ended)
+
+    # Going on
+
+    async def resume(
+        self, call: Call, given: Answers, by: str | None, checkpoint_id: str | None, state: Mapping[str, Any] | None
+    ) -> Live | None:
+        """A session with answers in place, claimed; None when a live owner has it and takes the answers up."""
+        for _ in range(TRIES):
+            live, cached = await self._existing(call)
+            try:
+                await self._check_seen(live, given, checkpoint_id, cached)
+                taken = await self._answered(live, given, by)
+                if state:
+                    live.root.supply(state)
+                return await self._go_on(call, live, taken, cached)
+            except Conflict:
+                continue
+            except (SessionError, UsageError):
+                if not cached:
+                    raise
+                # What was kept may be older than what is stored: look there.
+        raise Conflict(call.session_id, "others keep writing it")
+
+    async def _answered(self, live: Live, given: Answers, by: str | None) -> tuple[Answer, ...]:
+        """Put answers into the frames: what waits beside the log, what has expired, and what is given."""
+        store, now = self.settings.store, self.settings.clock()
+        live.answers += await expire(store, live, now)
+        self._take_up(live)
+        if not live.scope.open and live.status == "done" and given is None:
+            raise AlreadyResumed(live.scope.session_id, live=live.is_running)
+        taken = await resolve(store, live, given, by) if live.scope.open or given is not None else ()
+        apply_answers(live, taken, now)
+        return taken
+
+    async def _existing(self, call: Call) -> tuple[Live, bool]:
+        live, cached = self.cache.take(call.session_id), True
+        if live is None:
+            live, cached = await load_live(self.settings, self.program, call.session_id), False
+        if live is None:
+            raise CheckpointNotFound(call.session_id)
+        self._prepare(live, call)
+        return live, cached
+
+    async def _check_seen(self, live: Live, given: Answers, checkpoint_id: str | None, cached: bool) -> None:
+        head = live.journal.head or ""
+        if checkpoint_id is None or (checkpoint_id == head and not cached):
+            return
+        stored = await self.settings.store.head(live.scope.session_id)
+        if stored is not None and stored.checkpoint == checkpoint_id:
+            return
+        if given:
+            # The question may have been answered since: that is the better explanation.
+            await resolve(self.settings.store, live, given, None)
+        raise StaleCheckpoint(live.scope.session_id, checkpoint_id, head)
+
+    def _take_up(self, live: Live) -> None:
+        waiting = tuple(answer for answer in live.answers if answer.id in live.scope.open)
+        live.answers = ()
+        apply_answers(live, waiting, self.settings.clock())
+        live.journal.take_up(waiting)
+
+    async def _go_on(self, call: Call, live: Live, taken: tuple[Answer, ...], cached: bool) -> Live | None:
+        try:
+            claimed = await self._claim(live, "resume", taken)
+        except SessionBusy:
+            if cached:
+                raise Conflict(live.scope.session_id, "it moved since it was kept") from None
+            raise
+        note(logging.INFO, "resumed", live.scope.session_id, claimed.head.checkpoint, answers=len(taken))
+        call.since = claimed.head.seq
+        return live if claimed.lease is not None else None
+
+    async def recover(self, call: Call) -> Live:
+        """A session that goes on where it was cut off, claimed if there is anything left to run."""
+        for _ in range(TRIES):
+            live = await load_live(self.settings, self.program, call.session_id)
+            if live is None:
+                raise CheckpointNotFound(call.session_id)
+            self.cache.take(call.session_id)
+            _check_not_running(live)
+            self._prepare(live, call)
+            live.answers += await expire(self.settings.store, live, self.settings.clock())
+            if live.status == "done" or (live.status == "waiting" and not live.answers):
+                return live
+            self._take_up(live)
+            try:
+                await self._claim(live, None)
+            except Conflict:
+                continue
+            note(logging.INFO, "recovered", call.session_id, live.journal.head, after=live.status)
+            return live
+        raise Conflict(call.session_id, "others keep writing it")
+
+    # Going back
+
+    async def travel(self, call: Call, checkpoint_id: str) -> Live:
+        """A session at `checkpoint_id`, on a new branch unless that is its head, claimed."""
+        for _ in range(TRIES):
+            live = await load_live(self.settings, self.program, call.session_id, checkpoint_id)
+            if live is None or live.head is None:
+                raise CheckpointNotFound(call.session_id, checkpoint_id)
+            self.cache.take(call.session_id)
+            _check_not_running(live)
+            self._prepare(live, call)
+            source = None
+            if live.head.checkpoint != checkpoint_id:
+                live.journal.branch_off(self.settings.new_branch(), checkpoint_id)
+                source = "fork"
+            else:
+                self._take_up(live)
+            try:
+                await self._claim(live, source)
+            except Conflict:
+                continue
+            live.status = "running"
+            return live
+        raise Conflict(call.session_id, "others keep writing it")
+
+    # Claims
+
+    async def _claim(self, live: Live, source: str | None, taken: tuple[Answer, ...] = ()) -> Claimed:
+        header = Header(
+            source=source,
+            step=getattr(live.root, "step", 0),
+            address=live.root.address,
+            next=live.root.following() if source else (),
+        )
+        writes = source is not None or live.journal.has_news
+        try:
+            claimed = await live.journal.claim(header, answers=taken, over=live.dead_owner, write=writes)
+        except asyncio.CancelledError:
+            # Whoever called has left: the session must not look alive.
+            if live.journal.lease is not None:
+                with contextlib.suppress(AdjournError):
+                    await stop(live)
+            raise
+        if claimed.lease is None:
+            return claimed
+        live.note_takeover()
+        if claimed.head.claims > MAX_CLAIMS:
+            live.refusal = CrashLoop(live.scope.session_id, claimed.head.claims - 1)
+        return claimed
+
+    async def _raise_if_busy(self, session_id: str) -> None:
+        head = await self.settings.store.head(session_id)
+        if head is not None and head.owner is not None:
+            live = await load_live(self.settings, self.program, session_id)
+            if live is not None:
+                _check_not_running(live)
+
+
+def _check_not_running(live: Live) -> None:
+    if live.is_running and live.head is not None:
+        raise SessionBusy(live.scope.session_id, live.owner or "", live.head.expires)
+
+
+def check_on_pending(on_pending: str) -> None:
+    """Refuse what `on_pending` does not know."""
+    if on_pending not in ("error", "abandon", "finish"):
+        raise UsageError(f"on_pending={on_pending!r}: use 'error', 'abandon' or 'finish'.")

@@ -1,0 +1,78 @@
+"""What a run came to, and where a session stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Literal, cast
+
+import msgspec
+
+from adjourn.core.events import Interrupt
+from adjourn.core.program import Report
+from adjourn.messages import Message, Usage
+
+
+class RunResult(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """What a run came to: `output` is text, `value` a typed result, `state` a graph's state."""
+
+    status: Literal["done", "interrupted", "cancelled"]
+    session_id: str
+    checkpoint_id: str | None
+    report: Report = Report()
+    interrupts: tuple[Interrupt, ...] = ()
+    usage: Usage = Usage()
+
+    def __repr__(self) -> str:
+        waits = "".join(f", waits for {interrupt.id}" for interrupt in self.interrupts)
+        shown = f"value={self.value!r}" if self.value is not None else f"state={self.state!r}"
+        return f"<RunResult {self.status}, session {self.session_id}, checkpoint {self.checkpoint_id}{waits}, {shown}>"
+
+    @property
+    def output(self) -> str:
+        """The text that the run ended with."""
+        return self.report.output
+
+    @property
+    def value(self) -> Any:
+        """The typed result, None if there is none."""
+        return self.report.value
+
+    @cached_property
+    def state(self) -> Any:
+        """The final state of a graph: a dict, or an instance of its schema class. Yours to change."""
+        return plain_state(self.report)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The conversation, if the state has one."""
+        try:
+            found = self.state["messages"]
+        except (KeyError, TypeError):
+            found = getattr(self.state, "messages", ())
+        return tuple(cast("list[Message]", found))
+
+    @property
+    def message(self) -> Message | None:
+        """The last message of the conversation."""
+        messages = self.messages
+        return messages[-1] if messages else None
+
+
+def plain_state(report: Report) -> Any:
+    """A program's state as users have it: a mapping as a dict."""
+    state = report.state
+    return dict(cast("Mapping[str, Any]", state)) if isinstance(state, Mapping) else state
+
+
+class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a session stands: a run whose process died counts as failed."""
+
+    session_id: str
+    status: Literal["running", "waiting", "failed", "cancelled", "done"]
+    owner: str | None
+    since: datetime
+    interrupts: tuple[Interrupt, ...]
+    checkpoint_id: str
+    user_id: str | None = None

@@ -1,0 +1,433 @@
+"""Runner: runs a program in sessions, and answers every question about them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+from typing import Any, Unpack
+
+import msgspec
+
+from adjourn.checkpoint.lease import is_dead, process_id
+from adjourn.checkpoint.store import Head, Status, Store
+from adjourn.core.errors import (
+    CheckpointNotFound,
+    Conflict,
+    PendingInterrupts,
+    RunError,
+    SessionBusy,
+    UnfinishedRun,
+    UsageError,
+)
+from adjourn.core.events import FINAL, CheckpointSaved, Event, Failed, Interrupt, Interrupted
+from adjourn.core.logged import read_events, read_interrupt
+from adjourn.core.program import Program
+from adjourn.messages import Message
+
+from .answering import Answers
+from .driving import cut, stored_result
+from .live import Live, load_live, questions_at, root_segment
+from .opening import TRIES, Call, OnPending, Opener, check_on_pending
+from .result import RunResult, SessionStatus
+from .run import Begin, CancelMode, Run, check_mode
+from .settings import Options, Settings, check_name
+from .sync import wait_for
+from .travel import Checkpoint, Diff, Traveller, Tree
+
+POLL = (0.01, 0.25)
+"""Seconds between looks at a session that somebody else runs: the first and the longest."""
+
+PAGE = 100
+"""Records whose events are read at once."""
+
+
+class Runner:
+    """Runs a compiled graph, a workflow or an agent in sessions of a store."""
+
+    def __init__(self, agent: Any, **options: Unpack[Options]) -> None:
+        if not isinstance(agent, Program):
+            raise UsageError(
+                f"A Runner cannot run {agent!r}. "
+                "Give it a compiled graph (did you call .compile()?) or a @workflow function."
+            )
+        self._settings = Settings(options)
+        self._opener = Opener(self._settings, agent)
+        self._travel = Traveller(self._opener)
+        self._live: dict[str, Live] = {}
+
+    @property
+    def store(self) -> Store:
+        """The store that the sessions are in."""
+        return self._settings.store
+
+    # Running
+
+    def run(
+        self,
+        input: Any = None,
+        *,
+        session_id: str | None = None,
+        user_id: str | None = None,
+        values: Mapping[str, Any] | None = None,
+        deps: Any = None,
+        on_pending: OnPending = "error",
+        checkpoint_id: str | None = None,
+        max_steps: int | None = None,
+    ) -> Run:
+        """A turn with this input; or, with None and a `checkpoint_id`, the run that goes on from there."""
+        check_on_pending(on_pending)
+        if checkpoint_id is not None and (input is not None or session_id is None):
+            raise UsageError(
+                "run(checkpoint_id=...) goes on from a checkpoint: give it a session_id and None as input."
+            )
+        call = Call(
+            session_id=self._settings.new_id() if session_id is None else session_id,
+            user_id=user_id,
+            values=values,
+            deps=deps,
+            max_steps=max_steps,
+            is_anonymous=session_id is None,
+        )
+
+        async def begin(run: Run) -> Live | None:
+            self._bind(call, run)
+            if checkpoint_id is not None:
+                return self._started(await self._opener.travel(call, checkpoint_id))
+            if on_pending == "finish":
+                await self._finish_first(call)
+            return self._started(await self._opener.turn(call, input, on_pending))
+
+        return self._run(call, begin)
+
+    def resume(
+        self,
+        session_id: str,
+        answers: Answers = None,
+        *,
+        by: str | None = None,
+        checkpoint_id: str | None = None,
+        values: Mapping[str, Any] | None = None,
+        state: Mapping[str, Any] | None = None,
+        deps: Any = None,
+        max_steps: int | None = None,
+    ) -> Run:
+        """Answer questions and go on; see `Answers`. With `checkpoint_id` it counts only if nothing moved since."""
+        call = Call(session_id=session_id, values=values, deps=deps, max_steps=max_steps)
+        if by is not None:
+            check_name("by", by)
+
+        async def begin(run: Run) -> Live | None:
+            self._bind(call, run)
+            live = await self._opener.resume(call, answers, by, checkpoint_id, state)
+            if live is not None:
+                return self._started(live)
+            run.seen = run.since = call.since
+            return None
+
+        return self._run(call, begin)
+
+    def recover(self, session_id: str, *, deps: Any = None, max_steps: int | None = None) -> Run:
+        """Go on after a crash, failure or cancel; answers nothing. A finished session gives its stored result."""
+        call = Call(session_id=session_id, deps=deps, max_steps=max_steps)
+
+        async def begin(run: Run) -> Live | None:
+            self._bind(call, run)
+            return self._started(await self._opener.recover(call))
+
+        return self._run(call, begin)
+
+    def attach(self, session_id: str, *, after: int = 0) -> Run:
+        """Follow a run that anyone drives, from the event after number `after`."""
+
+        async def begin(run: Run) -> Live | None:
+            if await self.store.head(session_id) is None:
+                raise CheckpointNotFound(session_id)
+            return None
+
+        run = self._run(Call(session_id=session_id), begin)
+        run.seen, run.is_attached = after, True
+        return run
+
+    def _run(self, call: Call, begin: Begin) -> Run:
+        return Run(
+            call.session_id,
+            begin=begin,
+            follow=self._follow,
+            stored=self._logged,
+            result=self._stored_result,
+            stop=self.cancel,
+            ended=self._ended,
+            buffer_size=self._settings.buffer_size,
+        )
+
+    def _bind(self, call: Call, run: Run) -> None:
+        call.sink = run.deliver
+        call.wants_events = run.wants_events
+
+    def _started(self, live: Live) -> Live:
+        self._live[live.scope.session_id] = live
+        return live
+
+    def _ended(self, live: Live, *, well: bool) -> None:
+        self._live.pop(live.scope.session_id, None)
+        live.detach()
+        if live.is_fleeting and live.status == "done":
+            self._opener.fleeting.discard(live.scope.session_id)
+        elif well:
+            self._opener.cache.put(live)
+
+    async def _finish_first(self, call: Call) -> None:
+        head = await self.store.head(call.session_id)
+        if head is None or head.status == "done":
+            return
+        result = await self.recover(call.session_id, deps=call.deps)
+        if result.interrupts:
+            raise PendingInterrupts(call.session_id, [interrupt.id for interrupt in result.interrupts])
+        if result.status != "done":
+            raise UnfinishedRun(call.session_id, result.status)
+
+    async def _follow(self, session_id: str, after: int, since: int | None) -> AsyncGenerator[Event]:
+        """The stored events after a number, until the run that is live now (or was live at `since`) has ended."""
+        head = await self.store.head(session_id)
+        since = since if since is not None else head.seq if head else 0
+        pause = POLL[0]
+        while head is not None:
+            found = False
+            async for event in self._logged(session_id, after):
+                after, found = event.seq or after, True
+                yield event
+                if after > since and isinstance(event, FINAL):
+                    return
+            if not found and not _is_running(head):
+                return
+            pause = POLL[0] if found else min(2 * pause, POLL[1])
+            await asyncio.sleep(0 if found else pause)
+            head = await self.store.head(session_id)
+
+    async def _logged(self, session_id: str, after: int) -> AsyncIterator[Event]:
+        """The events after a number that are stored by now."""
+        try:
+            while batches := await self.store.events(session_id, after, limit=PAGE):
+                read = [read_events(batch.body, batch.first, batch.count) for batch in batches]
+                for event in chain.from_iterable(read):
+                    if event.seq is not None and event.seq > after:
+                        after = event.seq
+                        yield await self._whole(session_id, event)
+        except CheckpointNotFound:
+            return  # It was forgotten or deleted meanwhile, and its events with it.
+
+    async def _whole(self, session_id: str, event: Event) -> Event:
+        """An event from the log, a pause with the questions that its checkpoint has open."""
+        if isinstance(event, CheckpointSaved) and not event.address:
+            return msgspec.structs.replace(event, address=root_segment(self._opener.program))
+        if not isinstance(event, Interrupted):
+            return event
+        interrupts = await questions_at(self._settings, session_id, event.checkpoint_id)
+        return msgspec.structs.replace(event, address=root_segment(self._opener.program), interrupts=interrupts)
+
+    async def _stored_result(self, session_id: str, last: Event | None, point: str | None) -> RunResult:
+        """What a run came to that somebody else drove: its last event, and the checkpoint before that, if any came."""
+        if isinstance(last, Failed):
+            failure = f"{last.error}: {last.message}"
+            raise RunError(f"Session '{session_id}' failed with {failure}. Try again with `recover`.")
+        live = await self._loaded(session_id, point if last else None)
+        if last is None and live.status == "failed" and live.head is not None:
+            async for event in self._logged(session_id, live.head.seq - 1):
+                return await self._stored_result(session_id, event, None)
+        if last is None and live.status == "running":
+            raise UnfinishedRun(session_id, "crashed")
+        return stored_result(live, last)
+
+    async def _loaded(self, session_id: str, checkpoint_id: str | None = None) -> Live:
+        live = await load_live(self._settings, self._opener.program, session_id, checkpoint_id)
+        if live is None:
+            raise CheckpointNotFound(session_id)
+        return live
+
+    def run_sync(self, input: Any = None, **options: Any) -> RunResult:
+        """`run` from sync code."""
+        return wait_for(self.run(input, **options))
+
+    def resume_sync(self, session_id: str, answers: Answers = None, **options: Any) -> RunResult:
+        """`resume` from sync code."""
+        return wait_for(self.resume(session_id, answers, **options))
+
+    def recover_sync(self, session_id: str, **options: Any) -> RunResult:
+        """`recover` from sync code."""
+        return wait_for(self.recover(session_id, **options))
+
+    # Looking
+
+    async def pending(
+        self, session_id: str | None = None, *, user_id: str | None = None, limit: int | None = None
+    ) -> list[Interrupt]:
+        """Open questions, of one session or of all of this app's."""
+        _check_limit(limit)
+        app = self._settings.app_name if session_id is None else None
+        rows = await self.store.interrupts(session_id, app=app, user=user_id, limit=limit)
+        # Whoever answers with the checkpoint id means the session as it is listed now, not as it was when it asked.
+        return [
+            msgspec.structs.replace(read_interrupt(row.body, row.session), checkpoint_id=row.checkpoint) for row in rows
+        ]
+
+    async def status(self, session_id: str) -> SessionStatus:
+        """Where a session stands."""
+        return await self._described(await self._head(session_id))
+
+    async def _described(self, head: Head) -> SessionStatus:
+        return SessionStatus(
+            session_id=head.session,
+            status=_status(head),
+            owner=head.owner,
+            since=datetime.fromtimestamp(head.updated, UTC),
+            interrupts=tuple(await self.pending(head.session)),
+            checkpoint_id=head.checkpoint,
+            user_id=head.user,
+        )
+
+    async def _head(self, session_id: str) -> Head:
+        head = await self.store.head(session_id)
+        if head is None:
+            raise CheckpointNotFound(session_id)
+        return head
+
+    async def messages(self, session_id: str) -> tuple[Message, ...]:
+        """The conversation of a session."""
+        return stored_result(await self._loaded(session_id)).messages
+
+    async def sessions(
+        self, *, user_id: str | None = None, status: Any = None, limit: int | None = None
+    ) -> list[SessionStatus]:
+        """The sessions of this app, the most lately written first."""
+        _check_limit(limit)
+        if status not in ("failed", "running"):
+            heads = await self.store.sessions(app=self._settings.app_name, user=user_id, status=status, limit=limit)
+            return [await self._described(head) for head in heads]
+        # A run whose process died is stored as running, and has failed all the same.
+        heads = await self.store.sessions(app=self._settings.app_name, user=user_id, status="running")
+        if status == "failed":
+            heads += await self.store.sessions(app=self._settings.app_name, user=user_id, status="failed", limit=limit)
+            heads.sort(key=lambda head: head.updated, reverse=True)
+        return [await self._described(head) for head in heads if _status(head) == status][:limit]
+
+    # Stopping and removing
+
+    async def cancel(self, session_id: str, mode: CancelMode = "now") -> bool:
+        """Stop a session's run, in whatever process; a session that waits is cancelled, its questions stay open.
+
+        Returns whether there was anything to stop.
+        """
+        check_mode(mode)
+        live = self._live.get(session_id)
+        if live is not None:
+            live.scope.loop.call_soon_threadsafe(cut, live, mode)
+            return True
+        for _ in range(TRIES):
+            head = await self._head(session_id)
+            if head.status in ("done", "cancelled"):
+                return False
+            if await self._stopped(head, mode):
+                return True
+        raise Conflict(session_id, "others keep writing it")
+
+    async def _stopped(self, head: Head, mode: CancelMode) -> bool:
+        """Whether its owner could be asked to stop, or it could be stopped here; else it moved on meanwhile."""
+        if _is_running(head):
+            return await self.store.cancel(head.session, mode)
+        found = await self._loaded(head.session)
+        if found.journal.head != head.checkpoint:
+            return False
+        try:
+            await self._travel.stop(found)
+        except (Conflict, SessionBusy):
+            return False
+        self._opener.cache.take(head.session)
+        return True
+
+    async def delete(self, session_id: str) -> None:
+        """Remove a session whole."""
+        self._opener.cache.take(session_id)
+        head = await self.store.head(session_id)
+        if head is not None and head.owner is not None and is_dead(head.owner):
+            # Nobody runs it any more: its lease is taken over, and is over at once.
+            await self.store.claim(session_id, process_id(), 0.0, after=head.checkpoint, over=head.owner)
+        await self.store.delete(session_id)
+
+    async def prune(
+        self, session_id: str, *, keep: int | None = None, older_than: timedelta | float | None = None
+    ) -> int:
+        """Remove old checkpoints, except the last `keep` and those younger than `older_than`; returns how many went."""
+        if keep is None and older_than is None:
+            raise UsageError("prune needs keep=... or older_than=..., else it would remove nothing.")
+        seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
+        before = None if seconds is None else self._settings.clock() - seconds
+        return await self.store.prune(session_id, keep=keep, before=before)
+
+    # Time travel
+
+    async def history(
+        self,
+        session_id: str,
+        *,
+        limit: int | None = None,
+        before: str | None = None,
+        source: str | None = None,
+        under: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> list[Checkpoint]:
+        """The checkpoints of a session, newest first; `under` takes those of an address and below it."""
+        _check_limit(limit)
+        return await self._travel.history(session_id, limit, before, source, under, metadata)
+
+    async def checkpoint(self, session_id: str, id: str | None = None) -> Checkpoint:
+        """One checkpoint, by default the newest."""
+        return await self._travel.checkpoint(session_id, id)
+
+    async def state(self, session_id: str, *, checkpoint_id: str | None = None, at: str | None = None) -> Any:
+        """The state at a checkpoint, by default the head; `at` is the address of a nested graph."""
+        return await self._travel.state(session_id, checkpoint_id, at)
+
+    async def tree(self, session_id: str) -> Tree:
+        """The checkpoints as a tree of branches; printing it shows it."""
+        return await self._travel.tree(session_id)
+
+    async def diff(self, session_id: str, a: str, b: str) -> Diff:
+        """What differs between the states at two checkpoints."""
+        return await self._travel.diff(session_id, a, b)
+
+    async def edit(
+        self,
+        session_id: str,
+        values: Mapping[str, Any],
+        *,
+        checkpoint_id: str | None = None,
+        as_node: str | None = None,
+        at: str | None = None,
+    ) -> Checkpoint:
+        """Change the state by hand, through reducers, on a new branch; go on there with `run(None, checkpoint_id=...)`.
+
+        With `as_node` it is as if that node had returned the values: what follows on it runs next.
+        """
+        return await self._travel.edit(session_id, values, checkpoint_id, as_node, at)
+
+    async def fork(self, session_id: str, *, checkpoint_id: str | None = None, to: str | None = None) -> str:
+        """Begin a new session as this one was at a checkpoint; returns its id.
+
+        With its own id as `to`, it is a new branch of this session instead.
+        """
+        return await self._travel.fork(session_id, checkpoint_id, to)
+
+
+def _is_running(head: Head) -> bool:
+    return head.owner is not None and not is_dead(head.owner)
+
+
+def _status(head: Head) -> Status:
+    return "failed" if head.status == "running" and not _is_running(head) else head.status
+
+
+def _check_limit(limit: int | None) -> None:
+    if limit is not None and limit < 0:
+        raise UsageError(f"limit={limit}: give 0 or more, or None for all.")

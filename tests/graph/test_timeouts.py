@@ -1,0 +1,306 @@
+"""Timeouts: of nodes and of supersteps, for code that can be cancelled and for code that cannot."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, TypedDict
+
+import pytest
+
+from adjourn import AdjournError, NodeTimeout, Retry, current, interrupt, once
+from adjourn.checkpoint import Store
+from adjourn.core.threads import Threads
+from adjourn.graph import CompiledGraph, StateGraph, append
+from tests.graph.shapes import Node, chain, giving, together
+
+SOON = 0.02
+"""For what never ends by itself."""
+
+A_WHILE = 0.2
+"""For what ends at once, beside something that never does."""
+
+LONG = 10.0
+
+
+class Log(TypedDict, total=False):
+    log: Annotated[list[Any], append]
+
+
+def lone(node: Node, timeout: float | None = SOON, **options: Any) -> CompiledGraph:
+    return StateGraph(Log, name="g").add_node("n", node, timeout=timeout).set_entry_point("n").compile(**options)
+
+
+async def never(state: Any) -> None:
+    await asyncio.Event().wait()
+
+
+class Gate:
+    """Where a thread waits until the test lets it go on; afterwards it says how its calls went."""
+
+    def __init__(self) -> None:
+        self.opened = threading.Event()
+        self.ended = threading.Event()
+        self.came_of_it: list[Any] = []
+
+    def passed(self, *calls: Callable[[], Any]) -> None:
+        """Wait, then make the calls and note what came of each."""
+        self.opened.wait(LONG)
+        for call in calls:
+            try:
+                self.came_of_it.append(call())
+            except BaseException as error:  # noqa: BLE001  # the test looks at it
+                self.came_of_it.append(error)
+        self.ended.set()
+
+    async def open(self) -> None:
+        self.opened.set()
+        assert await asyncio.to_thread(self.ended.wait, LONG)
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    gate = Gate()
+    yield gate
+    gate.opened.set()
+
+
+# Code that can be cancelled
+
+
+async def test_a_node_that_takes_too_long_is_cancelled(store: Store) -> None:  # rule G13
+    ended: list[str] = []
+
+    async def slow(state: Any) -> None:
+        try:
+            await never(state)
+        finally:
+            ended.append("cleaned up")
+
+    with pytest.raises(NodeTimeout) as caught:
+        await lone(slow, store=store).run({}, session_id="s")
+    assert (caught.value.address, caught.value.seconds) == ("runnable:g;node:n", SOON)
+    assert ended == ["cleaned up"]
+    assert (await lone(giving({"log": ["quick"]}), store=store).recover("s")).state["log"] == ["quick"]
+
+
+async def test_what_the_node_started_is_cancelled_too() -> None:  # rule G13
+    ended: list[str] = []
+
+    async def left_behind() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("left behind")
+
+    async def slow(state: Any) -> None:
+        task = asyncio.ensure_future(left_behind())
+        await asyncio.sleep(0)
+        await asyncio.Event().wait()
+        await task
+
+    with pytest.raises(NodeTimeout):
+        await lone(slow).invoke({})
+    assert ended == ["left behind"]
+
+
+async def test_a_timeout_of_the_nodes_own_is_its_own_error() -> None:  # rule G13
+    async def own(state: Any) -> None:
+        async with asyncio.timeout(0):
+            await never(state)
+
+    with pytest.raises(TimeoutError) as caught:
+        await lone(own, LONG).invoke({})
+    assert not isinstance(caught.value, AdjournError)
+
+
+async def test_a_graph_has_a_timeout_for_all_its_nodes_that_a_node_may_change() -> None:  # rule G13
+    with pytest.raises(NodeTimeout):
+        await chain(Log, never, node_timeout=SOON).invoke({})
+
+    async def breathes(state: Any) -> dict[str, Any]:
+        await asyncio.sleep(2 * SOON)
+        return {"log": ["done"]}
+
+    assert (await lone(breathes, LONG, node_timeout=SOON).invoke({}))["log"] == ["done"]
+    with pytest.raises(NodeTimeout):
+        await lone(never, SOON, node_timeout=LONG).invoke({})
+
+
+async def test_a_timeout_fails_its_task_alone(store: Store) -> None:  # rules G11, G13
+    ran: list[str] = []
+
+    def sibling(state: Any) -> dict[str, Any]:
+        ran.append("sibling")
+        return {"log": ["sibling"]}
+
+    with pytest.raises(NodeTimeout, match="node:a"):
+        await together(Log, {"a": never, "b": sibling}, node_timeout=A_WHILE, store=store).run({}, session_id="s")
+    result = await together(Log, {"a": giving(None), "b": sibling}, store=store).recover("s")
+    assert (ran, result.state["log"]) == (["sibling"], ["sibling"])
+
+
+async def test_time_to_answer_is_not_the_nodes_time(store: Store) -> None:  # rule G13
+    async def ask(state: Any) -> dict[str, Any]:
+        return {"log": [interrupt("?")]}
+
+    graph = lone(ask, A_WHILE, store=store)
+    paused = await graph.run({}, session_id="s")
+    await asyncio.sleep(1.5 * A_WHILE)
+    assert (await graph.resume("s", {paused.interrupts[0].id: "late"})).state["log"] == ["late"]
+
+
+async def test_a_subgraph_has_a_time_as_a_whole(store: Store) -> None:  # rules G13, G15
+    def build(second: Node) -> CompiledGraph:
+        inner = StateGraph(Log, name="inner").add_node("first", giving({"log": ["first"]})).add_node("second", second)
+        sub = inner.add_sequence("__start__", "first", "second").compile()
+        return (
+            StateGraph(Log, name="g").add_node("sub", sub, timeout=A_WHILE).set_entry_point("sub").compile(store=store)
+        )
+
+    with pytest.raises(NodeTimeout, match=r"node:sub' did not end"):
+        await build(never).run({}, session_id="s")
+    assert (await build(giving({"log": ["second"]})).recover("s")).state["log"] == ["first", "second"]
+
+
+# Supersteps
+
+
+async def test_a_superstep_has_a_time_as_a_whole(store: Store) -> None:  # rule G13
+    ran: list[str] = []
+
+    def build(slow: Node) -> CompiledGraph:
+        async def quick(state: Any) -> dict[str, Any]:
+            ran.append("quick")
+            return {"log": ["quick"]}
+
+        return together(Log, {"a": slow, "b": quick, "c": slow}, step_timeout=A_WHILE, store=store)
+
+    with pytest.raises(NodeTimeout, match="node:a") as caught:
+        await build(never).run({}, session_id="s")
+    assert "node:c" in "".join(caught.value.__notes__)
+    with pytest.raises(NodeTimeout, match="node:a"):
+        await build(never).recover("s")
+    assert (await build(giving({"log": ["mended"]})).recover("s")).state["log"] == ["mended", "quick", "mended"]
+    assert ran == ["quick"]
+
+
+async def test_the_time_of_a_superstep_holds_for_a_lone_node_and_starts_anew_for_each() -> None:  # rule G13
+    with pytest.raises(NodeTimeout):
+        await chain(Log, never, step_timeout=SOON).invoke({})
+
+    async def one(state: Any) -> dict[str, Any]:
+        await asyncio.sleep(0.6 * A_WHILE)
+        return {"log": ["one"]}
+
+    async def two(state: Any) -> dict[str, Any]:
+        return await one(state)
+
+    assert (await chain(Log, one, two, step_timeout=A_WHILE).invoke({}))["log"] == ["one", "one"]
+
+
+async def test_a_pause_in_a_superstep_whose_time_runs_out_is_kept(store: Store) -> None:  # rules G13, I10
+    async def ask(state: Any) -> dict[str, Any]:
+        return {"log": [interrupt("?")]}
+
+    with pytest.raises(NodeTimeout):
+        await together(Log, {"a": ask, "b": never}, step_timeout=A_WHILE, store=store).run({}, session_id="s")
+    graph = together(Log, {"a": ask, "b": giving({"log": ["b"]})}, store=store)
+    (asked,) = await graph.pending("s")
+    assert (await graph.resume("s", {asked.id: "a"})).state["log"] == ["a", "b"]
+
+
+# Code that cannot be cancelled
+
+
+async def test_a_thread_past_its_time_is_left_and_its_result_dropped(gate: Gate, store: Store) -> None:  # rule G13
+    def slow(state: Any) -> dict[str, Any]:
+        gate.passed()
+        return {"log": ["late"]}
+
+    with pytest.raises(NodeTimeout):
+        await lone(slow, store=store).run({}, session_id="s")
+    await gate.open()
+    graph = lone(giving({"log": ["mended"]}), store=store)
+    assert (await graph.state("s"))["log"] == []
+    assert (await graph.recover("s")).state["log"] == ["mended"]
+
+
+async def test_what_a_thread_past_its_time_calls_in_the_run_is_refused(gate: Gate, store: Store) -> None:  # rule G13
+    @once
+    def charge() -> str:
+        return "charged"
+
+    def write() -> None:
+        current().values["key"] = "late"
+
+    def slow(state: Any) -> None:
+        gate.passed(lambda: interrupt("late?"), charge, write, lambda: current().emit("late"))
+
+    with pytest.raises(NodeTimeout):
+        await lone(slow, store=store).run({}, session_id="s")
+    await gate.open()
+    assert [isinstance(error, AdjournError) for error in gate.came_of_it] == [True] * 4, gate.came_of_it
+    assert not await lone(slow, store=store).pending("s")
+
+
+async def test_a_thread_of_an_earlier_attempt_cannot_reach_into_a_later_one(gate: Gate) -> None:  # rules G12, G13
+    @once
+    def charge(attempt: int) -> str:
+        return f"charged by {attempt}"
+
+    def write(attempt: int) -> None:
+        current().values["who"] = attempt
+
+    both_there = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    second_may_end = threading.Event()
+
+    def node(state: Any) -> dict[str, Any]:
+        attempt = current().attempt
+        if attempt == 1:
+            gate.passed(lambda: write(1), lambda: charge(1), lambda: interrupt("from 1", key="one"))
+            return {"log": ["from 1"]}
+        write(2)
+        loop.call_soon_threadsafe(both_there.set)
+        second_may_end.wait(LONG)
+        return {"log": [current().values["who"], charge(2)]}
+
+    graph = StateGraph(Log).add_node("n", node, timeout=0.5, retry=Retry(backoff=0)).set_entry_point("n").compile()
+    running = asyncio.ensure_future(graph.invoke({}))
+    await both_there.wait()
+    await gate.open()
+    second_may_end.set()
+    assert (await running)["log"] == [2, "charged by 2"]
+    assert [isinstance(error, AdjournError) for error in gate.came_of_it] == [True] * 3, gate.came_of_it
+
+
+async def test_a_call_that_hangs_keeps_its_slot_in_the_pool(gate: Gate) -> None:  # rule G13
+    pool = Threads(limit=1)
+    hanging = asyncio.ensure_future(pool.run(gate.passed))
+    await asyncio.sleep(0)
+    hanging.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await hanging
+    waiting = asyncio.ensure_future(pool.run(lambda: "ran"))
+    done, _ = await asyncio.wait([waiting], timeout=SOON)
+    assert not done
+    await gate.open()
+    assert await waiting == "ran"
+
+
+async def test_calls_wait_for_a_free_thread() -> None:  # rule G13
+    pool = Threads(limit=3)
+    running, most, lock = 0, 0, threading.Lock()
+
+    def work() -> int:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        with lock:
+            running -= 1
+        return threading.get_ident()
+
+    threads = await asyncio.gather(*(pool.run(work) for _ in range(50)))
+    assert most <= 3
+    assert len(set(threads)) <= 3
