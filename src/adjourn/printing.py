@@ -1,0 +1,241 @@
+"""Events for people at a terminal: a line or a few for each."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from functools import singledispatch
+from typing import Any, TextIO, cast
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from adjourn.core import events
+from adjourn.core.address import Address
+from adjourn.core.events import Delta, Event, Interrupt, MessageEvent
+from adjourn.core.jsonschema import resolved
+from adjourn.core.visible import visible_line
+from adjourn.messages import ToolCall
+from adjourn.screen import Entry, Screen
+
+_streamed: WeakKeyDictionary[TextIO, str] = WeakKeyDictionary()
+"""The pieces of text that stand on a file's last line, which has not ended yet."""
+
+
+def print_event(event: Event, file: TextIO | None = None) -> None:
+    """Print an event for a person, to the standard output unless a file is given.
+
+    Colours are for terminals only, and not where `NO_COLOR` is set. Pieces of text flow; the whole message that
+    follows on them is not printed again.
+    """
+    out = sys.stdout if file is None else file
+    if out is None:  # A program without a console has none.
+        return
+    screen = Screen(out)
+    if isinstance(event, Delta):
+        _print_piece(event, out, screen)
+        return
+    streamed = _streamed.pop(out, None)
+    if streamed is not None:
+        screen.write("\n")
+        if isinstance(event, MessageEvent) and event.message.text == streamed and not event.message.tool_calls:
+            return
+    screen.show(shown(event))
+
+
+def _print_piece(piece: Delta, out: TextIO, screen: Screen) -> None:
+    if out not in _streamed:
+        screen.begin(Entry("●", "blue", piece.agent or "assistant"))
+    _streamed[out] = _streamed.get(out, "") + piece.text
+    if piece.reasoning:
+        screen.go_on(piece.reasoning, "dim")
+    screen.go_on(piece.text)
+
+
+# Data
+
+
+def described(value: Any) -> str:  # Any: whatever users show
+    """A value for people to read: text as it is, mappings by line, all else as JSON."""
+    if isinstance(value, str):
+        return value
+    try:
+        data = msgspec.to_builtins(value, enc_hook=repr)
+        if isinstance(data, Mapping) and data:
+            return "\n".join(_field(key, item) for key, item in cast("Mapping[Any, Any]", data).items())
+        return _json(data)
+    except (TypeError, ValueError, RecursionError):
+        return repr(value)
+
+
+def _field(key: Any, value: Any) -> str:
+    name = key if isinstance(key, str) and key.isidentifier() else _json(key)
+    if isinstance(value, str) and "\n" in value:
+        return "\n    ".join([f"{name}:", *value.split("\n")])
+    return f"{name}: {_json(value)}"
+
+
+def _json(value: Any) -> str:
+    line = json.dumps(value, ensure_ascii=False)
+    inner = cast("list[Any]", value) if isinstance(value, list) else [value]
+    is_nested = any(isinstance(item, dict | list) for item in inner)
+    return json.dumps(value, ensure_ascii=False, indent=2) if is_nested and len(line) > 100 else line
+
+
+def _place(address: str, name: str) -> str:
+    """Where something stands below the program that runs: `research › review 2`."""
+    try:
+        segments = Address.parse(address)[1:]
+    except ValueError:
+        return name
+    return " › ".join(" ".join(filter(None, (segment.id, segment.sub_id))) for segment in segments) or name
+
+
+def _call(call: ToolCall) -> tuple[str, str]:
+    return "call", f"{visible_line(call.name)} ({visible_line(call.id)})\n{described(call.arguments)}"
+
+
+# What each event shows
+
+
+@singledispatch
+def shown(event: Event) -> Entry:
+    """What is printed of an event."""
+    raise TypeError(f"print_event was called with a {type(event).__name__}. Give it an event of a run.")
+
+
+@shown.register
+def _(event: events.MessageEvent) -> Entry:
+    message = event.message
+    who = f"{message.role} {message.name}" if message.name else message.role
+    text = [("", message.text)] if message.text or not message.tool_calls else []
+    return Entry("●", "blue", event.agent or who, (*text, *map(_call, message.tool_calls)))
+
+
+@shown.register
+def _(event: events.ToolCalled) -> Entry:
+    return Entry("→", "blue", f"{event.call.name} ({event.call.id})", (("", described(event.call.arguments)),))
+
+
+@shown.register
+def _(event: events.ToolResult) -> Entry:
+    title = f"{event.tool} ({event.call_id})"
+    if event.error is not None:
+        return Entry("✘", "red", f"{title} failed", (("", event.error),))
+    return Entry("←", "blue", title, (("", event.result),))
+
+
+@shown.register
+def _(event: events.Transfer) -> Entry:
+    return Entry("⇒", "blue", f"{event.agent} hands over to {event.target}" if event.agent else f"to {event.target}")
+
+
+@shown.register
+def _(event: events.Exit) -> Entry:
+    return Entry("■", "green", "exit", (("", event.result),) if event.result else ())
+
+
+@shown.register
+def _(event: events.BreakLoop) -> Entry:
+    return Entry("■", "green", f"{event.agent} leaves its loop".strip())
+
+
+@shown.register
+def _(event: events.NodeStart) -> Entry:
+    attempt = f", attempt {event.attempt}" if event.attempt > 1 else ""
+    return Entry("▶", "blue", _place(event.address, event.node) + attempt)
+
+
+@shown.register
+def _(event: events.NodeEnd) -> Entry:
+    how = "from the cache" if event.cached else _duration(event.seconds)
+    return Entry("✔", "green", f"{_place(event.address, event.node)}, {how}")
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.1f} ms"
+
+
+@shown.register
+def _(event: events.CheckpointSaved) -> Entry:
+    return Entry("·", "dim", f"checkpoint {event.checkpoint_id}, {event.source} {event.step}")
+
+
+@shown.register
+def _(event: events.Custom) -> Entry:
+    return Entry("•", "blue", _place(event.address, "emitted"), (("", described(event.data)),))
+
+
+@shown.register
+def _(event: events.Interrupted) -> Entry:
+    count = len(event.interrupts)
+    title = f"waits for {'an answer' if count == 1 else f'{count} answers'}, checkpoint {event.checkpoint_id}"
+    return Entry("⏸", "yellow", title, tuple(row for asked in event.interrupts for row in _question(asked)))
+
+
+def _question(asked: Interrupt) -> Iterator[tuple[str, str]]:
+    if asked.prompt is not None:
+        yield "asks", asked.prompt
+    if asked.info is not None and asked.info != asked.prompt:
+        yield "shows", described(asked.info)
+    yield "answer", _answer(asked)
+    yield "id", visible_line(asked.id) + (f", key {visible_line(asked.key)}" if asked.key is not None else "")
+    if asked.expires is not None:
+        yield "until", _time(asked.expires)
+
+
+def _answer(asked: Interrupt) -> str:
+    if asked.choices:
+        return " or ".join(map(described, asked.choices))
+    if asked.schema is None:
+        return "anything"
+    schema = resolved(asked.schema, asked.schema)
+    fields, required = schema.get("properties", {}), schema.get("required", ())
+    if not fields or not all(map(_is_plain, fields.values())):
+        return str(schema["type"]) if _is_plain(schema) else _json(asked.schema)
+    names = {name: name if name in required else f"{name} (optional)" for name in fields}
+    return "\n".join(f"{visible_line(names[name])}: {field['type']}" for name, field in fields.items())
+
+
+def _is_plain(schema: Any) -> bool:
+    return (
+        isinstance(schema, dict)
+        and isinstance(cast("dict[str, Any]", schema).get("type"), str)
+        and schema.keys() <= _SAID
+    )
+
+
+_SAID = {"type", "title", "description", "default"}
+
+
+def _time(moment: datetime) -> str:
+    return moment.astimezone().isoformat(" ", "seconds")
+
+
+@shown.register
+def _(event: events.Done) -> Entry:
+    return Entry("✔", "green", "done", (("", event.output),) if event.output else ())
+
+
+@shown.register
+def _(event: events.Failed) -> Entry:
+    return Entry("✘", "red", f"failed with {event.error}", (("", event.message),))
+
+
+@shown.register
+def _(event: events.Cancelled) -> Entry:
+    return Entry("■", "yellow", f"cancelled ({event.mode}), can be recovered")
+
+
+@shown.register
+def _(event: events.ModelRetrying) -> Entry:
+    title = f"attempt {event.attempt} of {event.max_attempts} failed, again in {_duration(event.delay)}"
+    return Entry("↻", "yellow", title, (("", event.error),))
+
+
+@shown.register
+def _(event: events.Progress) -> Entry:
+    done = f"{event.fraction:.0%} " if event.fraction is not None else ""
+    return Entry("…", "dim", f"{done}{event.message}".strip())

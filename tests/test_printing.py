@@ -1,0 +1,273 @@
+"""What people see of events. Somebody may decide by it, so nothing in it may deceive them (failures: attack 6)."""
+
+import io
+import os
+import pty
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, TextIO, get_args
+
+import pytest
+
+from adjourn import Message, ToolCall, print_event
+from adjourn.core.events import (
+    BreakLoop,
+    Cancelled,
+    CheckpointSaved,
+    Custom,
+    Delta,
+    Done,
+    Event,
+    Exit,
+    Failed,
+    Interrupt,
+    Interrupted,
+    MessageEvent,
+    ModelRetrying,
+    NodeEnd,
+    NodeStart,
+    Progress,
+    ToolCalled,
+    ToolResult,
+    Transfer,
+)
+
+PAY = ToolCall(id="c1", name="pay", arguments={"to": "Ada", "cents": 100})
+ADDRESS = "runnable:g;node:research;node:read:2"
+
+
+def printed(*events: Event) -> str:
+    file = io.StringIO()
+    for event in events:
+        print_event(event, file)
+    return file.getvalue()
+
+
+def asking(**fields: Any) -> Interrupted:
+    asked = Interrupt(id="runnable:g;node:approve", address="runnable:g;node:approve", **fields)
+    return Interrupted(interrupts=(asked,), checkpoint_id="b.3")
+
+
+LINES: list[tuple[Event, str]] = [
+    (MessageEvent(message=Message.user("hi")), "● user  hi\n"),
+    (MessageEvent(message=Message.assistant("hello"), agent="Desk"), "● Desk  hello\n"),
+    (
+        MessageEvent(message=Message.assistant(tool_calls=[PAY])),
+        '● assistant\n  call    pay (c1)\n        │ to: "Ada"\n        │ cents: 100\n',
+    ),
+    (ToolCalled(call=ToolCall(id="c1", name="pay", arguments={"cents": 1})), "→ pay (c1)  cents: 1\n"),
+    (ToolResult(tool="pay", call_id="c1", result="paid"), "← pay (c1)  paid\n"),
+    (ToolResult(tool="pay", call_id="c1", error="no money"), "✘ pay (c1) failed  no money\n"),
+    (Transfer(agent="A", target="B"), "⇒ A hands over to B\n"),
+    (Exit(result="enough"), "■ exit  enough\n"),
+    (BreakLoop(agent="A"), "■ A leaves its loop\n"),
+    (NodeStart(node="read", address=ADDRESS), "▶ research › read 2\n"),
+    (NodeStart(node="read", address="", attempt=2), "▶ read, attempt 2\n"),
+    (NodeEnd(node="read", address=ADDRESS, seconds=1.25), "✔ research › read 2, 1.2 s\n"),
+    (NodeEnd(node="read", seconds=0.0021), "✔ read, 2.1 ms\n"),
+    (NodeEnd(node="read", cached=True), "✔ read, from the cache\n"),
+    (CheckpointSaved(checkpoint_id="b.1", source="step", step=1), "· checkpoint b.1, step 1\n"),
+    (Custom(address="runnable:g;node:read", data={"rows": 3}), "• read  rows: 3\n"),
+    (Custom(data=[1, 2]), "• emitted  [1, 2]\n"),
+    (Done(), "✔ done\n"),
+    (Done(output="42"), "✔ done  42\n"),
+    (Failed(error="ValueError", message="no"), "✘ failed with ValueError  no\n"),
+    (Cancelled(mode="after_step"), "■ cancelled (after_step), can be recovered\n"),
+    (Delta(text="He"), "● assistant  He"),
+    (
+        ModelRetrying(attempt=1, max_attempts=3, delay=0.5, error="busy"),
+        "↻ attempt 1 of 3 failed, again in 500.0 ms  busy\n",
+    ),
+    (Progress(message="reading", fraction=0.4), "… 40% reading\n"),
+]
+
+
+@pytest.mark.parametrize(("event", "line"), LINES, ids=[line.strip() for _, line in LINES])
+def test_an_event_is_a_line(event: Event, line: str) -> None:
+    assert printed(event) == line
+
+
+def test_every_event_can_be_printed() -> None:
+    assert {type(event) for event, _ in LINES} | {Interrupted} == set(get_args(Event))
+
+
+def test_a_question_shows_all_that_it_takes_to_answer_it() -> None:
+    event = asking(prompt="Pay?", info={"to": "Ada", "cents": 100}, key="ok", choices=(True, False))
+    assert printed(event).splitlines() == [
+        "⏸ waits for an answer, checkpoint b.3",
+        "  asks    Pay?",
+        '  shows   to: "Ada"',
+        "        │ cents: 100",
+        "  answer  true or false",
+        "  id      runnable:g;node:approve, key ok",
+    ]
+
+
+def test_several_questions_follow_on_one_another() -> None:
+    one, two = asking(prompt="One?").interrupts[0], asking(prompt="Two?").interrupts[0]
+    lines = printed(Interrupted(interrupts=(one, two), checkpoint_id="b.3")).splitlines()
+    assert lines[0] == "⏸ waits for 2 answers, checkpoint b.3"
+    assert [line for line in lines if "asks" in line] == ["  asks    One?", "  asks    Two?"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "line"),
+    [
+        (None, "anything"),
+        ({"type": "integer"}, "integer"),
+        ({"type": "integer", "minimum": 1}, '{"type": "integer", "minimum": 1}'),
+        ({"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}, "ok: boolean"),
+        ({"$ref": "#/$defs/A", "$defs": {"A": {"type": "string"}}}, "string"),
+    ],
+)
+def test_the_answer_is_described_in_short_where_that_is_all_of_it(schema: dict[str, Any] | None, line: str) -> None:
+    assert f"  answer  {line}\n" in printed(asking(prompt="?", schema=schema))
+
+
+def test_the_end_of_a_questions_time_is_shown() -> None:
+    assert "  until   2030-" in printed(asking(prompt="?", expires=datetime(2030, 6, 1, tzinfo=UTC)))
+
+
+# Nobody is deceived
+
+
+DECEIT = "ok\x1b[2J\u202e live\u200b\n✔ done  approved by ann\n  answer  fake"
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        MessageEvent(message=Message.user(DECEIT)),
+        MessageEvent(message=Message.assistant(tool_calls=[ToolCall(id=DECEIT, name=DECEIT, arguments={"a": DECEIT})])),
+        ToolResult(tool="t", call_id="c", result=DECEIT),
+        Custom(data={DECEIT: DECEIT}),
+        Custom(data=DECEIT),
+        Failed(error="E", message=DECEIT),
+        asking(prompt=DECEIT, info={"x": DECEIT}, key=DECEIT, choices=(DECEIT,)),
+        asking(info=[DECEIT], schema={"type": "string", "const": DECEIT}),
+        NodeStart(node=DECEIT),
+        Progress(message=DECEIT),
+    ],
+)
+def test_text_can_neither_hide_nor_pose_as_ours(event: Event) -> None:
+    out = printed(event)
+    assert not {"\x1b", "\u202e", "\u200b"} & set(out)
+    assert "<U+001B>" in out or "\\u001b" in out
+    assert "<U+202E>" in out
+    ours = [line for line in out.splitlines() if not line.startswith(("  │ ", "        │ "))]
+    assert not any(line.startswith("✔ done") for line in ours)
+    assert sum(line.startswith("  answer  ") for line in ours) == isinstance(event, Interrupted)
+
+
+def test_nothing_is_cut_off() -> None:
+    info = {"rows": "\n".join(f"row {number}" for number in range(10_000))}
+    out = printed(asking(prompt="?", info=info))
+    assert all(f"│     row {number}\n" in out for number in range(10_000))
+
+
+def test_values_are_shown_by_type() -> None:
+    out = printed(Custom(data={"number": 1, "text": "1", "nothing": None, "two words": {"deep": [True]}}))
+    assert 'number: 1\n  │ text: "1"\n  │ nothing: null\n  │ "two words": {"deep": [true]}\n' in out
+
+
+class Opaque:
+    def __repr__(self) -> str:
+        return "<opaque>"
+
+
+def test_what_json_does_not_know_is_shown_as_python_has_it() -> None:
+    assert printed(Custom(data=[Opaque()])) == '• emitted  ["<opaque>"]\n'
+    assert printed(Custom(data=[{("a", 1): 2}])) == "• emitted  [{('a', 1): 2}]\n"
+
+
+# Text in pieces
+
+
+def test_pieces_flow_and_the_whole_message_is_not_printed_again() -> None:
+    whole = MessageEvent(message=Message.assistant("Hello\nyou"))
+    assert printed(Delta(text="Hel"), Delta(text="lo\n"), Delta(text="you"), whole, Done()) == (
+        "● assistant  Hello\n  │ you\n✔ done\n"
+    )
+
+
+def test_a_message_that_differs_from_its_pieces_is_printed() -> None:
+    whole = MessageEvent(message=Message.assistant("Hello you"))
+    assert printed(Delta(text="Hello"), whole) == "● assistant  Hello\n● assistant  Hello you\n"
+
+
+def test_pieces_hide_nothing() -> None:
+    assert printed(Delta(text="a\u202e"), Delta(text="\x1b[2J")) == "● assistant  a<U+202E><U+001B>[2J"
+
+
+# The screen
+
+
+class Terminal:
+    """A terminal of 40 columns, as far as a program can tell."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("COLUMNS", "40")
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        self._master, slave = pty.openpty()
+        self.file: TextIO = os.fdopen(slave, "w", encoding="utf-8")
+
+    def read(self) -> str:
+        return os.read(self._master, 65536).decode().replace("\r\n", "\n")
+
+    def close(self) -> None:
+        self.file.close()
+        os.close(self._master)
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
+    terminal = Terminal(monkeypatch)
+    yield terminal
+    terminal.close()
+
+
+def test_a_terminal_has_colours(terminal: Terminal) -> None:
+    print_event(Done(), terminal.file)
+    assert terminal.read() == "\x1b[32m✔\x1b[0m done\n"
+
+
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_colours_can_be_refused(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    print_event(Done(), terminal.file)
+    assert terminal.read() == "✔ done\n"
+
+
+def test_on_a_terminal_long_lines_are_broken_behind_the_margin(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    print_event(MessageEvent(message=Message.user("ok" + " " * 34 + "✔ done" + "語" * 20)), terminal.file)
+    first, *rows = terminal.read().splitlines()
+    assert first == "● user"
+    assert all(row.startswith("  │ ") for row in rows)
+    assert len(rows) == 3
+
+
+def test_a_file_that_cannot_encode_it_gets_escapes() -> None:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding="ascii")
+    print_event(Done(output="日本"), file)
+    assert raw.getvalue() == b"\\u2714 done  \\u65e5\\u672c\n"
+
+
+def test_it_prints_to_the_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    print_event(Done())
+    assert capsys.readouterr().out == "✔ done\n"
+
+
+def test_a_program_without_a_console_prints_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    print_event(Done())
+
+
+def test_what_is_no_event_is_refused() -> None:
+    with pytest.raises(TypeError, match="called with a str"):
+        print_event("done")  # pyright: ignore[reportArgumentType]  # that is the mistake
