@@ -1,0 +1,176 @@
+"""Folding: an engine whose every record is folded and compared with a full record of the frames that are live.
+
+The journal's place is taken by one that takes a record whenever the engine lets it, so nothing is between the frames
+and the records but `take`, `fold` and `restore`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import UNSET, Raw
+
+from adjourn.core import codec
+from adjourn.core.events import Event
+from adjourn.core.interrupt import open_interrupts
+from adjourn.core.program import ProgramFrame
+from adjourn.core.record import NONE, Image, Question, Tree, decode, encode, fold, join
+from adjourn.core.scope import Frame, Scope
+from adjourn.graph import CompiledGraph
+
+from . import plans
+from .building import World
+from .strategies import Dice
+
+_UNSAID: tuple[Any, ...] = (UNSET, None, [], {}, "pending", "run", 0, False)
+"""What a record may leave out without saying less."""
+
+
+def canonical(tree: Tree) -> dict[str, Any]:
+    """A folded session in one form, however its records were cut."""
+    frames = {path: _image(image) for path, image in tree.frames.items()}
+    for path, pieces in tree.pieces.items():
+        frames[path]["channels"] = {name: codec.decode(join(parts)) for name, parts in pieces.items()}
+    return {"turn": tree.turn, "app": tree.app, "asked": tree.asked, "frames": frames}
+
+
+def _image(image: Image) -> dict[str, Any]:
+    apart = ("fresh", "set", "add", "gone")
+    fields = {name: getattr(image, name) for name in image.__struct_fields__ if name not in apart}
+    if fields.get("attempt") == 1:
+        del fields["attempt"]
+    return {name: _plain(value) for name, value in fields.items() if _is_said(value)}
+
+
+def _is_said(value: Any) -> bool:
+    return value is not NONE and not any(value is unsaid or value == unsaid for unsaid in _UNSAID)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Raw):
+        return codec.decode(value) if value is not NONE else None
+    if isinstance(value, Question):
+        return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
+    return value
+
+
+class Folding:
+    """Runs one graph, and takes its records itself."""
+
+    def __init__(self, graph: CompiledGraph, world: World, dice: Dice) -> None:
+        self.graph = graph
+        self.world = world
+        self.dice = dice
+        self.bodies: list[bytes] = []
+        self.scope = self._scope()
+        self.root: ProgramFrame = graph.open(self.scope, None, f"runnable:{graph.name}", None)
+        self.scope.root = self.root
+
+    def _scope(self) -> Scope:
+        scope = Scope("s", app="proof", user_id=None, clock=lambda: 0.0)
+        scope.branch = "b"
+        scope.deps = self.world
+        scope.telling = scope.bordering = True
+        scope.journal = self
+        return scope
+
+    # What frames call
+
+    def soon(self) -> None:
+        """Take a record now, or when the loop comes to it, or leave it to a later one."""
+        match self.dice.roll(3):
+            case 0:
+                self.record()
+            case 1:
+                asyncio.get_running_loop().call_soon(self.record)
+            case _:
+                pass
+
+    async def durable(self) -> None:
+        self.record()
+
+    async def border(self, source: str, frame: Frame, step: int, following: Callable[[], tuple[str, ...]]) -> None:
+        following()
+        self.record()
+
+    async def assure(self) -> None:
+        pass
+
+    def tell(self, event: Event) -> None:
+        pass
+
+    def tell_live(self, event: Event) -> None:
+        pass
+
+    # Records
+
+    def record(self) -> None:
+        """Take what changed, and see that folding it gives all there is."""
+        self.bodies.append(encode(self.scope.take(full=not self.bodies)))
+        folded = canonical(fold(self.bodies))
+        live = canonical(fold([encode(self.scope.take(full=True))]))
+        assert folded == live, _difference(folded, live)
+
+    def restored(self, records: int) -> Folding:
+        """Another engine that goes on from so many records, as another process would."""
+        other = Folding(self.graph, self.world, self.dice)
+        other.bodies = self.bodies[:records]
+        tree = fold(other.bodies)
+        stored = canonical(fold(other.bodies))
+        other.scope = other._scope()
+        other.scope.restore(tree)
+        image = other.scope.awaken("", f"runnable:{self.graph.name}")
+        assert image is not None
+        other.root = other.scope.root = self.graph.open(other.scope, None, f"runnable:{self.graph.name}", image)
+        again = canonical(fold([encode(other.scope.take(full=True))]))
+        assert again == stored, _difference(again, stored)
+        return other
+
+    # Driving
+
+    def begin(self, given: dict[str, Any]) -> None:
+        self.scope.turn = 1
+        self.root.begin(given)
+        self.record()
+
+    async def advance(self) -> bool:
+        """Run as far as it goes, and record where that is."""
+        try:
+            return await self.root.advance()
+        finally:
+            self.record()
+
+    def answer(self) -> None:
+        """Answer some of the open questions."""
+        for asked in self.dice.some(list(open_interrupts(self.scope, None))):
+            path, question = self.scope.open.pop(asked.id)
+            answer = plans.answer_for(asked.id, asked.reason)
+            question.how, question.value = "answered", Raw(codec.encode(*codec.own(answer, "answer")))
+            self.scope.wake(path)
+        if self.dice.roll(2):
+            self.record()
+
+    def state(self) -> Any:
+        return plans.shown(dict(self.root.report().state))
+
+
+def _difference(folded: dict[str, Any], live: dict[str, Any]) -> str:
+    differing = [key for key in ("turn", "app", "asked") if folded[key] != live[key]]
+    lines = [f"{key}: folded {folded[key]}, live {live[key]}" for key in differing]
+    paths = {**folded["frames"], **live["frames"]}
+    for path in paths:
+        one, two = folded["frames"].get(path), live["frames"].get(path)
+        if one != two:
+            lines.append(f"{path}:\n  folded {one}\n  live   {two}")
+    return "\n".join(lines)
+
+
+def decoded_records(bodies: list[bytes]) -> list[Any]:
+    """The records, for a person who looks for a mistake."""
+    return [decode(body) for body in bodies]
