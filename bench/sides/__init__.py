@@ -1,0 +1,1 @@
+"""The contestants. Each is a script: `python -m bench.sides.NAME WORKLOAD SIZE` prints one line of JSON."""

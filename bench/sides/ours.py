@@ -1,0 +1,254 @@
+"""Adjourn, through its public API."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypedDict
+
+from adjourn import Message, RunResult, interrupt
+from adjourn.checkpoint import MemoryStore, SQLiteStore
+from adjourn.graph import END, START, Command, MessagesState, StateGraph, append
+from bench.sides import conversation
+from bench.sides.conversation import DEEP_CHARACTERS, converse, converse_in, reply, said
+from bench.sides.database import database
+from bench.sides.imports import import_cost
+from bench.sides.relay import Count, Node, Run, relay_race
+from bench.sides.side import REQUEST, Outcome, main
+from bench.sides.stopwatch import bytes_kept, typical
+
+_sessions = (f"s{number}" for number in count())
+
+
+@asynccontextmanager
+async def sqlite_store(path: Path, *, synchronous: Literal["NORMAL", "FULL"] = "FULL") -> AsyncGenerator[SQLiteStore]:
+    """A store that is closed afterwards."""
+    store = SQLiteStore(path, synchronous=synchronous)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+# --- steps -----------------------------------------------------------------------------------------------------------
+
+
+def loop(steps: int) -> StateGraph:
+    """One node that runs until it has counted to `steps`."""
+
+    async def add(state: Count) -> Count:
+        return {"n": state["n"] + 1}
+
+    def onward(state: Count) -> str:
+        return END if state["n"] >= steps else "add"
+
+    graph = StateGraph(Count, name="loop").add_node("add", add).add_edge(START, "add")
+    return graph.add_conditional_edges("add", onward)
+
+
+async def steps(steps: int) -> Outcome:
+    graph = loop(steps).compile(max_steps=steps + 10)
+    run = partial(graph.run, {"n": 0})
+    return Outcome(figures={"step": await typical(run) / steps * 1e6}, result=(await run()).state["n"])
+
+
+async def steps_sqlite(steps: int) -> Outcome:
+    with database() as path:
+        async with sqlite_store(path) as store:
+            sync, result = await stored_steps(steps, store, "step")
+            behind, _ = await stored_steps(steps, store, "async")
+    return Outcome(figures={"sync": sync, "async": behind}, result=result)
+
+
+async def stored_steps(steps: int, store: SQLiteStore, durability: Literal["step", "async"]) -> tuple[float, int]:
+    """The microseconds of a step, and what was counted."""
+    graph = loop(steps).compile(store=store, durability=durability, max_steps=steps + 10)
+
+    async def run() -> RunResult:
+        return await graph.run({"n": 0}, session_id=next(_sessions))
+
+    return await typical(run) / steps * 1e6, (await run()).state["n"]
+
+
+# --- fan-out and chain -----------------------------------------------------------------------------------------------
+
+
+class Fan(TypedDict):
+    squares: Annotated[list[int], append]
+    item: int
+
+
+def fan(tasks: int) -> StateGraph:
+    """A node that starts `tasks` tasks of another one."""
+
+    async def split(state: Fan) -> list[Command]:
+        return [Command(update={"item": item}, goto="square") for item in range(tasks)]
+
+    async def square(state: Fan) -> dict[str, list[int]]:
+        return {"squares": [state["item"] ** 2]}
+
+    return StateGraph(Fan, name="fan").add_node("split", split).add_node("square", square).add_edge(START, "split")
+
+
+async def fan1000(tasks: int) -> Outcome:
+    memory = await typical(partial(fan(tasks).compile().run, {"item": 0}))
+    with database() as path:
+        async with sqlite_store(path) as store:
+            graph = fan(tasks).compile(store=store)
+
+            async def run() -> RunResult:
+                return await graph.run({"item": 0}, session_id=next(_sessions))
+
+            figures = {"memory": memory / tasks * 1e6, "sqlite": await typical(run) / tasks * 1e6}
+            return Outcome(figures=figures, result=(await run()).state["squares"])
+
+
+async def chain(short: int, long: int) -> Outcome:
+    return await relay_race(prepare_line, short=short, long=long)
+
+
+def prepare_line(nodes: dict[str, Node]) -> Run:
+    """A compiled graph of the nodes in line."""
+    graph = StateGraph(Count, name="line")
+    for source, (name, node) in zip((START, *nodes), nodes.items(), strict=False):
+        graph.add_node(name, node).add_edge(source, name)
+    line = graph.compile(max_steps=len(nodes) + 10)
+
+    async def run() -> Count:
+        return (await line.run({"n": 0})).state
+
+    return run
+
+
+# --- questions -------------------------------------------------------------------------------------------------------
+
+
+class Asked(TypedDict, total=False):
+    request: str
+    answer: str
+
+
+async def ask(state: Asked) -> Asked:
+    return {"answer": interrupt("Go on?", schema=str)}
+
+
+def asking() -> StateGraph:
+    """One node that asks one question."""
+    return StateGraph(Asked, name="asking").add_node("ask", ask).add_edge(START, "ask")
+
+
+async def round_trip(store: MemoryStore | SQLiteStore) -> Outcome:
+    """Run into the question, answer it, run to the end."""
+    graph = asking().compile(store=store)
+
+    async def once() -> str:
+        paused = await graph.run({"request": REQUEST}, session_id=next(_sessions))
+        (question,) = paused.interrupts
+        assert question.info == "Go on?"
+        return (await graph.resume(paused.session_id, {question.id: "yes"})).state["answer"]
+
+    return Outcome(figures={"round_trip": await typical(once) * 1e6}, result=await once())
+
+
+async def hitl_memory() -> Outcome:
+    return await round_trip(MemoryStore())
+
+
+async def hitl_sqlite() -> Outcome:
+    with database() as path:
+        async with sqlite_store(path) as store:
+            return await round_trip(store)
+
+
+async def parked(runs: int) -> Outcome:
+    graph = asking().compile(store=MemoryStore())
+
+    async def park() -> RunResult:
+        return await graph.run({"request": REQUEST}, session_id=next(_sessions))
+
+    kept = await bytes_kept(park, times=runs)
+    last = await park()
+    done = await graph.resume(last.session_id, {last.interrupts[0].id: "yes"})
+    return Outcome(figures={"parked": kept / 1024}, result=done.state["answer"])
+
+
+# --- conversations ---------------------------------------------------------------------------------------------------
+
+
+class Texts(TypedDict):
+    messages: Annotated[list[str], append]
+
+
+async def answer(state: MessagesState) -> dict[str, Message]:
+    return {"messages": Message.assistant(reply(state["messages"][-1].text))}
+
+
+async def answer_text(state: Texts) -> Texts:
+    return {"messages": [reply(state["messages"][-1])]}
+
+
+class Talk(conversation.Talk):
+    """A conversation whose list is of messages or of plain strings."""
+
+    def __init__(self, schema: Any, store: SQLiteStore) -> None:
+        node, self.message = (answer_text, str) if schema is Texts else (answer, Message.user)
+        graph = StateGraph(schema, name="talk").add_node("answer", node).add_edge(START, "answer")
+        self.graph = graph.compile(store=store)
+
+    async def say(self, session: str, *texts: str) -> None:
+        await self.graph.run({"messages": [self.message(text) for text in texts]}, session_id=session)
+
+    async def load(self, session: str) -> Sequence[Any]:
+        return (await self.graph.state(session))["messages"]
+
+    def text(self, message: Any) -> str:
+        return message if isinstance(message, str) else message.text
+
+
+@asynccontextmanager
+async def talk(schema: Any, path: Path, *, synchronous: Literal["NORMAL", "FULL"] = "FULL") -> AsyncGenerator[Talk]:
+    async with sqlite_store(path, synchronous=synchronous) as store:
+        yield Talk(schema, store)
+
+
+async def convo(turns: int) -> Outcome:
+    return await converse_in({"messages": partial(talk, MessagesState), "append": partial(talk, Texts)}, turns)
+
+
+async def convo_long(turns: int) -> Outcome:
+    return await converse(partial(talk, MessagesState), turns, window=100)
+
+
+async def resume_deep(messages: int) -> Outcome:
+    with database() as path:
+        # Turn by turn, as sessions grow: the log is as long as it gets. How the disk was synced leaves no trace in it.
+        async with talk(MessagesState, path, synchronous="NORMAL") as seed:
+            for turn in range(messages // 2):
+                await seed.say("deep", said(turn, DEEP_CHARACTERS))
+        return await conversation.restore(partial(talk, MessagesState), path)
+
+
+async def imports(times: int) -> Outcome:
+    took, packages = import_cost("adjourn", times=times)
+    with_graph, _ = import_cost("adjourn.graph", times=times)
+    figures = {"import": took, "graph": with_graph, "packages": len(packages)}
+    return Outcome(figures=figures, note=" ".join(packages))
+
+
+WORKS = {
+    "steps": steps,
+    "steps_sqlite": steps_sqlite,
+    "fan1000": fan1000,
+    "chain": chain,
+    "hitl_memory": hitl_memory,
+    "hitl_sqlite": hitl_sqlite,
+    "parked": parked,
+    "convo": convo,
+    "convo_long": convo_long,
+    "resume_deep": resume_deep,
+    "import": imports,
+}
+
+if __name__ == "__main__":
+    main(WORKS)

@@ -1,0 +1,43 @@
+"""Time and memory of one call."""
+
+import gc
+import tracemalloc
+from collections.abc import Awaitable, Callable
+from statistics import median
+from time import perf_counter
+
+Call = Callable[[], Awaitable[object]]
+
+
+async def seconds(call: Call) -> float:
+    """The seconds that one call takes."""
+    start = perf_counter()
+    await call()
+    return perf_counter() - start
+
+
+async def typical(call: Call, *, budget: float = 0.5, least: int = 2) -> float:
+    """The median seconds of as many calls as fit into `budget` seconds; the first only warms up."""
+    times: list[float] = []
+    end = perf_counter() + budget
+    while len(times) < least or perf_counter() < end:
+        times.append(await seconds(call))
+    return median(times[1:])
+
+
+async def bytes_kept(call: Call, *, times: int, warm_up: int = 100) -> float:
+    """The bytes that one call leaves allocated, on the average of `times` calls."""
+    for _ in range(warm_up):
+        await call()
+    tracemalloc.start()
+    before = _live_bytes()
+    for _ in range(times):
+        await call()
+    kept = _live_bytes() - before
+    tracemalloc.stop()
+    return kept / times
+
+
+def _live_bytes() -> int:
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
