@@ -1,0 +1,158 @@
+"""The layers: imports go one way, down; nothing in the package can run what it has stored."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import adjourn
+
+ROOT = Path(adjourn.__file__).parent
+MODULES = {
+    ".".join(("adjourn", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__"): path
+    for path in sorted(ROOT.rglob("*.py"))
+}
+
+# What the modules of a layer may import, beside their own layer. Whatever is not named here is a layer of its own that
+# nobody may import: then this table says where it stands.
+BELOW: dict[str, set[str]] = {
+    "core": set(),
+    "events": {"core"},
+    "checkpoint": {"core"},
+    "runner": {"checkpoint", "core"},
+    "graph": {"runner", "checkpoint", "core"},
+    "screen": {"core"},
+    "printing": {"core", "screen"},
+    "testing": {"checkpoint", "core"},
+    "cli": {"adjourn", "graph", "runner", "checkpoint", "core", "printing", "events", "screen"},
+    "__main__": {"cli"},
+    "adjourn": set(),
+}
+# Messages are values of the core that have names of their own for users.
+WITH_CORE = {"messages", "parts"}
+
+DANGEROUS = {"pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "copyreg", "yaml", "code", "codeop"}
+RUNNING = {"eval", "exec", "compile", "__import__"}
+STANDARD = sys.stdlib_module_names
+
+
+def layer_of(module: str) -> str:
+    name = module.split(".")[1] if "." in module else module
+    return "core" if name in WITH_CORE else name
+
+
+@cache
+def tree_of(module: str) -> ast.Module:
+    return ast.parse(MODULES[module].read_text(encoding="utf-8"))
+
+
+def statements(node: ast.AST, *, in_function: bool) -> Iterator[ast.Import | ast.ImportFrom]:
+    """The imports that run, those inside functions only if wanted; type checkers' own are left out."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child
+        elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            for other in child.orelse:
+                yield from statements(other, in_function=in_function)
+        elif in_function or not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from statements(child, in_function=in_function)
+
+
+def absolute(module: str, statement: ast.ImportFrom) -> str:
+    if not statement.level:
+        return statement.module or ""
+    is_package = MODULES[module].name == "__init__.py"
+    package = module.split(".")[: None if is_package else -1]
+    base = package[: len(package) - statement.level + 1]
+    return ".".join([*base, *([statement.module] if statement.module else [])])
+
+
+def imported(module: str, *, in_function: bool = True) -> set[str]:
+    """The modules, ours and others, that a module imports."""
+    found: set[str] = set()
+    for statement in statements(tree_of(module), in_function=in_function):
+        if isinstance(statement, ast.Import):
+            found |= {alias.name for alias in statement.names}
+            continue
+        home = absolute(module, statement)
+        names = {f"{home}.{alias.name}" for alias in statement.names}
+        # `from package import module` is an import of that module, and of the package that holds it.
+        found |= {name for name in names if name in MODULES} or {home}
+    return found
+
+
+def ours(names: set[str]) -> set[str]:
+    return {name for name in names if name in MODULES}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_imports_only_what_is_below_it(module: str):
+    layer = layer_of(module)
+    assert layer in BELOW, f"say in BELOW where {layer} stands"
+    others = {layer_of(name) for name in ours(imported(module))} - {layer}
+    assert others <= BELOW[layer]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_names_modules_that_exist(module: str):
+    named = {name for name in imported(module) if layer_of(name) in BELOW and name.split(".")[0] == "adjourn"}
+    assert named <= set(MODULES)
+
+
+def test_the_layers_themselves_have_no_cycle():
+    def below(layer: str, path: tuple[str, ...]) -> None:
+        assert layer not in path, f"{' > '.join((*path, layer))}"
+        for other in BELOW[layer]:
+            below(other, (*path, layer))
+
+    for layer in BELOW:
+        below(layer, ())
+
+
+def test_there_are_no_import_cycles():
+    edges = {module: ours(imported(module)) - {module} for module in MODULES}
+    finished: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, f"a cycle: {' > '.join((*path[path.index(module) :], module))}"
+        if module in finished:
+            return
+        for other in sorted(edges[module]):
+            visit(other, (*path, module))
+        finished.add(module)
+
+    for module in MODULES:
+        visit(module, ())
+
+
+def test_only_msgspec_is_needed_from_outside():
+    """Whatever else a module imports at its top is Python's own; an extra is imported where it is used."""
+    outside = {
+        name.partition(".")[0]
+        for module in MODULES
+        for name in imported(module, in_function=False)
+        if name.partition(".")[0] != "adjourn"
+    }
+    assert outside - STANDARD == {"msgspec"}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_nothing_in_the_package_can_run_what_is_stored(module: str):  # rule C10, failures 54
+    assert {name.partition(".")[0] for name in imported(module)} & DANGEROUS == set()
+    called = {
+        node.func.id
+        for node in ast.walk(tree_of(module))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    assert called & RUNNING == set()
+
+
+def test_modules_are_imported_by_name_only_from_tables():
+    """Stored text can never name a module: only these import by name, each from a table of its own."""
+    by_name = {module for module in MODULES if {"importlib", "runpy", "pkgutil"} & imported(module)}
+    assert by_name == {"adjourn", "adjourn.cli", "adjourn.testing"}
