@@ -43,6 +43,7 @@ EVERY_KIND = [
     ),
     Message.tool("booked", tool_call_id="c1", name="book_ticket").with_id("m7"),
     Message.assistant(),
+    Message.assistant(tool_calls=[ToolCall(id="c2", name="book_ticket", raw='{"to": "Bei')]),
 ]
 
 
@@ -135,10 +136,10 @@ MISTAKES: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: Message(role=cast("Any", "bot")), ValueError, "role is 'bot'.*system, user, assistant, tool"),
     (lambda: Message.user(cast("Any", None)), TypeError, "text is a NoneType"),
     (lambda: Message.user(cast("Any", {"text": "x"})), TypeError, "text is a dict"),
-    (lambda: Message.user(cast("Any", ["a", 3])), TypeError, r"content\[1\] is a int \(3\).*TextPart or ImagePart"),
+    (lambda: Message.user(cast("Any", ["a", 3])), TypeError, r"content\[1\] is an int \(3\).*TextPart or ImagePart"),
     (lambda: Message.user("\ud800"), ValueError, r"Message\.content holds the lone surrogate"),
     (lambda: Message.user("a", name="\ud800"), ValueError, "A text field of Message holds the lone surrogate"),
-    (lambda: Message.user("a", name=cast("Any", 3)), TypeError, "A text field of Message is a int"),
+    (lambda: Message.user("a", name=cast("Any", 3)), TypeError, "A text field of Message is an int"),
     (lambda: Message.assistant(tool_calls=cast("Any", [{"id": "c1"}])), TypeError, r"tool_calls\[0\] is a dict"),
     (lambda: Message.assistant(tool_calls=cast("Any", BOOK)), TypeError, "tool_calls is a ToolCall.*list"),
     (lambda: Message.assistant(usage=cast("Any", {})), TypeError, "usage is a dict"),
@@ -147,6 +148,8 @@ MISTAKES: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: ToolCall(id="c", name="a", arguments={"a": {1}}), TypeError, r"ToolCall\.arguments\.a is a set"),
     (lambda: ToolCall(id="c", name="a", arguments=cast("Any", "{}")), TypeError, r"ToolCall\.arguments is a str"),
     (lambda: ToolCall(id="c", name="a", arguments={"a": float("nan")}), ValueError, "is nan"),
+    (lambda: ToolCall(id="c", name="a", raw=cast("Any", b"{")), TypeError, r"ToolCall\.raw is a bytes"),
+    (lambda: ToolCall(id="c", name="a", arguments={"a": 1}, raw="{"), ValueError, "both arguments and raw"),
     (lambda: Usage(input_tokens=cast("Any", None)), ValueError, "has the count None"),
     (lambda: Usage(output_tokens=-1), ValueError, "has the count -1"),
     (lambda: ImagePart(), ValueError, "neither of url and data"),
@@ -155,7 +158,7 @@ MISTAKES: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: FilePart(data=cast("Any", bytearray(b"x")), media_type="a/b"), TypeError, "is a bytearray"),
     (lambda: AppendMessages(cast("Any", ["hi"])), TypeError, r"AppendMessages\.messages\[0\] is a str"),
     (lambda: AppendMessages(cast("Any", Message.user("hi"))), TypeError, "Give a list"),
-    (lambda: ReplaceLastUser(cast("Any", 3)), TypeError, r"ReplaceLastUser\.text is a int"),
+    (lambda: ReplaceLastUser(cast("Any", 3)), TypeError, r"ReplaceLastUser\.text is an int"),
 ]
 
 
@@ -275,7 +278,7 @@ def test_anything_else_is_a_typed_error_that_takes_no_id(update: object) -> None
 
     listed = [Message.user("a"), update]
     for wrong in (update, listed):
-        with pytest.raises(TypeError, match=r"is a \w+ \(.*Message\.user\('\.\.\.'\).*ReplaceLastUser"):
+        with pytest.raises(TypeError, match=r"is an? \w+ \(.*Message\.user\('\.\.\.'\).*ReplaceLastUser"):
             apply_messages([], wrong, new_id)
     assert taken == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import Any, Literal, assert_never, cast, get_args
 
 from msgspec import Struct
@@ -10,6 +11,7 @@ from msgspec.json import encode
 from msgspec.structs import astuple, force_setattr, replace
 
 from .core.frozen import check_text, freeze, shorten
+from .core.wording import a_type, with_article
 from .parts import AudioPart, FilePart, ImagePart, Part, ReasoningPart, TextPart, check_optional
 
 __all__ = [
@@ -36,17 +38,26 @@ _ROLES = get_args(Role)
 # No record here can be in a reference cycle, so the garbage collector need not look at them: gc=False.
 
 
-class ToolCall(Struct, frozen=True, kw_only=True, gc=False):
-    """A model's wish to call a tool; `arguments` are plain JSON data, frozen at all levels."""
+class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A model's wish to call a tool; `arguments` are plain JSON data, frozen at all levels.
+
+    When a model wrote something that is no JSON object (it was cut off, say), `raw` is what it wrote, and there are no
+    arguments: such a call can be told back to the model, and cannot be run.
+    """
 
     id: str
     name: str
     arguments: Mapping[str, Any] = {}  # Any: the JSON that a model wrote
+    raw: str | None = None
 
     def __post_init__(self) -> None:
         check_text(self.id, "ToolCall.id")
         check_text(self.name, "ToolCall.name")
         force_setattr(self, "arguments", freeze(self.arguments, "ToolCall.arguments"))
+        if self.raw is not None:
+            check_text(self.raw, "ToolCall.raw")
+            if self.arguments:
+                raise ValueError("ToolCall has both arguments and raw. Give raw only for what is no JSON object.")
 
 
 class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -140,7 +151,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="
         if self.tool_calls != ():
             force_setattr(self, "tool_calls", _all_of(self.tool_calls, ToolCall, "Message.tool_calls"))
         if self.usage is not None and type(self.usage) is not Usage:
-            raise TypeError(f"Message.usage is a {type(self.usage).__qualname__}. Give a Usage.")
+            raise TypeError(f"Message.usage is {a_type(self.usage)}. Give a Usage.")
         check_optional("Message", self.tool_call_id, self.name, self.finish_reason, self.id)
 
     @property
@@ -159,7 +170,14 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="
 
     def with_id(self, message_id: str) -> Message:
         """The same message under an id."""
-        return replace(self, id=message_id)
+        check_text(message_id, "Message.id")
+        same = copy(self)  # All else in it has been checked.
+        force_setattr(same, "id", message_id)
+        return same
+
+    def with_finish(self, reason: str) -> Message:
+        """The same message with another reason for its end."""
+        return replace(self, finish_reason=reason)
 
     def with_text(self, text: str) -> Message:
         """The same message with another text where its first text was (or at the end); its other parts stay."""
@@ -308,7 +326,7 @@ def _steps_of(item: object, where: str) -> Sequence[_Step]:
     if isinstance(item, _Step):
         return (item,)
     raise TypeError(
-        f"{where} is a {type(item).__qualname__} ({shorten(item)}). Give a Message (Message.user('...') and the "
+        f"{where} is {a_type(item)} ({shorten(item)}). Give a Message (Message.user('...') and the "
         "like), AppendMessages, ReplaceLastUser or RemoveAllMessages, or a list of these."
     )
 
@@ -317,9 +335,7 @@ def _content(text: object) -> Any:  # Any: Message checks what parts there are
     if isinstance(text, str):
         return str(text)  # a subclass (marked-up text, an enum) could not be encoded
     if not isinstance(text, list | tuple):
-        raise TypeError(
-            f"A message's text is a {type(text).__qualname__} ({shorten(text)}). Give a str, or a list of parts."
-        )
+        raise TypeError(f"A message's text is {a_type(text)} ({shorten(text)}). Give a str, or a list of parts.")
     parts = cast("Sequence[object]", text)
     return tuple(TextPart(text=str(part)) if isinstance(part, str) else part for part in parts)
 
@@ -334,9 +350,9 @@ def _compact(content: object) -> str | tuple[Part, ...]:
 
 def _all_of(items: object, kind: Any, name: str) -> tuple[Any, ...]:  # Any: a class or a union of classes
     if not isinstance(items, list | tuple):
-        raise TypeError(f"{name} is a {type(items).__qualname__} ({shorten(items)}). Give a list.")
+        raise TypeError(f"{name} is {a_type(items)} ({shorten(items)}). Give a list.")
     for i, item in enumerate(cast("Sequence[object]", items)):
         if not isinstance(item, kind):
             names = " or ".join(each.__name__ for each in get_args(kind) or (kind,))
-            raise TypeError(f"{name}[{i}] is a {type(item).__qualname__} ({shorten(item)}). Give a {names}.")
+            raise TypeError(f"{name}[{i}] is {a_type(item)} ({shorten(item)}). Give {with_article(names)}.")
     return tuple(cast("Sequence[Any]", items))

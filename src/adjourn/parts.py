@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from .core.frozen import check_text
+from .core.wording import a_type
 
 # No part can be in a reference cycle, so the garbage collector need not look at them: gc=False.
 
@@ -45,7 +46,7 @@ class _Media(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t
                 f"{kind} has {'neither' if self.url is None else 'both'} of url and data. Give one of them."
             )
         if self.data is not None and type(self.data) is not bytes:
-            raise TypeError(f"{kind}.data is a {type(self.data).__qualname__}. Give bytes.")
+            raise TypeError(f"{kind}.data is {a_type(self.data)}. Give bytes.")
         if self.data is not None and not self.media_type:
             raise ValueError(f"{kind} has data without media_type. Say what it is, such as 'image/png'.")
         check_optional(kind, self.url, self.media_type)

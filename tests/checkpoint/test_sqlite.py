@@ -76,13 +76,15 @@ async def test_a_closed_store_opens_again_when_it_is_used(path: Path):
 
 
 def test_a_forgotten_store_closes_itself(path: Path):
+    before = set(threading.enumerate())
+
     async def forget() -> None:
         await paused(SQLiteStore(path), "q")
 
     asyncio.run(forget())
     gc.collect()
     assert [file.name for file in path.parent.iterdir()] == ["store.db"]
-    assert not [thread for thread in threading.enumerate() if thread.name == "adjourn-sqlite"]
+    assert not [thread for thread in set(threading.enumerate()) - before if thread.name == "adjourn-sqlite"]
 
 
 def test_the_end_of_the_process_loses_nothing_that_was_accepted(path: Path):  # rule C8

@@ -38,7 +38,9 @@ async def test_a_database_of_another_program_is_left_alone(path: Path):  # rule 
     before = path.read_bytes()
     store = SQLiteStore(path)
     error = await refused(CheckpointCorrupt, Drive(store).start())
-    assert "another program" in str(error)
+    assert "not a store of Adjourn" in str(error)
+    assert "choose another path" in str(error)
+    assert "backup" not in str(error)
     await store.close()
     assert path.read_bytes() == before
 

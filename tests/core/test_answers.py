@@ -218,7 +218,7 @@ def test_problems_name_the_place_and_what_was_expected() -> None:
         '$.orderId: expected the format uuid, got "x"',
         '$.byCard.number: expected at least 2 characters, got "1"',
         "$.byCard: lacks 'expires'",
-        '$.colours[0]: expected one of "blue", "red", got "green"',
+        '$.colours[0]: expected one of "red", "blue", got "green"',
         '$.due: expected the format date-time, got "now"',
         '$.due: expected text that matches ([Zz]|[+-][0-9]{2}:?[0-9]{2})$, got "now"',
     ]
@@ -393,7 +393,7 @@ def test_answers_are_lowered_to_plain_data() -> None:
 @pytest.mark.parametrize(
     ("answer", "error", "message"),
     [
-        ({"a": object()}, TypeError, "The answer holds a object"),
+        ({"a": object()}, TypeError, "The answer holds an object"),
         (Person, TypeError, "The answer holds a ModelMetaclass"),
         ([float("inf")], ValueError, r"\$\[0\] is inf"),
         ("\ud800", ValueError, "lone surrogate"),
@@ -414,9 +414,9 @@ def test_an_answer_without_a_form_in_json_is_refused(answer: object, error: type
         (str, ()),
         (bool, (True, False)),
         (bool | None, (True, False, None)),
-        (Literal["b", "a"], ("a", "b")),
-        (Colour, ("blue", "red")),
-        (Colour | None, ("blue", "red", None)),
+        (Literal["b", "a"], ("b", "a")),
+        (Colour, ("red", "blue")),
+        (Colour | None, ("red", "blue", None)),
         (Colour | int, ()),
         (Tree, ()),
         ({"const": "x"}, ("x",)),

@@ -114,7 +114,7 @@ def test_containers_of_a_subclass_become_plain_json() -> None:
 WRONG: list[tuple[Any, type[Exception], str]] = [
     ([1], TypeError, r"arguments is a list\. Give a dict"),
     (None, TypeError, "arguments is a NoneType"),
-    ({1: 2}, TypeError, "arguments has the key 1, a int"),
+    ({1: 2}, TypeError, "arguments has the key 1, an int"),
     ({"a": {("b",): 1}}, TypeError, r"arguments\.a has the key \('b',\)"),
     ({"a": [0, {1}]}, TypeError, r"arguments\.a\[1\] is a set .*to_builtins"),
     ({"a": b"x"}, TypeError, r"arguments\.a is a bytes"),

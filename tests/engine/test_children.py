@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from adjourn import Outcome, RunContext, Runner, UsageError, current, interrupt, once, workflow
+from adjourn import Outcome, RunContext, Runner, UsageError, address_segment, current, interrupt, once, workflow
 from adjourn.checkpoint import Store
 from adjourn.graph import START, StateGraph
 from tests.engine.asking import Log, chain, ids, lone
@@ -55,6 +55,23 @@ async def test_children_run_in_frames_of_their_own(store: Store):  # rules A15, 
         result = await Runner(flow, store=store).resume("s", {ids(result)[0]: number})
     assert result.value == [2, [2, 0], {"log": ["given", 1]}, [4, 2]]
     assert made == ["quick 1", "child 2", "child 2", "child 4", "child 4"]
+
+
+async def test_children_stand_below_the_segments_that_code_has_added(store: Store):  # rule I6
+    async def part(name: str) -> Any:
+        with address_segment("part", name), address_segment("step", "a;b"):
+            return [await current().run(child, 1), await current().run(child, 2)]
+
+    @workflow
+    async def flow() -> Any:
+        return list(await asyncio.gather(part("x"), part("y")))
+
+    result = await Runner(flow, store=store).run(session_id="s")
+    assert ids(result) == [f"runnable:flow;part:{name};step:a%3Bb;runnable:child" for name in "xy"]
+    result = await Runner(flow, store=store).resume("s", dict.fromkeys(ids(result), "one"))
+    assert ids(result) == [f"runnable:flow;part:{name};step:a%3Bb;runnable:child:2" for name in "xy"]
+    result = await Runner(flow, store=store).resume("s", dict.fromkeys(ids(result), "two"))
+    assert result.value == [[[1, "one"], [2, "two"]]] * 2
 
 
 async def test_children_at_once_get_as_far_as_they_can(store: Store):  # api: run_all; rules R5, R7

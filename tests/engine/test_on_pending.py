@@ -55,6 +55,14 @@ def fails(store: Store) -> CompiledGraph:
     return chain(say, fail, store=store)
 
 
+@pytest.mark.parametrize("choice", ["error", "finish"])
+async def test_what_is_waited_for_is_told_with_its_key(choice: Choice, store: Store):  # rule R12
+    await asks(store).run({}, session_id="s")
+    with pytest.raises(PendingInterrupts, match=r"answers to: runnable:g;node:ask \(key 'q'\)\. ") as raised:
+        await asks(store).run({}, session_id="s", on_pending=choice)
+    assert raised.value.interrupts == ("runnable:g;node:ask",)
+
+
 async def test_open_questions_refuse_new_input(store: Store):  # rule R12, failure A10
     result = await asks(store).run({}, session_id="s")
     for graph in (asks(store), asks(store)):

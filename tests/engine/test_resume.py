@@ -85,6 +85,22 @@ async def test_unknown_questions_change_nothing(names: Any, store: Store):  # ru
     assert (await three(store).checkpoint("s")).id == before.checkpoint_id
 
 
+async def test_open_questions_are_listed_with_their_keys(store: Store):  # rule R1
+    @workflow
+    async def asks(_: Any) -> Any:
+        return interrupt("no key")
+
+    with pytest.raises(UnknownInterrupt, match=r"Open: runnable:g;node:a \(key 'a'\), runnable:g;node:b \(key 'b'\),"):
+        await _resumed_as(three(store), "nobody")
+    with pytest.raises(UnknownInterrupt, match=r"Open: runnable:asks\. "):
+        await _resumed_as(Runner(asks), "nobody")
+
+
+async def _resumed_as(runner: Runner, name: str) -> None:
+    paused = await runner.run({}, session_id="s")
+    await runner.resume(paused.session_id, {name: 1})
+
+
 async def test_a_question_that_was_answered_is_already_resumed(store: Store):  # rules R1, R4
     graph = three(store)
     await graph.run({}, session_id="s")
@@ -197,12 +213,30 @@ async def test_an_answer_to_what_has_moved_does_not_count(store: Store):  # rule
             await resumer.resume("s", checkpoint_id=seen)
         with pytest.raises(AlreadyResumed):
             await resumer.resume("s", {"a": 1}, checkpoint_id=seen)
-        with pytest.raises((StaleCheckpoint, CheckpointNotFound)):
-            await resumer.resume("s", {"b": 1}, checkpoint_id="nothing.1")
     assert keys(await graph.recover("s")) == ["b", "c"]
 
 
+@pytest.mark.parametrize("answers", [{"a": 1}, None])
+async def test_a_checkpoint_that_never_was_is_not_found(answers: Any, store: Store):
+    graph = three(store)
+    before = await graph.run({}, session_id="s")
+    for resumer in (graph, three(store)):
+        with pytest.raises(CheckpointNotFound, match=r"no checkpoint 'nothing\.1'") as raised:
+            await resumer.resume("s", answers, checkpoint_id="nothing.1")
+        assert raised.value.checkpoint_id == "nothing.1"
+    assert (await graph.recover("s")).interrupts == before.interrupts
+
+
 # Validation
+
+
+async def test_a_refusal_is_one_sentence_after_the_other(store: Store):  # rule R2
+    graph = three(store)
+    await graph.run({}, session_id="s")
+    for wrong in ("two", object(), {1: {2}}):
+        with pytest.raises(InvalidAnswer) as raised:
+            await graph.resume("s", {"b": wrong})
+        assert ".." not in str(raised.value)
 
 
 async def test_one_bad_answer_rejects_the_whole_call(store: Store):  # rule R2

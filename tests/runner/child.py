@@ -32,7 +32,7 @@ def stopping(how: str) -> Any:
 
 
 async def main(path: str, how: str) -> None:
-    ttl = {"die": 1000.0, "freeze": 1.0, "wait": 0.3}[how]
+    ttl = {"die": 1000.0, "freeze": 1.0, "hold": 1000.0, "wait": 0.3}[how]
     nodes = [("a", step("a")), ("b", stopping(how)), ("c", step("c"))]
     graph = line(*nodes, store=SQLiteStore(path), lease_ttl=ttl)
     try:

@@ -33,7 +33,8 @@ async def test_a_live_session_is_its_owners_alone(timed: Store, clock: FakeClock
     other = steps("a", store=timed)
     with pytest.raises(SessionBusy) as busy:
         await other.recover("s")
-    assert busy.value.owner == (await other.status("s")).owner
+    status = await other.status("s")
+    assert (busy.value.owner, busy.value.owner_id) == (status.owner, status.owner_id)
     assert busy.value.expires == clock() + 1
     gate.opened.set()
     assert (await waiting).status == "done"
@@ -361,9 +362,25 @@ def dead(tmp_path: Path) -> Iterator[SQLiteStore]:
     asyncio.run(store.close())
 
 
+def test_a_live_process_is_named_for_people(tmp_path: Path):  # rule C6
+    path = tmp_path / "s.db"
+    with child_of(path, "hold") as child:
+        store = SQLiteStore(path)
+        graph = steps("a", "b", "c", store=store)
+        with pytest.raises(SessionBusy, match=rf"is being run by process {child.pid} on this machine\. Follow") as busy:
+            graph.recover_sync("s")
+        status = asyncio.run(graph.status("s"))
+        assert status.owner == f"process {child.pid} on this machine"
+        assert status.owner_id == busy.value.owner_id
+        assert f"/{child.pid}/" in busy.value.owner_id
+        asyncio.run(store.close())
+
+
 def test_a_dead_process_is_noticed_at_once(dead: SQLiteStore):  # rule C6
     graph = steps("a", "b", "c", store=dead)
-    assert asyncio.run(graph.status("s")).status == "failed"
+    status = asyncio.run(graph.status("s"))
+    assert (status.status, status.owner, status.owner_id) == ("failed", None, None)
+    assert [found.owner for found in asyncio.run(graph.sessions())] == [None]
     with pytest.raises(UnfinishedRun):
         graph.run_sync({}, session_id="s")
     assert graph.recover_sync("s").state["done"] == ["a", "b", "c"]

@@ -68,6 +68,12 @@ async def test_a_run_without_session_id_has_one_at_once(store: Store):
     assert first.session_id
     assert first.session_id != second.session_id
     assert (await first).session_id == first.session_id
+    assert (await second).session_id == second.session_id
+
+
+def test_a_run_that_nobody_awaits_says_so(store: Store):
+    with pytest.warns(RuntimeWarning, match="session 's' was never awaited or iterated"):
+        steps("a", store=store).run({}, session_id="s")
 
 
 async def test_errors_before_any_work_are_raised_where_the_run_is_awaited(store: Store):

@@ -255,6 +255,17 @@ async def test_an_edit_as_a_node_with_conditions_asks_them(store: Store):
     assert result.state["done"] == ["start", "left", "right"]
 
 
+async def test_an_edit_before_conditions_leaves_something_to_recover(store: Store):
+    graph = StateGraph(Path, name="choice")
+    for name in ("start", "left", "right"):
+        graph.add_node(name, step(name))
+    compiled = graph.add_edge(START, "start").add_conditional_edges("start", answered).compile(store=store)
+    await compiled.run({"answer": "left"}, session_id="s")
+    await compiled.edit("s", {"answer": "right"}, as_node="start")
+    assert (await compiled.status("s")).status == "cancelled"
+    assert (await compiled.recover("s")).state["done"] == ["start", "left", "right"]
+
+
 async def test_an_edit_of_an_older_checkpoint(store: Store):  # rule C4
     graph = steps("a", "b", "c", store=store)
     await graph.run({}, session_id="s")

@@ -9,28 +9,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
+import time
 from collections.abc import Awaitable, Callable, Iterable
-from functools import partial
 from typing import Any, TypeVar
 
-import msgspec
+from msgspec.structs import force_setattr, replace
 
 from adjourn.core.errors import AdjournError, AlreadyResumed, Conflict, SessionBusy, StoreUnavailable
-from adjourn.core.events import (
-    FINAL,
-    CheckpointSaved,
-    Event,
-    Interrupt,
-    Interrupted,
-)
+from adjourn.core.events import FINAL, CheckpointSaved, Event
 from adjourn.core.frame import here
-from adjourn.core.interrupt import shown
-from adjourn.core.logged import log_event, log_interrupt
+from adjourn.core.interrupt import Parents
+from adjourn.core.logged import log_event, log_question
 from adjourn.core.record import GraphImage, Record, encode
 from adjourn.core.scope import Frame, Scope
 
-from .logbook import note
+from .logbook import log, note
 from .memory import MemoryStore
 from .store import Answer, Answered, Claimed, Committed, Header, Lease, Question, Status, Store, Write
 
@@ -79,27 +72,35 @@ class Size:
 class Patience:
     """Cuts calls to a store that take too long, with one timer for all calls of a run."""
 
-    def __init__(self, seconds: float, *, is_needed: bool) -> None:
-        self.seconds = seconds
-        self._is_needed = is_needed
-        self._since = 0.0
-        self._task: asyncio.Task[Any] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._cut = False
+    _since: float = 0.0
+    _task: asyncio.Task[Any] | None = None
+    _timer: asyncio.TimerHandle | None = None
+    _cut: bool = False
 
-    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """A call to the store begins in the current task."""
-        if not self._is_needed:
-            return
+    def __init__(self, store: Store, seconds: float) -> None:
+        self._store = store
+        self._seconds = seconds
+
+    async def wait_for(self, call: Awaitable[T]) -> T:
+        """What a call to the store gives.
+
+        Raises:
+            StoreUnavailable: it took too long.
+        """
+        loop = asyncio.get_running_loop()
         self._task, self._since = asyncio.current_task(), loop.time()
         if self._timer is None:
-            self._timer = loop.call_later(self.seconds, self._check, loop)
+            self._timer = loop.call_later(self._seconds, self._check, loop)
+        try:
+            return await call
+        except asyncio.CancelledError:
+            if not self._was_cut():
+                raise
+            raise StoreUnavailable(repr(self._store), f"no answer within {self._seconds:g} s") from None
+        finally:
+            self._task = None
 
-    def end(self) -> None:
-        """The call has come back."""
-        self._task = None
-
-    def was_cut(self) -> bool:
+    def _was_cut(self) -> bool:
         """Whether the cancellation that reached the current task was ours; it is taken back then."""
         was_cut, self._cut = self._cut, False
         task = asyncio.current_task()
@@ -117,7 +118,7 @@ class Patience:
         self._timer = None
         if self._task is None:
             return
-        left = self._since + self.seconds - loop.time()
+        left = self._since + self._seconds - loop.time()
         if left <= 0:
             self._cut = True
             self._task.cancel()
@@ -125,10 +126,15 @@ class Patience:
             self._timer = loop.call_later(left, self._check, loop)
 
 
+_UNDER_WAY = Committed()
+
+
 class Entry:
     """One record on its way to the store."""
 
-    __slots__ = ("after", "done", "events", "release", "result", "told", "waiter", "write")
+    done: bool = False
+    result: Committed = _UNDER_WAY
+    waiter: asyncio.Future[None] | None = None
 
     def __init__(self, write: Write, after: str, release: bool, told: list[Event], events: list[Event]) -> None:
         self.write = write
@@ -136,13 +142,24 @@ class Entry:
         self.release = release
         self.told = told
         self.events = events
-        self.done = False
-        self.result = Committed()
-        self.waiter: asyncio.Future[None] | None = None
 
 
 class Journal:
     """Writes one session while one run has it."""
+
+    owner: str = ""
+    ttl: float = 30.0
+    parent: str | None = None
+    lease: Lease | None = None
+    head: str | None = None
+    number: int = 0
+    seq: int = 0
+    _takes: tuple[str, ...] = ()
+    _closes: tuple[Answer, ...] = ()
+    _sending: bool = False
+    _pump: asyncio.Task[None] | None = None
+    _soon: bool = False
+    _sure_until: float = 0.0
 
     def __init__(
         self,
@@ -157,26 +174,15 @@ class Journal:
         self.scope = scope
         self.store = store
         self.durability = durability
-        self.patience = Patience(timeout, is_needed=not isinstance(store, MemoryStore))
+        self.timeout = timeout
+        # Memory does not keep anybody waiting.
+        self.patience = None if isinstance(store, MemoryStore) else Patience(store, timeout)
         self.sink = sink
         self.volatile = volatile
-        self.owner = ""
-        self.ttl = 30.0
-        self.parent: str | None = None
-        self.lease: Lease | None = None
-        self.head: str | None = None
-        self.number = 0
-        self.seq = 0
         self.asked_ids: set[str] = set()
         self._events: list[Event] = []
         self._told: list[Event] = []
-        self._takes: list[str] = []
-        self._closes: list[Answer] = []
-        self._queue: deque[Entry] = deque()
-        self._sending = False
-        self._pump: asyncio.Task[None] | None = None
-        self._soon = False
-        self._sure_until = 0.0
+        self._queue: list[Entry] = []
         self.size = Size()
 
     def stand(self, head: str | None, seq: int) -> None:
@@ -236,7 +242,7 @@ class Journal:
 
     async def assure(self) -> None:
         # The heartbeat may have been asleep as long as this run was, as when its process was stopped.
-        if self.scope.closed is not None or (self.lease is not None and self.scope.loop.time() > self._sure_until):
+        if self.scope.closed is not None or (self.lease is not None and time.monotonic() > self._sure_until):
             await self.durable()
 
     async def border(self, source: str, frame: Frame, step: int, following: Callable[[], tuple[str, ...]]) -> None:
@@ -269,7 +275,10 @@ class Journal:
         # With durability "pause" only pauses and ends are promised; what happens in between is told as it happens.
         self._events += last
         if self._events:
-            events, self._events = self._numbered(self._events), []
+            events, self._events = self._events, []
+            for event in events:
+                self.seq += 1
+                force_setattr(event, "seq", self.seq)  # as in _logged
             self._told += events
             self.sink(events)
 
@@ -279,31 +288,33 @@ class Journal:
         self, header: Header, *, answers: tuple[Answer, ...] = (), over: str | None = None, write: bool = True
     ) -> Claimed:
         """Take the lease, with a record of what is marked unless `write` is False."""
-        after = self.head
+        after, scope = self.head, self.scope
         entry = self._entry(header, "running", taken=answers) if write else None
-        claim = partial(
-            self.store.claim,
-            self.scope.session_id,
-            self.owner,
-            self.ttl,
-            after=after,
-            write=None if entry is None else entry.write,
-            answers=answers,
-            over=over,
-            app=self.scope.app,
-        )
+
+        def claim(over: str | None) -> Awaitable[Claimed]:
+            return self.store.claim(
+                scope.session_id,
+                self.owner,
+                self.ttl,
+                after=after,
+                write=None if entry is None else entry.write,
+                answers=answers,
+                over=over,
+                app=scope.app,
+                user=scope.user_id,
+            )
+
         try:
-            claimed = await self._retrying(lambda user: claim(user=user), self.scope.user_id)
+            claimed = await self._retrying(claim, over)
         except SessionBusy as busy:
-            if busy.owner != self.owner:
+            if busy.owner_id != self.owner:
                 raise
             # We have it ourselves: of the claim that got it we did not hear.
-            claimed = await self._retrying(lambda user: claim(user=user, over=self.owner), self.scope.user_id)
+            claimed = await self._retrying(claim, self.owner)
         except asyncio.CancelledError:
             # It may have been made. Made again, which is harmless, it tells the caller what there is to give back.
-            again = claim if write else partial(claim, over=self.owner)
             with contextlib.suppress(AdjournError):
-                self.lease = (await self._retrying(lambda user: again(user=user), self.scope.user_id)).lease
+                self.lease = (await self._retrying(claim, over if write else self.owner)).lease
             raise
         self.lease = claimed.lease
         self.volatile = False
@@ -315,12 +326,13 @@ class Journal:
         """Write all that is left and let go of the session; `events` makes the last events for the new head."""
         if self.scope.closed is not None:
             raise self.scope.closed  # The log broke behind code that swallowed the error: nothing is taken anew.
-        await self.flush()
+        while self._queue:
+            self._start_pump()
+            await self._wait(self._queue[-1])
         if self.lease is None:
             await self.claim(Header())
-        self._events += events(f"{self.scope.branch}.{self.number}")
-        entry = self._enqueue(header, status, release=True)
-        await self._stored(entry)
+        entry = self._enqueue(header, status, last=events(f"{self.scope.branch}.{self.number}"), release=True)
+        await self._drain()
         if entry.result.released:
             self.lease = None
         else:
@@ -330,109 +342,104 @@ class Journal:
             self._events = [e for e in entry.events if not isinstance(e, FINAL)]
         return entry.result
 
-    async def flush(self) -> None:
-        """Return when everything that was submitted is stored."""
-        while self._queue:
-            self._start_pump()
-            await self._wait(self._queue[-1])
-
     def close(self, error: Exception) -> None:
         """Refuse everything from now on."""
         self.scope.closed = error
         self.lease = None
-        self.patience.stop()
+        if self.patience is not None:
+            self.patience.stop()
 
     # Making records
 
-    def _enqueue(self, header: Header, status: Status, *, release: bool = False) -> Entry:
+    def _enqueue(self, header: Header, status: Status, *, last: Iterable[Event] = (), release: bool = False) -> Entry:
         self.scope.check_open()
-        entry = self._entry(header, status, release=release)
+        entry = self._entry(header, status, last=last, release=release)
         self._queue.append(entry)
         return entry
 
-    def _entry(self, header: Header, status: Status, *, release: bool = False, taken: tuple[Answer, ...] = ()) -> Entry:
-        after, told = self.head or "", self._told
-        write, events = self._write(header, status, taken)
-        return Entry(write, after, release, told, events)
-
-    def _write(self, header: Header, status: Status, taken: tuple[Answer, ...]) -> tuple[Write, list[Event]]:
-        scope = self.scope
-        full = self.size.full_is_due()
+    def _entry(
+        self,
+        header: Header,
+        status: Status,
+        *,
+        last: Iterable[Event] = (),
+        release: bool = False,
+        taken: tuple[Answer, ...] = (),
+    ) -> Entry:
+        """A record of what is marked; `last` are events that come after that of the record itself."""
+        scope, after, full = self.scope, self.head, self.size.full_is_due()
+        checkpoint = f"{scope.branch}.{self.number}"
         record = scope.take(full=full)
         body = encode(record)
         self.size.count(len(body), record)
-        checkpoint = f"{scope.branch}.{self.number}"
-        asks = self._asks(checkpoint) if scope.open else ()
-        if header.source is not None and scope.telling:
-            self._tell_saved(checkpoint, header)
-        logged = [log_event(event) for event in (*self._told, *self._events)]
-        first = self.seq + 1 - len(self._told)
-        events, self._events, self._told = self._numbered(self._events), [], []
-        takes = (*self._takes, *(answer.id for answer in taken))
+        asks = self._asks() if scope.open else ()
+        if taken:
+            self.take_up(taken)
         if self.asked_ids:
-            self._close_given_up(takes)
+            self._close_given_up()
+        told, events = self._told, self._events
+        if scope.telling and header.source is not None:
+            events.append(
+                CheckpointSaved(
+                    checkpoint_id=checkpoint, source=header.source, step=header.step, address=header.address
+                )
+            )
+        events += last
+        first, logged = self.seq + 1 - len(told), self._logged(told, events)
         write = Write(
             branch=scope.branch,
             number=self.number,
-            parent=self.parent or self.head,
+            parent=self.parent or after,
             full=full,
             body=body,
             header=header,
             status=status,
             asks=asks,
-            takes=takes,
-            closes=tuple(self._closes),
-            events=b"[" + b",".join(logged) + b"]" if logged else b"",
+            takes=self._takes,
+            closes=self._closes,
+            events=logged,
             first_seq=first if logged else 0,
-            event_count=len(logged),
+            event_count=self.seq + 1 - first,
         )
-        self._takes, self._closes, self.parent = [], [], None
+        self._events, self._told, self._takes, self._closes, self.parent = [], [], (), (), None
         self.head = checkpoint
         self.number += 1
-        return write, events
+        return Entry(write, after or "", release, told, events)
 
-    def _tell_saved(self, checkpoint: str, header: Header) -> None:
-        saved = CheckpointSaved(
-            checkpoint_id=checkpoint, source=header.source or "", step=header.step, address=header.address
-        )
-        # What ends a run is its last event.
-        is_last = bool(self._events) and isinstance(self._events[-1], FINAL)
-        self._events.insert(len(self._events) - is_last, saved)
+    def _logged(self, told: list[Event], events: list[Event]) -> bytes:
+        """What the log keeps of events, of which those that nobody was told yet get their numbers."""
+        logged = [log_event(event) for event in told] if told else []
+        for event in events:
+            logged.append(log_event(event))
+            self.seq += 1
+            # Nobody has seen it yet, so it can still be changed.
+            force_setattr(event, "seq", self.seq)
+        return b"[%b]" % b",".join(logged) if logged else b""
 
-    def take_up(self, answers: tuple[Answered, ...]) -> None:
+    def take_up(self, answers: tuple[Answer | Answered, ...]) -> None:
         """Note answers that the next record holds."""
-        self._takes = [*self._takes, *(answer.id for answer in answers)]
+        self._takes += tuple([answer.id for answer in answers])
 
     def close_questions(self, closes: list[Answer]) -> None:
         """Note questions that the next record ends."""
-        self._closes = [*self._closes, *closes]
+        self._closes += tuple(closes)
         self.asked_ids -= {answer.id for answer in closes}
 
-    def _close_given_up(self, takes: tuple[str, ...]) -> None:
+    def _close_given_up(self) -> None:
         """Close questions that nobody waits for any more: what asked them has gone on, or failed, without an answer."""
-        gone = sorted(self.asked_ids.difference(self.scope.open, takes))
+        gone = self.asked_ids.difference(self.scope.open, self._takes)
+        if gone:
+            self._closes += tuple(Answer(id=each, value=b"", how="abandoned") for each in sorted(gone))
         self.asked_ids.intersection_update(self.scope.open)
-        self._closes += [Answer(id=each, value=b"", how="abandoned") for each in gone]
 
-    def _asks(self, checkpoint: str) -> tuple[Question, ...]:
+    def _asks(self) -> tuple[Question, ...]:
         new = [question for _, question in self.scope.open.values() if question.id not in self.asked_ids]
         if not new:
             return ()
-        self.asked_ids.update(question.id for question in new)
-        known = {i.id: i for event in self._events if isinstance(event, Interrupted) for i in event.interrupts}
-        parents: dict[str, Interrupt] = {}
-        seen = [known.get(q.id) or shown(self.scope, q, checkpoint, parents) for q in new]
-        return tuple(
-            Question(id=q.id, body=log_interrupt(interrupt), expires=q.expires)
-            for q, interrupt in zip(new, seen, strict=True)
-        )
-
-    def _numbered(self, events: list[Event]) -> list[Event]:
-        for event in events:
-            self.seq += 1
-            # Nobody has seen it yet, so it can still be changed.
-            msgspec.structs.force_setattr(event, "seq", self.seq)
-        return events
+        self.asked_ids.update([question.id for question in new])
+        parents = Parents(self.scope)
+        above = parents.above if parents.composites else _nothing
+        return tuple([Question(id=q.id, body=log_question(q, above(q.id)), expires=q.expires) for q in new])
 
     # Sending them
 
@@ -461,7 +468,7 @@ class Journal:
                 if len(self._queue) == 1:
                     entry = self._queue[0]
                     entry.result = await self._retrying(self._commit, entry)
-                    self._queue.popleft()
+                    del self._queue[0]
                     self._through(entry)
                 else:
                     await self._send_together()
@@ -483,23 +490,25 @@ class Journal:
 
     def _through(self, entry: Entry) -> None:
         entry.done = True
-        note(logging.DEBUG, "saved", self.scope.session_id, entry.write.id, source=entry.write.header.source)
+        if log.isEnabledFor(logging.DEBUG):
+            note(logging.DEBUG, "saved", self.scope.session_id, entry.write.id, source=entry.write.header.source)
         if entry.waiter is not None and not entry.waiter.done():
             entry.waiter.set_result(None)
-        if entry.result.cancel is not None and self.scope.cancel_mode is None:
-            self.scope.cut(entry.result.cancel)
-        if entry.events and (entry.result.released or not entry.release):
+        result = entry.result
+        if result.cancel is not None and self.scope.cancel_mode is None:
+            self.scope.cut(result.cancel)
+        if entry.events and (result.released or not entry.release):
             self.sink(entry.events)
 
     async def _send_together(self) -> None:
-        batch = list(self._queue)[:BATCH]
+        batch = self._queue[:BATCH]
         try:
             batch[-1].result = await self._retrying(self._commit_all, batch)
         except AlreadyResumed:
             for entry in batch:
                 entry.result = await self._retrying(self._commit, entry)
         for entry in batch:
-            self._queue.popleft()
+            del self._queue[0]
             self._through(entry)
 
     async def _commit_all(self, batch: list[Entry]) -> Committed:
@@ -519,29 +528,27 @@ class Journal:
             if len(closes) == len(entry.write.closes):
                 raise
             takes = (*entry.write.takes, late.interrupt_id or "")
-            entry.write = msgspec.structs.replace(entry.write, closes=closes, takes=takes)
+            entry.write = replace(entry.write, closes=closes, takes=takes)
             return await self._commit(entry)
 
     async def _retrying(self, call: Callable[[A], Awaitable[T]], argument: A) -> T:
         """Try the same write again while the store is away: its id makes a second success harmless."""
-        loop, patience, delay = self.scope.loop, self.patience, FIRST_DELAY
-        deadline = loop.time() + patience.seconds
+        patience, delay, begun = self.patience, FIRST_DELAY, time.monotonic()
         while True:
-            patience.begin(loop)
             try:
-                result = await call(argument)
-                self._sure_until = deadline - patience.seconds + self.ttl
-                return result
+                result = await (call(argument) if patience is None else patience.wait_for(call(argument)))
             except StoreUnavailable as error:
-                if error.is_lasting or loop.time() >= deadline:
+                left = begun + self.timeout - time.monotonic()
+                if error.is_lasting or left <= 0:
                     raise
                 level = logging.WARNING if delay == FIRST_DELAY else logging.DEBUG
                 note(level, "waiting for the store", self.scope.session_id, self.head, error=error)
-            except asyncio.CancelledError:
-                if not patience.was_cut():
-                    raise
-                raise StoreUnavailable(repr(self.store), f"no answer within {patience.seconds:g} s") from None
-            finally:
-                patience.end()
-            await asyncio.sleep(max(0.0, min(delay, deadline - loop.time())))
+            else:
+                self._sure_until = begun + self.ttl
+                return result
+            await asyncio.sleep(min(delay, left))
             delay = min(2 * delay, 1.0)
+
+
+def _nothing(_: str) -> None:
+    return None

@@ -33,7 +33,7 @@ def explained(error: sqlite3.Error, path: Path) -> StoreError:
     """The error that says in plain words what is wrong with the database at `path`, and what to do."""
     code = _code(error)
     if code in _DAMAGED:
-        return damaged(path, str(error))
+        return _damaged(path, error)
     if code in _BUSY:
         return StoreUnavailable(f"sqlite:///{path}", "another process keeps the file locked")
     plain = _PLAIN.get(code or 0)
@@ -46,11 +46,18 @@ def no_text(error: UnicodeEncodeError) -> NotStorable:
     return NotStorable("id", error.object, f"It must be text that UTF-8 can hold: {error}.")
 
 
-def damaged(path: Path, detail: str) -> CheckpointCorrupt:
-    """The error for a file that is not, or no longer, a database of Adjourn."""
+def foreign(path: Path) -> CheckpointCorrupt:
+    """The error for a sound database that is not ours."""
     return CheckpointCorrupt(
-        f"'{path}' {detail}. It was left as it is: restore it from a backup, try the `.recover` command of the "
-        "sqlite3 program on a copy, or use another path"
+        f"'{path}' is a database of another program, not a store of Adjourn. It was left as it is: choose another path"
+    )
+
+
+def _damaged(path: Path, error: sqlite3.Error) -> CheckpointCorrupt:
+    """The error for a file that is not, or no longer, a database."""
+    return CheckpointCorrupt(
+        f"'{path}' is no sound store of Adjourn ({error}). It was left as it is: use another path, or if it was one, "
+        "restore it from a backup, or try the `.recover` command of the sqlite3 program on a copy"
     )
 
 

@@ -72,12 +72,13 @@ def untaken(connection: sqlite3.Connection, standing: Standing) -> tuple[Answere
 
 
 class SQLiteLedger:
-    """The ledger in one transaction, which `flush` must end: a session that is written often is saved once."""
+    """The ledger in one transaction, which `flush` must end: sessions are saved once, and records together."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._execute = connection.execute
         self._unsaved: dict[str, Standing] = {}
+        self._records: list[tuple[object, ...]] = []
 
     def find(self, session: str) -> Standing | None:
         unsaved = self._unsaved.get(session)
@@ -94,6 +95,7 @@ class SQLiteLedger:
 
     def flush(self) -> None:
         """Write what was saved."""
+        self._add_records()
         for s in self._unsaved.values():
             place = (s.branch, s.branch_no, s.number, s.pos, s.full_pos, s.size, s.status)
             rights = (s.owner, s.expires, s.fence, s.claims)
@@ -103,7 +105,13 @@ class SQLiteLedger:
                 raise no_text(error) from error
         self._unsaved.clear()
 
+    def _add_records(self) -> None:
+        if self._records:
+            self._connection.executemany("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", self._records)
+            self._records = []
+
     def remove(self, standing: Standing) -> None:
+        self._add_records()
         self._unsaved.pop(standing.session, None)
         self._execute("DELETE FROM records WHERE key BETWEEN ? AND ?", (key(standing, 0), key(standing, standing.pos)))
         self._execute("DELETE FROM questions WHERE session = ?", (standing.no,))
@@ -124,8 +132,7 @@ class SQLiteLedger:
         )
 
     def add_record(self, standing: Standing, write: Write, header: bytes, now: float) -> None:
-        self._execute(
-            "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        self._records.append(
             (
                 key(standing, standing.pos),
                 write.full,
@@ -136,19 +143,22 @@ class SQLiteLedger:
                 header,
                 write.events,
                 write.body,
-            ),
+            )
         )
 
     def has_record(self, standing: Standing, pos: int, write: Write, header: bytes) -> bool:
+        self._add_records()
         row = self._execute(
             "SELECT full, count, header, events, body FROM records WHERE key = ?", (key(standing, pos),)
         ).fetchone()
         return row == (write.full, write.event_count, header, write.events, write.body)
 
     def has_position(self, standing: Standing, pos: int) -> bool:
+        self._add_records()
         return has_position(self._connection, standing, pos)
 
     def points(self, standing: Standing) -> Sequence[Point]:
+        self._add_records()
         rows = self._execute(
             """SELECT key - :first, full, source IS NOT NULL, at FROM records
                WHERE key BETWEEN :first AND :last ORDER BY key""",

@@ -8,7 +8,7 @@ import sqlite3
 from pathlib import Path
 from typing import Literal
 
-from adjourn.checkpoint.sqlite_errors import damaged
+from adjourn.checkpoint.sqlite_errors import foreign
 from adjourn.core.errors import CheckpointTooNew, StoreUnavailable, UsageError
 
 Synchronous = Literal["NORMAL", "FULL", "EXTRA"]
@@ -145,7 +145,7 @@ def _check_version(connection: sqlite3.Connection, path: Path) -> int:
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     connection.execute("COMMIT")
     if application != APPLICATION and (application or version or tables):
-        raise damaged(path, "is a database of another program")
+        raise foreign(path)
     if version > len(MIGRATIONS):
         raise CheckpointTooNew(version, len(MIGRATIONS))
     return version

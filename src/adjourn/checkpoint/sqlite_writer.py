@@ -103,7 +103,10 @@ class Writer:
         self._session = None if ends else session
         if outcome is None:
             return await self.submit(operation)
-        await asyncio.sleep(0)  # let others have their turn; if one of them writes, too, nobody is alone
+        if not begins and not ends:
+            # Let others have their turn, as they have it anyway when a run begins or ends: if one of them writes, too,
+            # nobody is alone.
+            await asyncio.sleep(0)
         return outcome.get()
 
     def stop(self) -> None:

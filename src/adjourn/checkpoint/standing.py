@@ -9,6 +9,7 @@ import msgspec
 from adjourn.checkpoint.store import Head, Header, Status, Write
 from adjourn.core.errors import CheckpointCorrupt, NotStorable
 from adjourn.core.nesting import check_nesting
+from adjourn.core.wording import undotted
 
 
 class Standing(msgspec.Struct, gc=False):
@@ -115,7 +116,7 @@ def encode_header(write: Write) -> bytes:
     try:
         return _headers.encode(write.header)
     except (TypeError, ValueError, RecursionError) as error:
-        raise NotStorable("header", write.header, f"Metadata must be JSON: {error}.") from error
+        raise NotStorable("header", write.header, f"Metadata must be JSON: {undotted(error)}.") from error
 
 
 def decode_header(data: bytes) -> Header:

@@ -23,6 +23,7 @@ from adjourn.core.errors import (
     UnknownInterrupt,
     UsageError,
 )
+from adjourn.core.owner import owner_name
 
 
 def claim(
@@ -74,25 +75,21 @@ def commit_all(
     ledger: Ledger[S], now: float, lease: Lease, writes: Sequence[Write], *, after: str, release: bool
 ) -> Committed:
     """Decide `Store.commit`."""
-    for write in writes[:-1]:
-        commit(ledger, now, lease, write, after=after, release=False)
-        after = write.id
-    return commit(ledger, now, lease, writes[-1], after=after, release=release)
-
-
-def commit(ledger: Ledger[S], now: float, lease: Lease, write: Write, *, after: str, release: bool) -> Committed:
-    """Decide on one record of `Store.commit`."""
-    header = encode_header(write)
     standing = ledger.find(lease.session)
     if standing is None:
         raise Conflict(lease.session, "it was deleted")
     if not _holds(standing, lease) or standing.checkpoint != after:
-        return _committed_before(ledger, standing, lease, write, header, after, release, now)
-    answers = _untaken(ledger, standing, write) if release and write.status == "waiting" else ()
+        return _committed_before(ledger, standing, lease, writes, after, release, now)
+    for write in writes[:-1]:
+        _check_write(ledger, standing, write, now)
+        _append(ledger, standing, write, encode_header(write), now)
+    last = writes[-1]
+    header = encode_header(last)
+    answers = _untaken(ledger, standing, last) if release and last.status == "waiting" else ()
     if answers:
-        write = _unpaused(write)
-    _check_write(ledger, standing, write, now)
-    _append(ledger, standing, write, header, now)
+        last = _unpaused(last)
+    _check_write(ledger, standing, last, now)
+    _append(ledger, standing, last, header, now)
     standing.claims = 0
     return _keep_or_release(ledger, standing, lease, release, answers, now)
 
@@ -170,8 +167,8 @@ def _holds(standing: Standing, lease: Lease) -> bool:
 def _check_lease(standing: Standing, lease: Lease) -> None:
     if _holds(standing, lease):
         return
-    now = f"'{standing.owner}' has it, with fence {standing.fence}" if standing.owner else "it was released"
-    raise Conflict(standing.session, f"the lease of '{lease.owner}' with fence {lease.fence} is over: {now}")
+    now = f"{owner_name(standing.owner)} has it, with fence {standing.fence}" if standing.owner else "it was released"
+    raise Conflict(standing.session, f"the lease of {owner_name(lease.owner)} with fence {lease.fence} is over: {now}")
 
 
 def _check_after(standing: Standing, after: str | None) -> None:
@@ -268,19 +265,19 @@ def _asked_so(asked: Asked | None, question: Question) -> bool:
 
 
 def _append(ledger: Ledger[S], standing: S, write: Write, header: bytes, now: float) -> None:
-    standing.pos += 1
-    if standing.pos == 0 or write.branch != standing.branch:
+    standing.pos = pos = standing.pos + 1
+    if pos == 0 or write.branch != standing.branch:
         standing.branch = write.branch
         standing.branch_no += 1
         standing.waiting = 0
-        ledger.add_branch(standing, Branch(write.branch, standing.pos, write.number, write.parent))
+        ledger.add_branch(standing, Branch(write.branch, pos, write.number, write.parent))
     standing.number = write.number
     standing.status = write.status
     standing.updated = now
     if write.full:
-        standing.full_pos = standing.pos
-        standing.size = 0
-    standing.size += len(write.body)
+        standing.full_pos, standing.size = pos, len(write.body)
+    else:
+        standing.size += len(write.body)
     if write.event_count:
         standing.seq = write.first_seq + write.event_count - 1
     ledger.add_record(standing, write, header, now)
@@ -321,20 +318,19 @@ def _committed_before(
     ledger: Ledger[S],
     standing: S,
     lease: Lease,
-    write: Write,
-    header: bytes,
+    writes: Sequence[Write],
     after: str,
     release: bool,
     now: float,
 ) -> Committed:
     """What a commit found that was made before and whose caller did not hear of it; else say why it cannot be made."""
-    held = _holds(standing, lease)
-    if _repeats(ledger, standing, write, header):
+    held, last = _holds(standing, lease), writes[-1]
+    if all(_repeats(ledger, standing, write, encode_header(write)) for write in writes):
         if not held and release:
             return Committed(released=True)  # it ended the run, so others may have gone on since
         _check_lease(standing, lease)
         return _keep_or_release(ledger, standing, lease, release, (), now)
-    if held and release and _repeats(ledger, standing, _unpaused(write), header):
+    if held and release and _repeats(ledger, standing, _unpaused(last), encode_header(last)):
         return Committed(answers=ledger.untaken(standing), cancel=standing.cancel)
     _check_lease(standing, lease)
     _check_after(standing, after)

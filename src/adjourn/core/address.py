@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from urllib.parse import unquote
 
 import msgspec
@@ -21,6 +22,7 @@ class Segment(msgspec.Struct, frozen=True):
         return segment_text(self.type, self.id, self.sub_id)
 
 
+@lru_cache(maxsize=1024)
 def segment_text(type_: str, id_: str, sub_id: str | None = None) -> str:
     """A segment in string form, with `% ; : #` escaped in its parts."""
     text = f"{type_.translate(_ESCAPES)}:{id_.translate(_ESCAPES)}"
@@ -68,6 +70,36 @@ class Address(tuple[Segment, ...]):
 
     def _of_type(self, *types: str) -> Iterator[Segment]:
         return (segment for segment in self if segment.type in types)
+
+
+def address_of(path: str) -> str:
+    """The address that people see of a frame's path.
+
+    Segments that begin with `~` are the engine's own. `~call` is what a wrapper or middleware was called around: it
+    stands where it would stand without them, so that adding one moves no question. `~in:` holds several segments.
+    """
+    if "~" not in path:
+        return path
+    segments: list[str] = []
+    for segment in path.split(";"):
+        if segment == CALL:
+            while segments and segments[-1].startswith(WRAPPERS):
+                segments.pop()
+        elif segment.startswith(_WITHIN):
+            segments += unquote(segment.removeprefix(_WITHIN)).split(";")
+        elif not segment.startswith("~"):
+            segments.append(segment)
+    return ";".join(segments)
+
+
+def within(extra: str, segment: str) -> str:
+    """One segment of a path for a frame that stands below segments which code has added to its own address."""
+    return f"{_WITHIN}{f'{extra};{segment}'.removeprefix(';').translate(_ESCAPES)}" if extra else segment
+
+
+_WITHIN = "~in:"
+CALL = "~call"
+WRAPPERS = ("wrap:", "middleware:")
 
 
 def is_under(place: str, above: str) -> bool:

@@ -9,12 +9,13 @@ from typing import Any, cast
 import msgspec
 
 from .errors import UsageError
-from .frozen import check_json, shorten
+from .frozen import check_json, is_plain, shorten
 from .jsonschema import JSONSchema, Part, resolved
 from .jsonschema import problems as problems
 from .schemas import essence as essence
 from .schemas import mistakes
 from .typeschema import type_schema
+from .wording import a_type, undotted
 
 
 def schema_of(type_: object) -> JSONSchema | None:
@@ -26,7 +27,7 @@ def schema_of(type_: object) -> JSONSchema | None:
     if type_ is None:
         return None
     if isinstance(type_, dict):
-        return _checked(cast("JSONSchema", type_), "The schema")
+        return _given(cast("JSONSchema", type_))
     # The text tells types apart that are equal and have different schemas, such as int | str and str | int.
     text = repr(type_)
     try:
@@ -43,6 +44,8 @@ def to_json_data(answer: object) -> Any:
         TypeError: something in it has no form in JSON.
         ValueError: JSON would bend it, as it does NaN.
     """
+    if is_plain(answer):
+        return answer
     data = msgspec.to_builtins(answer, str_keys=True, enc_hook=_lower)
     check_json(data, "$")
     return _as_json(data)  # tuples are lists now
@@ -74,9 +77,18 @@ def _choices(schema: Part, root: JSONSchema) -> Iterable[Any]:
     if "const" in schema:
         return [schema["const"]]
     if "anyOf" in schema:
-        lists = [list(_choices(part, root)) for part in schema["anyOf"]]
-        return [choice for choices in lists for choice in choices] if all(lists) else []
+        return _choices_together(schema["anyOf"], root)
     return {"boolean": [True, False], "null": [None]}.get(str(schema.get("type")), [])
+
+
+def _choices_together(parts: list[Part], root: JSONSchema) -> list[Any]:
+    together = list[Any]()
+    for part in parts:
+        choices = list(_choices(part, root))
+        if not choices:
+            return []  # The answers of this one cannot be listed.
+        together += choices
+    return together
 
 
 def _lower(value: Any) -> Any:
@@ -85,7 +97,7 @@ def _lower(value: Any) -> Any:
     if hasattr(value, "model_dump") and not isinstance(value, type):  # a Pydantic model
         return value.model_dump(mode="json", by_alias=True)
     raise TypeError(
-        f"The answer holds a {type(value).__qualname__} ({shorten(value)}), which has no form in JSON. "
+        f"The answer holds {a_type(value)} ({shorten(value)}), which has no form in JSON. "
         "Give plain data, a dataclass, a msgspec Struct or a Pydantic model."
     )
 
@@ -132,15 +144,30 @@ def _schema_of_type(type_: Any) -> JSONSchema:
 
 def _refusal(type_: object, error: Exception) -> UsageError:
     return UsageError(
-        f"schema={shorten(type_)} cannot describe an answer: {error}. Give a type that msgspec can describe, "
+        f"schema={shorten(type_)} cannot describe an answer: {undotted(error)}. Give a type that msgspec can describe, "
         "a Pydantic model, a JSON Schema as a dict, or None for any answer."
     )
+
+
+def _given(schema: JSONSchema) -> JSONSchema:
+    try:
+        text = msgspec.json.encode(schema)
+    except (TypeError, ValueError):  # what is wrong with it is told better there
+        return _checked(schema, "The schema")
+    _check_once(text)
+    return msgspec.json.decode(text)
+
+
+@lru_cache(maxsize=256)
+def _check_once(text: bytes) -> None:
+    # The same question is asked many times, and to check its schema costs more than all else that is done to ask it.
+    _checked(msgspec.json.decode(text), "The schema")
 
 
 def _checked(schema: JSONSchema, name: str) -> JSONSchema:
     if found := mistakes(schema):
         raise UsageError(
-            f"{name} cannot be used to check answers: {'; '.join(found).rstrip('.')}. "
+            f"{name} cannot be used to check answers: {undotted('; '.join(found))}. "
             "Use only the keywords that msgspec and Pydantic generate."
         )
     return _as_json(schema)

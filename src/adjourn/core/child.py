@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from .address import parse_segment, segment_text
+from .address import CALL, address_of, parse_segment, segment_text, within
 from .errors import Pause, UsageError
 from .frame import Place, UserFrame, decoded, here
-from .program import Program, ProgramFrame
+from .program import Giving, Program, ProgramFrame, start
 from .scope import GONE
 
 
@@ -74,9 +74,9 @@ def _segment(at: Place, program: Program, key: str | None) -> str:
             f"'{frame.address}' runs a child on another event loop. Await it in an async function of the run itself."
         )
     if key is None:
-        number = frame.occurrence(f"run:{program.name}")
+        number = frame.occurrence(f"run:{program.kind}:{program.name}{at.extra}")
         key = None if number == 1 else str(number)
-    return segment_text("runnable", program.name, key)
+    return within(at.extra, segment_text(program.kind, program.name, key))
 
 
 class _End(msgspec.Struct, frozen=True):
@@ -86,14 +86,33 @@ class _End(msgspec.Struct, frozen=True):
     values: dict[str, list[Any]] = {}
 
 
-async def _try(frame: UserFrame, program: Program, input: Any, segment: str) -> _End:
-    memo, written = f"run:{segment}", f"values:{segment}"
+async def run_layer(at: Place, program: Program, segment: str, memo: str) -> Any:
+    """Run a part of this frame's own code as a child at `segment`, its result kept as `memo`; `Pause` when it waits."""
+    at.check()
+    end = await _try(at.frame, program, None, segment, memo)
+    _take_values(at.frame, end)
+    if end.outcome.signal is not None:
+        at.frame.pausing = True
+        raise end.outcome.signal
+    return end.outcome.result
+
+
+async def _try(frame: UserFrame, program: Program, input: Any, segment: str, memo: str = "") -> _End:
+    end = await _kept(frame, program, input, segment, memo)
+    if end.outcome.paused or not isinstance(program, Giving):
+        return end
+    return _End(Outcome(paused=False, result=program.give(end.outcome.result)), end.values)
+
+
+async def _kept(frame: UserFrame, program: Program, input: Any, segment: str, memo: str) -> _End:
+    memo = memo or f"run:{segment}"
+    written = f"values:{memo.removeprefix('run:')}"
     _check_unused(frame, segment, memo)
     if (raw := frame.kept(memo)) is not None:
         values = frame.kept(written)
         return _End(Outcome(paused=False, result=decoded(raw)), {} if values is None else decoded(values))
     child = _bind(frame, program, input, segment)
-    frame.repeat(memo)
+    frame.repeat(f"run:{segment}")
     with frame.under_way():
         return await _run(frame, child, memo, written)
 
@@ -120,7 +139,11 @@ def _check_unused(frame: UserFrame, segment: str, memo: str) -> None:
     runs_now = segment in (frame.running or ())
     has_ended = memo in (frame.replayed or ()) and memo in (frame.memos or ())
     if runs_now or has_ended:
-        child = parse_segment(segment)
+        if segment == CALL:
+            raise UsageError(
+                f"'{frame.address}' makes the call that it wraps twice at once. Await one, then the other."
+            )
+        child = parse_segment(address_of(segment).rpartition(";")[2])
         raise UsageError(
             f"'{frame.address}' runs the child '{child.id}' twice with key '{child.sub_id}'. "
             "Give each its own key, or none."
@@ -131,15 +154,17 @@ async def _advance(frame: UserFrame, child: ProgramFrame) -> bool:
     token, slot, went_well = here.set(None), frame.slot, False
     frame.running = frame.running or set()
     frame.running.add(child.segment)
-    if slot is not None:
+    if slot is not None and child.has_tasks:
         slot.lend()
+    elif isinstance(child, UserFrame):
+        child.slot = slot
     try:
         done = await child.advance()
         went_well = True
     finally:
         here.reset(token)
         frame.running.discard(child.segment)
-        if slot is not None:
+        if slot is not None and child.has_tasks:
             await slot.take_back(now=went_well)
     return done
 
@@ -151,7 +176,7 @@ def _bind(frame: UserFrame, program: Program, input: Any, segment: str) -> Progr
         image = frame.scope.awaken(frame.path, segment)
         child = program.open(frame.scope, frame, segment, image)
         if image is None:
-            child.begin(input)
+            start(child, input)
         frame.children[segment] = child
         # The parent, too: what is on record below it goes when it ends, if it is on record itself.
         frame.scope.mark(frame)

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Generic
 from . import codec
 from .address import Address, segment_text
 from .child import Outcome, run_child, run_children, try_child
-from .errors import NotInRun
+from .errors import NotInRun, UsageError
 from .events import Custom
 from .frame import Place, decoded, here, own_value
+from .frozen import check_text
 from .once import idempotency_key
 from .program import Program
 from .record import NONE
-from .scope import GONE
+from .scope import GONE, Frame
 
 if TYPE_CHECKING:
     # With a default a bare `RunContext` is whole; type checkers know it, Python from 3.13 on.
@@ -27,6 +28,9 @@ else:
 
     D = TypeVar("D")
 _MISSING = object()
+
+ACTION = "~action"
+"""The name, among the session values of a frame, of what it wants the agent around it to do; no user's begins so."""
 
 
 class SessionValues(MutableMapping[str, Any]):
@@ -56,10 +60,10 @@ class SessionValues(MutableMapping[str, Any]):
         self._write(key, GONE)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._frame.all_values())
+        return (key for key in self._frame.all_values() if not key.startswith("~"))
 
     def __len__(self) -> int:
-        return len(self._frame.all_values())
+        return sum(1 for _ in self)
 
     def __repr__(self) -> str:
         return repr(dict(self))
@@ -160,6 +164,37 @@ class RunContext(Generic[D]):
         frame.scope.journal.tell(Custom(address=self._at.address, data=data))
         frame.scope.journal.soon()
 
+    # What an agent's tool can make of the run
+
+    def exit(self, result: str = "") -> None:
+        """End the run with this text, once this code has returned; an agent that is used as a tool ends alone."""
+        self._act(action="exit", result=result)
+
+    def transfer_to(self, agent: str) -> None:
+        """Hand over to another agent, once this code has returned."""
+        self._act(action="transfer", target=agent)
+
+    def break_loop(self) -> None:
+        """Leave the loop of agents around, once this code has returned."""
+        self._act(action="break_loop")
+
+    def _act(self, **action: str) -> None:
+        for name, text in action.items():
+            check_text(text, name)
+        frame: Frame | None = self._at.frame
+        while frame is not None and not frame.takes_actions:
+            frame = frame.parent
+        if frame is None:
+            raise UsageError(
+                f"'{self._at.address}' wants to {action['action'].replace('_', ' a ')}, and no agent runs it. "
+                "Do this in a tool of an agent, or in an agent."
+            )
+        frame.check_action(action)
+        # Kept as a session value is: with this code's result, dropped with its failure, given back when it runs again.
+        self._at.frame.scope.on_loop(
+            lambda: self._at.check() or self._at.frame.write_value(ACTION, action, self._at.once)
+        )
+
     async def run(self, program: Program, input: Any = None, *, key: str | None = None) -> Any:
         """Run a graph, workflow or agent as a child frame; its result is kept, and its pause is this code's pause."""
         return await run_child(self._at, program, input, key)
@@ -179,10 +214,11 @@ def current() -> RunContext[Any]:
     Raises:
         NotInRun: there is no run around this call.
     """
-    return RunContext(_standing("current"))
+    return RunContext(standing("current"))
 
 
-def _standing(call: str) -> Place:
+def standing(call: str) -> Place:
+    """Where the calling code stands; `NotInRun` outside a run."""
     at = here.get()
     if at is None:
         raise NotInRun(call)
@@ -192,7 +228,7 @@ def _standing(call: str) -> Place:
 @contextmanager
 def address_segment(type: str, id: str, sub_id: str | None = None) -> Generator[None]:
     """Add a segment to the address of everything asked inside."""
-    at = _standing("address_segment")
+    at = standing("address_segment")
     token = here.set(at.within(f";{segment_text(type, id, sub_id)}"))
     try:
         yield
@@ -240,7 +276,7 @@ def resume_value(key: str, default: Any = _MISSING) -> Any:
 
 
 def _answer(key: str) -> Any:
-    frame = _standing("resume_value").frame
+    frame = standing("resume_value").frame
     for question in reversed(frame.questions or ()):
         is_answer = question.how == "answered" or (question.how == "expired" and question.value is not NONE)
         if question.key == key and is_answer:

@@ -18,24 +18,25 @@ PATIENCE = 5.0
 """Seconds that tasks left behind by a pause get to end after they are cancelled."""
 
 
-async def execute(frame: UserFrame, call: Callable[[], Awaitable[Any]]) -> Any:
-    """Run user code in its frame and give its result, or `PAUSED`.
+async def execute(frame: UserFrame, call: Callable[..., Awaitable[Any]], *given: Any) -> Any:
+    """Run user code in its frame, called with what is given, and give its result, or `PAUSED`.
 
     Once the frame has asked, its outcome is a pause whatever the code returns or raises.
     """
     if frame.entered or frame.questions:
         frame.enter_again()
     frame.entered = True
-    frame.main = asyncio.current_task()
+    scope = frame.scope
+    frame.main = main = asyncio.current_task(scope.loop)
     at = Place(frame)
     token = here.set(at)
     # While it is in user code, a task can be cut by a cancel of the run; code of ours above it may stand there already.
-    cuts, main = frame.scope.user_cuts, frame.main
+    cuts = scope.user_cuts
     is_inner = main in cuts
     cuts.add(main)
     result, raised = None, None
     try:
-        result = await call()
+        result = await call(*given)
     except GeneratorExit:
         raise
     except BaseException as error:  # noqa: BLE001  # every way out of user code ends the frame, Pause included
@@ -47,13 +48,14 @@ async def execute(frame: UserFrame, call: Callable[[], Awaitable[Any]]) -> Any:
     if raised is None and not frame.pausing:
         return _returned(at, result)
     await settle(frame)
+    frame.main = None  # A frame that waits is kept, and need not keep the task that ran it.
     try:
         return _outcome(at, result, raised)
     finally:
         del raised  # Its traceback holds this frame.
 
 
-def execute_inline(frame: UserFrame, call: Callable[[], Any]) -> Any:
+def execute_inline(frame: UserFrame, call: Callable[..., Any], *given: Any) -> Any:
     """`execute` for a sync function that runs on the event loop itself."""
     if frame.entered or frame.questions:
         frame.enter_again()
@@ -62,7 +64,7 @@ def execute_inline(frame: UserFrame, call: Callable[[], Any]) -> Any:
     token = here.set(at)
     result, raised = None, None
     try:
-        result = call()
+        result = call(*given)
     except BaseException as error:  # noqa: BLE001  # every way out of user code ends the frame, Pause included
         raised = error
     here.reset(token)
@@ -165,23 +167,22 @@ class TaskWatch:
         self._runs = 0
 
     @classmethod
-    def begin(cls, loop: asyncio.AbstractEventLoop) -> None:
-        """A run starts on `loop`."""
+    def begin(cls, loop: asyncio.AbstractEventLoop) -> TaskWatch:
+        """A run starts on `loop`; `end` it there."""
         watch = cls._live.get(loop)
         if watch is None:
             watch = cls._live[loop] = cls(loop)
             loop.set_task_factory(cast("Any", watch))  # what typeshed says of factories, no class can fulfil
         watch._runs += 1
+        return watch
 
-    @classmethod
-    def end(cls, loop: asyncio.AbstractEventLoop) -> None:
+    def end(self, loop: asyncio.AbstractEventLoop) -> None:
         """A run on `loop` has ended; after the last one the loop is as it was."""
-        watch = cls._live[loop]
-        watch._runs -= 1
-        if watch._runs == 0:
-            del cls._live[loop]
-            if cast("Any", loop.get_task_factory()) is watch:
-                loop.set_task_factory(watch._before)
+        self._runs -= 1
+        if self._runs == 0:
+            del self._live[loop]
+            if cast("Any", loop.get_task_factory()) is self:
+                loop.set_task_factory(self._before)
 
     def __call__(
         self, loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **options: Any

@@ -13,7 +13,7 @@ AdjournError
 ├── RunError              the run failed; the session can be recovered
 │   ├── NodeNotFound, WriteConflict, StateInvalid, MaxStepsExceeded, MaxIterationsExceeded
 │   ├── LimitExceeded, NodeTimeout, RetryExhausted, ReplayMismatch, ShapeChanged, CrashLoop
-│   └── GraphInterrupted, ModelError, ToolError
+│   └── GraphInterrupted, ModelError, ToolError (InvalidArguments, ToolRefused)
 └── StoreError            what is stored, or where
     └── Conflict, StoreUnavailable, CheckpointCorrupt, CheckpointTooNew, NotStorable
 
@@ -23,8 +23,19 @@ Messages have three parts: what happened, with which value, and what to do. Fact
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
+
+from .owner import owner_name
+from .wording import undotted, with_article
+
+_NO_KEYS: Mapping[str, str] = {}
+
+
+def _listed(ids: Sequence[str], keys: Mapping[str, str]) -> str:
+    """Questions by id, with the keys by which they can be answered, too."""
+    return ", ".join(f"{name} (key '{keys[name]}')" if name in keys else name for name in ids)
 
 
 class Pause(BaseException):
@@ -102,25 +113,26 @@ class CheckpointNotFound(SessionError):
 
 
 class SessionBusy(SessionError):
-    """Somebody else is running this session now."""
+    """Somebody else is running this session now: `owner`, whom the store knows as `owner_id`."""
 
-    def __init__(self, session_id: str, owner: str = "", expires: float = 0.0) -> None:
-        self.owner = owner
+    def __init__(self, session_id: str, owner_id: str = "", expires: float = 0.0) -> None:
+        self.owner = owner_name(owner_id)
+        self.owner_id = owner_id
         self.expires = expires
         super().__init__(
             session_id,
-            f"Session '{session_id}' is being run by '{owner}'. Follow it with `attach`, or stop it with `cancel`.",
+            f"Session '{session_id}' is being run by {self.owner}. Follow it with `attach`, or stop it with `cancel`.",
         )
 
 
 class PendingInterrupts(SessionError):
     """The session waits for answers, so it takes no new input."""
 
-    def __init__(self, session_id: str, interrupts: Sequence[str]) -> None:
+    def __init__(self, session_id: str, interrupts: Sequence[str], keys: Mapping[str, str] = _NO_KEYS) -> None:
         self.interrupts = tuple(interrupts)
         super().__init__(
             session_id,
-            f"Session '{session_id}' waits for answers to: {', '.join(self.interrupts)}. "
+            f"Session '{session_id}' waits for answers to: {_listed(self.interrupts, keys)}. "
             "Answer with `resume`, or give up on them with on_pending='abandon'.",
         )
 
@@ -161,12 +173,15 @@ class AlreadyResumed(SessionError):
 class UnknownInterrupt(SessionError):
     """No such question was ever asked on this branch; `open` lists those that are."""
 
-    def __init__(self, session_id: str, interrupt_id: str, open: Sequence[str]) -> None:
+    def __init__(
+        self, session_id: str, interrupt_id: str, open: Sequence[str], keys: Mapping[str, str] = _NO_KEYS
+    ) -> None:
         self.interrupt_id = interrupt_id
         self.open = tuple(open)
+        listed = _listed(self.open, keys) or "none"
         super().__init__(
             session_id,
-            f"Session '{session_id}' has no open question '{interrupt_id}'. Open: {', '.join(self.open) or 'none'}. "
+            f"Session '{session_id}' has no open question '{interrupt_id}'. Open: {listed}. "
             f"Use `pending('{session_id}')` to list them.",
         )
 
@@ -177,9 +192,10 @@ class InvalidAnswer(SessionError):
     def __init__(self, session_id: str, interrupt_id: str, problems: Sequence[str]) -> None:
         self.interrupt_id = interrupt_id
         self.problems = tuple(problems)
+        listed = undotted("; ".join(self.problems))
         super().__init__(
             session_id,
-            f"The answer to '{interrupt_id}' of session '{session_id}' does not fit: {'; '.join(self.problems)}. "
+            f"The answer to '{interrupt_id}' of session '{session_id}' does not fit: {listed}. "
             "The question's `schema` says what does.",
         )
 
@@ -216,10 +232,11 @@ class RunError(AdjournError):
 class NodeNotFound(RunError):
     """A command or condition named a node that the graph does not have."""
 
-    def __init__(self, name: object, *, by: str, known: Sequence[str]) -> None:
+    def __init__(self, name: object, *, by: str, known: Sequence[str], keys: Sequence[object] = ()) -> None:
         self.name = name
         self.by = by
-        super().__init__(f"'{by}' leads to the unknown node {name!r}. The graph has: {', '.join(known)}.")
+        mapping = f" The mapping of its condition has the keys: {', '.join(map(repr, keys))}." if keys else ""
+        super().__init__(f"'{by}' leads to the unknown node {name!r}.{mapping} The graph has: {', '.join(known)}.")
 
 
 class WriteConflict(RunError):
@@ -260,9 +277,29 @@ class MaxStepsExceeded(RunError):
 class MaxIterationsExceeded(RunError):
     """An agent called its model more often than allowed."""
 
+    def __init__(self, agent: str, limit: int) -> None:
+        self.agent = agent
+        self.limit = limit
+        super().__init__(
+            f"Agent '{agent}' has called its model {limit} times in this turn and is not done. "
+            "Recover it with a larger max_iterations, if it is on its way."
+        )
+
 
 class LimitExceeded(RunError):
     """A limit on calls, tokens or seconds was reached."""
+
+    def __init__(self, agent: str, what: str, limit: float, *, within: Literal["turn", "session"] = "turn") -> None:
+        self.agent = agent
+        self.what = what
+        self.limit = limit
+        self.within = within
+        set_by = "Limits" if within == "turn" else "CallLimits"
+        option = what if what.isidentifier() else "tools"
+        super().__init__(
+            f"Agent '{agent}' has reached its limit of {limit:g} {what.replace('_', ' ')} in this {within}. "
+            f"Recover it with a larger one: {set_by}({option}=...)."
+        )
 
 
 class NodeTimeout(RunError):
@@ -332,20 +369,62 @@ class GraphInterrupted(RunError):
     def __init__(self, session_id: str, interrupts: Sequence[Any]) -> None:
         self.session_id = session_id
         self.interrupts = tuple(interrupts)
-        ids = ", ".join(str(interrupt.id) for interrupt in self.interrupts)
-        super().__init__(f"The graph paused and asks: {ids}. Use `run` and `resume` with a session id to answer.")
+        keys = {interrupt.id: interrupt.key for interrupt in self.interrupts if interrupt.key is not None}
+        asked = _listed([interrupt.id for interrupt in self.interrupts], keys)
+        super().__init__(f"The graph paused and asks: {asked}. Use `run` and `resume` with a session id to answer.")
 
 
 class ModelError(RunError):
-    """A model could not give an answer."""
+    """A model could not give an answer; facts that its provider told are attributes.
 
-    retryable = True
+    `status` is the HTTP status and `code` the provider's own word for what happened; `retry_after` are the seconds that
+    it wants to be left alone. Pass `retryable=False` when trying again cannot help.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        provider: str | None = None,
+        status: int | None = None,
+        code: str | None = None,
+        retry_after: float | None = None,
+        retryable: bool = True,
+    ) -> None:
+        self.provider = provider
+        self.status = status
+        self.code = code
+        self.retry_after = retry_after
+        self.retryable = retryable
+        super().__init__(message)
 
 
 class ToolError(RunError):
     """A tool could not give a result."""
 
     retryable = True
+
+
+class InvalidArguments(ToolError):
+    """A tool cannot take these arguments; `problems` lists what is wrong with them."""
+
+    retryable = False
+
+    def __init__(self, tool: str, problems: Sequence[str]) -> None:
+        self.tool = tool
+        self.problems = tuple(problems)
+        super().__init__(f"Tool '{tool}' cannot take these arguments: {'; '.join(self.problems).rstrip('.')}.")
+
+
+class ToolRefused(ToolError):
+    """A person refused a tool call; the model is told so, and may do something else."""
+
+    retryable = False
+
+    def __init__(self, tool: str, reason: str = "") -> None:
+        self.tool = tool
+        self.reason = reason
+        super().__init__(f"A person refused this call: {reason}" if reason else "A person refused this call.")
 
 
 class StoreError(AdjournError):
@@ -399,11 +478,18 @@ class NotStorable(StoreError):
     def __init__(self, path: str, value: object, remedy: str) -> None:
         self.path = path
         self.type_name = f"{type(value).__module__}.{type(value).__qualname__}"
-        super().__init__(f"'{path}' holds a {self.type_name}, which cannot be stored. {remedy}")
+        super().__init__(f"'{path}' holds {with_article(self.type_name)}, which cannot be stored. {remedy}")
 
 
 MAX_MESSAGE = 20_000
 """Characters of an error's text that are stored and sent."""
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Add a note to an error, once; one that takes no notes goes without."""
+    with contextlib.suppress(Exception):  # protects the error itself: its class may refuse to be changed
+        if note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
 
 
 def describe(error: BaseException) -> Mapping[str, str]:

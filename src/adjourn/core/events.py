@@ -6,6 +6,7 @@ are not stored, and may be merged or dropped for a reader who falls behind.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -49,12 +50,17 @@ class MessageEvent(_Event, frozen=True, kw_only=True, tag="message"):
 
 
 class ToolResult(_Event, frozen=True, kw_only=True, tag="tool_result"):
-    """A tool call ended."""
+    """A tool call ended; `full` is its whole result when the model got to read only a part.
+
+    One that is `muted` is in the log for that whole result alone: nobody is told what agents inside a tool do.
+    """
 
     tool: str
     call_id: str
     result: str = ""
     error: str | None = None
+    full: str | None = None
+    muted: bool = False
 
 
 class Transfer(_Event, frozen=True, kw_only=True, tag="transfer"):
@@ -103,10 +109,11 @@ class Interrupted(_Event, frozen=True, kw_only=True, tag="interrupt"):
 
 
 class Done(_Event, frozen=True, kw_only=True, tag="done"):
-    """The run ended; the last event of its run."""
+    """The run ended; the last event of its run. `state` has the fields of a graph's final state, by name."""
 
     output: str = ""
     usage: Usage | None = None
+    state: Mapping[str, Any] | None = None  # Any: what the graph's schema has
 
 
 class Failed(_Event, frozen=True, kw_only=True, tag="error"):
@@ -122,8 +129,10 @@ class Cancelled(_Event, frozen=True, kw_only=True, tag="cancelled"):
     mode: str = "now"
 
 
-class Delta(_Event, frozen=True, kw_only=True, tag="delta"):
+class Delta(_Event, frozen=True, kw_only=True, tag="delta", gc=False):
     """A piece of text, reasoning or tool output as it arrives."""
+
+    # There are thousands of these, and none can be in a reference cycle: gc=False.
 
     text: str = ""
     reasoning: str = ""
@@ -182,14 +191,19 @@ Final: TypeAlias = Interrupted | Done | Failed | Cancelled
 FINAL = (Interrupted, Done, Failed, Cancelled)
 """The events that end a run."""
 
+_CARRY_DATA = (Custom, Interrupted, Done)
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Event)
 
 
+def is_muted(event: Event) -> bool:
+    """Whether an event is in the log only, and told to nobody."""
+    return type(event) is ToolResult and event.muted
+
+
 def to_json(event: Event) -> bytes:
     """The event as JSON; user data in it keeps its types by the codec's tags."""
-    carries_data = isinstance(event, Custom | Interrupted)
-    return _encoder.encode(_map_data(event, codec.lower) if carries_data else event)
+    return _encoder.encode(_map_data(event, codec.lower) if isinstance(event, _CARRY_DATA) else event)
 
 
 def from_json(body: bytes | str) -> Event:
@@ -204,6 +218,8 @@ def _map_data(event: Event, change: Any) -> Event:  # Any: codec.lower or codec.
         case Interrupted():
             interrupts = tuple(map_interrupt(interrupt, change) for interrupt in event.interrupts)
             return msgspec.structs.replace(event, interrupts=interrupts)
+        case Done(state=Mapping() as state):
+            return msgspec.structs.replace(event, state=change(dict(state)))
         case _:
             return event
 

@@ -23,6 +23,7 @@ from typing import (
 from .frozen import shorten
 
 _WRAPPERS = (Annotated, Required, NotRequired, Final, ClassVar)
+_ATOMS = frozenset({str, int, float, bool})
 # What type checkers take for a number; a bool is none of them here, though it is an int to Python.
 _NUMBERS: dict[type, tuple[type, ...]] = {int: (int,), float: (int, float), complex: (int, float, complex)}
 
@@ -32,6 +33,8 @@ def misfit(value: object, type_: Any) -> str | None:
 
     Containers are looked at in full, instances of classes by their class alone. What cannot be judged fits.
     """
+    if type_ is type(value) and type_ in _ATOMS:
+        return None
     type_ = _unwrapped(type_)
     origin = get_origin(type_)
     if origin is Literal:

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import UNSET, Raw
 
@@ -24,6 +24,16 @@ BESIDE = "beside:"
 
 LOOSE = "loose:"
 """Stands before the name of a call that need not come again: it raised, or was made by code that was wrong."""
+
+
+class Traces(NamedTuple):
+    """What an entry has done up to a place in its code."""
+
+    seen: dict[str, int]
+    replayed: set[str]
+    emitting: int
+    written: dict[str, Any] | None
+    wrote: dict[str, dict[str, Any]] | None
 
 
 class UserFrame(Frame):
@@ -53,6 +63,7 @@ class UserFrame(Frame):
     fresh: list[str] | None = None
     pausing: bool = False
     fault: Exception | None = None
+    exception: BaseException | None = None
     main: asyncio.Task[Any] | None = None
     thread: int | None = None
     emitting: int = 0
@@ -69,6 +80,35 @@ class UserFrame(Frame):
         self.emitting, self.written, self.wrote = 0, None, None
         self.asked_before = len(self.questions or ())
 
+    def traces(self) -> Traces:
+        """What this entry has done so far."""
+        return Traces(
+            dict(self.seen or {}),
+            set(self.replayed or ()),
+            self.emitting,
+            None if self.written is None else dict(self.written),
+            None if self.wrote is None else {memo: dict(values) for memo, values in self.wrote.items()},
+        )
+
+    def go_back(self, to: Traces) -> None:
+        """Have the code that follows on `to` run again in the same entry: it is given what is on record."""
+        self.seen, self.replayed, self.emitting = dict(to.seen), set(to.replayed), to.emitting
+        self.drop_writes(to)
+
+    def drop_writes(self, since: Traces) -> None:
+        """Forget the session values that were written after `since`."""
+        self.written = None if since.written is None else dict(since.written)
+        self.wrote = None if since.wrote is None else {memo: dict(values) for memo, values in since.wrote.items()}
+
+    def forgo(self) -> None:
+        """Let this entry end without the rest of what is on record: its code has failed, and that is its result."""
+        for memo in self.memos or ():
+            self.repeat(memo)
+        for question in self.questions or ():
+            self.repeat(question.id)
+        for segment in (*(self.children or ()), *self.scope.sleeping.get(self.path, ())):
+            self.repeat(f"run:{segment}")
+
     def occurrence(self, what: str) -> int:
         """How often `what` has happened in this entry, this time included."""
         if self.seen is None:
@@ -81,7 +121,7 @@ class UserFrame(Frame):
         ident = threading.get_ident()
         if ident != self.scope.thread:
             return ident == self.thread
-        return self.main is None or asyncio.current_task() is self.main
+        return self.main is None or asyncio.current_task(self.scope.loop) is self.main
 
     def write_value(self, key: str, value: object, once: str | None = None) -> None:
         """Write a session value; it takes effect with this frame's result. `once` names the kept call that writes."""
@@ -241,7 +281,8 @@ class UserFrame(Frame):
         into[self.path] = self.take()
         for child in (self.children or {}).values():
             child.take_all(into)
-        into.update(self.scope.stored_below(self.path))
+        if self.scope.sleeping:
+            into.update(self.scope.stored_below(self.path))
 
     def restore(self, image: UserImage) -> None:
         """Become what was stored."""
@@ -281,6 +322,10 @@ def own_value(key: str, value: object) -> Any:
     """
     try:
         check_text(key, "The name of a session value")
+        if key.startswith("~"):
+            raise ValueError(
+                f"The session value {key!r} begins with '~', which is kept for the engine. Name it otherwise."
+            )
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from error
     return codec.own(value, f"values[{key!r}]")[0]

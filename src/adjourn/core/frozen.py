@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import msgspec
 
+from .wording import a_type
+
 MAX_DEPTH = 100
+MAX_DIGITS = 4300
+_TOO_LONG = 10**MAX_DIGITS
 
 
 def _refuse(self: object, *args: object, **kwargs: object) -> NoReturn:
@@ -72,13 +76,13 @@ def freeze(data: Mapping[str, Any], name: str) -> FrozenDict:
     if type(data) is FrozenDict:  # frozen before, so checked before
         return data
     if not isinstance(data, dict):
-        raise TypeError(f"{name} is a {_kind(data)}. Give a dict with string keys and plain JSON values.")
+        raise TypeError(f"{name} is {a_type(data)}. Give a dict with string keys and plain JSON values.")
     return _freeze_dict(cast("dict[object, object]", data), name, 1)
 
 
 def check_json(data: object, name: str) -> None:
     """Refuse what is no plain JSON data, as `freeze` does, be it a dict or not."""
-    if not _is_plain(data):
+    if not is_plain(data):
         _freeze(data, name, 1)
 
 
@@ -90,7 +94,7 @@ def check_text(text: object, name: str) -> None:
         ValueError: it holds lone surrogates.
     """
     if type(text) is not str:
-        raise TypeError(f"{name} is a {_kind(text)} ({shorten(text)}). Give a str.")
+        raise TypeError(f"{name} is {a_type(text)} ({shorten(text)}). Give a str.")
     if not text.isascii():
         _check_encodable(text, name)
 
@@ -109,23 +113,30 @@ def _freeze_dict(data: dict[object, object], path: str, depth: int) -> FrozenDic
     frozen: dict[str, Any] = {}
     for key, value in data.items():
         if type(key) is not str:
-            raise TypeError(f"{path} has the key {shorten(key)}, a {_kind(key)}. JSON objects have only str keys.")
+            raise TypeError(f"{path} has the key {shorten(key)}, {a_type(key)}. JSON objects have only str keys.")
         if not key.isascii():
             _check_encodable(key, f"A key of {path}")
-        frozen[key] = value if _is_plain(value) else _freeze(value, f"{path}.{key}", depth + 1)
+        frozen[key] = value if is_plain(value) else _freeze(value, f"{path}.{key}", depth + 1)
     return FrozenDict(frozen)
 
 
-def _is_plain(value: object) -> bool:
+def is_plain(value: object) -> bool:
+    """Whether a value is JSON as it stands, and the same when it is read back; not everything that is gets a yes."""
     # Exact types: a subclass (an enum, say) would come back from a store as something else.
     kind = type(value)
-    return (kind is str and cast("str", value).isascii()) or kind is int or kind is bool or value is None
+    if kind is int:
+        return -_TOO_LONG < cast("int", value) < _TOO_LONG
+    return (kind is str and cast("str", value).isascii()) or kind is bool or value is None
 
 
 def _freeze(value: object, path: str, depth: int) -> object:
     kind = type(value)
     if kind is str:
         _check_encodable(cast("str", value), path)
+    elif kind is int:
+        raise ValueError(
+            f"{path} is a number of more than {MAX_DIGITS} digits, which Python does not write. Give text."
+        )
     elif kind is not float:
         return _freeze_container(value, path, depth)
     elif not math.isfinite(cast("float", value)):
@@ -140,15 +151,11 @@ def _freeze_container(value: object, path: str, depth: int) -> FrozenDict | Froz
         return _freeze_dict(cast("dict[object, object]", value), path, depth)
     if isinstance(value, list | tuple):
         items = enumerate(cast("list[object]", value))
-        return FrozenList([v if _is_plain(v) else _freeze(v, f"{path}[{i}]", depth + 1) for i, v in items])
+        return FrozenList([v if is_plain(v) else _freeze(v, f"{path}[{i}]", depth + 1) for i, v in items])
     raise TypeError(
-        f"{path} is a {_kind(value)} ({shorten(value)}), which is no plain JSON data. Give dicts, lists, str, int, "
+        f"{path} is {a_type(value)} ({shorten(value)}), which is no plain JSON data. Give dicts, lists, str, int, "
         "float, bool or None; msgspec.to_builtins(value) turns most other things into these."
     )
-
-
-def _kind(value: object) -> str:
-    return type(value).__qualname__
 
 
 def shorten(value: object) -> str:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from . import answers, codec
+from .address import address_of
 from .errors import (
     AmbiguousInterrupt,
     InterruptExpired,
@@ -110,10 +111,9 @@ def interrupt(
         expires_in=expires_in,
         on_expire=on_expire,
     )
-    scope, straight = at.frame.scope, at.frame.is_straight()
-    number = scope.on_loop(lambda: _ordinal(at, asked))
+    scope, straight, number = at.frame.scope, at.frame.is_straight(), 0
     while True:
-        question = scope.on_loop(partial(_ask, at, asked, number, straight))
+        number, question = scope.on_loop(partial(_ask, at, asked, number, straight))
         try:
             return _delivered(scope, question, schema)
         except ValueError as error:
@@ -155,11 +155,6 @@ def _standing(call: str) -> Place:
     return at
 
 
-def _ordinal(at: Place, asked: Asked) -> int:
-    at.check()
-    return at.frame.occurrence(f"ask:{asked.key or ''}")
-
-
 def _refuse(frame: UserFrame, question: Question) -> None:
     question.how = "refused"
     frame.scope.mark(frame)
@@ -169,9 +164,11 @@ def _told_why(prompt: str | None, error: Exception) -> str:
     return f"{prompt or ''} (The last answer did not fit: {' '.join(str(error).split())})".strip()
 
 
-def _ask(at: Place, asked: Asked, number: int, straight: bool) -> Question:
+def _ask(at: Place, asked: Asked, number: int, straight: bool) -> tuple[int, Question]:
+    """The answered question that this one is, and the how-many-th of its key in this entry; 0 if that is not known."""
     frame = at.frame
     at.check()
+    number = number or frame.occurrence(f"ask:{asked.key or ''}")
     question = _recorded(frame, asked, number)
     if question is None:
         _check_new(at, asked, straight)
@@ -181,12 +178,14 @@ def _ask(at: Place, asked: Asked, number: int, straight: bool) -> Question:
     if question.is_open:
         frame.pausing = True
         raise Pause(question.id)
-    return question
+    return number, question
 
 
 def _check_new(at: Place, asked: Asked, straight: bool) -> None:
     """Refuse a question that could be taken for another, now or when the code runs again."""
     frame = at.frame
+    if not frame.questions:
+        return
     for missed in [question for question in frame.unasked() if straight and not question.beside]:
         now = f"a question with key '{asked.key}'" if asked.key else f"a question that shows {asked.info!r}"
         raise _faulty(frame, ReplayMismatch(frame.address, f"question '{missed.id}' {_shown(missed)}", now))
@@ -202,7 +201,7 @@ def _faulty(frame: UserFrame, error: Exception) -> Exception:
 
 
 def _recorded(frame: UserFrame, asked: Asked, number: int) -> Question | None:
-    same = [q for q in questions_of(frame) if q.key == asked.key and not q.raised and q.how != "refused"]
+    same = [q for q in frame.questions or () if q.key == asked.key and not q.raised and q.how != "refused"]
     if number > len(same):
         return None
     question = same[number - 1]
@@ -214,13 +213,19 @@ def _recorded(frame: UserFrame, asked: Asked, number: int) -> Question | None:
 
 def _mismatch(question: Question, asked: Asked) -> str:
     if asked.key is None:
-        same = codec.fingerprint(asked.info) == codec.fingerprint(decoded(question.info))
-        return "" if same else f"a question that shows {asked.info!r}"
+        return "" if _shows_the_same(question, asked) else f"a question that shows {asked.info!r}"
     if question.reason != asked.reason:
         return f"key '{asked.key}' with reason '{asked.reason}'"
     if _essence(question.schema) != _essence(answers.schema_of(asked.schema)):
         return f"key '{asked.key}' with another schema"
     return ""
+
+
+def _shows_the_same(question: Question, asked: Asked) -> bool:
+    if codec.encode(*codec.own(asked.info, "info")) == bytes(question.info):
+        return True
+    # The keys of a dict and the elements of a set may come in another order.
+    return codec.fingerprint(asked.info) == codec.fingerprint(decoded(question.info))
 
 
 def _essence(schema: dict[str, Any] | None) -> object:
@@ -236,14 +241,13 @@ def _shown(question: Question) -> str:
 
 
 def _open(at: Place, asked: Asked) -> Question:
-    frame, scope = at.frame, at.frame.scope
-    at.check()
+    frame, scope, path = at.frame, at.frame.scope, at.frame.path
     if not scope.interrupts:
         raise _faulty(frame, InterruptsDisabled(at.address))
     question = new_question(scope, asked, at.address)
     frame.questions = [*(frame.questions or ()), question]
-    scope.askers[frame.path] = frame
-    scope.open[question.id] = (frame.path, question)
+    scope.askers[path] = frame
+    scope.open[question.id] = (path, question)
     scope.mark(frame)
     return question
 
@@ -251,6 +255,7 @@ def _open(at: Place, asked: Asked) -> Question:
 def _raise(at: Place, asked: Asked) -> None:
     """Open a raised question, or wait on for the one that an earlier entry raised."""
     frame = at.frame
+    at.check()
     used = frame.replayed or set[str]()
     waiting = [q for q in questions_of(frame) if q.raised and q.is_open and q.key == asked.key]
     found = next((question for question in waiting if question.id not in used), None)
@@ -274,7 +279,7 @@ def new_question(scope: Scope, asked: Asked, address: str, *, numbered: bool = T
         created=now,
         reason=asked.reason,
         key=asked.key,
-        prompt=asked.prompt if asked.prompt is not None else _prompt(asked.info),
+        prompt=asked.prompt,
         schema=answers.schema_of(asked.schema),
         state=NONE if asked.state is None else Raw(codec.encode(*codec.own(asked.state, "state"))),
         expires=None if asked.expires_in is None else now + _seconds(asked.expires_in),
@@ -289,13 +294,14 @@ def new_question(scope: Scope, asked: Asked, address: str, *, numbered: bool = T
 
 def _check_texts(asked: Asked) -> None:
     """Refuse words that could not be stored: here the asker sees it, at the next commit nobody would know why."""
-    for name, text in (("key", asked.key), ("reason", asked.reason), ("prompt", asked.prompt)):
-        if text is None and name != "reason":
-            continue
-        try:
-            check_text(text, f"interrupt({name}=...)")
-        except (TypeError, ValueError) as error:
-            raise UsageError(str(error)) from error
+    try:
+        check_text(asked.reason, "interrupt(reason=...)")
+        if asked.key is not None:
+            check_text(asked.key, "interrupt(key=...)")
+        if asked.prompt is not None:
+            check_text(asked.prompt, "interrupt(prompt=...)")
+    except (TypeError, ValueError) as error:
+        raise UsageError(str(error)) from error
 
 
 def _prompt(info: object) -> str | None:
@@ -337,8 +343,10 @@ def _delivered(scope: Scope, question: Question, schema: Any) -> Any:
 
 def open_interrupts(scope: Scope, checkpoint_id: str | None) -> tuple[Interrupt, ...]:
     """Every open question of the session, in task order; siblings share their parents."""
-    parents: dict[str, Interrupt] = {}
-    return tuple(shown(scope, question, checkpoint_id, parents) for question in _open_in_order(scope))
+    if not scope.open:
+        return ()
+    parents = Parents(scope)
+    return tuple([_shown_to_people(scope, q, checkpoint_id, parents) for q in _open_in_order(scope)])
 
 
 def _open_in_order(scope: Scope) -> list[Question]:
@@ -358,41 +366,60 @@ def _paths(frame: Frame) -> list[str]:
     return paths
 
 
-def shown(scope: Scope, question: Question, checkpoint_id: str | None, parents: dict[str, Interrupt]) -> Interrupt:
-    """A question as people see it."""
-    address = question.id.partition("#")[0]
+def open_keys(scope: Scope) -> dict[str, str]:
+    """The keys of the open questions that have one, by id."""
+    return {name: question.key for name, (_, question) in scope.open.items() if question.key is not None}
+
+
+def _shown_to_people(scope: Scope, question: Question, checkpoint_id: str | None, parents: Parents) -> Interrupt:
+    info, address = decoded(question.info), question.id.partition("#")[0]
     return Interrupt(
         id=question.id,
         address=address,
-        info=decoded(question.info),
+        info=info,
         reason=question.reason,
-        prompt=question.prompt,
+        prompt=_prompt(info) if question.prompt is None else question.prompt,
         key=question.key,
         schema=question.schema,
         choices=answers.choices_of(question.schema) if question.schema else (),
         created=datetime.fromtimestamp(question.created, UTC),
         expires=None if question.expires is None else datetime.fromtimestamp(question.expires, UTC),
-        parent=_parent(scope, address.rpartition(";")[0], parents),
+        parent=parents.above(address),
         checkpoint_id=checkpoint_id,
         session_id=scope.session_id,
     )
 
 
-def _parent(scope: Scope, address: str, parents: dict[str, Interrupt]) -> Interrupt | None:
-    if not address:
-        return None
-    if address not in parents:
-        above = _parent(scope, address.rpartition(";")[0], parents)
-        info, reason, prompt = _composite(scope, address)
-        parents[address] = Interrupt(
-            id=address, address=address, info=info, reason=reason, prompt=prompt, is_root_cause=False, parent=above
+class Parents:
+    """The places above questions, as people see them: each once, with what its composite interrupt adds."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._made: dict[str, Interrupt] = {}
+        self.composites = {
+            address_of(path): composite
+            for path, asker in scope.askers.items()
+            if (composite := asker.composite if isinstance(asker, UserFrame) else getattr(asker, "parent", None))
+            if isinstance(composite, Question)
+        }
+
+    def above(self, address: str) -> Interrupt | None:
+        """The place above `address`, with all above it; None at the root."""
+        place = address.rpartition(";")[0]
+        if place and place not in self._made:
+            self._made[place] = self._at(place)
+        return self._made.get(place)
+
+    def _at(self, place: str) -> Interrupt:
+        parent, added = self.above(place), self.composites.get(place)
+        if added is None:
+            return Interrupt(id=place, address=place, is_root_cause=False, parent=parent)
+        info, prompt = decoded(added.info), added.prompt
+        return Interrupt(
+            id=place,
+            address=place,
+            info=info,
+            reason=added.reason,
+            prompt=_prompt(info) if prompt is None else prompt,
+            is_root_cause=False,
+            parent=parent,
         )
-    return parents[address]
-
-
-def _composite(scope: Scope, address: str) -> tuple[Any, str, str | None]:
-    for path, asker in scope.askers.items():
-        question = asker.composite if isinstance(asker, UserFrame) else getattr(asker, "parent", None)
-        if isinstance(question, Question) and path.replace(";~", "") == address:
-            return decoded(question.info), question.reason, question.prompt
-    return None, "need_input", None

@@ -287,9 +287,12 @@ def _all_of(data: Any, parts: list[Part], schema: JSONSchema, at: _Place) -> Ite
 
 
 def _any_of(data: Any, parts: list[Part], schema: JSONSchema, at: _Place) -> Iterator[str]:
-    found = [list(islice(_problems(data, part, at), MAX_PROBLEMS)) for part in parts]
-    if all(found):
-        yield from _nearest(data, schema, parts, found, at)
+    found = list[list[str]]()
+    for part in parts:
+        found.append(list(islice(_problems(data, part, at), MAX_PROBLEMS)))
+        if not found[-1]:
+            return
+    yield from _nearest(data, schema, parts, found, at)
 
 
 def _one_of(data: Any, parts: list[Part], schema: JSONSchema, at: _Place) -> Iterator[str]:

@@ -15,6 +15,8 @@ from typing import Any, TypeGuard, cast
 from msgspec import NODEFAULT, Struct
 from msgspec.structs import force_setattr
 
+from .wording import with_article
+
 # `Any` in this module and its neighbours is a value of a user's class, of which nothing is known.
 Check = Callable[[Any, str], None]
 # `type`, as a strict checker wants to see it. Not `__class__`, with which a proxy may pose as something else.
@@ -248,7 +250,8 @@ def _has_no_default(field: dataclasses.Field[Any]) -> bool:
 def _why_not_rebuilt(cls: type[Any], arguments: Iterable[str]) -> str:
     for base in _BUILTINS:
         if issubclass(cls, base):
-            return f"It is also a {base.__name__}, whose content its fields do not hold: make it a plain dataclass."
+            also = with_article(base.__name__)
+            return f"It is also {also}, whose content its fields do not hold: make it a plain dataclass."
     try:
         inspect.signature(cls).bind(**dict.fromkeys(arguments))
     except (TypeError, ValueError) as error:

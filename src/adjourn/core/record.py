@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from binascii import crc32
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
+
+from adjourn.messages import Usage
 
 from .errors import CheckpointCorrupt, CheckpointTooNew
 from .nesting import check_nesting
@@ -101,6 +103,8 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     v: int
     full: bool = False
     turn: int | UnsetType = UNSET
+    usage: Usage | UnsetType = UNSET
+    options: dict[str, Any] = {}
     app: str | UnsetType = UNSET
     user: str | None | UnsetType = UNSET
     dropped: list[str] = []
@@ -112,6 +116,8 @@ class Tree(msgspec.Struct, kw_only=True):
     """The folded images of a session at one point; channels are kept as lists of encoded pieces."""
 
     turn: int = 0
+    usage: Usage | None = None
+    options: dict[str, Any] = {}
     app: str = ""
     user: str | None = None
     frames: dict[str, Image] = {}
@@ -192,7 +198,9 @@ def fold(bodies: Iterable[bytes]) -> Tree:
 def apply(tree: Tree, record: Record) -> None:
     """Change `tree` as one record says."""
     if record.turn is not UNSET:
-        tree.turn = record.turn
+        tree.turn, tree.options = record.turn, record.options
+    if record.usage is not UNSET:
+        tree.usage = record.usage
     if record.app is not UNSET:
         tree.app = record.app
     if record.user is not UNSET:

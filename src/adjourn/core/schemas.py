@@ -41,6 +41,11 @@ def essence(schema: JSONSchema) -> JSONSchema:
     return {key: _each_part(key, value, essence) for key, value in schema.items() if key not in NOTES}
 
 
+def rewritten(schema: JSONSchema, change: Callable[[JSONSchema], JSONSchema]) -> JSONSchema:
+    """The schema with `change` applied to it and to every schema in it, innermost first."""
+    return change({key: _each_part(key, value, lambda part: rewritten(part, change)) for key, value in schema.items()})
+
+
 def _refs(schema: JSONSchema) -> set[str]:
     found = {schema["$ref"]} if "$ref" in schema else set[str]()
     for keyword, value in schema.items():

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from .address import is_under, segment_text
+from adjourn.messages import Usage
+
+from .address import address_of, is_under, segment_text
 from .errors import Conflict
 from .events import Event
 from .record import FORMAT, GraphImage, Image, Question, Record, Tree, UserImage, join
@@ -23,12 +25,17 @@ TURN = 0.005
 """Seconds after which code that never suspends gives the event loop a turn."""
 
 
+NOTHING_USED = Usage()
+
+
 class Cut(BaseException):
     """Unwinds the engine when a run is cancelled; what was under way runs again when it is recovered."""
 
 
 class Recorder(Protocol):
     """What frames need of the journal: the one writer of the session's log."""
+
+    store: Any  # Any: what a store is, is said above this layer
 
     def soon(self) -> None:
         """Have what is marked written without waiting for it."""
@@ -66,23 +73,32 @@ class Frame:
     """
 
     alive: bool = True
+    middleware: tuple[Any, ...] = ()  # Any: their type lives above; those that surround calls made below this frame
+    takes_actions: bool = False
     recorded: bool = False
     questions: list[Question] | None = None
+    _path: str | None = None
+    _address: str | None = None
 
     def __init__(self, scope: Scope, parent: Frame | None, segment: str) -> None:
         self.scope = scope
         self.parent = parent
         self.segment = segment
 
-    @cached_property
+    @property
     def path(self) -> str:
         """The key of this frame among all of its session, computed when it is first needed."""
-        return f"{self.parent.path};{self.segment}" if self.parent else self.segment
+        # Not a cached_property, which takes a lock: half a microsecond for every frame that is stored.
+        if self._path is None:
+            self._path = f"{self.parent.path};{self.segment}" if self.parent else self.segment
+        return self._path
 
-    @cached_property
+    @property
     def address(self) -> str:
-        """The address that people see: segments of the engine's own (`~`) are no part of it."""
-        return self.path.replace(";~", "")
+        """The address that people see: segments of the engine's own are no part of it."""
+        if self._address is None:
+            self._address = address_of(self.path)
+        return self._address
 
     @property
     def instance(self) -> str:
@@ -96,6 +112,9 @@ class Frame:
 
     def wake(self) -> None:
         """Let this frame run again, if it waits."""
+
+    def check_action(self, action: Mapping[str, str]) -> None:
+        """Refuse an action of code below, if this frame takes actions and cannot do it."""
 
     def find(self, path: str) -> Frame:
         """The live frame at `path`, or the nearest one above it."""
@@ -160,55 +179,37 @@ class Scope:
     reaches stays asleep and is written again into the next full record, so nothing is lost on the way.
     """
 
-    __slots__ = (
-        "app",
-        "asked",
-        "asked_new",
-        "askers",
-        "bordering",
-        "branch",
-        "cancel_mode",
-        "clock",
-        "closed",
-        "deps",
-        "dirty",
-        "dropped",
-        "interrupts",
-        "journal",
-        "loop",
-        "max_steps",
-        "open",
-        "pieces",
-        "root",
-        "session_id",
-        "sleeping",
-        "slots",
-        "stirred",
-        "telling",
-        "thread",
-        "turn",
-        "turn_ends",
-        "turn_stored",
-        "user_cuts",
-        "user_id",
-        "watched",
-    )
-
+    # What is seldom set has its default here: with 30 attributes or more, an object gets a dict of its own in Python.
     journal: Recorder
     root: Frame
+    loop: asyncio.AbstractEventLoop
+    thread: int
+
+    branch: str = ""
+    turn: int = 0
+    turn_stored: int = 0
+    turn_ends: float = 0.0
+    deps: Any = None  # Any: whatever the user brings
+    interrupts: bool = True
+    max_steps: int | None = None
+    streaming: bool = True
+    middleware: tuple[Any, ...] = ()  # Any: their type lives with the agents, above
+    after_transfer: str = "stay"
+    model_options: Mapping[str, Any] = MappingProxyType({})
+    usage: Usage = NOTHING_USED
+    usage_stored: Usage = NOTHING_USED
+    telling: bool = False
+    watched: bool = False
+    bordering: bool = True
+    closed: Exception | None = None
+    cancel_mode: str | None = None
+    slots: asyncio.Semaphore | None = None
 
     def __init__(self, session_id: str, *, app: str, user_id: str | None, clock: Callable[[], float]) -> None:
         self.session_id = session_id
         self.app = app
         self.user_id = user_id
         self.clock = clock
-        self.branch = ""
-        self.turn = 0
-        self.turn_stored = 0
-        self.turn_ends = 0.0
-        self.deps: Any = None  # Any: whatever the user brings
-        self.interrupts = True
-        self.max_steps: int | None = None
         self.asked: dict[str, int] = {}
         self.asked_new: dict[str, int] = {}
         self.askers: dict[str, Frame | Image] = {}
@@ -218,14 +219,14 @@ class Scope:
         self.stirred: dict[str, Image] = {}
         self.dirty: dict[Frame, None] = {}
         self.dropped: dict[str, None] = {}
-        self.telling = False
-        self.watched = False
-        self.bordering = True
-        self.closed: Exception | None = None
-        self.cancel_mode: str | None = None
         self.user_cuts: set[asyncio.Task[Any] | None] = set()
-        self.slots: asyncio.Semaphore | None = None
         self.attach_loop()
+
+    def next_input(self, model_options: Mapping[str, Any]) -> None:
+        """Begin a turn: what it uses is counted from here, and these options are for all of its model calls."""
+        self.turn += 1
+        self.usage = NOTHING_USED
+        self.model_options = model_options
 
     def attach_loop(self) -> None:
         """Belong to the running event loop from now on."""
@@ -238,6 +239,8 @@ class Scope:
         """Put the frames of a folded session to sleep here."""
         self.turn, self.app, self.user_id = tree.turn, tree.app, tree.user
         self.turn_stored = self.turn
+        self.model_options = tree.options
+        self.usage = self.usage_stored = tree.usage or NOTHING_USED
         self.asked = tree.asked
         self.pieces = tree.pieces
         for path, image in tree.frames.items():
@@ -397,24 +400,23 @@ class Scope:
 
     def take(self, *, full: bool) -> Record:
         """A record of all that was marked, or of everything; the marks are gone afterwards."""
-        dirty, self.dirty = self.dirty, {}
-        asked = dict(self.asked) if full else self.asked_new
-        dropped = [] if full else list(self.dropped)
-        stirred, self.stirred = self.stirred, {}
-        self.asked_new, self.dropped = {}, {}
         frames: dict[str, Image] = {}
+        record = Record(v=FORMAT, full=full, frames=frames)
         if full:
             self.root.take_all(frames)
+            record.app, record.user, record.asked = self.app, self.user_id, dict(self.asked)
         else:
-            frames.update(stirred)
-            for frame in dirty:
+            frames.update(self.stirred)
+            for frame in self.dirty:
                 if frame.alive:
                     frames[frame.path] = frame.take()
-        record = Record(v=FORMAT, full=full, dropped=dropped, frames=frames, asked=asked)
-        if full:
-            record.app, record.user = self.app, self.user_id
+            record.dropped, record.asked = list(self.dropped), self.asked_new
         if full or self.turn != self.turn_stored:
             record.turn = self.turn_stored = self.turn
+            record.options = dict(self.model_options)
+        if self.usage is not self.usage_stored or (full and self.usage.calls):
+            record.usage = self.usage_stored = self.usage
+        self.dirty, self.stirred, self.dropped, self.asked_new = {}, {}, {}, {}
         return record
 
 

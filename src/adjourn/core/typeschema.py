@@ -5,8 +5,8 @@ msgspec leaves some of what it checks out of the schemas that it makes. Here tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 from msgspec import inspect as mi
@@ -20,22 +20,41 @@ _ZONES: dict[bool | None, JSONSchema] = {
 }
 
 
-def type_schema(type_: Any) -> JSONSchema:
+class NameTaken(Exception):
+    """Two definitions want one name."""
+
+
+def type_schema(
+    type_: Any, hook: Callable[[type[Any]], JSONSchema] | None = None, defs: JSONSchema | None = None
+) -> JSONSchema:
     """The JSON Schema of a type.
+
+    `hook` gives references for types that msgspec does not know, and puts what they refer to into `defs`.
 
     Raises:
         TypeError: msgspec cannot describe it, or not exactly.
         NameError: it refers to a name that is not there.
+        NameTaken: `defs` has a name that msgspec has given, too.
     """
-    schema = msgspec.json.schema(type_)
+    schema = msgspec.json.schema(type_, schema_hook=hook)
+    if get_origin(type_) is Literal:
+        schema["enum"] = list(get_args(type_))  # In the order of whoever wrote it: people choose from these.
+    if defs:
+        _add(defs, schema.setdefault("$defs", {}))
     _complete(schema, mi.type_info(type_), schema, set())
     return schema
+
+
+def _add(more: JSONSchema, defs: JSONSchema) -> None:
+    if taken := more.keys() & defs.keys():
+        raise NameTaken(", ".join(sorted(taken)))
+    defs.update(more)
 
 
 def _complete(schema: JSONSchema, info: mi.Type, root: JSONSchema, seen: set[str]) -> None:
     info = _bare(info)
     if "$ref" in schema:
-        if schema["$ref"] in seen:
+        if schema["$ref"] in seen or isinstance(info, mi.CustomType):  # the hook's, who describes it as it is
             return
         seen.add(schema["$ref"])
         schema = resolved(schema, root)
@@ -73,6 +92,8 @@ def _missing(info: mi.Type) -> JSONSchema:
             return {"format": "time"} | _ZONES[info.tz]
         case mi.DecimalType():
             return {"type": ["string", "number"]}
+        case mi.EnumType():
+            return {"enum": [member.value for member in info.cls]}
         case mi.DictType():
             return _key_names(_bare(info.key_type))
         case _:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial, update_wrapper
-from typing import Any, overload
+from typing import Any, Protocol, Self, overload
 
 from msgspec import Raw
 
@@ -28,6 +28,7 @@ class Workflow:
             raise UsageError(f"@workflow is for async functions; '{name}' is none. Write `async def {name}(...)`.")
         update_wrapper(self, fn)
         self.fn = fn
+        self.kind = "runnable"
         self.name = name
         self._takes, self._needs = _takes(fn, name)
 
@@ -40,12 +41,17 @@ class Workflow:
 
     def open(self, scope: Scope, parent: Frame | None, segment: str, image: Image | None) -> WorkflowFrame:
         """A frame for this workflow, from its stored image if there is one."""
-        frame = WorkflowFrame(self, scope, parent, segment)
-        if image is not None:
-            if not isinstance(image, UserImage):
-                raise ShapeChanged(frame.address, f"what stands there is no workflow, as '{self.name}' is")
-            frame.restore(image)
-        return frame
+        return WorkflowFrame.of(self, scope, parent, segment, image)
+
+
+class Routine(Protocol):
+    """What a frame of this module runs: a workflow, or a layer of other code."""
+
+    @property
+    def name(self) -> str: ...
+    def call(self, argument: Any) -> Awaitable[Any]:
+        """The coroutine that does it."""
+        ...
 
 
 def _takes(fn: Function, name: str) -> tuple[bool, bool]:
@@ -79,12 +85,22 @@ class WorkflowFrame(UserFrame, ProgramFrame):
     # It has no steps: where a kept call begins, everything before it is kept, so that it can stop there.
     stops_between_calls = True
 
-    def __init__(self, workflow: Workflow, scope: Scope, parent: Frame | None, segment: str) -> None:
+    def __init__(self, workflow: Routine, scope: Scope, parent: Frame | None, segment: str) -> None:
         super().__init__(scope, parent, segment)
         self.workflow = workflow
         self.input = NONE
         self.output = NONE
         self.kept_values: dict[str, Any] = {}
+
+    @classmethod
+    def of(cls, workflow: Routine, scope: Scope, parent: Frame | None, segment: str, image: Image | None) -> Self:
+        """A frame for this workflow, from its stored image if there is one."""
+        frame = cls(workflow, scope, parent, segment)
+        if image is not None:
+            if not isinstance(image, UserImage):
+                raise ShapeChanged(frame.address, f"what stands there is no workflow, as '{workflow.name}' is")
+            frame.restore(image)
+        return frame
 
     @property
     def values(self) -> dict[str, Any] | None:
@@ -118,13 +134,13 @@ class WorkflowFrame(UserFrame, ProgramFrame):
     async def advance(self) -> bool:
         if self.status in ("done", "waiting"):
             return self.status == "done"
-        if self.scope.cancel_mode is not None:
+        if self.stops_between_calls and self.scope.cancel_mode is not None:
             raise Cut
         argument = decoded(self.input)
         try:
             result = await execute(self, partial(self.workflow.call, argument))
-        except Exception:
-            self.status = "failed"
+        except Exception as error:
+            self.status, self.exception = "failed", error
             self.scope.mark(self)
             raise
         self._end(result)

@@ -21,6 +21,7 @@ from adjourn.core.errors import (
     UnknownInterrupt,
     UsageError,
 )
+from adjourn.core.interrupt import open_keys
 from adjourn.core.logged import read_interrupt
 from adjourn.core.record import NONE, Question
 from adjourn.core.scope import Scope
@@ -28,6 +29,7 @@ from adjourn.core.scope import Scope
 from .live import Live
 
 Answers = Mapping[str, Any] | Sequence[str] | None
+_COLLECTIONS = (dict, Mapping, list, tuple)
 
 
 async def resolve(store: Store, live: Live, given: Answers, by: str | None) -> tuple[Answer, ...]:
@@ -50,12 +52,12 @@ async def resolve(store: Store, live: Live, given: Answers, by: str | None) -> t
 
 
 def _wanted(given: Mapping[str, Any] | Sequence[str]) -> Mapping[str, Any]:
-    names: list[Any] = list(given) if isinstance(given, Mapping | list | tuple) else []  # Any: users pass anything
+    names: list[Any] = list(given) if isinstance(given, _COLLECTIONS) else []  # Any: users pass anything
     if not names or not all(isinstance(name, str) for name in names):
         raise UsageError(
             f"answers={given!r}: give a mapping of question ids (or keys) to answers, a list of ids, or None for all."
         )
-    return given if isinstance(given, Mapping) else dict.fromkeys(names)
+    return given if isinstance(given, _COLLECTIONS[:2]) else dict.fromkeys(names)
 
 
 def _without_data(scope: Scope, by: str | None) -> tuple[Answer, ...]:
@@ -89,7 +91,7 @@ async def _not_open(store: Store, live: Live, name: str) -> Exception:
             return AlreadyResumed(session, decision.id, live=live.is_running, by=decision.by, at=decision.at)
     if live.scope.has_ended(name):
         return AlreadyResumed(session, name, live=live.is_running)  # On the branch that this one came from.
-    return UnknownInterrupt(session, name, tuple(live.scope.open))
+    return UnknownInterrupt(session, name, tuple(live.scope.open), open_keys(live.scope))
 
 
 def _checked(scope: Scope, question: Question, value: Any) -> bytes:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 from adjourn.checkpoint.lease import Heartbeat
-from adjourn.checkpoint.store import Committed, Header, Renewed, Status
+from adjourn.checkpoint.store import Committed, Header, Lease, Renewed, Status
+from adjourn.core.blame import tell_place
 from adjourn.core.entry import TaskWatch
-from adjourn.core.errors import AdjournError, Conflict, RunError, describe
+from adjourn.core.errors import AdjournError, Conflict, RunError, add_note, describe
 from adjourn.core.events import Cancelled, Done, Event, Failed, Interrupt, Interrupted
 from adjourn.core.frame import here
 from adjourn.core.interrupt import open_interrupts
@@ -28,61 +30,62 @@ async def drive(live: Live) -> RunResult:
     Raises:
         Exception: what failed the run; the session is stored as failed and can be recovered.
     """
-    loop = live.scope.loop
     here.set(None)
-    TaskWatch.begin(loop)
-    with _Beating(live):
-        try:
-            return await _to_its_end(live)
-        except Cut:
-            return await stop(live)
-        except asyncio.CancelledError:
-            # The run's own task is ended from outside, as by a loop that closes: its session must not look alive.
-            with contextlib.suppress(AdjournError):
-                await stop(live)
+    loop, lease, beat = live.scope.loop, live.journal.lease, Heartbeat.of(live.journal.store)
+    watch = TaskWatch.begin(loop)
+    if lease is not None:
+        beat.add(lease, partial(_hear, live, lease))
+    try:
+        return await _to_its_end(live)
+    except Cut:
+        return await stop(live)
+    except asyncio.CancelledError:
+        # The run's own task is ended from outside, as by a loop that closes: its session must not look alive.
+        with contextlib.suppress(AdjournError):
+            await stop(live)
+        raise
+    except Exception as error:
+        # When the log broke, that is what failed the run; what user code made of it is only a consequence.
+        cause = live.scope.closed or error
+        if live.scope.closed is None:
+            tell_place(live.root, error)
+        await _fail(live, cause)
+        if cause is error:
             raise
-        except Exception as error:
-            # When the log broke, that is what failed the run; what user code made of it is only a consequence.
-            cause = live.scope.closed or error
-            await _fail(live, cause)
-            if cause is error:
-                raise
-            raise cause from error
-        finally:
-            live.journal.close(RunError("the run has ended"))
-            TaskWatch.end(loop)
+        raise cause from error
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        # As by Ctrl-C where the program lives on, in a notebook: the session must not look alive.
+        await _fail(live, error)
+        raise
+    finally:
+        if lease is not None:
+            beat.remove(lease)
+        live.journal.close(_ENDED)
+        watch.end(loop)
 
 
-class _Beating:
-    """Keeps the lease alive while a run holds it."""
+_ENDED = RunError("the run has ended")
+"""Why a journal is closed when all is well; it is only ever the cause of what is raised."""
 
-    def __init__(self, live: Live) -> None:
-        self._live = live
-        self._beat = Heartbeat.of(live.journal.store)
-        self._lease = live.journal.lease
 
-    def __enter__(self) -> None:
-        if self._lease is not None:
-            self._beat.add(self._lease, self._told)
+def _hear(live: Live, lease: Lease, state: Renewed) -> None:
+    """Take in, on the heartbeat's thread, that a run has lost its lease or is to be cancelled."""
+    loop = live.scope.loop
+    if loop.is_closed():
+        # The run's event loop is gone without a word: its session is to be taken over.
+        Heartbeat.of(live.journal.store).remove(lease)
+    elif state.lost:
+        loop.call_soon_threadsafe(_lose, live, lease)
+    elif state.cancel:
+        loop.call_soon_threadsafe(cut, live, state.cancel)
 
-    def __exit__(self, *_: object) -> None:
-        if self._lease is not None:
-            self._beat.remove(self._lease)
 
-    def _told(self, state: Renewed) -> None:
-        loop = self._live.scope.loop
-        if loop.is_closed():
-            # The run's event loop is gone without a word: its session is to be taken over.
-            self._beat.remove(self._lease) if self._lease else None
-        elif state.lost:
-            loop.call_soon_threadsafe(self._lost)
-        elif state.cancel:
-            loop.call_soon_threadsafe(cut, self._live, state.cancel)
-
-    def _lost(self) -> None:
-        if self._live.journal.lease == self._lease:
-            self._live.journal.close(Conflict(self._live.scope.session_id, "its lease was taken over"))
-            cut(self._live, "now")
+def _lose(live: Live, lease: Lease) -> None:
+    if live.journal.lease == lease:
+        live.journal.close(Conflict(live.scope.session_id, "its lease was taken over"))
+        cut(live, "now")
 
 
 def cut(live: Live, mode: str) -> None:
@@ -105,8 +108,14 @@ async def _to_its_end(live: Live) -> RunResult:
 
 async def _done(live: Live) -> RunResult:
     report = live.root.report()
-    await _finish(live, "end", "done", lambda _: [Done(address=live.root.address, output=report.output)])
+    await _finish(live, "end", "done", lambda _: [_ending(live, report)])
     return _result(live, "done", report)
+
+
+def _ending(live: Live, report: Report) -> Done:
+    usage = live.scope.usage
+    used = usage if usage.calls else None
+    return Done(address=live.root.address, output=report.output, usage=used, state=report.fields)
 
 
 async def _pause(live: Live) -> tuple[Committed, tuple[Interrupt, ...]]:
@@ -129,7 +138,7 @@ async def stop(live: Live) -> RunResult:
     return _result(live, "cancelled")
 
 
-async def _fail(live: Live, error: Exception) -> None:
+async def _fail(live: Live, error: BaseException) -> None:
     def told() -> Failed:
         failure = describe(error)
         return Failed(address=live.root.address, error=failure["type"], message=failure["message"])
@@ -139,7 +148,7 @@ async def _fail(live: Live, error: Exception) -> None:
             await _finish(live, None, "failed", lambda _: [told()])
             return
         except AdjournError as second:
-            error.add_note(f"And it could not be stored that it failed: {second}")
+            add_note(error, f"And it could not be stored that it failed: {second}")
     # The log cannot be written any more. The reader of this run is told all the same, by an event without a number.
     live.journal.sink([told()])
 
@@ -173,9 +182,18 @@ def _result(
         status=status,
         session_id=live.scope.session_id,
         checkpoint_id=live.journal.head,
+        usage=live.scope.usage,
         report=report or live.root.report(),
         interrupts=open_interrupts(live.scope, live.journal.head) if interrupts is None else interrupts,
     )
+
+
+def stored_end(live: Live, result: RunResult) -> Event:
+    """The last event of a run that had nothing to do: it says how the session stands, and has no number."""
+    address = live.root.address
+    if result.status == "interrupted":
+        return Interrupted(address=address, interrupts=result.interrupts, checkpoint_id=result.checkpoint_id or "")
+    return Done(address=address, output=result.output)
 
 
 def stored_result(live: Live, last: Event | None = None) -> RunResult:

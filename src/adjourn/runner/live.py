@@ -7,21 +7,24 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 from adjourn.checkpoint.journal import ROW, Journal, Size
-from adjourn.checkpoint.lease import is_dead, process_id
 from adjourn.checkpoint.logbook import note
 from adjourn.checkpoint.store import Answered, Head, Loaded
 from adjourn.core import codec, record
 from adjourn.core.address import segment_text
-from adjourn.core.errors import CheckpointNotFound, ShapeChanged
+from adjourn.core.errors import CheckpointNotFound, ShapeChanged, UsageError
 from adjourn.core.events import Event, Interrupt
 from adjourn.core.interrupt import open_interrupts
+from adjourn.core.owner import is_dead, process_id
 from adjourn.core.program import Program, ProgramFrame
 from adjourn.core.scope import TURN, Scope
 
 from .settings import Settings
+
+_runs = count(1)
 
 CACHED = 24
 """Sessions that a runner keeps ready after their runs have ended."""
@@ -55,14 +58,16 @@ class Live:
 
     def prepare(self, settings: Settings, sink: Callable[[list[Event]], None]) -> None:
         """Get ready for a run on the running event loop."""
-        self.scope.attach_loop()
-        self.scope.turn_ends = time.monotonic() + TURN
-        self.scope.closed = None
-        self.scope.cancel_mode = None
-        self.scope.interrupts = settings.interrupts
-        self.scope.slots = None if settings.max_concurrency is None else asyncio.Semaphore(settings.max_concurrency)
+        scope = self.scope
+        scope.attach_loop()
+        scope.turn_ends = time.monotonic() + TURN
+        scope.closed = scope.cancel_mode = None
+        if not settings.interrupts:
+            scope.interrupts = False
+        if settings.max_concurrency is not None:
+            scope.slots = asyncio.Semaphore(settings.max_concurrency)
         self.journal.sink = sink
-        self.journal.owner = f"{process_id()}/{settings.new_id()}"
+        self.journal.owner = f"{process_id()}/{next(_runs)}"
 
     def detach(self) -> None:
         """Let go of the run that has ended: it may be kept for the next one, and its reader need not."""
@@ -86,12 +91,22 @@ class Live:
         return self.owner is not None and self.dead_owner is None
 
 
+OWN = "~approvals:"
+"""Begins the ids of the sessions in which the library keeps what is its own."""
+
+
 def _nowhere(_: list[Event]) -> None:
     return
 
 
 def new_live(settings: Settings, program: Program, session_id: str, user_id: str | None, *, volatile: bool) -> Live:
-    """A session that does not exist yet."""
+    """A session that does not exist yet.
+
+    Raises:
+        UsageError: its id is one of those under which the library keeps what is its own.
+    """
+    if session_id.startswith(OWN) and not settings.app_name.startswith("~"):
+        raise UsageError(f"session_id={session_id!r} begins with '{OWN}', where approvals are kept. Name it otherwise.")
     live = Live(settings, session_id, user_id, volatile=volatile)
     live.scope.branch = settings.new_branch()
     live.root = live.scope.root = program.open(live.scope, None, root_segment(program), None)
@@ -100,7 +115,7 @@ def new_live(settings: Settings, program: Program, session_id: str, user_id: str
 
 def root_segment(program: Program) -> str:
     """The first segment of every address in a run of `program`."""
-    return segment_text("runnable", program.name)
+    return segment_text(program.kind, program.name)
 
 
 async def load_live(
@@ -127,7 +142,25 @@ async def fields_at(settings: Settings, session_id: str, checkpoint_id: str | No
     """The state at a checkpoint, read without the program that made it: its fields, without the schema's types."""
     scope = await _scope_at(settings, session_id, checkpoint_id)
     root = next(iter(scope.sleeping.get("", ())), "")
-    return plain_fields(scope, root)
+    return plain_fields(scope, _graph_inside(scope, root) or root)
+
+
+async def ended_with(settings: Settings, session_id: str, checkpoint_id: str) -> dict[str, Any] | None:
+    """The fields of the graph that ended at a checkpoint; None when it was no graph, or is not kept any more."""
+    try:
+        scope = await _scope_at(settings, session_id, checkpoint_id)
+    except CheckpointNotFound:
+        return None
+    root, image = next(iter(scope.sleeping.get("", {}).items()), ("", None))
+    is_graph = isinstance(image, record.GraphImage) and not root.startswith("agent:")
+    path = root if is_graph else _graph_inside(scope, root)
+    return None if path is None else plain_fields(scope, path)
+
+
+def _graph_inside(scope: Scope, root: str) -> str | None:
+    """Where the graph of a graph agent stands, which has nothing else directly below it."""
+    inside = scope.sleeping.get(root, {}).get("~")
+    return f"{root};~" if isinstance(inside, record.GraphImage) else None
 
 
 def plain_fields(scope: Scope, path: str) -> dict[str, Any]:

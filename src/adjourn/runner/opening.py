@@ -12,6 +12,7 @@ import msgspec
 
 from adjourn.checkpoint.logbook import note
 from adjourn.checkpoint.store import Answer, Claimed, Header
+from adjourn.core.amounts import is_count
 from adjourn.core.errors import (
     AdjournError,
     AlreadyResumed,
@@ -25,6 +26,7 @@ from adjourn.core.errors import (
     UnfinishedRun,
     UsageError,
 )
+from adjourn.core.interrupt import open_keys
 from adjourn.core.program import Program
 
 from .answering import Answers, apply_answers, expire, resolve
@@ -48,6 +50,7 @@ class Call(msgspec.Struct, kw_only=True):
     values: Mapping[str, Any] | None = None
     deps: Any = None
     max_steps: int | None = None
+    model_options: dict[str, Any] = {}
     is_anonymous: bool = False
     wants_events: bool = False
     since: int = 0
@@ -57,8 +60,8 @@ class Call(msgspec.Struct, kw_only=True):
         check_name("session_id", self.session_id)
         if self.user_id is not None:
             check_name("user_id", self.user_id)
-        if self.max_steps is not None and self.max_steps < 1:
-            raise UsageError(f"max_steps={self.max_steps}: a graph needs at least one superstep.")
+        if self.max_steps is not None and not is_count(self.max_steps):
+            raise UsageError(f"max_steps={self.max_steps!r}: a graph needs at least one superstep.")
 
 
 class Opener:
@@ -83,7 +86,7 @@ class Opener:
                 if cached:
                     continue  # What was kept may be older than what is stored: look there.
                 await self._end_last_turn(live, on_pending)
-            live.scope.turn += 1
+            live.scope.next_input(call.model_options)
             live.root.begin(input)
             if live.journal.volatile:
                 self.fleeting.add(call.session_id)
@@ -109,13 +112,20 @@ class Opener:
         return live, False
 
     def _prepare(self, live: Live, call: Call) -> None:
-        live.prepare(self.settings, call.sink)
+        settings, scope = self.settings, live.scope
+        if call.user_id is not None and scope.user_id not in (None, call.user_id):
+            # Somebody else's: told in the words for one that is not there, and never run in the other one's name.
+            raise CheckpointNotFound(call.session_id)
+        live.prepare(settings, call.sink)
         live.is_fleeting = live.journal.volatile or call.session_id in self.fleeting
-        live.scope.deps = call.deps
-        live.scope.max_steps = call.max_steps
-        live.scope.telling = call.wants_events or not (call.is_anonymous and self.settings.is_private)
-        live.scope.watched = call.wants_events
-        live.scope.bordering = live.scope.telling or self.settings.durability != "pause"
+        scope.deps = call.deps
+        scope.max_steps = call.max_steps
+        scope.streaming = settings.streaming
+        scope.middleware = settings.middleware
+        scope.after_transfer = settings.after_transfer
+        scope.watched = call.wants_events
+        scope.telling = call.wants_events or not (call.is_anonymous and settings.is_private)
+        scope.bordering = scope.telling or settings.durability != "pause"
         if call.values:
             live.root.set_values(call.values)
 
@@ -129,7 +139,7 @@ class Opener:
             live.journal.close_questions([Answer(id=name, value=b"", how="abandoned") for name in waiting])
             live.root.abandon()
         elif waiting:
-            raise PendingInterrupts(live.scope.session_id, waiting)
+            raise PendingInterrupts(live.scope.session_id, waiting, open_keys(live.scope))
         else:
             # Nobody is asked any more, but what the answers (or their absence) lead to has not been done.
             ended = {"running": "crashed", "waiting": "answered"}.get(live.status, live.status)
@@ -144,7 +154,8 @@ class Opener:
         for _ in range(TRIES):
             live, cached = await self._existing(call)
             try:
-                await self._check_seen(live, given, checkpoint_id, cached)
+                if checkpoint_id is not None:
+                    await self._check_seen(live, given, checkpoint_id, cached)
                 taken = await self._answered(live, given, by)
                 if state:
                     live.root.supply(state)
@@ -161,7 +172,8 @@ class Opener:
         """Put answers into the frames: what waits beside the log, what has expired, and what is given."""
         store, now = self.settings.store, self.settings.clock()
         live.answers += await expire(store, live, now)
-        self._take_up(live)
+        if live.answers:
+            self._take_up(live)
         if not live.scope.open and live.status == "done" and given is None:
             raise AlreadyResumed(live.scope.session_id, live=live.is_running)
         taken = await resolve(store, live, given, by) if live.scope.open or given is not None else ()
@@ -177,9 +189,9 @@ class Opener:
         self._prepare(live, call)
         return live, cached
 
-    async def _check_seen(self, live: Live, given: Answers, checkpoint_id: str | None, cached: bool) -> None:
+    async def _check_seen(self, live: Live, given: Answers, checkpoint_id: str, cached: bool) -> None:
         head = live.journal.head or ""
-        if checkpoint_id is None or (checkpoint_id == head and not cached):
+        if checkpoint_id == head and not cached:
             return
         stored = await self.settings.store.head(live.scope.session_id)
         if stored is not None and stored.checkpoint == checkpoint_id:
@@ -187,6 +199,7 @@ class Opener:
         if given:
             # The question may have been answered since: that is the better explanation.
             await resolve(self.settings.store, live, given, None)
+        await self.settings.store.load(live.scope.session_id, checkpoint_id)  # Raises if there is no such checkpoint.
         raise StaleCheckpoint(live.scope.session_id, checkpoint_id, head)
 
     def _take_up(self, live: Live) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from functools import cached_property
 from typing import Any, Literal, cast
 
 import msgspec
@@ -39,14 +38,19 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The typed result, None if there is none."""
         return self.report.value
 
-    @cached_property
+    @property
     def state(self) -> Any:
         """The final state of a graph: a dict, or an instance of its schema class. Yours to change."""
-        return plain_state(self.report)
+        kept = vars(self)
+        if "state" not in kept:
+            kept["state"] = plain_state(self.report)
+        return kept["state"]
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The conversation, if the state has one."""
+        """The conversation, if there is one."""
+        if self.report.messages is not None:
+            return tuple(self.report.messages)
         try:
             found = self.state["messages"]
         except (KeyError, TypeError):
@@ -67,7 +71,10 @@ def plain_state(report: Report) -> Any:
 
 
 class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a session stands: a run whose process died counts as failed."""
+    """Where a session stands: a run whose process died counts as failed, and nobody owns it.
+
+    `owner` is for people ("process 4711 on this machine"); `owner_id` is what the store knows it by.
+    """
 
     session_id: str
     status: Literal["running", "waiting", "failed", "cancelled", "done"]
@@ -76,3 +83,4 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     interrupts: tuple[Interrupt, ...]
     checkpoint_id: str
     user_id: str | None = None
+    owner_id: str | None = None

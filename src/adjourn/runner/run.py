@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import warnings
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from adjourn.core.errors import UsageError
-from adjourn.core.events import FINAL, CheckpointSaved, Delta, Event, Failed
+from msgspec.structs import replace
 
-from .driving import cut, drive, stored_result
+from adjourn.core.errors import UsageError
+from adjourn.core.events import FINAL, CheckpointSaved, Delta, Event, Failed, ModelRetrying, is_muted
+
+from .driving import cut, drive, stored_end, stored_result
 from .live import Live
 from .result import RunResult
 from .sync import read_from_thread
@@ -27,11 +30,50 @@ async def _begun(_: Run) -> Live | None:
     raise AssertionError("a run begins once")
 
 
+class _OfResult:
+    """A name that a result has and a run has not: asked of a run, it says what to do."""
+
+    # Not a __getattr__ of the run: with one, Python looks up every attribute of a run the slow way.
+
+    def __set_name__(self, owner: type[Run], name: str) -> None:
+        self._name = name
+
+    def __get__(self, run: Run | None, owner: type[Run]) -> Any:
+        raise AttributeError(
+            f"a Run has no {self._name!r}. Await it first: result = await run.", name=self._name, obj=run
+        )
+
+
 class Run:
     """One run of a session. It starts when it is first awaited or iterated, and errors before any work come there.
 
     Leaving the loop early stops the run at its next safe point, unless it was detached.
     """
+
+    state = _OfResult()
+    output = _OfResult()
+    value = _OfResult()
+    interrupts = _OfResult()
+    status = _OfResult()
+
+    wants_events: bool = False
+    seen: int = 0
+    since: int | None = None
+    is_attached: bool = False
+    is_detached: bool = False
+    _live: Live | None = None
+    _driver: asyncio.Task[None] | None = None
+    _outcome: asyncio.Future[RunResult]
+    _is_awaited: bool = False
+    _is_starting: bool = False
+    _was_asked_for: bool = False
+    _started: asyncio.Future[None] | None = None
+    _following: bool = False
+    _news: asyncio.Event | None = None
+    _told: int = 0
+    _behind: bool = False
+    _last: Event | None = None
+    _point: str | None = None
 
     def __init__(
         self,
@@ -46,7 +88,6 @@ class Run:
         buffer_size: int,
     ) -> None:
         self.session_id = session_id
-        self.wants_events = False
         self._begin = begin
         self._follow = follow
         self._log = stored
@@ -54,70 +95,67 @@ class Run:
         self._stop = stop
         self._ended = ended
         self._limit = buffer_size
-        self._live: Live | None = None
-        self._driver: asyncio.Task[None] | None = None
-        self._outcome: asyncio.Future[RunResult]
-        self._is_awaited = False
-        self._starting: asyncio.Future[None] | None = None
         self._events: deque[tuple[int, Event]] = deque()
-        self._told = 0
-        self._news = asyncio.Event()
-        self.seen = 0
-        self.since: int | None = None
-        self.is_attached = False
-        self._behind = False
-        self._last: Event | None = None
-        self._point: str | None = None
-        self.is_detached = False
-        self._following = False
 
     def __repr__(self) -> str:
         state = "not started" if self._driver is None else "ended" if self._driver.done() else "running"
         return f"<Run of session {self.session_id}, {state}>"
 
-    def __getattr__(self, name: str) -> Any:
-        hint = (
-            " Await it first: result = await run."
-            if name in ("state", "output", "value", "interrupts", "status")
-            else ""
-        )
-        raise AttributeError(f"a Run has no {name!r}.{hint}", name=name, obj=self)
+    def __del__(self) -> None:
+        if not self._was_asked_for:
+            # As for a coroutine: whoever forgot the await would else wonder why nothing happens.
+            warnings.warn(
+                f"The run of session '{self.session_id}' was never awaited or iterated, so it did not start.",
+                RuntimeWarning,
+                stacklevel=1,
+                source=self,
+            )
 
     # Starting and ending
 
     async def _start(self) -> None:
+        self._was_asked_for = True
         if self._driver is not None or self._following:
             return
-        if self._starting is not None:
-            await asyncio.shield(self._starting)
-            return
         loop = asyncio.get_running_loop()
-        self._starting = loop.create_future()
+        if self._is_starting:
+            self._started = self._started or loop.create_future()
+            await asyncio.shield(self._started)
+            return
+        self._is_starting = True
         begin, self._begin = self._begin, _begun  # It holds the call, which holds this run.
         try:
             self._live = live = await begin(self)
         except BaseException as error:
-            self._begin = begin  # It may be tried again.
-            self._fail_start(error)
+            self._begin, self._is_starting = begin, False  # It may be tried again.
+            self._tell_started(error)
             raise
         if live is None:
             self._following = True
         else:
             self._outcome = loop.create_future()
-            self._driver = loop.create_task(self._drive(live))
-        self._starting.set_result(None)
+            # Made without the loop's factory, as the engine makes its tasks: it is for tasks of users.
+            self._driver = asyncio.Task(self._drive(live), loop=loop)
+        if self._started is not None:
+            self._tell_started(None)
 
-    def _fail_start(self, error: BaseException) -> None:
-        starting, self._starting = self._starting, None
-        if starting is not None and not starting.done():
-            starting.set_exception(error)
-            starting.exception()  # Whoever waits for it hears it; nobody has to.
+    def _tell_started(self, error: BaseException | None) -> None:
+        """Tell others who wait for this run to start that it did, or why it did not."""
+        started, self._started = self._started, None
+        if started is None or started.done():
+            return
+        if error is None:
+            started.set_result(None)
+        else:
+            started.set_exception(error)
+            started.exception()  # Whoever waits for it hears it; nobody has to.
 
     async def _drive(self, live: Live) -> None:
         well = False
         try:
             if live.journal.lease is None and not live.journal.volatile:
                 result = stored_result(live)
+                self.deliver([stored_end(live, result)])
             else:
                 result = await drive(live)
                 well = result.status != "cancelled"
@@ -130,7 +168,7 @@ class Run:
             self._outcome.exception()  # Nobody has to.
         finally:
             self._ended(live, well=well)
-            self._news.set()
+            self._tell_reader()
 
     def _open_outcome(self) -> asyncio.Future[RunResult]:
         if self._outcome.cancelled():
@@ -170,6 +208,7 @@ class Run:
         return self._finish().__await__()
 
     async def __aenter__(self) -> Self:
+        self._was_asked_for = True
         return self
 
     async def __aexit__(
@@ -187,6 +226,7 @@ class Run:
 
         What was under way runs again when the session is recovered; open questions stay open.
         """
+        self._was_asked_for = True
         check_mode(mode)
         if self.is_attached:
             await self._start()
@@ -228,17 +268,36 @@ class Run:
             if event.seq is not None:
                 self.seen = self.seen if self._told else event.seq - 1
                 self._told = event.seq
-            if event.seq is None and isinstance(event, FINAL):
+                if is_muted(event):
+                    continue
+            elif type(event) in FINAL:
                 self._last = event  # It is in no log; it comes after all that is.
-            elif not self._behind and (len(self._events) < self._limit or self._is_unsaved(event)):
+                continue
+            if not self._behind and (len(self._events) < self._limit or self._is_unsaved(event)):
                 self._events.append((self._told, event))
             elif event.seq is not None:
                 self._behind = True
-        self._news.set()
+            elif not self._behind:
+                self._squeeze(event)
+        self._tell_reader()
+
+    def _tell_reader(self) -> None:
+        if self._news is not None:
+            self._news.set()
 
     def _is_unsaved(self, event: Event) -> bool:
         # With durability "pause" a reader is told before the log is, so that it cannot be read from there.
         return event.seq is not None and self._live is not None and self._live.journal.tells_unsaved
+
+    def _squeeze(self, event: Event) -> None:
+        """Keep of a live event what a reader who falls behind must not miss: text, which joins the piece before it."""
+        number, last = self._events[-1]
+        if isinstance(last, Delta) and isinstance(event, Delta):
+            if last.address == event.address and last.call_id == event.call_id:
+                text, reasoning = last.text + event.text, last.reasoning + event.reasoning
+                self._events[-1] = number, replace(last, text=text, reasoning=reasoning)
+        elif isinstance(event, Delta | ModelRetrying):  # Without the latter, what it makes void would stand.
+            self._events.append((self._told, event))
 
     async def __aiter__(self) -> AsyncGenerator[Event]:
         self.wants_events = True
@@ -265,8 +324,9 @@ class Run:
                     self._note(event)
                     yield event
             return
+        self._news = news = self._news or asyncio.Event()
         while True:
-            self._news.clear()
+            news.clear()
             has_ended = self._driver.done()
             while self._events:
                 number, event = self._events.popleft()
@@ -283,7 +343,7 @@ class Run:
             elif has_ended:
                 break
             else:
-                await self._news.wait()
+                await news.wait()
         if self._last is not None:
             yield self._last
 

@@ -10,7 +10,6 @@ from typing import Any, Unpack
 
 import msgspec
 
-from adjourn.checkpoint.lease import is_dead, process_id
 from adjourn.checkpoint.store import Head, Status, Store
 from adjourn.core.errors import (
     CheckpointNotFound,
@@ -21,18 +20,30 @@ from adjourn.core.errors import (
     UnfinishedRun,
     UsageError,
 )
-from adjourn.core.events import FINAL, CheckpointSaved, Event, Failed, Interrupt, Interrupted
+from adjourn.core.events import (
+    FINAL,
+    CheckpointSaved,
+    Done,
+    Event,
+    Failed,
+    Interrupt,
+    Interrupted,
+    ToolResult,
+    is_muted,
+)
 from adjourn.core.logged import read_events, read_interrupt
+from adjourn.core.owner import is_dead, owner_name, process_id
 from adjourn.core.program import Program
+from adjourn.core.wording import undotted
 from adjourn.messages import Message
 
 from .answering import Answers
 from .driving import cut, stored_result
-from .live import Live, load_live, questions_at, root_segment
+from .live import Live, ended_with, load_live, questions_at, root_segment
 from .opening import TRIES, Call, OnPending, Opener, check_on_pending
 from .result import RunResult, SessionStatus
 from .run import Begin, CancelMode, Run, check_mode
-from .settings import Options, Settings, check_name
+from .settings import Options, Settings, check_name, stored_options
 from .sync import wait_for
 from .travel import Checkpoint, Diff, Traveller, Tree
 
@@ -47,12 +58,32 @@ class Runner:
     """Runs a compiled graph, a workflow or an agent in sessions of a store."""
 
     def __init__(self, agent: Any, **options: Unpack[Options]) -> None:
+        """Make a runner of `agent`; every option can be left out.
+
+        store: where sessions are kept: a store or its URL, such as "sqlite:///file.db"; None keeps them in this runner.
+        streaming: whether models are asked for their answers piece by piece; True by default.
+        durability: when a step is stored: "step" before it is told, "async" while the next runs, "pause" at pauses.
+        app_name: the name under which `sessions` and `pending` find what this runner began; "adjourn" by default.
+        middleware: what stands around the calls of models and tools in every agent that this runner runs.
+        interrupts: False makes every question an error, for programs that nobody answers.
+        after_transfer: who takes the next turn after a transfer: "stay" (whoever has it; the default) or "root".
+        max_concurrency: how many nodes of one run may work at once; None for no limit.
+        lease_ttl: seconds after which a session whose process cannot be heard of may be taken over; 30 by default.
+        store_timeout: seconds that a run waits for a store that does not answer, before it fails; 30 by default.
+        buffer_size: how many events wait in memory for a slow reader; it reads others from the store; 256 by default.
+        clock: a function that gives the time in seconds since 1970, such as a test's own; `time.time` by default.
+        new_id: a function that gives ids of sessions and branches; random ones by default.
+
+        Raises:
+            UsageError: `agent` cannot be run, or an option cannot be used.
+        """
         if not isinstance(agent, Program):
             raise UsageError(
                 f"A Runner cannot run {agent!r}. "
-                "Give it a compiled graph (did you call .compile()?) or a @workflow function."
+                "Give it an agent, a compiled graph (did you call .compile()?) or a @workflow function."
             )
         self._settings = Settings(options)
+        self._options = options
         self._opener = Opener(self._settings, agent)
         self._travel = Traveller(self._opener)
         self._live: dict[str, Live] = {}
@@ -61,6 +92,21 @@ class Runner:
     def store(self) -> Store:
         """The store that the sessions are in."""
         return self._settings.store
+
+    @property
+    def program(self) -> Program:
+        """What this runner runs."""
+        return self._opener.program
+
+    @property
+    def options(self) -> Options:
+        """The options that this runner was made with: `Runner(runner.program, **runner.options)` is its equal."""
+        return self._options.copy()
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether a store was given, so that sessions outlive this runner."""
+        return not self._settings.is_private
 
     # Running
 
@@ -75,8 +121,20 @@ class Runner:
         on_pending: OnPending = "error",
         checkpoint_id: str | None = None,
         max_steps: int | None = None,
+        model_options: Mapping[str, Any] | None = None,
     ) -> Run:
-        """A turn with this input; or, with None and a `checkpoint_id`, the run that goes on from there."""
+        """A turn with this input; or, with None and a `checkpoint_id`, the run that goes on from there.
+
+        input: text, a `Message` or a list of them for agents; the state, or a part of it, for graphs.
+        session_id: which session; None begins a new one.
+        user_id: whose session it is; that of another user is not found.
+        values: session values to set before the turn begins.
+        deps: what code of the run finds as `current().deps`; it is not stored, so give it again on a resume.
+        on_pending: what becomes of an unfinished turn: "error" (the default), "abandon" it, or "finish" it first.
+        checkpoint_id: the checkpoint to go on from, on a new branch.
+        max_steps: how many supersteps this run may take; by default what the graph was compiled with.
+        model_options: options for every model call of the turn, under the provider's names.
+        """
         check_on_pending(on_pending)
         if checkpoint_id is not None and (input is not None or session_id is None):
             raise UsageError(
@@ -88,6 +146,7 @@ class Runner:
             values=values,
             deps=deps,
             max_steps=max_steps,
+            model_options=stored_options(model_options),
             is_anonymous=session_id is None,
         )
 
@@ -113,7 +172,18 @@ class Runner:
         deps: Any = None,
         max_steps: int | None = None,
     ) -> Run:
-        """Answer questions and go on; see `Answers`. With `checkpoint_id` it counts only if nothing moved since."""
+        """Answer questions and go on.
+
+        session_id: which session.
+        answers: a mapping from questions' ids (or keys, where one question has it) to answers; a list of ids, which
+            are answered without data; None for all open questions, without data.
+        by: who answers; it is kept with the answer.
+        checkpoint_id: the answer counts only if this is where the session stands, and nothing has moved since.
+        values: session values to set.
+        state: fields for a graph's state that it does not have yet.
+        deps: what code of the run finds as `current().deps`.
+        max_steps: how many supersteps this run may take.
+        """
         call = Call(session_id=session_id, values=values, deps=deps, max_steps=max_steps)
         if by is not None:
             check_name("by", by)
@@ -184,7 +254,8 @@ class Runner:
             return
         result = await self.recover(call.session_id, deps=call.deps)
         if result.interrupts:
-            raise PendingInterrupts(call.session_id, [interrupt.id for interrupt in result.interrupts])
+            keys = {asked.id: asked.key for asked in result.interrupts if asked.key is not None}
+            raise PendingInterrupts(call.session_id, [asked.id for asked in result.interrupts], keys)
         if result.status != "done":
             raise UnfinishedRun(call.session_id, result.status)
 
@@ -207,21 +278,31 @@ class Runner:
             head = await self.store.head(session_id)
 
     async def _logged(self, session_id: str, after: int) -> AsyncIterator[Event]:
-        """The events after a number that are stored by now."""
+        """The events after a number that are stored by now, as readers of the run get them."""
+        async for event, point in self._stored_events(session_id, after):
+            if not is_muted(event):
+                yield await self._whole(session_id, event, point)
+
+    async def _stored_events(self, session_id: str, after: int) -> AsyncIterator[tuple[Event, str]]:
+        """Every stored event after a number, with the checkpoint that was told of last."""
+        point = ""
         try:
             while batches := await self.store.events(session_id, after, limit=PAGE):
                 read = [read_events(batch.body, batch.first, batch.count) for batch in batches]
                 for event in chain.from_iterable(read):
+                    point = event.checkpoint_id if isinstance(event, CheckpointSaved) else point
                     if event.seq is not None and event.seq > after:
                         after = event.seq
-                        yield await self._whole(session_id, event)
+                        yield event, point
         except CheckpointNotFound:
             return  # It was forgotten or deleted meanwhile, and its events with it.
 
-    async def _whole(self, session_id: str, event: Event) -> Event:
-        """An event from the log, a pause with the questions that its checkpoint has open."""
+    async def _whole(self, session_id: str, event: Event, point: str) -> Event:
+        """An event from the log; a pause and an end with the questions and the state of their checkpoint, `point`."""
         if isinstance(event, CheckpointSaved) and not event.address:
             return msgspec.structs.replace(event, address=root_segment(self._opener.program))
+        if isinstance(event, Done) and point:
+            return msgspec.structs.replace(event, state=await ended_with(self._settings, session_id, point))
         if not isinstance(event, Interrupted):
             return event
         interrupts = await questions_at(self._settings, session_id, event.checkpoint_id)
@@ -231,7 +312,7 @@ class Runner:
         """What a run came to that somebody else drove: its last event, and the checkpoint before that, if any came."""
         if isinstance(last, Failed):
             failure = f"{last.error}: {last.message}"
-            raise RunError(f"Session '{session_id}' failed with {failure}. Try again with `recover`.")
+            raise RunError(f"Session '{session_id}' failed with {undotted(failure)}. Try again with `recover`.")
         live = await self._loaded(session_id, point if last else None)
         if last is None and live.status == "failed" and live.head is not None:
             async for event in self._logged(session_id, live.head.seq - 1):
@@ -277,10 +358,13 @@ class Runner:
         return await self._described(await self._head(session_id))
 
     async def _described(self, head: Head) -> SessionStatus:
+        # The lease of a process that died stands for a while; nobody owns the session all the same.
+        owner = head.owner if _is_running(head) else None
         return SessionStatus(
             session_id=head.session,
             status=_status(head),
-            owner=head.owner,
+            owner=None if owner is None else owner_name(owner),
+            owner_id=owner,
             since=datetime.fromtimestamp(head.updated, UTC),
             interrupts=tuple(await self.pending(head.session)),
             checkpoint_id=head.checkpoint,
@@ -296,6 +380,22 @@ class Runner:
     async def messages(self, session_id: str) -> tuple[Message, ...]:
         """The conversation of a session."""
         return stored_result(await self._loaded(session_id)).messages
+
+    async def tool_output(self, session_id: str, call_id: str) -> str:
+        """The whole result of a tool call (the latest, if turns use one id), of which its model may have read a part.
+
+        Raises:
+            UsageError: the session has no result of such a call.
+        """
+        await self._head(session_id)
+        found: ToolResult | None = None
+        async for event, _ in self._stored_events(session_id, 0):
+            if isinstance(event, ToolResult) and event.call_id == call_id:
+                # An agent inside a tool may use the ids of the one outside, who is meant first.
+                found = event if found is None or found.muted or not event.muted else found
+        if found is None:
+            raise UsageError(f"Session '{session_id}' has no result of a tool call '{call_id}'.")
+        return found.result if found.full is None else found.full
 
     async def sessions(
         self, *, user_id: str | None = None, status: Any = None, limit: int | None = None

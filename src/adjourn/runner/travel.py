@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from adjourn.checkpoint.store import Header, Listed, Status
+from adjourn.core.address import address_of
 from adjourn.core.errors import CheckpointNotFound, Conflict, SessionBusy, ShapeChanged, UsageError
 from adjourn.core.events import Interrupt
 from adjourn.core.interrupt import open_interrupts
@@ -236,7 +237,7 @@ class Traveller:
             metadata=metadata,
         )
         if status is None:
-            status = "waiting" if live.scope.open else "cancelled" if live.root.following() else "done"
+            status = "waiting" if live.scope.open else "cancelled" if live.root.has_more() else "done"
         is_new = live.journal.head is None
         await live.journal.claim(header, over=live.dead_owner, write=is_new)
         if not is_new:
@@ -308,7 +309,7 @@ def _asleep(live: Live, at: str) -> dict[str, Any] | None:
         for segment, image in kept.items()
     ]
     for path, image in places:
-        if isinstance(image, GraphImage) and path.replace(";~", "") == at:
+        if isinstance(image, GraphImage) and address_of(path) == at:
             return plain_fields(live.scope, path)
     return None
 

@@ -1,0 +1,89 @@
+"""The options of a runner: each is explained, and one that cannot work is refused where it is given."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjourn import Runner, UsageError, workflow
+from adjourn.runner.settings import Options
+
+from .programs import steps
+
+
+@workflow
+async def greet(_: Any) -> str:
+    return "hello"
+
+
+def compiled(**options: Any) -> Runner:
+    return steps("a", **options)
+
+
+def running(**options: Any) -> Runner:
+    return Runner(greet, **options)
+
+
+def lines(documented: Any) -> list[str]:
+    return [line.strip() for line in (documented.__doc__ or "").splitlines()]
+
+
+@pytest.mark.parametrize("option", Options.__annotations__)
+def test_help_tells_every_option_in_one_line(option: str):
+    (told,) = [line for line in lines(Runner.__init__) if line.startswith(f"{option}: ")]
+    assert told in lines(Options)
+
+
+WRONG: dict[str, list[Any]] = {
+    "durability": ["maybe", None, 5, ["step"]],
+    "app_name": [5, None, b"x"],
+    "streaming": ["no", 0, None],
+    "middleware": [5, "x", None, object()],
+    "after_transfer": ["away", None, ["stay"]],
+    "interrupts": ["no", 0, None],
+    "max_concurrency": ["x", 0, 1.5, True, [2]],
+    "lease_ttl": ["x", 0, -1, None, True, float("nan")],
+    "store_timeout": ["30", 0, None, [1]],
+    "buffer_size": ["x", 0, 0.5, None, True],
+    "clock": [5, "now"],
+    "new_id": ["id", 7],
+    "store": [5, Path("file.db"), object()],
+}
+
+
+@pytest.mark.parametrize("make", [compiled, running])
+@pytest.mark.parametrize("option", WRONG)
+def test_an_option_that_cannot_work_is_refused(option: str, make: Any):
+    for value in WRONG[option]:
+        with pytest.raises(UsageError, match=option):
+            make(**{option: value})
+
+
+def test_every_option_is_checked():
+    assert WRONG.keys() == Options.__annotations__.keys()
+
+
+@pytest.mark.parametrize("make", [compiled, running])
+@pytest.mark.parametrize(
+    "url",
+    ["file.db", "mysql://x", "redis://x", "sqlite://file.db", "sqlite:///a.db?x=1", "sqlite:///a.db?timeout=x", ""],
+)
+def test_a_wrong_url_is_refused_where_it_is_given(url: str, make: Any):
+    with pytest.raises(UsageError, match=r"sqlite:///|option|timeout"):
+        make(store=url)
+
+
+@pytest.mark.parametrize("make", [compiled, running])
+def test_a_file_is_not_opened_before_it_is_needed(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    make(store="sqlite:///later.db")
+    make(store="sqlite:///no/such/folder/later.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("given", ["x", 0, 1.5, True, [1]])
+def test_max_steps_of_a_call_that_cannot_work_is_refused(given: Any):
+    runner = running()
+    for call in (runner.run, runner.resume, runner.recover):
+        with pytest.raises(UsageError, match="max_steps"):
+            call(session_id="s", max_steps=given)
