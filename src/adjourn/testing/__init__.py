@@ -1,4 +1,4 @@
-"""What tests need: clocks and ids that a test decides, stores that fail, and the suite that proves a store."""
+"""What tests need: models, clocks and ids that a test decides, stores that fail, and the suite that proves a store."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -7,9 +7,18 @@ if TYPE_CHECKING:
     from adjourn.testing.clock import FakeClock as FakeClock
     from adjourn.testing.clock import count_ids as count_ids
     from adjourn.testing.faults import FaultStore as FaultStore
+    from adjourn.testing.models import FunctionModel as FunctionModel
+    from adjourn.testing.models import ScriptedModel as ScriptedModel
     from adjourn.testing.store_suite import StoreSuite as StoreSuite
 
-_HOMES = {"FakeClock": "clock", "count_ids": "clock", "FaultStore": "faults", "StoreSuite": "store_suite"}
+_HOMES = {
+    "FakeClock": "clock",
+    "count_ids": "clock",
+    "FaultStore": "faults",
+    "FunctionModel": "models",
+    "ScriptedModel": "models",
+    "StoreSuite": "store_suite",
+}
 
 
 def __getattr__(name: str) -> object:

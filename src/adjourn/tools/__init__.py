@@ -1,0 +1,50 @@
+"""Tools: functions that models call, and what people say to their calls."""
+
+from adjourn.core.errors import InvalidArguments, ToolError, ToolRefused
+from adjourn.models.request import ToolSpec
+
+from .decisions import (
+    APPROVAL_SCHEMA,
+    Approve,
+    Decision,
+    Edit,
+    Reject,
+    Respond,
+    ToolCallInfo,
+    approval_schema,
+    decision,
+    fits_pattern,
+    review_schema,
+)
+from .definition import MAX_RESULT, Tool, tool
+from .exiting import ExitTool
+from .questions import FollowUpInfo, follow_up
+from .results import result_text
+from .wrappers import approved, reviewed
+
+__all__ = [
+    "APPROVAL_SCHEMA",
+    "MAX_RESULT",
+    "Approve",
+    "Decision",
+    "Edit",
+    "ExitTool",
+    "FollowUpInfo",
+    "InvalidArguments",
+    "Reject",
+    "Respond",
+    "Tool",
+    "ToolCallInfo",
+    "ToolError",
+    "ToolRefused",
+    "ToolSpec",
+    "approval_schema",
+    "approved",
+    "decision",
+    "fits_pattern",
+    "follow_up",
+    "result_text",
+    "review_schema",
+    "reviewed",
+    "tool",
+]

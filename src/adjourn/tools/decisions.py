@@ -1,0 +1,193 @@
+"""Answers to an approval: what people can say about a tool call, and what they are shown of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, cast
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
+from adjourn.core.frozen import check_text, freeze, shorten
+from adjourn.core.jsonschema import JSONSchema
+from adjourn.core.registry import native, stored
+
+
+class ToolCallInfo(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="$t", tag="tool_call_info"):
+    """A tool call as its approver sees it; `arguments` are the JSON of what will run."""
+
+    tool: str
+    arguments: Mapping[str, Any]  # Any: plain JSON data
+    call_id: str = ""
+    agent: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("tool", "call_id", "agent"):
+            check_text(getattr(self, name), f"ToolCallInfo.{name}")
+        force_setattr(self, "arguments", freeze(self.arguments, "ToolCallInfo.arguments"))
+
+
+native(ToolCallInfo)
+
+
+@stored("adjourn.Approve")
+class Approve(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="decision",
+    tag="approve",
+    forbid_unknown_fields=True,
+):
+    """The call may run; with `remember`, later calls of the tool may too, in this session or always.
+
+    `pattern` limits what is remembered to calls with these argument values; `*` in a text stands for anything.
+    """
+
+    remember: Literal["session", "always"] | None = None
+    pattern: Mapping[str, Any] | None = None  # Any: plain JSON data
+
+    def __post_init__(self) -> None:
+        if self.remember not in (None, "session", "always"):
+            raise ValueError(f"Approve(remember={shorten(self.remember)}): give 'session', 'always' or None.")
+        if self.pattern is not None:
+            if self.remember is None:
+                raise ValueError(
+                    "Approve(pattern=...) says what to remember. Give remember='session' or 'always', too."
+                )
+            force_setattr(self, "pattern", freeze(self.pattern, "Approve.pattern"))
+
+
+@stored("adjourn.Reject")
+class Reject(Struct, frozen=True, omit_defaults=True, tag_field="decision", tag="reject", forbid_unknown_fields=True):
+    """The call must not run; the model is told the reason."""
+
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        check_text(self.reason, "Reject.reason")
+
+
+@stored("adjourn.Edit")
+class Edit(Struct, frozen=True, tag_field="decision", tag="edit", forbid_unknown_fields=True):
+    """The call runs with these arguments instead; they are all of its arguments, not a part."""
+
+    arguments: Mapping[str, Any]  # Any: plain JSON data
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "arguments", freeze(self.arguments, "Edit.arguments"))
+
+
+@stored("adjourn.Respond")
+class Respond(Struct, frozen=True, tag_field="decision", tag="respond", forbid_unknown_fields=True):
+    """The call does not run; the model gets this text as its result."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        check_text(self.text, "Respond.text")
+
+
+Decision = Approve | Reject | Edit | Respond
+
+
+def decision(answer: object) -> Decision:
+    """What an answer to an approval means: a decision, its JSON, `True`, `False`, "yes" or "no".
+
+    Raises:
+        ValueError: it is something else.
+    """
+    match answer:
+        case Approve() | Reject() | Edit() | Respond():
+            return answer
+        case True | "yes":
+            return Approve()
+        case False | "no":
+            return Reject()
+        case {"decision": str()}:
+            return _from_json(cast("Mapping[str, Any]", answer))
+        case _:
+            raise _no_decision(answer, "it is none of these")
+
+
+def fits_pattern(arguments: Mapping[str, Any], pattern: Mapping[str, Any] | None) -> bool:
+    """Whether a call's arguments (JSON data) are among those that an `Approve` with this pattern remembers."""
+    return all(name in arguments and _fits(arguments[name], wanted) for name, wanted in (pattern or {}).items())
+
+
+def approval_schema(arguments: Mapping[str, Any]) -> JSONSchema:
+    """The JSON Schema of answers to an approval, from that of the tool's arguments, which an edit must fit."""
+    remembered = {"remember": {"enum": ["session", "always"]}, "pattern": {"type": ["object", "null"]}}
+    # A pattern says what to remember: without that it is refused here, and not when the answer is on record.
+    alone = {"remember": {"const": None}, "pattern": {"const": None}}
+    approve = {"anyOf": [_form("approve", remembered, "remember"), _form("approve", alone)]}
+    respond = _form("respond", {"text": {"type": "string"}}, "text")
+    return _schema(arguments, {"approve": approve, "respond": respond})
+
+
+def review_schema(arguments: Mapping[str, Any]) -> JSONSchema:
+    """The JSON Schema of answers to a review: accept (as approve), edit or reject."""
+    return _schema(arguments, {"approve": _form("approve", {})})
+
+
+def _schema(arguments: Mapping[str, Any], others: Mapping[str, JSONSchema]) -> JSONSchema:
+    whole = {key: value for key, value in arguments.items() if key != "$defs"}
+    forms = {
+        **others,
+        "reject": _form("reject", {"reason": {"type": "string"}}),
+        "edit": _form("edit", {"arguments": whole}, "arguments"),
+    }
+    return {
+        "anyOf": [{"type": "boolean"}, {"enum": ["yes", "no"]}, *forms.values()],
+        "discriminator": {"propertyName": "decision", "mapping": dict.fromkeys(forms, "")},
+        **({"$defs": dict(arguments["$defs"])} if "$defs" in arguments else {}),
+    }
+
+
+def _form(tag: str, properties: JSONSchema, *required: str) -> JSONSchema:
+    return {
+        "type": "object",
+        "properties": {"decision": {"const": tag}, **properties},
+        "required": ["decision", *required],
+        "additionalProperties": False,
+    }
+
+
+APPROVAL_SCHEMA: JSONSchema = approval_schema({"type": "object"})
+"""What answers an approval of a tool whose arguments are not known any better."""
+
+
+def _from_json(data: Mapping[str, Any]) -> Decision:
+    try:
+        return msgspec.convert(dict(data), Decision)
+    except (TypeError, ValueError) as error:  # ValueError is what msgspec makes of a constructor's objections
+        raise _no_decision(data, str(error)) from error
+
+
+def _no_decision(answer: object, why: str) -> ValueError:
+    return ValueError(
+        f"{shorten(answer)} is no answer to an approval ({why}). Give True, False, 'yes', 'no', Approve(), "
+        "Reject(reason), Edit(arguments), Respond(text), or the JSON of one, such as {'decision': 'approve'}."
+    )
+
+
+def _fits(value: object, wanted: object) -> bool:
+    if isinstance(value, str) and isinstance(wanted, str) and "*" in wanted:
+        return _fits_text(value, wanted.split("*"))
+    # As JSON, since to Python True is 1.
+    return msgspec.json.encode(value, order="sorted") == msgspec.json.encode(wanted, order="sorted")
+
+
+def _fits_text(text: str, pieces: list[str]) -> bool:
+    first, *middle, last = pieces
+    if not text.startswith(first) or not text.endswith(last) or len(text) < len(first) + len(last):
+        return False
+    at, end = len(first), len(text) - len(last)
+    for piece in middle:
+        found = text.find(piece, at, end)
+        if found < 0:
+            return False
+        at = found + len(piece)
+    return True

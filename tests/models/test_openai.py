@@ -1,0 +1,577 @@
+"""OpenAI's protocol over real HTTP: what is sent, what comes back, and what can go wrong on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+from email.utils import formatdate
+from typing import Any, cast
+
+import msgspec
+import openai
+import pytest
+
+from adjourn import Message, ModelError, OpenAIChatModel, Retry, ToolCall, Usage, UsageError
+from adjourn.messages import AudioPart, FilePart, ImagePart, ReasoningPart, TextPart
+from adjourn.models import Chunk, Gathering, ModelRequest, ToolSpec, close_stream
+from adjourn.models.openai_errors import retry_after
+from tests.models.openai_server import (
+    TOTAL,
+    USAGE,
+    Json,
+    Reply,
+    Server,
+    answers,
+    call_piece,
+    delta,
+    hangs_up,
+    said,
+    serving,
+    stalls,
+    streams,
+)
+
+HELLO = ModelRequest(messages=[Message.user("hello")])
+BOOK = ToolCall(id="call_1", name="book", arguments={"to": "Beijing"})
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    async with serving() as running:
+        yield running
+
+
+@pytest.fixture
+async def model(server: Server) -> AsyncIterator[OpenAIChatModel]:
+    made = OpenAIChatModel("gpt-test", api_key="sk-test", base_url=server.url, timeout=10)
+    yield made
+    await made.close()
+
+
+async def streamed(model: OpenAIChatModel, request: ModelRequest = HELLO) -> tuple[list[Chunk], Message]:
+    gathering = Gathering()
+    chunks = [chunk async for chunk in model.stream(request)]
+    for chunk in chunks:
+        gathering.add(chunk)
+    return chunks, gathering.message()
+
+
+async def sent(server: Server, model: OpenAIChatModel, request: ModelRequest) -> Json:
+    """The body that a request becomes."""
+    server.replies.append(answers(said(content="ok")))
+    await model.generate(request)
+    return server.asked[-1].body
+
+
+async def sent_messages(server: Server, model: OpenAIChatModel, *messages: Message) -> list[Json]:
+    return (await sent(server, model, ModelRequest(messages=messages)))["messages"]
+
+
+# Answers
+
+
+async def test_a_whole_answer(server: Server, model: OpenAIChatModel) -> None:
+    server.replies.append(answers(said(content="hi", usage=USAGE)))
+    usage = Usage(calls=1, input_tokens=12, output_tokens=7, cached_tokens=5, reasoning_tokens=3)
+    assert await model.generate(HELLO) == Message.assistant("hi", usage=usage, finish_reason="stop")
+    asked = server.asked[0]
+    assert asked.path == "/v1/chat/completions"
+    assert asked.headers["authorization"] == "Bearer sk-test"
+    assert asked.body == {"model": "gpt-test", "messages": [{"role": "user", "content": "hello"}]}
+
+
+async def test_a_streamed_answer(server: Server, model: OpenAIChatModel) -> None:
+    server.replies.append(
+        streams(delta(role="assistant", content=""), delta(content="Hel"), delta(content="lo"), delta("stop"), TOTAL)
+    )
+    chunks, message = await streamed(model)
+    assert [chunk.text for chunk in chunks] == ["Hel", "lo", "", ""]
+    usage = Usage(calls=1, input_tokens=12, output_tokens=7, cached_tokens=5, reasoning_tokens=3)
+    assert message == Message.assistant("Hello", usage=usage, finish_reason="stop")
+    assert server.asked[0].body["stream"] is True
+    assert server.asked[0].body["stream_options"] == {"include_usage": True}
+
+
+async def test_whole_tool_calls(server: Server, model: OpenAIChatModel) -> None:
+    calls = [
+        {"id": "call_1", "type": "function", "function": {"name": "book", "arguments": '{"to": "Beijing"}'}},
+        {"id": "call_2", "type": "function", "function": {"name": "pay", "arguments": '{"cents": '}},
+    ]
+    server.replies.append(answers(said("tool_calls", tool_calls=calls)))
+    message = await model.generate(HELLO)
+    assert message.tool_calls == (BOOK, ToolCall(id="call_2", name="pay", raw='{"cents": '))
+    assert message.finish_reason == "tool_calls"
+
+
+async def test_tool_calls_split_over_many_chunks(server: Server, model: OpenAIChatModel) -> None:
+    first, second = '{"to": "Beijing"}', '{"card": "4242", "cents": 100}'
+    pieces = [
+        call_piece(0, id="call_1", type="function", name="book"),
+        call_piece(1, id="call_2", type="function", name="pay"),
+    ]
+    for i in range(max(len(first), len(second))):
+        pieces += [call_piece(place, text[i]) for place, text in ((0, first), (1, second)) if i < len(text)]
+    server.replies.append(streams(*pieces, delta("tool_calls"), TOTAL))
+    chunks, message = await streamed(model)
+    assert len(chunks) == len(first) + len(second) + 4
+    assert message.tool_calls == (BOOK, ToolCall(id="call_2", name="pay", arguments={"card": "4242", "cents": 100}))
+
+
+async def test_servers_that_number_their_calls_in_ways_of_their_own(server: Server, model: OpenAIChatModel) -> None:
+    whole = '{"to": "Beijing"}'
+    always_0 = [call_piece(0, whole, id="a", name="book"), call_piece(0, whole, id="b", name="book")]
+    unnumbered = [call_piece(None, whole[:5], id="a", name="book"), call_piece(None, whole[5:])]
+    repeated = [call_piece(0, whole[:5], id="a", name="book"), call_piece(0, whole[5:], id="a", name="book")]
+    for pieces, ids in ((always_0, ["a", "b"]), (unnumbered, ["a"]), (repeated, ["a"])):
+        server.replies.append(streams(*pieces, delta("tool_calls")))
+        _, message = await streamed(model)
+        expected = [ToolCall(id=name, name="book", arguments={"to": "Beijing"}) for name in ids]
+        assert list(message.tool_calls) == expected
+
+
+async def test_reasoning_of_compatible_servers(server: Server, model: OpenAIChatModel) -> None:
+    server.replies.append(
+        streams(delta(reasoning_content="h"), delta(reasoning="m"), delta(content="yes"), delta("stop"))
+    )
+    server.replies.append(answers(said(content="yes", reasoning_content="hm")))
+    expected = (ReasoningPart(text="hm"), TextPart(text="yes"))
+    assert (await streamed(model))[1].parts == expected
+    assert (await model.generate(HELLO)).parts == expected
+
+
+async def test_a_refusal_is_told_as_such(server: Server, model: OpenAIChatModel) -> None:  # failures 75
+    server.replies.append(streams(delta(refusal="I will "), delta(refusal="not."), delta("stop")))
+    server.replies.append(answers(said(refusal="I will not.")))
+    for message in ((await streamed(model))[1], await model.generate(HELLO)):
+        assert message == Message.assistant("I will not.", finish_reason="refusal")
+
+
+async def test_only_the_first_of_several_choices_counts(server: Server, model: OpenAIChatModel) -> None:
+    server.replies.append(
+        streams(delta(content="a"), delta(content="x", index=1), delta("stop", index=1), delta("stop"))
+    )
+    assert (await streamed(model))[1].text == "a"
+
+
+async def test_finish_reasons(server: Server, model: OpenAIChatModel) -> None:
+    for told, reason in (("length", "length"), ("content_filter", "content_filter"), ("function_call", "tool_calls")):
+        server.replies.append(answers(said(told, content="a")))
+        assert (await model.generate(HELLO)).finish_reason == reason
+
+
+async def test_a_character_cut_in_two_is_whole_again(server: Server, model: OpenAIChatModel) -> None:
+    cut = b'data: {"choices": [{"delta": {"content": "%s"}}]}\n\n'
+    server.replies.append(streams(cut % b"hi \\ud83d", cut % b"\\ude42!", cut % b"\\ude42", delta("stop")))
+    chunks, message = await streamed(model)
+    assert message.text == "hi 🙂!�"
+    assert msgspec.json.encode([chunk.text for chunk in chunks])
+
+
+# What is sent
+
+
+async def test_every_role_is_sent(server: Server, model: OpenAIChatModel) -> None:
+    messages = await sent_messages(
+        server,
+        model,
+        Message.system("Be kind."),
+        Message.user("hi", name="Ann Lee"),
+        Message.assistant([ReasoningPart(text="hm")], tool_calls=[BOOK]),
+        Message.tool("booked", tool_call_id="call_1", name="book"),
+        Message.assistant("done", name="desk"),
+    )
+    function = {"name": "book", "arguments": '{"to":"Beijing"}'}
+    assert messages == [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": "hi", "name": "Ann_Lee"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "call_1", "type": "function", "function": function}],
+        },
+        {"role": "tool", "content": "booked", "tool_call_id": "call_1"},
+        {"role": "assistant", "content": "done"},
+    ]
+
+
+async def test_reasoning_is_sent_back_to_those_who_want_it(server: Server) -> None:
+    model = OpenAIChatModel("m", base_url=server.url, send_reasoning=True)
+    thought = Message.assistant([ReasoningPart(text="hm"), "yes"])
+    assert await sent_messages(server, model, thought) == [
+        {"role": "assistant", "content": "yes", "reasoning_content": "hm"}
+    ]
+    await model.close()
+
+
+async def test_images_sounds_and_files_are_sent(server: Server, model: OpenAIChatModel) -> None:
+    message = Message.user(
+        [
+            "look",
+            ImagePart(url="https://x.test/a.png"),
+            ImagePart(data=b"\x89PNG", media_type="image/png"),
+            AudioPart(data=b"RIFF", media_type="audio/wav"),
+            FilePart(data=b"%PDF", media_type="application/pdf", name="a.pdf"),
+        ]
+    )
+    [body] = await sent_messages(server, model, message)
+    assert body["content"] == [
+        {"type": "text", "text": "look"},
+        {"type": "image_url", "image_url": {"url": "https://x.test/a.png"}},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}},
+        {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}},
+        {"type": "file", "file": {"file_data": "data:application/pdf;base64,JVBERg==", "filename": "a.pdf"}},
+    ]
+
+
+IMAGE = ImagePart(url="https://x.test/a.png")
+UNSENDABLE = [
+    (Message.user([AudioPart(url="https://x.test/a.mp3")]), "no sound by address.*AudioPart"),
+    (Message.user([AudioPart(data=b"x", media_type="audio/flac")]), "no sound as audio/flac"),
+    (Message.user([FilePart(url="https://x.test/a.pdf")]), "no file by address.*FilePart"),
+    (Message.user([ReasoningPart(text="hm")]), "holds reasoning"),
+    (Message.system([IMAGE]), "A system message holds a ImagePart.*user message"),
+    (Message.assistant([IMAGE]), "A assistant message holds a ImagePart"),
+    (Message.tool([IMAGE], tool_call_id="c"), "A tool message holds a ImagePart"),
+]
+
+
+@pytest.mark.parametrize(("message", "error"), UNSENDABLE, ids=range(len(UNSENDABLE)))
+async def test_what_the_protocol_does_not_know_is_refused_before_it_is_sent(
+    server: Server, model: OpenAIChatModel, message: Message, error: str
+) -> None:
+    with pytest.raises(UsageError, match=error):
+        await model.generate(ModelRequest(messages=[message]))
+    with pytest.raises(UsageError, match=error):
+        await streamed(model, ModelRequest(messages=[message]))
+    assert server.asked == []
+
+
+async def test_a_broken_call_does_not_break_the_conversation(server: Server, model: OpenAIChatModel) -> None:
+    broken = Message.assistant(tool_calls=[ToolCall(id="c1", name="functions.book", raw='{"to": "Bei')])
+    [body] = await sent_messages(server, model, broken)
+    assert body["tool_calls"][0]["function"] == {
+        "name": "functions_book",
+        "arguments": '{"INVALID_JSON":"{\\"to\\": \\"Bei"}',
+    }
+
+
+async def test_tools_and_options_are_sent(server: Server) -> None:
+    model = OpenAIChatModel("m", base_url=server.url, options={"temperature": 0, "seed": 7}, headers={"x-team": "a"})
+    schema: Json = {"type": "object", "properties": {"to": {"type": "string"}}}
+    request = ModelRequest(
+        messages=[Message.user("hi")],
+        tools=[ToolSpec(name="book", description="Books.", schema=schema)],
+        options={"tool_choice": "required", "seed": None},
+    )
+    body = await sent(server, model, request)
+    assert body["tools"] == [
+        {"type": "function", "function": {"name": "book", "description": "Books.", "parameters": schema}}
+    ]
+    assert (body["tool_choice"], body["temperature"]) == ("required", 0)
+    assert "seed" not in body
+    assert server.asked[0].headers["x-team"] == "a"
+    await model.close()
+
+
+async def test_an_option_that_is_none_removes_a_default(server: Server) -> None:
+    model = OpenAIChatModel("m", base_url=server.url, options={"stream_options": None})
+    server.replies.append(streams(delta("stop")))
+    await streamed(model)
+    assert "stream_options" not in server.asked[0].body
+    await model.close()
+
+
+async def test_whether_to_stream_is_no_option(server: Server) -> None:
+    model = OpenAIChatModel("m", base_url=server.url, options={"stream": True})
+    assert "stream" not in await sent(server, model, HELLO)
+    await model.close()
+
+
+async def test_options_that_are_no_json_are_refused(model: OpenAIChatModel) -> None:
+    request = ModelRequest(messages=[Message.user("hi")], options={"user": object()})
+    with pytest.raises(UsageError, match=r"cannot be written as JSON.*Mend its options"):
+        await model.generate(request)
+
+
+class City(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    twin: City | None
+
+
+async def test_structured_output_is_asked_for(server: Server, model: OpenAIChatModel) -> None:
+    closed = msgspec.json.schema(City)
+    body = await sent(server, model, ModelRequest(messages=[Message.user("hi")], output=closed))
+    wanted = body["response_format"]
+    assert wanted["type"] == "json_schema"
+    assert (wanted["json_schema"]["name"], wanted["json_schema"]["strict"]) == ("City", True)
+    assert wanted["json_schema"]["schema"]["type"] == "object", "the root is written out"
+    open_one: Json = {"type": "object", "properties": {"name": {"type": "string", "format": "city"}}}
+    body = await sent(server, model, ModelRequest(messages=[Message.user("hi")], output=open_one))
+    assert body["response_format"]["json_schema"] == {"name": "answer", "schema": open_one, "strict": False}
+
+
+async def test_structured_output_that_is_no_object_is_refused(model: OpenAIChatModel) -> None:
+    with pytest.raises(UsageError, match=r"of type 'integer'.*field of an object"):
+        await model.generate(ModelRequest(messages=[Message.user("hi")], output={"type": "integer"}))
+
+
+# What can go wrong
+
+LIMITED: Json = {"error": {"message": "Slow down.", "type": "requests", "code": "rate_limit_exceeded"}}
+QUOTA: Json = {"error": {"message": "You have no money.", "type": "insufficient_quota", "code": "insufficient_quota"}}
+WRONG: Json = {"error": {"message": "Bad messages.", "type": "invalid_request_error", "code": None}}
+
+
+async def failure(model: OpenAIChatModel) -> ModelError:
+    with pytest.raises(ModelError) as caught:
+        await streamed(model)
+    return caught.value
+
+
+async def test_a_rate_limit_says_how_long_to_wait(server: Server, model: OpenAIChatModel) -> None:  # failures 76
+    server.replies += [answers(LIMITED, status=429, headers={"retry-after": "7"})] * 2
+    with pytest.raises(ModelError, match=r"status 429: Slow down\. Wait 7 seconds") as caught:
+        await model.generate(HELLO)
+    for error in (caught.value, await failure(model)):
+        assert (error.provider, error.status, error.code) == ("openai", 429, "rate_limit_exceeded")
+        assert error.retry_after == 7
+        assert Retry(on=ModelError).matches(error)
+    assert len(server.asked) == 2, "the SDK's own retries are off"
+
+
+def test_retry_after_in_all_its_forms() -> None:
+    now = 1_700_000_000.0
+    assert retry_after({"retry-after": "1.5"}, now) == 1.5
+    assert retry_after({"retry-after-ms": "250", "retry-after": "9"}, now) == 0.25
+    assert retry_after({"retry-after": formatdate(now + 30, usegmt=True)}, now) == 30
+    assert retry_after({"retry-after": formatdate(now - 30, usegmt=True)}, now) == 0
+    assert retry_after({"retry-after": "soon"}, now) is None
+    assert retry_after({}, now) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "retryable", "advice"),
+    [
+        (400, WRONG, False, "Mend the request"),
+        (401, WRONG, False, "OPENAI_API_KEY"),
+        (404, "<html>nothing here</html>", False, "name of the model"),
+        (408, {}, True, "Try again"),
+        (418, {}, False, "Mend"),
+        (429, QUOTA, False, "Mend the request, or the account"),
+        (500, {}, True, "Try again"),
+        (503, "away", True, "Try again"),
+    ],
+)
+async def test_statuses(  # failures 76
+    server: Server, model: OpenAIChatModel, status: int, body: Json | str, retryable: bool, advice: str
+) -> None:
+    server.replies.append(answers(body, status=status))
+    error = await failure(model)
+    assert (error.status, error.retryable) == (status, retryable)
+    assert f"The model 'gpt-test' answered with status {status}: " in str(error)
+    assert advice in str(error)
+    assert "sk-test" not in str(error)
+
+
+BEGUN = (delta(content="Hel"), call_piece(0, '{"to"', id="c1", name="book"))
+HALVES: dict[str, Reply] = {
+    "cut": streams(*BEGUN, cut=True),
+    "ended": streams(*BEGUN, done=False),
+    "done": streams(*BEGUN),
+    "no JSON": streams(*BEGUN, b'data: {"choices": [{"del\n\n'),
+    "wrong type": streams(*BEGUN, {"choices": "none"}),
+    "not UTF-8": streams(*BEGUN, b'data: {"choices": "\xff"}\n\n'),
+    "not even an object": streams(*BEGUN, b"data: [1]\n\n"),
+    "error": streams(*BEGUN, {"error": {"message": "Overloaded", "type": "server_error", "code": None}}),
+    "empty": streams(done=False),
+    "no stream": answers(said(content="hi")),
+    "no answer": hangs_up,
+}
+
+
+@pytest.mark.parametrize("how", HALVES)
+async def test_half_a_stream_is_an_error_that_can_be_tried_again(  # rule A8, failures 76 and 77
+    server: Server, model: OpenAIChatModel, how: str
+) -> None:
+    server.replies.append(HALVES[how])
+    error = await failure(model)
+    assert (error.provider, error.status, error.retryable) == ("openai", None, True)
+    server.replies.append(streams(delta(content="Hello"), delta("stop")))
+    assert (await streamed(model))[1].text == "Hello", "the next call finds a working connection"
+
+
+async def test_an_error_in_a_stream_may_say_that_trying_again_is_vain(server: Server, model: OpenAIChatModel) -> None:
+    server.replies.append(streams(delta(content="Hel"), WRONG))
+    error = await failure(model)
+    assert (error.code, error.retryable) == ("invalid_request_error", False)
+    assert "broke off with an error: Bad messages." in str(error)
+
+
+async def test_what_was_streamed_before_the_cut_was_seen(server: Server, model: OpenAIChatModel) -> None:
+    server.replies.append(streams(delta(content="Hel"), cut=True))
+    chunks = model.stream(HELLO)
+    assert (await anext(chunks)).text == "Hel"
+    with pytest.raises(ModelError, match="broke off"):
+        await anext(chunks)
+
+
+async def test_a_cut_after_the_answer_has_ended_costs_nothing(server: Server, model: OpenAIChatModel) -> None:
+    server.replies.append(streams(delta(content="Hello"), delta("stop"), cut=True))
+    assert (await streamed(model))[1] == Message.assistant("Hello", finish_reason="stop")
+
+
+@pytest.mark.parametrize(
+    "body", ["<html>hello</html>", {"choices": "none"}, {"choices": []}], ids=["html", "type", "none"]
+)
+async def test_a_whole_answer_that_is_none(server: Server, model: OpenAIChatModel, body: Json | str) -> None:
+    server.replies.append(answers(body))
+    with pytest.raises(ModelError) as caught:
+        await model.generate(HELLO)
+    assert caught.value.retryable
+
+
+@pytest.mark.parametrize("reply", [stalls(), stalls(delta(content="Hel"))], ids=["at once", "after a while"])
+async def test_a_server_that_falls_silent_is_a_timeout(server: Server, reply: Reply) -> None:
+    model = OpenAIChatModel("m", base_url=server.url, timeout=0.05)
+    server.replies.append(reply)
+    error = await failure(model)
+    assert error.retryable
+    assert "gave no sign of life" in str(error)
+    await server.left.wait()
+    await model.close()
+
+
+async def test_a_server_that_is_not_there(server: Server) -> None:
+    async with serving() as gone:
+        url = gone.url
+    model = OpenAIChatModel("m", base_url=url)
+    error = await failure(model)
+    assert error.retryable
+    assert "could not be reached" in str(error)
+    await model.close()
+
+
+# Leaving early
+
+
+async def test_leaving_a_stream_closes_its_connection(server: Server, model: OpenAIChatModel) -> None:
+    server.replies.append(stalls(delta(content="Hel")))
+    chunks = model.stream(HELLO)
+    assert (await anext(chunks)).text == "Hel"
+    await close_stream(chunks)
+    await server.left.wait()
+
+
+@pytest.mark.parametrize("kind", ["stream", "generate"])
+async def test_cancelling_closes_the_connection(server: Server, model: OpenAIChatModel, kind: str) -> None:
+    server.replies.append(stalls(delta(content="Hel")) if kind == "stream" else stalls())
+    running = asyncio.create_task(streamed(model) if kind == "stream" else cast("Any", model.generate(HELLO)))
+    await server.has_been_asked.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await server.left.wait()
+
+
+async def test_a_connection_is_used_again(server: Server, model: OpenAIChatModel) -> None:
+    for _ in range(3):
+        server.replies.append(streams(delta(content="a"), delta("stop"), TOTAL))
+        await streamed(model)
+        server.replies.append(answers(said(content="hi")))
+        await model.generate(HELLO)
+    assert server.connections == 1
+
+
+async def test_one_model_serves_several_event_loops(server: Server, model: OpenAIChatModel) -> None:
+    server.replies += [answers(said(content="hi"))] * 4
+    texts: list[str] = []
+
+    def in_a_loop_of_its_own() -> None:
+        texts.append(asyncio.run(model.generate(HELLO)).text)
+
+    await model.generate(HELLO)
+    for _ in range(2):
+        thread = threading.Thread(target=in_a_loop_of_its_own)
+        thread.start()
+        await asyncio.to_thread(thread.join)
+    await model.generate(HELLO)
+    assert texts == ["hi", "hi"]
+    assert server.connections == 3
+
+
+async def test_connections_are_closed_when_their_loop_ends(server: Server, model: OpenAIChatModel) -> None:
+    server.replies.append(answers(said(content="hi")))
+    await asyncio.to_thread(lambda: asyncio.run(model.generate(HELLO)))
+    await server.left.wait()
+
+
+async def test_a_closed_model_can_be_used_again(server: Server, model: OpenAIChatModel) -> None:
+    for _ in range(2):
+        server.replies.append(answers(said(content="hi")))
+        await model.generate(HELLO)
+        await model.close()
+    assert server.connections == 2
+
+
+async def test_a_client_of_ones_own_is_used_and_left_open(server: Server) -> None:
+    client = openai.AsyncOpenAI(api_key="sk-own", base_url=server.url, default_headers={"x-own": "1"})
+    model = OpenAIChatModel("m", client=client)
+    server.replies += [answers({}, status=500), answers(said(content="hi"))]
+    with pytest.raises(ModelError):
+        await model.generate(HELLO)
+    await model.close()
+    assert (await model.generate(HELLO)).text == "hi"
+    assert server.asked[1].headers["x-own"] == "1"
+    await client.close()
+
+
+# Making one
+
+
+def make(code: str, **environment: str) -> str:
+    """What a new process prints; it has these variables, and none of OpenAI's otherwise."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}
+    command = "\n".join(
+        [
+            "import sys",
+            "from adjourn import UsageError",
+            "from adjourn.models import OpenAIChatModel",
+            "try:",
+            f"    {code}",
+            "except UsageError as error:",
+            "    print(error)",
+        ]
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", command], capture_output=True, text=True, check=True, timeout=60, env=kept | environment
+    )
+    return done.stdout
+
+
+def test_a_missing_key_is_named() -> None:
+    assert "OPENAI_API_KEY is not set" in make("OpenAIChatModel('gpt-5')")
+    assert make("print(OpenAIChatModel('gpt-5'))", OPENAI_API_KEY="sk-secret") == "OpenAIChatModel('gpt-5')\n"
+    assert make("print(OpenAIChatModel('m', base_url='http://127.0.0.1:1/v1'))") == "OpenAIChatModel('m')\n"
+    assert make("print(OpenAIChatModel('m'))", OPENAI_BASE_URL="http://127.0.0.1:1/v1") == "OpenAIChatModel('m')\n"
+
+
+def test_a_missing_sdk_is_named() -> None:
+    told = make("sys.modules['openai'] = None; OpenAIChatModel('gpt-5')", OPENAI_API_KEY="sk-secret")
+    assert "pip install 'adjourn[openai]'" in told
+
+
+def test_the_sdk_is_loaded_by_those_who_make_a_model() -> None:
+    assert make("OpenAIChatModel; print('openai' in sys.modules)") == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [({"base_url": "localhost:8000"}, "base_url='localhost:8000'.*http://"), ({"timeout": 0}, "timeout=0.*above 0")],
+)
+def test_mistakes_show_when_a_model_is_made(arguments: dict[str, Any], error: str) -> None:
+    with pytest.raises(UsageError, match=error):
+        OpenAIChatModel("m", api_key="sk", **arguments)
