@@ -1,0 +1,107 @@
+"""Reducing tool results: long ones are cut, old ones cleared, and the whole text stays in a backend."""
+
+# An override is documented where it is declared.
+# ruff: noqa: D102
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from adjourn.core.context import RunContext
+from adjourn.core.errors import UsageError
+from adjourn.messages import Message
+
+from .backend import Backend, FileError, check_backend
+from .file_tools import READ
+from .hooks import Middleware, ModelState, ToolCallable, ToolRequest
+from .memory_backend import MemoryBackend
+from .sizes import CountTokens, about_tokens
+
+FOLDER = "tool_results"
+CLEARED = "[This result was cleared"
+SHORT = 100
+"""Characters of a result that would not get shorter by being cleared."""
+_log = logging.getLogger(__name__)
+
+
+class ReduceToolResults(Middleware):
+    """Cuts a tool's result to `max_chars` at once, and clears old results when the conversation grows.
+
+    When an agent sees more than `clear_at` tokens, all results but the newest `keep` are replaced by a line, as soon as
+    that makes a tenth of `clear_at` less. The whole text of what was cut or cleared is in `backend`, by default the
+    session's own memory, under `tool_results/`; the line says where. Give the agent `FileTools` over the same backend,
+    so that it can read it. `exclude` names tools that are left alone. A text that the backend does not take is left as
+    it is, and logged.
+    """
+
+    def __init__(
+        self,
+        backend: Backend | None = None,
+        *,
+        max_chars: int = 20_000,
+        clear_at: int | None = 50_000,
+        keep: int = 5,
+        exclude: Sequence[str] = (READ,),
+        count_tokens: CountTokens = about_tokens,
+    ) -> None:
+        if max_chars < 1 or keep < 0 or (clear_at is not None and clear_at < 1):
+            raise UsageError(
+                f"ReduceToolResults(max_chars={max_chars}, clear_at={clear_at}, keep={keep}): give max_chars and "
+                "clear_at above 0 (clear_at=None clears nothing), and keep of 0 or more."
+            )
+        self._files = MemoryBackend() if backend is None else backend
+        check_backend(self._files, "ReduceToolResults")
+        self._max_chars = max_chars
+        self._clear_at = clear_at
+        self._keep = keep
+        self._exclude = frozenset(exclude)
+        self._count = count_tokens
+
+    async def wrap_tool(self, call: ToolCallable, request: ToolRequest) -> Any:
+        result = await call(request)
+        if not isinstance(result, str) or len(result) <= self._max_chars or request.tool in self._exclude:
+            return result
+        path = await self._stored(result, request.tool)
+        if path is None:
+            return result
+        notice = f"[These are the first {self._max_chars} of {len(result)} characters. All of them: {READ} '{path}'.]"
+        return f"{result[: self._max_chars]}\n{notice}"
+
+    async def before_model(self, state: ModelState, ctx: RunContext) -> ModelState:
+        if self._clear_at is None or self._count(state.messages) <= self._clear_at:
+            return state
+        messages = list(state.messages)
+        places = [place for place, message in enumerate(messages) if message.role == "tool"]
+        old = [place for place in places[: len(places) - self._keep] if self._can_be_cleared(messages[place])]
+        # Many at once: each time, a provider that has cached what it read before reads it anew.
+        if self._count([messages[place] for place in old]) * 10 < self._clear_at:
+            return state
+        for place in old:
+            messages[place] = await self._cleared(messages[place])
+        return ModelState(messages=tuple(messages))
+
+    def _can_be_cleared(self, message: Message) -> bool:
+        text = message.text
+        return len(text) > SHORT and not text.startswith(CLEARED) and message.name not in self._exclude
+
+    async def _cleared(self, message: Message) -> Message:
+        text = message.text
+        path = await self._stored(text, message.name or "a tool")
+        if path is None:
+            return message
+        return replace(message, content=f"{CLEARED}: it is old. All of it: {READ} '{path}'.]")
+
+    async def _stored(self, text: str, tool: str) -> str | None:
+        """Where the text is now. Named by what it is: a call's id may come again, and a re-run writes the same."""
+        path = f"{FOLDER}/{hashlib.sha256(text.encode()).hexdigest()[:24]}.txt"
+        try:
+            await self._files.write(path, text)
+        except FileError as error:
+            _log.warning("The result of '%s' (%d characters) stays whole: %s", tool, len(text), error)
+            return None
+        return path

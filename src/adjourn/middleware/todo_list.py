@@ -1,0 +1,67 @@
+"""A to-do list: an agent plans its work, and people see how far it is."""
+
+# An override is documented where it is declared.
+# ruff: noqa: D102
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from adjourn.core.context import current
+from adjourn.tools import tool
+
+from .hooks import Middleware, Setup
+
+TOLD = (
+    "For work of several steps, keep a list of to-dos with `write_todos`: write it before you begin, and again "
+    "whenever one is begun or done. `read_todos` shows it. For a single step, do without."
+)
+_MARKS = {"pending": "[ ]", "in_progress": "[>]", "done": "[x]"}
+
+
+class Todo(Struct, frozen=True, kw_only=True):
+    """One thing to do."""
+
+    text: Annotated[str, Meta(min_length=1, max_length=1000, description="What is to be done.")]
+    status: Annotated[Literal["pending", "in_progress", "done"], Meta(description="How far it is.")] = "pending"
+
+
+class TodoList(Middleware):
+    """Gives an agent a to-do list, with the tools `write_todos` and `read_todos`.
+
+    It is the session value `todos` (or another `key`, for agents that each have a list in one session): a list of
+    `{"text": ..., "status": "pending" | "in_progress" | "done"}`. Each writing replaces it, and is told by a `Custom`
+    event, whatever the key: `{"todos": [...]}`.
+    """
+
+    def __init__(self, *, key: str = "todos", instruction: str = TOLD) -> None:
+        self._key = key
+        self._told = instruction
+        self._tools = (tool(self.write_todos), tool(self.read_todos))
+
+    def before_agent(self, setup: Setup) -> Setup:
+        instruction = "\n\n".join(text for text in (setup.instruction, self._told) if text)
+        return replace(setup, instruction=instruction, tools=(*setup.tools, *self._tools))
+
+    async def write_todos(self, todos: Annotated[list[Todo], Meta(max_length=100)]) -> str:
+        """Replace the list of to-dos.
+
+        Args:
+            todos: All of them, in order.
+        """
+        ctx, listed = current(), msgspec.to_builtins(todos)
+        ctx.values[self._key] = listed
+        ctx.emit({"todos": listed})  # Whose they are, the event says itself.
+        return _shown(todos)
+
+    async def read_todos(self) -> str:
+        """Show the list of to-dos."""
+        return _shown(msgspec.convert(current().values.get(self._key, []), list[Todo]))
+
+
+def _shown(todos: list[Todo]) -> str:
+    return "\n".join(f"{_MARKS[todo.status]} {todo.text}" for todo in todos) or "There are no to-dos."

@@ -1,0 +1,126 @@
+"""Redaction of what could identify a person."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjourn import Message, Runner, UsageError, interrupt, tool
+from adjourn.messages import ImagePart, TextPart
+from adjourn.middleware import RedactPII, Summarize
+from adjourn.testing import ScriptedModel
+
+from .conftest import Reopen
+from .scripts import call, scripted
+
+
+@pytest.mark.parametrize(
+    ("text", "redacted"),
+    [
+        ("write to ann.b+c@mail.example.org.", "write to [email]."),
+        ("card 4111 1111 1111 1111, thanks", "card [card], thanks"),
+        ("order 4111 1111 1111 1112", "order 4111 1111 1111 1112"),
+        ("DE89 3704 0044 0532 0130 00 please", "[iban] please"),
+        ("DE89 3704 0044 0532 0130 01 please", "DE89 3704 0044 0532 0130 01 please"),
+        ("call +49 (170) 123-4567 now", "call [phone] now"),
+        ("from 192.168.0.1.", "from [ip]."),
+        ("version 1.2.3, 999.1.1.1, 1.2.3.4.5", "version 1.2.3, 999.1.1.1, 1.2.3.4.5"),
+        ("nothing here", "nothing here"),
+    ],
+)
+def test_what_is_found(text: str, redacted: str) -> None:
+    assert RedactPII().redact(text) == redacted
+
+
+def test_kinds_patterns_and_replacements_are_the_users() -> None:
+    middleware = RedactPII(
+        ["email"], patterns={"staff": r"E-\d{4}"}, replace=lambda kind, found: f"<{kind} {len(found)}>"
+    )
+    assert middleware.redact("a@b.org, E-1234, 10.0.0.1") == "<email 7>, <staff 6>, 10.0.0.1"
+    with pytest.raises(UsageError, match="does not know passport"):
+        RedactPII(["passport"])
+    with pytest.raises(UsageError, match="the pattern of 'x' is no regular expression"):
+        RedactPII(patterns={"x": "("})
+
+
+@pytest.mark.parametrize(
+    "text", ["a" * 200_000, "a." * 100_000, "1" * 200_000, "+1 " * 60_000, "AA11 " * 40_000, "1." * 99_999]
+)
+def test_no_text_takes_long(text: str) -> None:
+    # The suite's time limit is what would tell.
+    RedactPII().redact(text)
+
+
+async def test_the_model_sees_neither_what_is_said_nor_what_tools_give_and_the_record_stays(reopen: Reopen) -> None:
+    @tool
+    async def lookup(name: str) -> str:
+        """Look a person up."""
+        return f"{name}: bob@example.org, {interrupt('may I?', key='ask')}"
+
+    def agent(*script: Any) -> Any:
+        return scripted(*script, tools=[lookup], middleware=[RedactPII()])
+
+    asks = call("lookup", name="ann@example.org")
+    first, model = agent(asks)
+    paused = await Runner(first, store=reopen()).run("I am ann@example.org", session_id="s1")
+    assert [each.id for each in paused.interrupts] == ["agent:A;tool:lookup:c1"]
+    assert model.requests[0].messages[0].text == "I am [email]"
+    second, model = agent("done")
+    result = await Runner(second, store=reopen()).resume("s1", {"ask": "from 10.0.0.1"})
+    seen = model.requests[0].messages
+    assert [message.text for message in seen] == ["I am [email]", "", "[email]: [email], from [ip]"]
+    assert dict(seen[1].tool_calls[0].arguments) == {"name": "[email]"}
+    assert result.messages[0].text == "I am ann@example.org"
+    assert result.messages[2].text == "ann@example.org: bob@example.org, from 10.0.0.1"
+
+
+async def test_a_tool_gets_what_the_model_wrote() -> None:
+    got: list[str] = []
+
+    @tool
+    async def send(to: str, cc: list[str]) -> str:
+        """Send."""
+        got.extend([to, *cc])
+        return "sent"
+
+    agent, model = scripted(
+        call("send", to="ann@example.org", cc=["bob@example.org"]), "done", tools=[send], middleware=[RedactPII()]
+    )
+    await Runner(agent).run("go")
+    assert got == ["ann@example.org", "bob@example.org"]
+    assert dict(model.requests[1].messages[1].tool_calls[0].arguments) == {"to": "[email]", "cc": ["[email]"]}
+
+
+async def test_parts_that_are_no_text_go_through() -> None:
+    agent, model = scripted("done", middleware=[RedactPII()])
+    image = ImagePart(data=b"a@b.org", media_type="image/png")
+    await Runner(agent).run(Message.user([TextPart(text="me: a@b.org"), image]))
+    assert model.requests[0].messages[0].parts == (TextPart(text="me: [email]"), image)
+
+
+async def test_middleware_after_it_does_not_see_it_either() -> None:
+    writer = ScriptedModel(["s"])
+    agent, _ = scripted("1", "2", middleware=[RedactPII(), Summarize(writer, messages=2, keep=1)])
+    runner = Runner(agent)
+    await runner.run("I am ann@example.org", session_id="s1")
+    await runner.run("and?", session_id="s1")
+    assert writer.requests[0].messages[1].text == "user: I am [email]\n\nassistant: 1"
+
+
+async def test_what_is_stored_grows_with_what_was_said(reopen: Reopen, tmp_path: Path) -> None:
+    said = [f"{n}: ann@example.org " + "x" * 2000 for n in range(60)]
+    for text in said[:59]:
+        agent, _ = scripted("ok", middleware=[RedactPII()])
+        await Runner(agent, store=reopen()).run(text, session_id="s1")
+    agent, model = scripted("ok", middleware=[RedactPII()])
+    await Runner(agent, store=reopen()).run(said[59], session_id="s1")
+    seen = [message.text for message in model.requests[0].messages if message.role == "user"]
+    assert seen == [text.replace("ann@example.org", "[email]") for text in said]
+    # Each text is on record as it was said and as it is seen; all of them at each step would be 4 MB and more.
+    assert bytes_in(tmp_path) < 2_000_000
+
+
+def bytes_in(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("sessions.db*"))
