@@ -4,7 +4,8 @@ import functools
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, TypedDict
+from datetime import timedelta
+from typing import Annotated, Any, TypedDict, cast
 
 import pytest
 
@@ -69,7 +70,20 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
     "a node without function": (lambda g: g.add_node("none"), "'none' is no function"),
     "a graph that was not compiled": (lambda g: g.add_node("sub", sound()), "'sub' is no function"),
     "a node that takes too much": (lambda g: g.add_node("wide", operator.concat), "'wide' cannot be called"),
-    "a timeout of nothing": (lambda g: g.add_node("slow", note, timeout=0), "timeout"),
+    "a timeout of nothing": (lambda g: g.add_node("slow", note, timeout=0), "timeout of node 'slow' is 0"),
+    "a timeout that is a text": (lambda g: g.add_node("slow", note, timeout="x"), "timeout of node 'slow' is 'x'"),  # pyright: ignore[reportArgumentType]
+    "a timeout that is no number": (lambda g: g.add_node("slow", note, timeout=float("nan")), "timeout"),
+    "a pause before that is no choice": (lambda g: g.add_node("x", note, interrupt_before="x"), "interrupt_before"),  # pyright: ignore[reportArgumentType]
+    "a pause after that is no choice": (lambda g: g.add_node("x", note, interrupt_after=1), "interrupt_after"),  # pyright: ignore[reportArgumentType]
+    "a deferral that is no choice": (lambda g: g.add_node("x", note, defer="x"), "defer of node 'x' is 'x'"),  # pyright: ignore[reportArgumentType]
+    "a thread that is no choice": (lambda g: g.add_node("x", note, thread=None), "thread of node 'x' is None"),  # pyright: ignore[reportArgumentType]
+    "a description that is no text": (lambda g: g.add_node("x", note, description=5), "description of node 'x' is 5"),  # pyright: ignore[reportArgumentType]
+    "destinations that are a text": (lambda g: g.add_node("x", note, destinations="other"), "destinations of node 'x'"),
+    "destinations that are no list": (lambda g: g.add_node("x", note, destinations=5), "destinations of node 'x'"),  # pyright: ignore[reportArgumentType]
+    "a destination that is no name": (lambda g: g.add_node("x", note, destinations=[["other"]]), "destination"),  # pyright: ignore[reportArgumentType]
+    "a mapping that is a text": (lambda g: g.add_conditional_edges("note", note, "other"), "mapping of the condition"),
+    "a mapping that is a number": (lambda g: g.add_conditional_edges("note", note, 5), "mapping of the condition"),  # pyright: ignore[reportArgumentType]
+    "an edge from a function": (lambda g: g.add_edge(note, "other"), "unknown node '<function note"),  # pyright: ignore[reportArgumentType]
     "a retry that is none": (lambda g: g.add_node("again", note, retry=3), "retry"),  # pyright: ignore[reportArgumentType]
     "a cache that is none": (lambda g: g.add_node("kept", note, cache=60), "cache"),  # pyright: ignore[reportArgumentType]
     "a mapping that is no function": (
@@ -91,7 +105,7 @@ def test_a_mistake_is_told_at_compile(mistake: str) -> None:  # rule G1
     graph = sound()
     make(graph)
     with pytest.raises(GraphError) as caught:
-        graph.compile()
+        graph.compile(strict=True)
     assert words in str(caught.value)
     assert caught.value.graph == "g"
 
@@ -182,7 +196,13 @@ def test_a_field_needs_a_name(name: str) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"max_steps": 0}, {"node_timeout": 0}, {"step_timeout": -1}, {"max_concurrency": 0}, {"durability": "maybe"}],
+    [
+        *({"max_steps": steps} for steps in (0, "x", 1.5, True, None)),
+        *({"node_timeout": seconds} for seconds in (0, "x", True, float("nan"))),
+        *({"step_timeout": seconds} for seconds in (-1, "x", [1])),
+        *({"interrupt_before": names} for names in ("note", 5, None, [5], [["note"]])),
+        *({"interrupt_after": names} for names in ("note", b"note")),
+    ],
 )
 def test_options_that_cannot_work_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=next(iter(options))):
@@ -323,7 +343,17 @@ async def test_any_text_is_a_name(name: str, store: Store) -> None:
 
 
 def test_retry_and_cache_check_themselves() -> None:
-    with pytest.raises(UsageError, match="attempts"):
-        Retry(attempts=0)
-    with pytest.raises(UsageError, match="ttl"):
-        Cache(0)
+    wrong: list[Any]
+    for option, wrong in (
+        ("attempts", [0, "x", 1.5, True, None]),
+        ("on", [5, "ValueError", [ValueError], int, (ValueError, 5)]),
+        ("backoff", ["x", None, True]),
+    ):
+        for value in wrong:
+            with pytest.raises(UsageError, match=option):
+                Retry(**{option: value})
+    for ttl in cast("list[Any]", [0, "x", None, True, timedelta(0), float("nan")]):
+        with pytest.raises(UsageError, match="ttl"):
+            Cache(ttl)
+    with pytest.raises(UsageError, match="key"):
+        Cache(1, key=cast("Any", "user_input"))

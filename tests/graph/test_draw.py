@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjourn import UsageError
-from adjourn.graph import END, START, CompiledGraph, StateGraph
+from adjourn import ChatModelAgent, GraphAgent, UsageError, tool
+from adjourn.graph import END, START, CompiledGraph, MessagesState, StateGraph
+from adjourn.testing import ScriptedModel
 
 
 class Work(TypedDict):
@@ -68,7 +69,8 @@ def test_names_as_their_own_mapping_need_no_label() -> None:
 
 def test_a_condition_without_a_mapping_leads_to_one_question_mark() -> None:
     built = graph("check", "pay", "decline").add_conditional_edges("check", step)
-    assert [line for line in mermaid(built) if line.startswith("n0 ")] == ['n0 -.-> n0_q(("?"))']
+    assert 'q1(("#63;"))' in mermaid(built)
+    assert [line for line in mermaid(built) if line.startswith("n0 ")] == ["n0 -.-> q1"]
     assert text(built)[2] == "  check   ⇢ ?"
 
 
@@ -92,13 +94,15 @@ def test_a_destination_that_an_edge_leads_to_is_drawn_once() -> None:
 
 def test_a_join_gathers_its_sources() -> None:
     built = graph("a", "b", "c").add_edge(START, "b").add_edge(["b", "a"], "c")
-    assert mermaid(built)[-6:] == [
+    assert mermaid(built)[-8:] == [
+        'j0{{"all"}}',
+        'e(["end"])',
         "s --> n0",
         "s --> n1",
         "n2 --> e",
-        'j0{{"all"}} --> n2',
         "n0 --> j0",
         "n1 --> j0",
+        "j0 --> n2",
     ]
     assert text(built)[2:4] == ["  a     → c (with b)", "  b     → c (with a)"]
 
@@ -188,5 +192,77 @@ def test_words_that_markdown_would_read_otherwise_are_escaped() -> None:
 
 
 def test_an_unknown_format_is_refused() -> None:
-    with pytest.raises(UsageError, match="'mermaid' or 'text'"):
-        graph("a").compile().draw("svg")
+    with pytest.raises(UsageError, match="'mermaid', 'svg' or 'text'"):
+        graph("a").compile().draw("png")
+
+
+# Nodes that are more than functions
+
+
+@tool
+def look(place: str) -> str:
+    """Look."""
+    return place
+
+
+def seek(place: str) -> str:
+    """Seek."""
+    return place
+
+
+def talking() -> StateGraph:
+    built = StateGraph(MessagesState, name="talk").add_llm_node("ask", ScriptedModel([]), tools=[look])
+    built.add_tools_node("use", [look]).add_agent_node("tell", ChatModelAgent("Teller", model=ScriptedModel([])))
+    return built.add_edge(START, "ask").add_tools_conditional_edges("ask", "use", "tell").add_edge("use", "ask")
+
+
+def test_models_tools_and_agents_have_shapes_and_say_what_they_are() -> None:
+    assert mermaid(talking()) == [
+        's(["start"])',
+        'n0("ask<br/>LLM<br/>tools#58; look")',
+        'n1[/"use<br/>tools#58; look"/]',
+        'n2[["tell<br/>agent Teller"]]',
+        'e(["end"])',
+        "s --> n0",
+        'n0 -.->|"calls tools"| n1',
+        'n0 -.->|"answers"| n2',
+        "n1 --> n0",
+        "n2 --> e",
+        "classDef llm stroke:#3b82f6",
+        "class n0 llm",
+        "classDef tools stroke:#d97706",
+        "class n1 tools",
+        "classDef agent stroke:#8b5cf6",
+        "class n2 agent",
+    ]
+    assert text(talking())[2:] == [
+        "  ask (LLM, tools: look) ⇢ use (calls tools), tell (answers)",
+        "  use (tools: look)      → ask",
+        "  tell (agent Teller)    → end",
+    ]
+
+
+def test_an_agent_that_is_a_graph_shows_it() -> None:
+    inner = StateGraph(MessagesState, name="inner").add_node("think", step).add_edge(START, "think").compile()
+    built = StateGraph(MessagesState, name="outer").add_agent_node("deep", GraphAgent("Deep", inner))
+    drawn = mermaid(built.add_edge(START, "deep"))
+    assert drawn[1:5] == [
+        'subgraph n0["deep<br/>agent Deep"]',
+        '    n0_s(["start"])',
+        '    n0_n0["think"]',
+        '    n0_e(["end"])',
+    ]
+    assert "class n0 agent" in drawn
+    assert "      think → end" in text(built)
+
+
+def test_of_many_tools_some_are_named() -> None:
+    tools = [tool(seek, name=f"t{number}") for number in range(7)]
+    built = StateGraph(MessagesState, name="many").add_tools_node("use", tools).add_edge(START, "use")
+    assert text(built)[2] == "  use (tools: t0, t1, t2, t3, 3 more) → end"
+
+
+def test_what_an_agent_is_called_cannot_break_out_of_its_label() -> None:
+    hostile = ChatModelAgent('"]\nx[', model=ScriptedModel([]))
+    built = StateGraph(MessagesState, name="outer").add_agent_node("a", hostile).add_edge(START, "a")
+    assert mermaid(built)[1] == ('n0[["a<br/>agent #34;#93;#60;U#43;000A#62;x#91;"]]')

@@ -4,7 +4,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 
-from adjourn import StateInvalid, UsageError, WriteConflict, interrupt
+from adjourn import StateInvalid, UsageError, interrupt
 from adjourn.checkpoint import Store
 from adjourn.graph import (
     AppendMessages,
@@ -277,7 +277,7 @@ async def test_the_fields_of_a_conversation_merge_as_documented() -> None:
     assert texts(state["one_shot_messages_by_node"]["b"]) == ["b"]
 
 
-@pytest.mark.parametrize(("field", "value"), [("user_input", "x"), ("one_shot_messages", [Message.user("x")])])
-async def test_what_has_no_reducer_in_a_conversation_has_one_writer(field: str, value: Any) -> None:  # rule S1
-    with pytest.raises(WriteConflict, match=field):
-        await together(MessagesState, {"a": giving({field: value}), "b": giving({field: value})}).invoke({})
+@pytest.mark.parametrize(("field", "value"), [("user_input", ""), ("one_shot_messages", [])])
+async def test_nodes_side_by_side_may_both_empty_what_they_have_read(field: str, value: Any) -> None:  # rule L3
+    state = await together(MessagesState, {"a": giving({field: value}), "b": giving({field: value})}).invoke({})
+    assert state[field] == value

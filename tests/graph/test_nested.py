@@ -293,7 +293,7 @@ async def test_with_a_session_id_a_graph_is_independent(store: Store) -> None:  
 
 async def test_outside_a_run_a_pause_is_raised(store: Store) -> None:  # rule G15
     graph = chain(Log, ask, store=store)
-    with pytest.raises(GraphInterrupted) as caught:
+    with pytest.raises(GraphInterrupted, match=r"asks: runnable:g;node:ask\. ") as caught:
         await graph.invoke({}, session_id="s")
     assert [each.id for each in caught.value.interrupts] == ["runnable:g;node:ask"]
     assert (await graph.resume("s", {"runnable:g;node:ask": "ok"})).state["log"] == ["ok"]

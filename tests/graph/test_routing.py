@@ -230,6 +230,12 @@ async def test_a_condition_that_names_an_unknown_node_is_an_error(result: Any) -
     assert "b" in str(caught.value)
 
 
+@pytest.mark.parametrize("result", ["maybe", ["yes", "maybe"], ["maybe"], [5]])
+async def test_a_result_that_no_mapping_has_is_told_with_its_keys(result: Any) -> None:  # rule G6
+    with pytest.raises(NodeNotFound, match=r"its condition has the keys: 'yes', False\. The graph has: a, b, "):
+        await log(graph(note("a"), note("b")).add_conditional_edges("a", giving(result), {"yes": "b", False: END}))
+
+
 # Conditions
 
 

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack, cast
 
 import msgspec
 
+from adjourn.core.amounts import is_count, is_positive
 from adjourn.core.errors import UsageError
+from adjourn.core.program import Program
 from adjourn.core.retry import Retry
+from adjourn.models import ChatModel
+from adjourn.tools import Tool
 
+from .agent_node import AgentNode
 from .commands import END, START, Cache
 from .compiled import CompiledGraph, Options
-from .compiling import compile_graph
+from .compiling import compile_graph, is_listing
+from .llm_node import ANSWERED, CALLED, LLMNode, went_on
+from .spec import Role
+from .tools_node import ToolsNode
 
 Function = Callable[..., Any]
 OfState = Callable[[Any], Any]
@@ -36,6 +44,7 @@ class NodeDraft(msgspec.Struct, kw_only=True):
     is_subgraph: bool = False
     input: Function | None = None
     output: Function | None = None
+    role: Role = ""
 
 
 class EdgeDraft(msgspec.Struct, kw_only=True):
@@ -133,11 +142,71 @@ class StateGraph:
         self.nodes.append(NodeDraft(name=name, fn=graph, is_subgraph=True, input=input, output=output))
         return self
 
+    def add_llm_node(
+        self,
+        name: str,
+        model: str | ChatModel,
+        instruction: str = "",
+        tools: Sequence[Tool | Function] = (),
+        *,
+        user_input_key: str = "user_input",
+        middleware: Sequence[Any] = (),
+        options: Mapping[str, Any] | None = None,
+    ) -> StateGraph:
+        """Add a node that asks a model: with one-shot messages, the user's input after the history, or the history.
+
+        What is new of what was read and the answer go to `messages`; the answer's text goes to `last_response` and
+        `node_responses`. `instruction` may name session values: `{user}`. The tools are told to the model; a tools node
+        runs them. `options` go to the provider.
+        """
+        node = LLMNode(name, model, instruction, tools, user_input_key, middleware, options)
+        self.nodes.append(NodeDraft(name=name, fn=node, role="llm"))
+        return self
+
+    def add_tools_node(
+        self,
+        name: str,
+        tools: Sequence[Tool | Function],
+        *,
+        sequential: bool = False,
+        on_tool_error: Literal["tell", "raise"] = "tell",
+        middleware: Sequence[Any] = (),
+    ) -> StateGraph:
+        """Add a node that runs the tools which the newest message asks for, side by side unless `sequential`."""
+        if on_tool_error not in ("tell", "raise"):
+            raise UsageError(f"Tools node '{name}': on_tool_error={on_tool_error!r}. Use 'tell' or 'raise'.")
+        raises = on_tool_error == "raise"
+        node = ToolsNode(name, tools, sequential=sequential, raises_errors=raises, middleware=middleware)
+        self.nodes.append(NodeDraft(name=name, fn=node, role="tools"))
+        return self
+
+    def add_tools_conditional_edges(self, llm_node: str, tools_node: str, fallback: str) -> StateGraph:
+        """Lead from a model to its tools when it has called some, else to `fallback`."""
+        return self.add_conditional_edges(llm_node, went_on, {CALLED: tools_node, ANSWERED: fallback})
+
+    def add_agent_node(
+        self,
+        name: str,
+        agent: Program,
+        *,
+        input: OfState | None = None,
+        output: OfState | None = None,
+        isolated: bool = False,
+    ) -> StateGraph:
+        """Add an agent as a node. It sees the conversation with `user_input` at its end, and joins it.
+
+        One that is `isolated` sees the input alone, and only its final text joins; with `input`, nothing joins.
+        `input` makes its input of the state; `output` makes the update of its report, which has `output`, `value` and
+        `messages`.
+        """
+        node = AgentNode(agent, input=input, output=output, isolated=isolated)
+        self.nodes.append(NodeDraft(name=name, fn=node, role="agent"))
+        return self
+
     def add_edge(self, source: str | Iterable[str], target: str) -> StateGraph:
         """Lead from one node to another; with several sources, when all of them have finished."""
-        single = isinstance(source, str)
-        sources = (source,) if isinstance(source, str) else tuple(source)
-        self.edges.append(EdgeDraft(sources=sources, target=target, is_join=not single and len(set(sources)) > 1))
+        sources = tuple(source) if is_listing(source) else (cast("str", source),)
+        self.edges.append(EdgeDraft(sources=sources, target=target, is_join=len(set(sources)) > 1))
         return self
 
     def add_conditional_edges(
@@ -168,14 +237,21 @@ class StateGraph:
     ) -> CompiledGraph:
         """Check everything at once and make the graph ready to run; `options` are those of `Runner`.
 
+        interrupt_before, interrupt_after: names of nodes before or after which every run pauses.
+        max_steps: supersteps that one turn may make.
+        step_timeout, node_timeout: seconds that a superstep, or a node without a timeout of its own, may take.
+        strict: whether a node that no path leads to is a mistake.
+
         Raises:
             GraphError: listing every mistake.
+            UsageError: an option cannot be used.
         """
-        if max_steps < 1:
-            raise UsageError(f"max_steps={max_steps}: a graph needs at least one superstep.")
+        if not is_count(max_steps):
+            raise UsageError(f"max_steps={max_steps!r}: give a whole number; a graph needs at least one superstep.")
         for option, seconds in (("step_timeout", step_timeout), ("node_timeout", node_timeout)):
-            if seconds is not None and seconds <= 0:
-                raise UsageError(f"{option}={seconds:g}: give seconds above zero, or None for no limit.")
+            if seconds is not None and not is_positive(seconds):
+                raise UsageError(f"{option}={seconds!r}: give seconds above zero, or None for no limit.")
+        before, after = _names("interrupt_before", interrupt_before), _names("interrupt_after", interrupt_after)
         graph = CompiledGraph(
             self.name,
             self.schema,
@@ -184,5 +260,12 @@ class StateGraph:
             node_timeout=node_timeout,
             options=options,
         )
-        compile_graph(self, graph, frozenset(interrupt_before), frozenset(interrupt_after), strict)
+        compile_graph(self, graph, before, after, strict)
         return graph
+
+
+def _names(option: str, given: object) -> frozenset[str]:
+    names: list[Any] = list(cast("Iterable[Any]", given)) if is_listing(given) else [None]  # Any: users pass anything
+    if all(isinstance(name, str) for name in names):
+        return frozenset(names)
+    raise UsageError(f"{option}={given!r}: give a list of node names.")

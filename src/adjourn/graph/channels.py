@@ -10,10 +10,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from operator import is_
-from typing import Any, cast, get_args, get_origin
+from typing import Any, Protocol, cast, get_args, get_origin
 
 from adjourn.core import codec
 from adjourn.core.errors import RunError, StateInvalid, WriteConflict, text_of
+from adjourn.core.wording import a_type
 from adjourn.messages import AppendMessages, Message, apply_messages
 
 from .commands import Overwrite
@@ -23,17 +24,26 @@ ABSENT = object()
 """Stands for a field that has no value."""
 
 
+class MessageIds(Protocol):
+    """Who numbers the messages of a state."""
+
+    def new_message_id(self) -> str:
+        """The next id."""
+        ...
+
+    def pass_message_ids(self, brought: list[str]) -> None:
+        """Count on after ids that messages brought along."""
+        ...
+
+
 class Changes:
     """What one superstep does to the state."""
 
-    __slots__ = ("new_id", "pass_ids", "state", "tagged", "tails", "values", "writers")
+    __slots__ = ("ids", "state", "tagged", "tails", "values", "writers")
 
-    def __init__(
-        self, state: Mapping[str, Any], new_id: Callable[[], str], pass_ids: Callable[[list[str]], None]
-    ) -> None:
+    def __init__(self, state: Mapping[str, Any], ids: MessageIds) -> None:
         self.state = state
-        self.new_id = new_id
-        self.pass_ids = pass_ids
+        self.ids = ids
         self.values: dict[str, Any] = {}
         self.tails: dict[str, list[Any]] = {}
         self.tagged: set[str] = set()
@@ -150,7 +160,7 @@ class ListChannel(Channel):
 
     def check_whole(self, value: Any, writer: str) -> None:
         if type(value) is not list and (value is not None or self.default is not None):
-            raise StateInvalid(self.name, f"{writer} gave a {type(value).__name__}, and it holds a list.")
+            raise StateInvalid(self.name, f"{writer} gave {a_type(value)}, and it holds a list.")
 
     def overwrite(self, changes: Changes, value: Any, writer: str) -> None:
         # A list of the channel's own: it grows in place, and whoever gave this one may still have it.
@@ -160,7 +170,7 @@ class ListChannel(Channel):
         if type(value) is not list:
             raise StateInvalid(
                 self.name,
-                f"node '{writer}' gave a {type(value).__name__} to a field that appends. Give a list: [value].",
+                f"node '{writer}' gave {a_type(value)} to a field that appends. Give a list: [value].",
             )
         changes.grow(self.name, cast("list[Any]", value))
 
@@ -188,19 +198,20 @@ class MessagesChannel(ListChannel):
 
     def overwrite(self, changes: Changes, value: Any, writer: str) -> None:
         super().overwrite(changes, value, writer)
-        changes.pass_ids(_brought_ids(value))
+        changes.ids.pass_message_ids(_brought_ids(value))
 
     def identified(self, changes: Changes, update: Any) -> Any:
         """The update with an id for every message: the same in the graph that made it and in the one above."""
-        changes.pass_ids(_brought_ids(update))
-        return _identified(update, changes.new_id)
+        changes.ids.pass_message_ids(_brought_ids(update))
+        return _identified(update, changes.ids.new_message_id)
 
     def update(self, changes: Changes, value: Any, writer: str) -> None:
         before = changes.value(self.name)
         if brought := _brought_ids(value):
-            changes.pass_ids(brought)
+            changes.ids.pass_message_ids(brought)
         try:
-            change = apply_messages([] if before is ABSENT or before is None else before, value, changes.new_id)
+            messages: list[Message] = [] if before is ABSENT or before is None else before
+            change = apply_messages(messages, value, changes.ids.new_message_id)
         except TypeError as error:
             raise StateInvalid(self.name, f"node '{writer}': {error}") from error
         if change.whole is not None:
@@ -239,13 +250,11 @@ class DictChannel(Channel):
 
     def check_whole(self, value: Any, writer: str) -> None:
         if type(value) is not dict and (value is not None or self.default is not None):
-            raise StateInvalid(self.name, f"{writer} gave a {type(value).__name__}, and it holds a dict.")
+            raise StateInvalid(self.name, f"{writer} gave {a_type(value)}, and it holds a dict.")
 
     def update(self, changes: Changes, value: Any, writer: str) -> None:
         if type(value) is not dict:
-            raise StateInvalid(
-                self.name, f"node '{writer}' gave a {type(value).__name__} to a field that merges. Give a dict."
-            )
+            raise StateInvalid(self.name, f"node '{writer}' gave {a_type(value)} to a field that merges. Give a dict.")
         before = changes.value(self.name)
         base: dict[Any, Any] = {} if before is ABSENT or before is None else before
         changes.values[self.name] = {**base, **cast("dict[Any, Any]", value)}

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from adjourn.core.amounts import is_positive
 from adjourn.core.errors import UsageError
 from adjourn.core.registry import stored
 
@@ -45,8 +46,11 @@ class Cache(msgspec.Struct, frozen=True):
     key: Callable[[Any], Any] | None = None
 
     def __post_init__(self) -> None:
-        if self.seconds <= 0:
-            raise UsageError(f"Cache(ttl={self.ttl!r}): give a time to live above zero.")
+        seconds = self.ttl.total_seconds() if isinstance(self.ttl, timedelta) else self.ttl
+        if not is_positive(seconds):
+            raise UsageError(f"Cache(ttl={self.ttl!r}): give a time to live above zero, in seconds or as a timedelta.")
+        if self.key is not None and not callable(self.key):
+            raise UsageError(f"Cache(key={self.key!r}): give a function of the state, or None.")
 
     @property
     def seconds(self) -> float:

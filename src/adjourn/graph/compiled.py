@@ -5,25 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 from adjourn.core.child import run_child
-from adjourn.core.errors import GraphInterrupted, ShapeChanged, UsageError
+from adjourn.core.errors import GraphInterrupted, ShapeChanged
 from adjourn.core.frame import here
 from adjourn.core.record import GraphImage, Image
 from adjourn.core.scope import Frame, Scope
-from adjourn.messages import Message
 from adjourn.runner import Options, Runner
 
-from .cache import ResultCache
-from .commands import START
-from .draw import draw, draw_text
+from .drawing import draw
 from .frame import GraphFrame
+from .plan import Plan
 from .schema import Schema
-from .spec import NodeSpec
 
 __all__ = ["CompiledGraph", "Options"]
 
 
-class CompiledGraph(Runner):
+class CompiledGraph(Plan, Runner):
     """A graph that is ready to run. It holds no run's data: any number of runs at once, from any loop and thread."""
+
+    kind = "runnable"
 
     def __init__(
         self,
@@ -35,22 +34,10 @@ class CompiledGraph(Runner):
         node_timeout: float | None,
         options: Options,
     ) -> None:
-        self._name = name
-        self.schema = Schema(schema)
-        self.specs: dict[str, NodeSpec] = {}
-        self.start = NodeSpec(START, -1, "inline")
-        self.halts = False
-        self.defers = False
-        self.max_steps = max_steps
-        self.step_timeout = step_timeout
-        self.node_timeout = node_timeout
-        self.results = ResultCache()
-        super().__init__(self, **options)
-
-    @property
-    def name(self) -> str:
-        """The name in addresses."""
-        return self._name
+        Plan.__init__(
+            self, name, Schema(schema), max_steps=max_steps, step_timeout=step_timeout, node_timeout=node_timeout
+        )
+        Runner.__init__(self, self, **options)
 
     def __repr__(self) -> str:
         return f"<graph {self.name}: {', '.join(self.specs)}>"
@@ -64,15 +51,6 @@ class CompiledGraph(Runner):
             raise ShapeChanged(frame.address, f"what stands there is no graph, as '{self.name}' is")
         frame.restore(image)
         return frame
-
-    def text_input(self, input: Any) -> dict[str, Any]:
-        """A text or message as the state's `user_input`."""
-        text = input.text if isinstance(input, Message) else input
-        if not isinstance(text, str) or "user_input" not in self.schema.channels:
-            raise UsageError(
-                f"Graph '{self.name}' takes a mapping of its state as input, not a {type(input).__name__}."
-            )
-        return {"user_input": text}
 
     async def invoke(self, state: Any = None, *, session_id: str | None = None, **options: Any) -> Any:
         """Run the graph and return its final state.
@@ -92,7 +70,8 @@ class CompiledGraph(Runner):
         return result.state
 
     def draw(self, format: str = "mermaid") -> str:
-        """The graph as a Mermaid diagram, or with `format="text"` as lines for a terminal."""
-        if format not in ("mermaid", "text"):
-            raise UsageError(f"draw(format={format!r}): use 'mermaid' or 'text'.")
-        return draw(self) if format == "mermaid" else draw_text(self)
+        """The graph as a Mermaid diagram, as SVG (`format="svg"`), or as lines for a terminal (`format="text"`).
+
+        The SVG stands on its own: it loads nothing, and is for light and dark.
+        """
+        return draw(self, format)

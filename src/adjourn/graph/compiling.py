@@ -6,12 +6,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from adjourn.core.address import segment_text
+from adjourn.core.amounts import is_positive
 from adjourn.core.errors import GraphError
 from adjourn.core.retry import Retry
 
+from .agent_node import AgentNode
 from .calling import adapt, is_async
 from .commands import END, START, Cache
 from .compiled import CompiledGraph
+from .node_problems import conversation_problems
 from .spec import Condition, Join, NodeSpec
 
 if TYPE_CHECKING:
@@ -31,6 +35,7 @@ def compile_graph(
     problems = [
         *graph.schema.problems,
         *_node_problems(draft),
+        *conversation_problems(draft.nodes, graph.schema),
         *_edge_problems(draft),
         *_interrupt_problems(draft, before | after),
         *(_reach_problems(draft) if strict else ()),
@@ -68,6 +73,8 @@ def _function_problems(node: NodeDraft) -> Iterable[str]:
     yield from _option_problems(node)
     if isinstance(node.fn, CompiledGraph):
         yield from _subgraph_problems(node)
+    elif isinstance(node.fn, AgentNode):
+        return  # It is looked at together with the state.
     elif node.is_subgraph:
         yield f"subgraph '{node.name}' is no compiled graph: {node.fn!r}"
     elif not callable(node.fn):
@@ -80,12 +87,19 @@ def _function_problems(node: NodeDraft) -> Iterable[str]:
 
 
 def _option_problems(node: NodeDraft) -> Iterable[str]:
-    if node.timeout is not None and node.timeout <= 0:
-        yield f"node '{node.name}' has a timeout of {node.timeout:g} s"
+    if node.timeout is not None and not is_positive(node.timeout):
+        yield f"the timeout of node '{node.name}' is {node.timeout!r}: give seconds above zero, or None for no limit"
     if not all(isinstance(policy, Retry) for policy in _policies(node.retry)):
         yield f"the retry of node '{node.name}' is {node.retry!r}: give a Retry, or several"
     if not isinstance(node.cache, Cache | None):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
         yield f"the cache of node '{node.name}' is {node.cache!r}: give a Cache"
+    for option in ("interrupt_before", "interrupt_after", "defer", "thread"):
+        if not isinstance(getattr(node, option), bool):
+            yield f"the option {option} of node '{node.name}' is {getattr(node, option)!r}: give True or False"
+    if not isinstance(node.description, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # as above
+        yield f"the description of node '{node.name}' is {node.description!r}: give a text"
+    if node.destinations is not None and not is_listing(node.destinations):
+        yield f"the destinations of node '{node.name}' are {node.destinations!r}: give a list of names"
 
 
 def _policies(retry: Any) -> list[Any]:
@@ -131,9 +145,22 @@ def _edge_problems(draft: StateGraph) -> Iterable[str]:
 
 def _destination_problems(draft: StateGraph, targets: set[str]) -> Iterable[str]:
     for node in draft.nodes:
-        for name in node.destinations or ():
-            if name not in targets:
+        for name in _destinations(node):
+            if not _is_name(name) or name not in targets:
                 yield f"node '{node.name}' has the unknown destination '{name}'"
+
+
+def is_listing(given: object) -> bool:
+    """Whether it can hold several names; a text is one name, whatever Python can do with it."""
+    return isinstance(given, Iterable) and not isinstance(given, str)
+
+
+def _is_name(given: object) -> bool:
+    return isinstance(given, str)
+
+
+def _destinations(node: NodeDraft) -> Iterable[str]:
+    return (node.destinations or ()) if is_listing(node.destinations) else ()
 
 
 def _condition_problems(condition: ConditionDraft, sources: set[str], targets: set[str]) -> Iterable[str]:
@@ -146,14 +173,16 @@ def _condition_problems(condition: ConditionDraft, sources: set[str], targets: s
             adapt(condition.fn)
         except TypeError as error:
             yield f"the condition of '{condition.source}' cannot be called: {error}"
+    if condition.mapping is not None and not is_listing(condition.mapping):
+        yield f"the mapping of the condition of '{condition.source}' is {condition.mapping!r}: give a dict or a list"
     for name in mapped(condition.mapping).values():
-        if not isinstance(name, str) or name not in targets:  # pyright: ignore[reportUnnecessaryIsInstance]  # as above
+        if not _is_name(name) or name not in targets:
             yield f"a conditional edge of '{condition.source}' leads to the unknown node '{name}'"
 
 
 def mapped(mapping: Mapping[Any, str] | Sequence[str] | None) -> dict[Any, str]:
     """A condition's mapping; a list of names stands for itself."""
-    if mapping is None:
+    if mapping is None or not is_listing(mapping):
         return {}
     return dict(mapping) if isinstance(mapping, Mapping) else {name: name for name in mapping}
 
@@ -171,11 +200,10 @@ def _reach_problems(draft: StateGraph) -> Iterable[str]:
         for source in edge.sources:
             leads.setdefault(source, set()).add(edge.target)
     for condition in draft.conditions:
-        leads.setdefault(condition.source, set()).update(
-            mapped(condition.mapping).values() if condition.mapping else names
-        )
+        targets = mapped(condition.mapping).values() if condition.mapping else names
+        leads.setdefault(condition.source, set()).update(filter(_is_name, targets))
     for node in draft.nodes:
-        leads[node.name].update(node.destinations or ())
+        leads[node.name].update(filter(_is_name, _destinations(node)))
     reached, todo = {START}, [START]
     while todo:
         new = leads.get(todo.pop(), set()) - reached
@@ -230,9 +258,15 @@ def _spec(node: NodeDraft, order: int, before: bool, after: bool) -> NodeSpec:
     if isinstance(node.fn, CompiledGraph):
         spec = NodeSpec(node.name, order, "graph")
         spec.graph, spec.input, spec.output = node.fn, node.input, node.output
+    elif isinstance(node.fn, AgentNode):
+        agent = node.fn.agent
+        spec = NodeSpec(node.name, order, "graph")
+        spec.graph, spec.begin, spec.hand_up = agent, node.fn.begin, node.fn.hand_up
+        spec.inside = segment_text(agent.kind, agent.name)
     else:
         kind = "async" if is_async(node.fn) else "sync" if node.thread else "inline"
         spec = NodeSpec(node.name, order, kind, adapt(node.fn))
+    spec.role = node.role
     spec.retry = _policies(node.retry)
     spec.timeout, spec.cache, spec.defer = node.timeout, node.cache, node.defer
     spec.interrupt_before = node.interrupt_before or before

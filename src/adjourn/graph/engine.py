@@ -7,7 +7,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from adjourn.core.errors import AdjournError, Conflict, MaxStepsExceeded, NodeTimeout, RunError
+from adjourn.core.errors import AdjournError, Conflict, MaxStepsExceeded, NodeTimeout, RunError, add_note
 from adjourn.core.frame import here
 from adjourn.core.scope import TURN, Cut, Scope
 
@@ -22,13 +22,14 @@ from .task import Task
 if TYPE_CHECKING:
     from .frame import GraphFrame
 
-WOKEN = 32
-"""Tasks that start in one turn of the event loop, when they do not suspend by themselves."""
+STARTED = 32
+"""Tasks of a superstep that start in one turn of the event loop."""
 
 
 async def advance(frame: GraphFrame) -> bool:
     """Run a graph as far as it goes: True when it has ended, False when it waits."""
     graph, scope = frame.graph, frame.scope
+    limit = scope.max_steps or graph.max_steps
     while True:
         if frame.phase == "route":
             if not frame.finished:
@@ -41,24 +42,25 @@ async def advance(frame: GraphFrame) -> bool:
             return False
         if not frame.tasks:
             return True
-        _check_may_run(frame)
-        if time.monotonic() > scope.turn_ends:
-            await scope.next_turn()
+        if frame.count >= limit or scope.cancel_mode is not None:
+            _stop(frame, limit)
         if not await _run(frame):
             return False
         _apply(frame)
 
 
-def _check_may_run(frame: GraphFrame) -> None:
-    limit = frame.scope.max_steps or frame.graph.max_steps
+def _stop(frame: GraphFrame, limit: int) -> None:
+    """Stop before the next superstep, if its number or a cancel of the run says so."""
     if frame.count >= limit:
         raise MaxStepsExceeded(frame.graph.name, limit)
-    if frame.scope.cancel_mode is not None:
+    if frame.stops_before(frame.tasks):
         raise Cut
 
 
 async def _run(frame: GraphFrame) -> bool:
     """Run the tasks that can run; False when some of them wait for an answer."""
+    if time.monotonic() > frame.scope.turn_ends:
+        await frame.scope.next_turn()
     tasks = frame.tasks
     if len(tasks) == 1 and frame.graph.step_timeout is None:
         task = tasks[0]
@@ -82,80 +84,96 @@ def _raise_failure(tasks: list[Task]) -> None:
     assert error is not None
     for other in failed[1:]:
         if not isinstance(other.exception, Cut):
-            error.add_note(f"In the same superstep '{other.address}' failed, too: {other.exception!r}")
+            add_note(error, f"In the same superstep '{other.address}' failed, too: {other.exception!r}")
     cut = next((task.exception for task in failed if isinstance(task.exception, Cut)), None)
     raise cut or error
 
 
-class _Countdown:
-    """Counts tasks that end, down to a future, and lets others on the loop have their turn in between."""
+class _Together:
+    """Tasks of one superstep that run side by side, and how many of them have not ended."""
 
-    __slots__ = ("future", "left", "scope", "waiting")
+    def __init__(self, scope: Scope, tasks: list[Task]) -> None:
+        self.handles: list[asyncio.Task[None]] = []
+        self.ended: asyncio.Future[None] = scope.loop.create_future()
+        self._scope = scope
+        self._left = len(tasks)
+        self._unstarted = deque(tasks)
+        self._paused: deque[asyncio.Future[None]] = deque()
+        self._is_turn_due = False
 
-    def __init__(self, scope: Scope, count: int) -> None:
-        self.scope = scope
-        self.left = count
-        self.future: asyncio.Future[None] = scope.loop.create_future()
-        self.waiting: deque[asyncio.Future[None]] = deque()
+    def start_some(self) -> None:
+        """Start a few tasks now, and some more in every turn of the event loop."""
+        # A few at a time: others on the loop have their turns in between, and what has not started costs nothing.
+        loop = self._scope.loop
+        for _ in range(min(STARTED, len(self._unstarted))):
+            # Made without the loop's factory, which watches what users start and would cost every task a call.
+            self.handles.append(asyncio.Task(self._run(self._unstarted.popleft()), loop=loop))
+        if self._unstarted:
+            self._begin_turn_soon()
 
-    async def run(self, task: Task) -> None:
+    async def _run(self, task: Task) -> None:
         try:
-            while time.monotonic() > self.scope.turn_ends:
+            while time.monotonic() > self._scope.turn_ends:
                 await self._next_turn()
-                await self.scope.journal.assure()
+                await self._scope.journal.assure()
             await run_task(task, alone=False)
         except Conflict as error:
             task.fail(error)
         finally:
-            self.left -= 1
-            if not self.left and not self.future.done():
-                self.future.set_result(None)
+            self._left -= 1
+            if not self._left and not self.ended.done():
+                self.ended.set_result(None)
 
     def _next_turn(self) -> asyncio.Future[None]:
-        self.waiting.append(turn := self.scope.loop.create_future())
-        if len(self.waiting) == 1:
-            self.scope.loop.call_soon(self._begin_turn)
+        self._paused.append(turn := self._scope.loop.create_future())
+        self._begin_turn_soon()
         return turn
 
+    def _begin_turn_soon(self) -> None:
+        if not self._is_turn_due:
+            self._is_turn_due = True
+            self._scope.loop.call_soon(self._begin_turn)
+
     def _begin_turn(self) -> None:
-        # A few at a time: if all of a thousand woke up for each turn, waking up would be most of the work.
-        self.scope.turn_ends = time.monotonic() + TURN
-        for _ in range(min(WOKEN, len(self.waiting))):
-            turn = self.waiting.popleft()
+        self._is_turn_due = False
+        self._scope.turn_ends = time.monotonic() + TURN
+        for _ in range(min(STARTED, len(self._paused))):
+            turn = self._paused.popleft()
             if not turn.done():
                 turn.set_result(None)
-        if self.waiting:
-            self.scope.loop.call_soon(self._begin_turn)
+        if self._paused:
+            self._begin_turn_soon()
+        self.start_some()
+
+    async def stop(self) -> None:
+        """End what was started, and start no more."""
+        self._unstarted.clear()
+        for handle in self.handles:
+            handle.cancel()
+        await asyncio.wait(self.handles)
 
 
 async def _run_together(frame: GraphFrame, ready: list[Task]) -> None:
-    countdown = _Countdown(frame.scope, len(ready))
+    together = _Together(frame.scope, ready)
     # Our own tasks are not among those that a frame's code has started.
     token = here.set(None)
-    # Made without the loop's factory, which watches what users start and would cost every task a call.
-    handles = [asyncio.Task(countdown.run(task), loop=frame.scope.loop) for task in ready]
+    together.start_some()
     here.reset(token)
     seconds = frame.graph.step_timeout
     try:
         async with asyncio.timeout(seconds):
-            await countdown.future
+            await together.ended
     except TimeoutError:
-        await _end(handles)
+        await together.stop()
         for task in ready:
             if task.status == "pending":
                 task.fail(NodeTimeout(task.address, seconds or 0.0))
     except asyncio.CancelledError:
-        await _end(handles)
+        await together.stop()
         raise
-    for handle in handles:
+    for handle in together.handles:
         if handle.done() and not handle.cancelled() and handle.exception() is not None:
             raise RunError("the engine failed while it ran a task") from handle.exception()
-
-
-async def _end(handles: list[asyncio.Task[None]]) -> None:
-    for handle in handles:
-        handle.cancel()
-    await asyncio.wait(handles)
 
 
 def _apply(frame: GraphFrame) -> None:
@@ -225,7 +243,7 @@ def _finish(frame: GraphFrame) -> None:
     for task in tasks:
         scope.dirty.pop(task, None)
         if task.recorded:
-            scope.dropped[frame.path + ";"] = None
+            scope.dropped[frame.path + ";" if frame.has_tasks_alone else task.path] = None
         if task.children or scope.askers or scope.sleeping:
             task.close()
         else:
@@ -237,4 +255,6 @@ def _finish(frame: GraphFrame) -> None:
         else:
             left[task.spec] = None
     for spec in left:
+        if spec.decide is not None:
+            frame.targets += spec.decide(frame)
         take_edges(frame, spec)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from types import CoroutineType
+from typing import Any, cast
 
 import msgspec
 from msgspec import Raw
@@ -16,18 +17,18 @@ from adjourn.core.frame import lift_values, lower_values, own_value, value_or
 from adjourn.core.program import ProgramFrame, Report
 from adjourn.core.record import GraphImage, Image, UserImage, join
 from adjourn.core.scope import Frame, Scope
+from adjourn.core.wording import a_type
 from adjourn.messages import Message
 
 from .channels import Changes, Channel, MessagesChannel
 from .commands import START, Overwrite
 from .engine import advance
+from .plan import Plan
 from .routing import bind, depart
 from .spec import NodeSpec
 from .state import Snapshot
 from .task import Routing, Send, Task, lift_overlay, lower_sends, target
-
-if TYPE_CHECKING:
-    from .compiled import CompiledGraph
+from .voice import Voice, voice_of
 
 _messages_decoder = msgspec.json.Decoder(list[Message])
 
@@ -40,21 +41,24 @@ class GraphFrame(ProgramFrame):
     stand ready and it is in "run" again.
     """
 
-    def __init__(self, graph: CompiledGraph, scope: Scope, parent: Frame | None, segment: str) -> None:
+    exports: frozenset[str] = frozenset()
+    step: int = 0
+    count: int = 0
+    ids: int = 0
+    phase: str = "run"
+    routes_stored: bool = False
+    _voice: Voice | None = None
+
+    def __init__(self, graph: Plan, scope: Scope, parent: Frame | None, segment: str) -> None:
         super().__init__(scope, parent, segment)
         self.graph = graph
         self.channels: dict[str, Any] = {}
         self.tagged: set[str] = set()
         self.replaced: dict[str, None] = {}
         self.grown: dict[str, int] = {}
-        self.exports: frozenset[str] = frozenset()
         self.made: dict[str, list[Any]] = {}
         self._values: dict[str, Any] = {}
         self.values_new: dict[str, Any] = {}
-        self.step = 0
-        self.count = 0
-        self.ids = 0
-        self.phase = "run"
         self.tasks: list[Task] = []
         self.routings: list[Routing] = []
         self.finished: list[NodeSpec] = []
@@ -62,16 +66,23 @@ class GraphFrame(ProgramFrame):
         self.targets: list[Send] = []
         self.joins: dict[str, dict[str, None]] = {}
         self.deferred: list[Send] = []
-        self.routes_stored = False
 
     @property
     def values(self) -> dict[str, Any]:
         return self._values
 
+    @property
+    def voice(self) -> Voice:
+        """In whose name the nodes of this graph are heard, in this turn."""
+        if self._voice is None:
+            self._voice = voice_of(self.parent)
+        return self._voice
+
     # Input and output
 
     def begin(self, input: Any) -> None:
         update = self._input(input)
+        self._voice = None
         fresh = not self.channels and not self.recorded
         if fresh:
             self.channels = {name: self._owned(name, value) for name, value in self.graph.schema.first().items()}
@@ -88,7 +99,14 @@ class GraphFrame(ProgramFrame):
         cls = self.graph.schema.cls
         if cls is not None and isinstance(input, cls):
             return {name: getattr(input, name) for name in self.graph.schema.channels if hasattr(input, name)}
-        return self.graph.text_input(input)
+        return self.text_input(input)
+
+    def text_input(self, input: Any) -> Mapping[str, Any]:
+        """A text or message as the state's `user_input`."""
+        text = input.text if isinstance(input, Message) else input
+        if not isinstance(text, str) or "user_input" not in self.graph.schema.channels:
+            raise UsageError(f"Graph '{self.graph.name}' takes a mapping of its state as input, not {a_type(input)}.")
+        return {"user_input": text}
 
     def _checked(self, update: Mapping[str, Any], writer: str) -> Changes:
         """What values from outside do to the state, once they fit the schema."""
@@ -119,7 +137,7 @@ class GraphFrame(ProgramFrame):
 
     def changes(self) -> Changes:
         """An empty set of changes to the present state."""
-        return Changes(self.channels, self.new_message_id, self.pass_message_ids)
+        return Changes(self.channels, self)
 
     def new_message_id(self) -> str:
         """The next message id: from the session's counter at the root, with a prefix of its own below."""
@@ -144,7 +162,7 @@ class GraphFrame(ProgramFrame):
         state = Snapshot(self.graph.schema, self.channels)
         output = self.channels.get("last_response", "")
         shown = state if self.graph.schema.cls is None else self.graph.schema.build(dict(state))
-        return Report(output=output if isinstance(output, str) else "", state=shown)
+        return Report(output=output if isinstance(output, str) else "", state=shown, fields=state)
 
     def product(self) -> Any:
         return dict(self.channels)
@@ -153,10 +171,17 @@ class GraphFrame(ProgramFrame):
         if self.phase == "route":
             return tuple(dict.fromkeys(spec.name for spec, _ in self.targets))
         waiting = self.tasks or [Task(self, spec) for spec, _ in self.deferred]
-        return tuple(dict.fromkeys(task.spec.name for task in waiting))
+        return tuple(dict.fromkeys([task.spec.name for task in waiting]))
 
-    async def advance(self) -> bool:
-        return await advance(self)
+    def has_more(self) -> bool:
+        return bool(self.finished or self.following())
+
+    def advance(self) -> CoroutineType[Any, Any, bool]:
+        return advance(self)
+
+    def stops_before(self, tasks: list[Task]) -> bool:
+        """Whether a cancel of the run stops this graph before these tasks."""
+        return True
 
     def wake(self) -> None:
         if self.questions:
@@ -199,6 +224,11 @@ class GraphFrame(ProgramFrame):
         """Take over the session values that a finished task wrote."""
         self._values.update(values)
         self.values_new.update(values)
+
+    @property
+    def has_tasks_alone(self) -> bool:
+        """Whether nothing else than tasks stands below, so that all of it goes with them."""
+        return True
 
     def abandon(self) -> None:
         for frame in self.live_children():
@@ -291,13 +321,14 @@ class GraphFrame(ProgramFrame):
 
     def take_all(self, into: dict[str, Image]) -> None:
         self.recorded = False
-        self.replaced = dict.fromkeys([*self.channels, *("^" + name for name in self.made)])
+        self.replaced = dict.fromkeys([*self.channels, *["^" + name for name in self.made]])
         self.grown = {}
         self.values_new = self._values
         into[self.path] = self.take()
         for child in self.live_children():
             child.take_all(into)
-        into.update(self.scope.stored_below(self.path))
+        if self.scope.sleeping:
+            into.update(self.scope.stored_below(self.path))
 
     def restore(self, image: GraphImage) -> None:
         """Become what was stored, with the tasks and routings that were under way."""
@@ -350,14 +381,17 @@ class GraphFrame(ProgramFrame):
 
     def _restore_children(self) -> None:
         for segment in list(self.scope.sleeping.get(self.path, {})):
-            kind, name, number = _parsed(segment)
-            if kind == "node":
-                self._restore_task(segment, name, number)
+            found = self.task_at(segment)
+            if found is not None:
+                self._restore_task(segment, found)
         self.tasks.sort(key=lambda task: (task.spec.order, task.index or 0))
 
-    def _restore_task(self, segment: str, name: str, number: int | None) -> None:
-        spec = self.spec_named(name, f"{self.path};{segment}")
-        task = Task(self, spec, number)
+    def task_at(self, segment: str) -> Task | None:
+        """The task that stands at a segment below this graph; None when it is no task's."""
+        kind, name, number = _parsed(segment)
+        return Task(self, self.spec_named(name, f"{self.path};{segment}"), number) if kind == "node" else None
+
+    def _restore_task(self, segment: str, task: Task) -> None:
         image = self.scope.awaken(self.path, segment)
         if not isinstance(image, UserImage):
             raise CheckpointCorrupt(f"'{task.path}' is no node's frame")
@@ -367,10 +401,10 @@ class GraphFrame(ProgramFrame):
 
     def _check_kind(self, task: Task) -> None:
         """Refuse what a graph has left of its run where a function stands now, and the other way round."""
-        below = self.scope.sleeping.get(task.path, {})
+        below, inside = self.scope.sleeping.get(task.path, {}), task.spec.inside
         if task.spec.graph is None and "~" in below:
             raise ShapeChanged(task.address, f"node '{task.spec.name}' is no graph any more")
-        if task.spec.graph is not None and (task.questions or task.memos or any(each != "~" for each in below)):
+        if task.spec.graph is not None and (task.questions or task.memos or any(each != inside for each in below)):
             raise ShapeChanged(task.address, f"node '{task.spec.name}' is a graph now, and was a function")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from adjourn.core.registry import native
+from adjourn.core.wording import a_type
 from adjourn.messages import AppendMessages, Message, RemoveAllMessages, ReplaceLastUser, apply_messages
 
 Reducer = Callable[[Any, Any], Any]
@@ -31,14 +32,14 @@ def last(old: Any, new: Any) -> Any:
 def append(old: list[Any] | None, new: list[Any]) -> list[Any]:
     """The lists follow on one another."""
     if not isinstance(new, list):  # pyright: ignore[reportUnnecessaryIsInstance]  # nodes return anything
-        raise TypeError(f"an appending field takes a list, not a {type(new).__name__}. Wrap it: [value]")
+        raise TypeError(f"an appending field takes a list, not {a_type(new)}. Wrap it: [value]")
     return [*(old or ()), *new]
 
 
 def merge(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> dict[str, Any]:
     """A shallow union in which the update wins."""
     if not isinstance(new, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # nodes return anything
-        raise TypeError(f"a merging field takes a mapping, not a {type(new).__name__}.")
+        raise TypeError(f"a merging field takes a mapping, not {a_type(new)}.")
     return {**(old or {}), **new}
 
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from adjourn.core import codec
 from adjourn.core.errors import RunError, UsageError
+from adjourn.core.wording import a_type
 
 from .commands import END, Command, Overwrite
 from .routing import node_named
@@ -46,7 +47,7 @@ def _returned_state(task: Task, result: Any) -> Mapping[str, Any]:
         result.close()
         raise RunError(f"Node '{task.spec.name}' returned a coroutine. Make the node itself an `async def`.")
     raise RunError(
-        f"Node '{task.spec.name}' returned a {type(result).__name__}. Return a mapping of updates, a Command, "
+        f"Node '{task.spec.name}' returned {a_type(result)}. Return a mapping of updates, a Command, "
         "a list of commands, the state, or None."
     )
 
@@ -65,7 +66,7 @@ def owned_writes(task: Task, update: Mapping[str, Any]) -> list[tuple[str, Any, 
 def _sends(task: Task, command: Any) -> list[Send]:
     if not isinstance(command, Command):
         raise RunError(
-            f"Node '{task.spec.name}' returned a list with a {type(command).__name__} in it. "
+            f"Node '{task.spec.name}' returned a list with {a_type(command)} in it. "
             "A list is a fan-out: every element is a Command."
         )
     if command.goto is None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
+from adjourn.core.address import address_of
 from adjourn.core.entry import PAUSED, execute, execute_inline
 from adjourn.core.errors import CheckpointCorrupt, NodeNotFound, ShapeChanged
 from adjourn.core.record import UserImage
@@ -56,6 +57,7 @@ async def decide(frame: GraphFrame) -> bool:
     routings, decided = frame.routings or _routings(frame), True
     for routing in routings:
         if routing.status in ("pending", "failed"):
+            routing.exception = None
             if routing.condition.is_async:
                 try:
                     await _evaluate(frame, routing)
@@ -99,7 +101,7 @@ def bind(frame: GraphFrame) -> None:
         frame.routings = _routings(frame)
     for place in places:
         for segment in sleeping.get(place, {}):
-            raise ShapeChanged(f"{place};{segment}".replace(";~", ""), "the node has no such condition any more")
+            raise ShapeChanged(address_of(f"{place};{segment}"), "the node has no such condition any more")
 
 
 def _routings(frame: GraphFrame) -> list[Routing]:
@@ -120,9 +122,8 @@ def _restore(frame: GraphFrame, routing: Routing) -> None:
 
 async def _evaluate(frame: GraphFrame, routing: Routing) -> None:
     state = read(frame.graph.schema, frame.channels)
-    routing.exception = None
     try:
-        result = await execute(routing, lambda: routing.condition.call(state))
+        result = await execute(routing, routing.condition.call, state)
         _take_result(frame, routing, result)
     except Exception as error:  # noqa: BLE001  # protects the other conditions: they keep what they decided
         routing.status, routing.exception = "failed", error
@@ -130,9 +131,8 @@ async def _evaluate(frame: GraphFrame, routing: Routing) -> None:
 
 def _evaluate_inline(frame: GraphFrame, routing: Routing) -> None:
     state = read(frame.graph.schema, frame.channels)
-    routing.exception = None
     try:
-        result = execute_inline(routing, lambda: routing.condition.call(state))
+        result = execute_inline(routing, routing.condition.call, state)
         _take_result(frame, routing, result)
     except Exception as error:  # noqa: BLE001  # protects the other conditions: they keep what they decided
         routing.status, routing.exception = "failed", error
@@ -159,7 +159,7 @@ def _targets(frame: GraphFrame, routing: Routing, result: Any) -> list[NodeSpec]
         names = list(dict.fromkeys(cast("Iterable[Any]", result)))
     else:
         names = [] if result is None else [result]
-    found = [_lookup(frame, routing.spec.name, _mapped(mapping, name)) for name in names]
+    found = [_lookup(frame, routing, _mapped(mapping, name)) for name in names]
     return [spec for spec in found if spec is not None]
 
 
@@ -170,19 +170,20 @@ def _mapped(mapping: dict[Any, str], name: Any) -> Any:
         return name  # Unhashable, so no key; it is no node's name either.
 
 
-def _lookup(frame: GraphFrame, by: str, name: Any) -> NodeSpec | None:
-    return None if name == END else node_named(frame, by, name)
+def _lookup(frame: GraphFrame, routing: Routing, name: Any) -> NodeSpec | None:
+    keys = tuple(routing.condition.mapping or ())
+    return None if name == END else node_named(frame, routing.spec.name, name, keys)
 
 
-def node_named(frame: GraphFrame, by: str, name: Any) -> NodeSpec:
-    """The node that a command or condition names.
+def node_named(frame: GraphFrame, by: str, name: Any, keys: tuple[Any, ...] = ()) -> NodeSpec:
+    """The node that a command or condition names; `keys` are those of the condition's mapping.
 
     Raises:
         NodeNotFound: there is none.
     """
     spec = frame.graph.specs.get(name) if isinstance(name, str) else None
     if spec is None:
-        raise NodeNotFound(name, by=by, known=(*frame.graph.specs, END))
+        raise NodeNotFound(name, by=by, known=(*frame.graph.specs, END), keys=keys)
     return spec
 
 

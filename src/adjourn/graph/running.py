@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Any
 
+from adjourn.core.attempts import attempted
 from adjourn.core.entry import PAUSED, execute, execute_inline, settle
-from adjourn.core.errors import NodeTimeout, RetryExhausted, text_of
-from adjourn.core.events import ModelRetrying, NodeEnd, NodeStart
-from adjourn.core.retry import Retry, matching
+from adjourn.core.errors import NodeTimeout, ReplayMismatch, ShapeChanged, StoreError
+from adjourn.core.events import NodeEnd, NodeStart
+from adjourn.core.program import start
 from adjourn.core.scope import Cut
 from adjourn.core.slots import Slot
 from adjourn.core.threads import in_thread
@@ -19,24 +20,27 @@ from adjourn.core.threads import in_thread
 from .cache import find
 from .channels import ABSENT, Channel, LastChannel
 from .commands import Overwrite
+from .plan import Plan
 from .results import interpret
 from .state import State, given, read
-from .task import Task
-
-HANDLED: Final = object()
-"""Says that a task already has its result."""
+from .task import HANDLED, Task
 
 
 async def run_task(task: Task, *, alone: bool) -> None:
     """Run a task to its end, whatever that is; the outcome stands in the task, and only cancellation is raised."""
-    scope, started = task.scope, 0.0
-    task.begin()
-    if scope.telling:
-        started = time.perf_counter()
-    if scope.watched:
-        scope.journal.tell_live(NodeStart(node=task.spec.name, address=task.address, attempt=task.attempt))
+    scope, voice = task.scope, task.graph.voice
+    tells = scope.telling and voice.tells and not task.spec.is_inner
+    started = time.perf_counter() if tells else 0.0
+    if task.status == "failed":
+        task.begin_again()
+    if tells and scope.watched:
+        scope.journal.tell_live(
+            NodeStart(
+                node=task.spec.name, address=task.address, attempt=task.attempt, agent=voice.agent, path=voice.path
+            )
+        )
     try:
-        if scope.cancel_mode is not None:
+        if scope.cancel_mode is not None and task.graph.stops_before([task]):
             raise Cut
         result = await (_once_through(task) if task.spec.is_plain and scope.slots is None else _attempts(task))
         if result is PAUSED:
@@ -49,59 +53,33 @@ async def run_task(task: Task, *, alone: bool) -> None:
         task.exception = cut
     except Exception as error:  # noqa: BLE001  # protects the siblings: they finish, and the engine raises it then
         task.fail(error)
-    if task.status == "done" and scope.telling:
-        seconds = time.perf_counter() - started
+    if tells and task.status == "done":
+        seconds = round(time.perf_counter() - started, 6)
         scope.journal.tell(
-            NodeEnd(node=task.spec.name, address=task.address, seconds=round(seconds, 6), cached=task.cached)
+            NodeEnd(
+                node=task.spec.name,
+                address=task.address,
+                seconds=seconds,
+                cached=task.cached,
+                agent=voice.agent,
+                path=voice.path,
+            )
         )
-    if task.status != "done" or not alone:
-        # What a finished task wrote is on record while its siblings still run: it never runs again.
-        scope.mark(task)
-        scope.journal.soon()
+    if not alone or task.status != "done":
+        _have_recorded(task, alone)
+
+
+def _have_recorded(task: Task, alone: bool) -> None:
+    """Have it stored how a task ended; soon, while others run: a finished one must never run again."""
+    task.scope.mark(task)
+    if not alone or task.graph.parent is not None:
+        task.scope.journal.soon()
 
 
 async def _attempts(task: Task) -> Any:
     """The result of a node, tried as often as its policies allow."""
-    spec, tries = task.spec, 0
-    while True:
-        tries += 1
-        try:
-            return await _bounded(task)
-        except Exception as error:
-            policy = matching(spec.retry, error) if spec.retry else None
-            if policy is None:
-                raise
-            if tries >= policy.attempts:
-                raise RetryExhausted(task.address, tries, error) from error
-            await _wait(task, policy, tries, error)
-            await task.scope.journal.assure()
-
-
-async def _wait(task: Task, policy: Retry, tries: int, error: Exception) -> None:
-    delay = policy.delay(tries)
-    if task.scope.watched:
-        task.scope.journal.tell_live(
-            ModelRetrying(
-                address=task.address,
-                attempt=tries,
-                max_attempts=policy.attempts,
-                delay=delay,
-                error=f"{type(error).__name__}: {text_of(error)}",
-            )
-        )
-    task.attempt += 1
-    task.scope.mark(task)
-    await _pause(task, delay)
-
-
-async def _pause(task: Task, seconds: float) -> None:
-    """Wait, unless the run is cancelled meanwhile."""
-    step = 0.05
-    deadline = time.monotonic() + seconds
-    while (left := deadline - time.monotonic()) > 0:
-        await asyncio.sleep(min(step, left))
-        if task.scope.cancel_mode is not None:
-            raise Cut
+    tell = task.scope.journal.tell_live if task.scope.watched else None
+    return await attempted(task, task.spec.retry, lambda: _bounded(task), tell)
 
 
 async def _bounded(task: Task) -> Any:
@@ -130,22 +108,29 @@ async def _timed(task: Task) -> Any:
         raise NodeTimeout(task.address, seconds) from error
 
 
-async def _once_through(task: Task) -> Any:
+def _once_through(task: Task) -> Awaitable[Any]:
     spec, graph = task.spec, task.graph
     call = spec.call
     if call is None:
-        return await _run_graph(task)
-    state = read(graph.graph.schema, graph.channels, task.overlay)
+        return _run_graph(task)
+    state = None if spec.is_inner else read(graph.graph.schema, graph.channels, task.overlay)
     if spec.cache is not None and find(task, spec.cache):
-        return HANDLED
+        return _handled()
     if spec.kind == "async":
-        result = await execute(task, lambda: call(state))
-    elif spec.kind == "sync":
-        result = await execute(task, lambda: in_thread(lambda: _in_its_thread(task, call, state)))
-    else:
-        result = execute_inline(task, lambda: call(state))
-        if task.spawned is not None and result is PAUSED:
-            await settle(task)
+        return execute(task, call, state)
+    if spec.kind == "sync":
+        return execute(task, in_thread, lambda: _in_its_thread(task, call, state))
+    return _run_inline(task, call, state)
+
+
+async def _handled() -> Any:
+    return HANDLED
+
+
+async def _run_inline(task: Task, call: Callable[[Any], Any], state: Any) -> Any:
+    result = execute_inline(task, call, state)
+    if task.spawned is not None and result is PAUSED:
+        await settle(task)
     return result
 
 
@@ -155,10 +140,17 @@ def _in_its_thread(task: Task, call: Callable[[Any], Any], state: Any) -> Any:
 
 
 async def _run_graph(task: Task) -> Any:
-    child = _child(task)
-    if not await child.advance():
-        return PAUSED
-    _hand_up(task, child)
+    child, spec = _child(task), task.spec
+    try:
+        if not await child.advance():
+            return PAUSED
+        (spec.hand_up or _hand_up)(task, child)
+    except (StoreError, ShapeChanged, ReplayMismatch):
+        raise  # What is stored is in doubt, or is not what this code has made: that cannot be forgiven.
+    except Exception as error:
+        if spec.forgive is None:
+            raise
+        spec.forgive(task, child, error)
     if child.values:
         for key, value in child.values.items():
             task.write_value(key, value)
@@ -169,17 +161,17 @@ async def _run_graph(task: Task) -> Any:
 
 def _child(task: Task) -> Any:
     if task.children:
-        return task.children["~"]
+        return task.children[task.spec.inside]
     child, is_new = task.open_graph()
     if is_new:
-        child.begin(_child_input(task))
-    task.children = {"~": child}
+        start(child, (task.spec.begin or _child_input)(task))
+    task.children = {task.spec.inside: child}
     return child
 
 
 def _child_input(task: Task) -> Any:
     graph, spec = task.graph, task.spec
-    assert spec.graph is not None
+    assert isinstance(spec.graph, Plan)
     if spec.input is not None:
         return spec.input(read(graph.graph.schema, graph.channels, task.overlay))
     shared = {name: given(graph.channels, task.overlay, name) for name in spec.graph.schema.channels}

@@ -23,6 +23,7 @@ import msgspec
 from adjourn.core.errors import StateInvalid, UsageError
 from adjourn.core.fits import misfit
 from adjourn.core.registry import register_types
+from adjourn.core.wording import undotted
 from adjourn.messages import Message
 
 from .channels import ABSENT, Channel, channel_for, takes_two
@@ -35,12 +36,12 @@ class MessagesState(TypedDict):
     """The state of a conversation, to inherit from."""
 
     messages: Annotated[list[Message], add_messages]
-    user_input: str
+    user_input: Annotated[str, last]
     last_response: Annotated[str, last]
     last_tool_response: Annotated[str, last]
     node_responses: Annotated[dict[str, Any], merge]
     metadata: Annotated[dict[str, Any], merge]
-    one_shot_messages: list[Message]
+    one_shot_messages: Annotated[list[Message], last]
     one_shot_messages_by_node: Annotated[dict[str, list[Message]], merge]
 
 
@@ -167,7 +168,7 @@ class Schema:
             return construct(**values)
         except TypeError as error:
             raise StateInvalid(
-                self.cls.__name__, f"it cannot be built from {', '.join(values) or 'nothing'}: {error}."
+                self.cls.__name__, f"it cannot be built from {', '.join(values) or 'nothing'}: {undotted(error)}."
             ) from error
 
 
@@ -204,8 +205,8 @@ def _hints(source: Any) -> dict[str, Any]:
         return get_type_hints(source, include_extras=True)
     except NameError as error:
         raise UsageError(
-            f"The state schema {source.__name__} cannot be read: {error}. Define what its annotations name at the top "
-            "of a module, and import it at run time, too."
+            f"The state schema {source.__name__} cannot be read: {undotted(error)}. Define what its annotations name "
+            "at the top of a module, and import it at run time, too."
         ) from error
 
 

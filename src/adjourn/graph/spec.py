@@ -6,14 +6,17 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from adjourn.core.address import segment_text
+from adjourn.core.program import Program, ProgramFrame
 from adjourn.core.retry import Retry
 
 from .commands import Cache
 
 if TYPE_CHECKING:
-    from .compiled import CompiledGraph
+    from .frame import GraphFrame
+    from .task import Send, Task
 
 Kind = Literal["async", "sync", "inline", "graph"]
+Role = Literal["", "llm", "tools", "agent"]
 
 
 class Join:
@@ -44,20 +47,29 @@ class Condition:
 class NodeSpec:
     """A node ready to run: `call(state)` is its function, whatever parameters that has.
 
-    A plain one needs no care for attempts and time.
+    A plain one needs no care for attempts and time. One that is `inner` to an agent is not told of: its agent tells
+    what it does. There `segment_of` names its tasks, and `decide` says what follows when they have finished. A program
+    that runs as a node stands at `inside` below its task; `begin` makes its input, `hand_up` the task's result, and
+    when it fails `forgive` may make one, too.
     """
 
     __slots__ = (
+        "begin",
         "cache",
         "call",
         "conditions",
+        "decide",
         "defer",
         "description",
         "destinations",
+        "forgive",
         "graph",
+        "hand_up",
         "input",
+        "inside",
         "interrupt_after",
         "interrupt_before",
+        "is_inner",
         "is_plain",
         "joins",
         "kind",
@@ -65,7 +77,9 @@ class NodeSpec:
         "order",
         "output",
         "retry",
+        "role",
         "segment",
+        "segment_of",
         "targets",
         "timeout",
     )
@@ -88,9 +102,18 @@ class NodeSpec:
         self.defer = False
         self.is_plain = False
         self.description = ""
-        self.graph: CompiledGraph | None = None
+        self.role: Role = ""
+        self.graph: Program | None = None
         self.input: Callable[[Any], Any] | None = None
         self.output: Callable[[Any], Any] | None = None
+        # Of nodes that are parts of a prebuilt agent:
+        self.is_inner = False
+        self.segment_of: Callable[[GraphFrame, Any], str] | None = None
+        self.decide: Callable[[GraphFrame], list[Send]] | None = None
+        self.inside = "~"
+        self.begin: Callable[[Task], Any] | None = None
+        self.hand_up: Callable[[Task, ProgramFrame], None] | None = None
+        self.forgive: Callable[[Task, ProgramFrame, Exception], None] | None = None
 
     def __repr__(self) -> str:
         return f"<node {self.name}>"

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import UNSET, Raw
 
 from adjourn.core import codec
+from adjourn.core.address import address_of
 from adjourn.core.errors import ShapeChanged, describe
 from adjourn.core.frame import UserFrame, encoded, value_or
+from adjourn.core.program import ProgramFrame
 from adjourn.core.record import UserImage
 
 from .commands import END
+from .plan import Plan
 from .spec import Condition, NodeSpec
 
 if TYPE_CHECKING:
@@ -22,10 +25,13 @@ Overlay = dict[str, Any]
 Send = tuple[NodeSpec, Overlay | None]
 
 
+HANDLED: Final = object()
+"""Given back by a node that has set the result of its task by itself."""
+
+
 class Task(UserFrame):
     """One run of a node in one superstep; `writes` and what follows are its result once it is done."""
 
-    exception: BaseException | None = None
     goto: list[NodeSpec] | None = None
     sends: list[Send] | None = None
     cached: bool = False
@@ -37,7 +43,7 @@ class Task(UserFrame):
         # As Frame does; a call more for every task would be felt.
         self.scope = graph.scope
         self.parent = self.graph = graph
-        self.segment = spec.segment if index is None else f"{spec.segment}:{index}"
+        self.segment = spec.segment if index is None else _numbered(graph, spec, index, overlay)
         self.spec = spec
         self.index = index
         self.overlay = overlay
@@ -52,27 +58,28 @@ class Task(UserFrame):
         """The node's name, with the task's number in a fan-out."""
         return self.spec.name if self.index is None else f"{self.spec.name}:{self.index}"
 
-    def begin(self) -> None:
-        """Get ready to run, for the first time or after a failure."""
+    def begin_again(self) -> None:
+        """Get ready to run after a failure."""
         self.exception = None
-        if self.status == "failed":
-            self.status = "pending"
-            self.attempt += 1
-            self.scope.mark(self)
+        self.status = "pending"
+        self.attempt += 1
+        self.scope.mark(self)
 
-    def open_graph(self) -> tuple[GraphFrame, bool]:
-        """The frame of the graph that this node is, from its stored image if there is one; and whether it is new."""
+    def open_graph(self) -> tuple[ProgramFrame, bool]:
+        """The frame of the graph or agent that this node is, and whether it is new or from its stored image."""
         graph = self.spec.graph
         assert graph is not None
-        image = self.scope.awaken(self.path, "~")
-        child = graph.open(self.scope, self, "~", image)
-        if self.spec.output is None:
-            child.exports = frozenset(self.graph.graph.schema.channels) & frozenset(graph.schema.channels)
+        image = self.scope.awaken(self.path, self.spec.inside)
+        child = graph.open(self.scope, self, self.spec.inside, image)
+        if isinstance(graph, Plan) and self.spec.output is None:
+            shared = frozenset(self.graph.graph.schema.channels) & frozenset(graph.schema.channels)
+            cast("GraphFrame", child).exports = shared
         return child, image is None
 
     def rouse(self) -> None:
-        if self.spec.graph is not None and "~" in self.scope.sleeping.get(self.path, ()):
-            self.children = {"~": self.open_graph()[0]}
+        inside = self.spec.inside
+        if self.spec.graph is not None and inside in self.scope.sleeping.get(self.path, ()):
+            self.children = {inside: self.open_graph()[0]}
 
     def fail(self, error: BaseException) -> None:
         """Note the failure; the task runs again when the session is recovered."""
@@ -107,10 +114,12 @@ class Task(UserFrame):
         )
 
 
+def _numbered(graph: GraphFrame, spec: NodeSpec, index: int, overlay: Overlay | None) -> str:
+    return f"{spec.segment}:{index}" if spec.segment_of is None else spec.segment_of(graph, overlay)
+
+
 class Routing(UserFrame):
     """One evaluation of a condition that paused or failed; `targets` is its result once it is done."""
-
-    exception: BaseException | None = None
 
     def __init__(self, graph: GraphFrame, spec: NodeSpec, condition: Condition) -> None:
         # As Frame does, without the call: see Task.
@@ -162,6 +171,6 @@ def target(specs: Mapping[str, NodeSpec], name: str, path: str) -> NodeSpec:
     spec = specs.get(name)
     if spec is None:
         raise ShapeChanged(
-            path.replace(";~", ""), f"the graph has no node '{name}' any more" if name != END else "it names the end"
+            address_of(path), f"the graph has no node '{name}' any more" if name != END else "it names the end"
         )
     return spec

@@ -1,0 +1,56 @@
+"""A node of a graph as one that calls models and tools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from adjourn.core.events import Event
+from adjourn.core.frame import here
+from adjourn.core.scope import Frame, Scope
+
+from .task import Task
+
+
+class NodeCaller:
+    """A running node, under its own name; it belongs to the agent around it, if there is one."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.scope: Scope = task.scope
+        self.caller = task.spec.name
+        self.address = task.address
+        self.trail = task.graph.voice.path
+        self.tells = task.graph.voice.tells
+
+    def tell(self, event: Event) -> None:
+        """Tell a durable event of this node."""
+        if self.scope.telling and self.tells:
+            self.scope.journal.tell(replace(event, agent=self.caller, path=self.trail))
+
+    def tell_live(self, event: Event) -> None:
+        """Tell a live event of this node."""
+        if self.scope.watched and self.tells:
+            self.scope.journal.tell_live(replace(event, agent=self.caller, path=self.trail))
+
+    def all_values(self) -> dict[str, Any]:
+        """The session's values as the node sees them."""
+        return self.task.all_values()
+
+    def middleware(self) -> tuple[Any, ...]:
+        """What surrounds calls made here: of the run, and of the agents that the graph is in, the outermost first."""
+        found: tuple[Any, ...] = ()
+        frame: Frame | None = self.task.parent
+        while frame is not None:
+            found = (*frame.middleware, *found)
+            frame = frame.parent
+        return (*self.scope.middleware, *found)
+
+
+def running_task() -> Task:
+    """The task of the node that calls this."""
+    at = here.get()
+    assert at is not None
+    assert isinstance(at.frame, Task)
+    return at.frame
