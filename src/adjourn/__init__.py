@@ -10,6 +10,20 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .agents import Agent as Agent
+    from .agents import AgentInput as AgentInput
+    from .agents import AgentTool as AgentTool
+    from .agents import Approvals as Approvals
+    from .agents import ChatModelAgent as ChatModelAgent
+    from .agents import DeepAgent as DeepAgent
+    from .agents import GraphAgent as GraphAgent
+    from .agents import Limits as Limits
+    from .agents import LoopAgent as LoopAgent
+    from .agents import ParallelAgent as ParallelAgent
+    from .agents import PlanExecute as PlanExecute
+    from .agents import ResumeInfo as ResumeInfo
+    from .agents import SequentialAgent as SequentialAgent
+    from .agents import Supervisor as Supervisor
     from .core.address import Address as Address
     from .core.address import Segment as Segment
     from .core.child import Outcome as Outcome
@@ -34,6 +48,7 @@ if TYPE_CHECKING:
     from .core.errors import InterruptExpired as InterruptExpired
     from .core.errors import InterruptsDisabled as InterruptsDisabled
     from .core.errors import InvalidAnswer as InvalidAnswer
+    from .core.errors import InvalidArguments as InvalidArguments
     from .core.errors import LimitExceeded as LimitExceeded
     from .core.errors import MaxIterationsExceeded as MaxIterationsExceeded
     from .core.errors import MaxStepsExceeded as MaxStepsExceeded
@@ -54,16 +69,19 @@ if TYPE_CHECKING:
     from .core.errors import StoreError as StoreError
     from .core.errors import StoreUnavailable as StoreUnavailable
     from .core.errors import ToolError as ToolError
+    from .core.errors import ToolRefused as ToolRefused
     from .core.errors import UnfinishedRun as UnfinishedRun
     from .core.errors import UnknownInterrupt as UnknownInterrupt
     from .core.errors import UsageError as UsageError
     from .core.errors import WriteConflict as WriteConflict
+    from .core.events import BreakLoop as BreakLoop
     from .core.events import Cancelled as Cancelled
     from .core.events import CheckpointSaved as CheckpointSaved
     from .core.events import Custom as Custom
     from .core.events import Delta as Delta
     from .core.events import Done as Done
     from .core.events import Event as Event
+    from .core.events import Exit as Exit
     from .core.events import Failed as Failed
     from .core.events import Interrupt as Interrupt
     from .core.events import Interrupted as Interrupted
@@ -71,6 +89,10 @@ if TYPE_CHECKING:
     from .core.events import ModelRetrying as ModelRetrying
     from .core.events import NodeEnd as NodeEnd
     from .core.events import NodeStart as NodeStart
+    from .core.events import Progress as Progress
+    from .core.events import ToolCalled as ToolCalled
+    from .core.events import ToolResult as ToolResult
+    from .core.events import Transfer as Transfer
     from .core.interrupt import Default as Default
     from .core.interrupt import interrupt as interrupt
     from .core.interrupt import raise_interrupt as raise_interrupt
@@ -82,32 +104,52 @@ if TYPE_CHECKING:
     from .messages import Message as Message
     from .messages import ToolCall as ToolCall
     from .messages import Usage as Usage
+    from .middleware import Middleware as Middleware
+    from .middleware import ModelState as ModelState
+    from .middleware import Setup as Setup
+    from .middleware import ToolRequest as ToolRequest
+    from .models import ChatModel as ChatModel
+    from .models import OpenAIChatModel as OpenAIChatModel
     from .printing import print_event as print_event
     from .runner import Checkpoint as Checkpoint
     from .runner import Run as Run
     from .runner import Runner as Runner
     from .runner import RunResult as RunResult
+    from .tools import Approve as Approve
+    from .tools import Edit as Edit
+    from .tools import ExitTool as ExitTool
+    from .tools import Reject as Reject
+    from .tools import Respond as Respond
+    from .tools import Tool as Tool
+    from .tools import ToolCallInfo as ToolCallInfo
+    from .tools import tool as tool
 
 _HOMES = {
+    "agents": "Agent AgentInput AgentTool Approvals ChatModelAgent DeepAgent GraphAgent Limits LoopAgent ParallelAgent "
+    "PlanExecute ResumeInfo SequentialAgent Supervisor",
     "core.address": "Address Segment",
     "core.child": "Outcome",
     "core.context": "RunContext address_segment current has_resume_value resume_value session_value session_values "
     "set_session_value",
     "core.errors": "AdjournError AlreadyResumed AmbiguousInterrupt CheckpointCorrupt CheckpointNotFound "
-    "CheckpointTooNew Conflict CrashLoop GraphError GraphInterrupted InterruptExpired InterruptsDisabled InvalidAnswer "
-    "LimitExceeded MaxIterationsExceeded MaxStepsExceeded ModelError NodeNotFound NodeTimeout NotInRun NotStorable "
-    "PendingInterrupts ReplayMismatch RetryExhausted RunError SessionBusy SessionError ShapeChanged StaleCheckpoint "
-    "StateInvalid StoreError StoreUnavailable ToolError UnfinishedRun UnknownInterrupt UsageError WriteConflict",
-    "core.events": "Cancelled CheckpointSaved Custom Delta Done Event Failed Interrupt Interrupted MessageEvent "
-    "ModelRetrying NodeEnd NodeStart",
+    "CheckpointTooNew Conflict CrashLoop GraphError GraphInterrupted InterruptExpired InterruptsDisabled "
+    "InvalidAnswer InvalidArguments LimitExceeded MaxIterationsExceeded MaxStepsExceeded ModelError NodeNotFound "
+    "NodeTimeout NotInRun NotStorable PendingInterrupts ReplayMismatch RetryExhausted RunError SessionBusy "
+    "SessionError ShapeChanged StaleCheckpoint StateInvalid StoreError StoreUnavailable ToolError ToolRefused "
+    "UnfinishedRun UnknownInterrupt UsageError WriteConflict",
+    "core.events": "BreakLoop Cancelled CheckpointSaved Custom Delta Done Event Exit Failed Interrupt Interrupted "
+    "MessageEvent ModelRetrying NodeEnd NodeStart Progress ToolCalled ToolResult Transfer",
     "core.interrupt": "Default interrupt raise_interrupt",
     "core.once": "once",
     "core.registry": "stored",
     "core.retry": "Retry backoff",
     "core.workflow": "workflow",
     "messages": "Message ToolCall Usage",
+    "middleware": "Middleware ModelState Setup ToolRequest",
+    "models": "ChatModel OpenAIChatModel",
     "printing": "print_event",
     "runner": "Checkpoint Run RunResult Runner",
+    "tools": "Approve Edit ExitTool Reject Respond Tool ToolCallInfo tool",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 

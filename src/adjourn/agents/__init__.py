@@ -1,0 +1,35 @@
+"""Agents: what thinks, and what runs agents in a row, side by side and in circles."""
+
+from adjourn.calls.remembered import Approval, Approvals
+
+from .agent import Agent
+from .agent_tool import AgentTool
+from .chat import ChatModelAgent
+from .deep import DeepAgent
+from .graph_agent import GraphAgent
+from .inputs import AgentInput, ResumeInfo
+from .limits import Limits
+from .plan_execute import Plan, PlanExecute, Prompts, Replan
+from .supervisor import Supervisor
+from .workflows import LoopAgent, ParallelAgent, SequentialAgent
+
+__all__ = [
+    "Agent",
+    "AgentInput",
+    "AgentTool",
+    "Approval",
+    "Approvals",
+    "ChatModelAgent",
+    "DeepAgent",
+    "GraphAgent",
+    "Limits",
+    "LoopAgent",
+    "ParallelAgent",
+    "Plan",
+    "PlanExecute",
+    "Prompts",
+    "Replan",
+    "ResumeInfo",
+    "SequentialAgent",
+    "Supervisor",
+]

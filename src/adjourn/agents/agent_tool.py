@@ -1,0 +1,96 @@
+"""Agents as tools: an agent that another one calls, with a conversation of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from adjourn.core.answers import schema_of
+from adjourn.core.child import run_child
+from adjourn.core.context import standing
+from adjourn.core.record import Image
+from adjourn.core.scope import Frame, Scope
+from adjourn.graph.task import Task
+from adjourn.messages import Message
+from adjourn.tools import Tool, tool
+
+from .frame import AgentFrame
+from .progress import Ending
+
+if TYPE_CHECKING:
+    from .agent import Agent
+
+
+class Inner:
+    """An agent as the program of its tool: started afresh, and heard outside only if it should be."""
+
+    kind = "agent"
+
+    def __init__(self, agent: Agent, *, emits: bool) -> None:
+        self.name = agent.name
+        self._agent = agent
+        self._emits = emits
+
+    def give(self, product: Any) -> Any:
+        """The text of what the agent came to."""
+        return product.output if isinstance(product, Ending) else product
+
+    def open(self, scope: Scope, parent: Frame | None, segment: str, image: Image | None) -> AgentFrame:
+        """A frame for the agent."""
+        frame = self._agent.open(scope, parent, segment, image)
+        frame.is_muted = not self._emits
+        return frame
+
+
+def AgentTool(  # noqa: N802  # to users it is a kind of tool
+    agent: Agent,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    input_schema: Any = None,
+    full_history: bool = False,
+    approval: bool | Callable[..., Any] = False,
+    emit_internal_events: bool = False,
+) -> Tool:
+    """An agent as a tool of another: its result is the agent's final text.
+
+    Its argument is `request`, or what `input_schema` (a type, or a JSON Schema) names, which the agent then reads as
+    JSON. It starts without the conversation, unless `full_history`.
+    """
+    inner = Inner(agent, emits=emit_internal_events)
+
+    async def call(request: str) -> Any:
+        return await run_child(standing("AgentTool"), inner, _input(request, full_history), None)
+
+    async def call_with(**arguments: Any) -> Any:
+        text = msgspec.json.encode(arguments).decode()
+        return await run_child(standing("AgentTool"), inner, _input(text, full_history), None)
+
+    return tool(
+        cast("Callable[..., Any]", call if input_schema is None else call_with),
+        name=name or agent.name,
+        description=agent.description if description is None else description,
+        approval=approval,
+        schema=None if input_schema is None else _schema(input_schema),
+    )
+
+
+def _schema(given: Any) -> dict[str, Any]:
+    schema = schema_of(given) or {}
+    if "$ref" in schema:
+        definitions = cast("dict[str, Any]", schema["$defs"])
+        schema = {**definitions[schema["$ref"].rpartition("/")[2]], "$defs": definitions}
+    return schema
+
+
+def _input(request: str, full_history: bool) -> list[Message]:
+    before: list[Message] = []
+    frame: Frame | None = standing("AgentTool").frame
+    while frame is not None and not isinstance(frame, Task):
+        frame = frame.parent
+    if full_history and frame is not None and isinstance(frame.graph, AgentFrame):
+        seen = frame.graph.view.update(frame.graph.sources)
+        before = [message for message in seen if message.role in ("user", "assistant") and message.text]
+    return [*(Message(role=m.role, content=m.content) for m in before), Message.user(request)]

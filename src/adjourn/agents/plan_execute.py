@@ -1,0 +1,225 @@
+"""PlanExecute: make a plan, do its first step, look again at the plan, until there is an answer."""
+
+# An override is documented where it is declared.
+# ruff: noqa: D102
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from adjourn.core.errors import UsageError
+from adjourn.core.events import MessageEvent
+from adjourn.graph.task import Send
+from adjourn.messages import Message
+from adjourn.models import ChatModel
+
+from .agent import Agent
+from .chat import ChatModelAgent
+from .frame import AgentFrame
+from .plan import AgentPlan
+from .progress import Ending
+
+_NAMES = re.compile(r"\{(goal|plan|step|done)\}")
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """The steps that lead to the goal, in order."""
+
+    steps: list[str]
+
+
+class Replan(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is left to do; or, when nothing is, the answer for the user."""
+
+    steps: list[str] = []
+    response: str | None = None
+
+
+class Prompts(Struct, frozen=True, kw_only=True):
+    """What the three parts are told; `{goal}`, `{plan}`, `{step}` and `{done}` are filled in for each of them."""
+
+    plan: str = "Make a short plan for this goal, as steps that each can be done and checked:\n{goal}"
+    execute: str = "The goal is: {goal}\nThe plan is:\n{plan}\nDone so far:\n{done}\nNow do this step: {step}"
+    replan: str = (
+        "The goal is: {goal}\nThe plan was:\n{plan}\nDone so far:\n{done}\n"
+        "If the goal is reached, respond to the user. Else give the steps that are left."
+    )
+
+
+class PlanExecute(Agent):
+    """An agent of three: `planner`, `executor` and `replanner`, each a model or an agent of one's own.
+
+    A planner of one's own gives `steps` with its `output_type` (an object that has them, or a list), a replanner
+    `steps` or a `response`; each step may be of any type. It ends when the replanner responds or leaves nothing to do,
+    or after `max_iterations` steps with what there is by then.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        planner: str | ChatModel | Agent,
+        executor: str | ChatModel | Agent,
+        replanner: str | ChatModel | Agent,
+        max_iterations: int = 10,
+        description: str = "",
+        prompts: Prompts | None = None,
+    ) -> None:
+        if max_iterations < 1:
+            raise UsageError(f"PlanExecute '{name}': max_iterations={max_iterations}. Give 1 or more.")
+        self.name = name
+        self.description = description
+        self.max_iterations = max_iterations
+        self.prompts = prompts or Prompts()
+        self.planner = _agent(planner, f"{name}_planner", Plan)
+        self.executor = _agent(executor, f"{name}_executor", None)
+        self.replanner = _agent(replanner, f"{name}_replanner", Replan)
+
+    @property
+    def agents(self) -> Sequence[Agent]:
+        return (self.planner, self.executor, self.replanner)
+
+    def make_plan(self) -> AgentPlan:
+        return _PlanExecutePlan(self)
+
+
+def _agent(given: Any, name: str, output: Any) -> Agent:
+    if not isinstance(given, Agent):
+        return ChatModelAgent(name, model=given, output_type=output)
+    if output is not None and isinstance(given, ChatModelAgent) and not _may_plan(given.output_schema):
+        raise UsageError(
+            f"'{given.name}' has no output_type with steps, so that it gives no plan. Give it one with a list called "
+            f"`steps`, such as {output.__name__}."
+        )
+    return given
+
+
+def _may_plan(schema: dict[str, Any] | None) -> bool:
+    if schema is None:
+        return False
+    if "$ref" in schema:
+        schema = cast("dict[str, Any]", schema["$defs"][schema["$ref"].rpartition("/")[2]])
+    # What is no object, such as a list or a choice of two, is the `value` of one.
+    return not {"steps", "value"}.isdisjoint(schema.get("properties", ()))
+
+
+class _Work(Struct, frozen=True, kw_only=True):
+    """Where a plan stands: it is kept among the session values."""
+
+    goal: str
+    steps: list[str] = []
+    done: list[list[str]] = []
+
+
+class _PlanExecutePlan(AgentPlan):
+    """Planner, executor and replanner, and the ways between them."""
+
+    agent: PlanExecute
+    prompts = True
+
+    def __init__(self, agent: PlanExecute) -> None:
+        super().__init__(agent)
+        self._planner = self.add_agent(agent.planner, self._planned)
+        self._executor = self.add_agent(agent.executor, self._executed)
+        self._replanner = self.add_agent(agent.replanner, self._replanned)
+
+    def first(self, frame: AgentFrame) -> list[Send]:
+        told = frame.told_last()
+        self._keep(frame, _Work(goal="" if told is None else told.text))
+        return self._ask(frame, self._planner, self.agent.prompts.plan)
+
+    def _planned(self, frame: AgentFrame) -> list[Send]:
+        ending = self._ending(frame, self.agent.planner)
+        if ending.action is not None:
+            return frame.end(replace(ending, trail=()))
+        steps, text = _answer(ending)
+        if text is not None and not steps:
+            steps = [text]  # An agent that only talks gives a plan of one step.
+        if not steps:
+            return self._ask(frame, self._replanner, self.agent.prompts.replan)  # Perhaps there is nothing to plan.
+        return self._go_on(frame, steps, None)
+
+    def _executed(self, frame: AgentFrame) -> list[Send]:
+        ending = self._ending(frame, self.agent.executor)
+        if ending.action is not None:
+            return frame.end(replace(ending, trail=()))
+        work = self._work(frame)
+        self._keep(frame, replace(work, done=[*work.done, [work.steps[0], ending.output]]))
+        frame.set_progress(rounds=frame.progress.rounds + 1)
+        return self._ask(frame, self._replanner, self.agent.prompts.replan)
+
+    def _replanned(self, frame: AgentFrame) -> list[Send]:
+        ending = self._ending(frame, self.agent.replanner)
+        if ending.action is not None:
+            return frame.end(replace(ending, trail=()))
+        return self._go_on(frame, *_answer(ending))
+
+    def _go_on(self, frame: AgentFrame, steps: list[str], response: str | None) -> list[Send]:
+        """Do the first of these steps, or end."""
+        work = replace(self._work(frame), steps=steps)
+        self._keep(frame, work)
+        last = work.done[-1][1] if work.done else ""
+        if response is not None or not steps:
+            return self._respond(frame, response or last)
+        if frame.progress.rounds >= self.agent.max_iterations:
+            text = f"Stopped after {frame.progress.rounds} steps, with {len(steps)} still to do."
+            return self._respond(frame, f"{text} The last one gave: {last}")
+        return self._ask(frame, self._executor, self.agent.prompts.execute)
+
+    def _respond(self, frame: AgentFrame, text: str) -> list[Send]:
+        """End with an answer, as a message of its own: what the parts have said are forms."""
+        if text:
+            message = frame.owner.identified(Message.assistant(text))
+            frame.owner.extend([frame.entry(message)])
+            frame.tell(MessageEvent(address=frame.address, message=message))
+        return frame.end(Ending(output=text))
+
+    def _ask(self, frame: AgentFrame, spec: Any, prompt: str) -> list[Send]:
+        work = self._work(frame)
+        filled = {
+            "goal": work.goal,
+            "plan": "\n".join(f"{number}. {step}" for number, step in enumerate(work.steps, 1)),
+            "step": work.steps[0] if work.steps else "",
+            "done": "\n".join(f"- {step}: {result}" for step, result in work.done) or "nothing",
+        }
+        frame.owner.extend([frame.entry(Message.user(_filled(prompt, filled)))])
+        return [(spec, None)]
+
+    def _ending(self, frame: AgentFrame, agent: Agent) -> Ending:
+        return frame.channels["endings"][agent.name]
+
+    def _key(self) -> str:
+        return f"~work:{self.agent.name}"
+
+    def _work(self, frame: AgentFrame) -> _Work:
+        return msgspec.convert(frame.read_value(self._key()), _Work)
+
+    def _keep(self, frame: AgentFrame, work: _Work) -> None:
+        frame.merge_values({self._key(): msgspec.to_builtins(work)})
+        frame.scope.mark(frame)
+
+
+def _answer(ending: Ending) -> tuple[list[str], str | None]:
+    """The steps and the response that a part of the agent gave; what is no plan is a response."""
+    value: Any = ending.output if ending.value is None else ending.value
+    if isinstance(value, list):
+        return list(map(_text, cast("list[Any]", value))), None
+    data = cast("dict[str, Any]", value if isinstance(value, dict) else {"response": value})
+    response = data.get("response")
+    # Models leave no field out: an empty response is none.
+    return list(map(_text, data.get("steps") or ())), None if response is None else _text(response) or None
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _filled(prompt: str, values: dict[str, str]) -> str:
+    """The prompt with its names filled in, in one pass: what a model wrote is never a template."""
+    return _NAMES.sub(lambda found: values[found.group(1)], prompt)

@@ -1,0 +1,365 @@
+"""Agents of one's own: code that yields messages, runs others, and asks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, cast
+
+import pytest
+
+from adjourn import (
+    Agent,
+    AgentInput,
+    Custom,
+    LoopAgent,
+    Message,
+    MessageEvent,
+    ResumeInfo,
+    RunContext,
+    RunError,
+    Runner,
+    SequentialAgent,
+    UsageError,
+    current,
+    interrupt,
+    once,
+    raise_interrupt,
+    workflow,
+)
+from adjourn.checkpoint import Store
+from adjourn.events import Event
+
+from .crew import ask, call, chat, events_of, ids, kinds, model_of, said, seen
+
+Code = Callable[[AgentInput, RunContext], AsyncIterator[Event]]
+
+
+def say(text: str) -> MessageEvent:
+    return MessageEvent(message=Message.assistant(text))
+
+
+class Coded(Agent):
+    """An agent whose code a test gives."""
+
+    def __init__(self, code: Code, name: str = "Mine") -> None:
+        self.name = name
+        self.code = code
+
+    def run(self, input: AgentInput, ctx: RunContext) -> AsyncIterator[Event]:
+        return self.code(input, ctx)
+
+
+async def test_what_it_yields_joins_the_conversation(store: Store) -> None:  # rule A15
+    async def code(input: AgentInput, ctx: RunContext) -> AsyncIterator[Event]:
+        yield say(f"you said {input.text}")
+        yield say("bye")
+
+    runner = Runner(Coded(code), store=store)
+    events = await events_of(runner.run("hi", session_id="s"))
+    assert kinds(events) == ["message", "message", "done"]
+    assert {event.agent for event in events if isinstance(event, MessageEvent)} == {"Mine"}
+    assert said(await runner.messages("s")) == ["user: hi", "assistant: you said hi", "assistant: bye"]
+    assert (await runner.recover("s")).output == "bye"
+
+
+async def test_its_question_and_its_messages_come_once(store: Store) -> None:  # rule R5
+    entries: list[str] = []
+
+    async def code(input: AgentInput, ctx: RunContext) -> AsyncIterator[Event]:
+        entries.append("in")
+        yield say("before")
+        ctx.emit({"n": 1})
+        answer = interrupt("?")
+        yield say(f"after {answer}")
+
+    first = await events_of(Runner(Coded(code), store=store).run("hi", session_id="s"))
+    assert kinds(first) == ["message", "custom", "interrupt"]
+    second = await events_of(Runner(Coded(code), store=store).resume("s", {"agent:Mine": "y"}))
+    assert kinds(second) == ["message", "done"]
+    assert said(await Runner(Coded(code), store=store).messages("s")) == [
+        "user: hi",
+        "assistant: before",
+        "assistant: after y",
+    ]
+    assert entries == ["in", "in"]
+    assert [event.data for event in first if isinstance(event, Custom)] == [{"n": 1}]
+
+
+async def test_it_sees_the_same_conversation_each_time(store: Store) -> None:  # rule R5
+    inputs: list[list[str]] = []
+
+    async def code(input: AgentInput, ctx: RunContext) -> AsyncIterator[Event]:
+        inputs.append(said(input.messages))
+        yield say("one")
+        interrupt("?")
+        yield say("two")
+
+    runner = Runner(Coded(code), store=store)
+    await runner.run("hi", session_id="s")
+    await Runner(Coded(code), store=store).resume("s", {"agent:Mine": 1})
+    assert inputs == [["user: hi"], ["user: hi"]]
+
+
+def parent(*children: Agent) -> Coded:
+    async def code(input: AgentInput, ctx: RunContext) -> AsyncIterator[Event]:
+        for child in children:
+            text = await ctx.run(child, input.text)
+            yield say(f"{child.name}: {text}")
+
+    return Coded(code, "Parent")
+
+
+async def test_a_childs_pause_is_its_parents_pause(store: Store) -> None:  # rule A15
+    first = parent(chat("A", "a"), chat("B", call("ask", question="?"), tools=[ask]))
+    paused = await Runner(first, store=store).run("go", session_id="s")
+    assert ids(paused) == ["agent:Parent;agent:B;tool:ask:c1"]
+    assert "assistant: a" in said(paused.messages)
+    last = parent(chat("A"), chat("B", "b", tools=[ask]))
+    result = await Runner(last, store=store).resume("s", dict.fromkeys(ids(paused), "y"))
+    assert result.output == "B: b"
+    assert sorted(said(result.messages)) == sorted(
+        [
+            "user: go",
+            "user: go",
+            "user: go",
+            "assistant: a",
+            "assistant: A: a",
+            "tool: y",
+            "assistant: b",
+            "assistant: B: b",
+        ]
+    )
+
+
+async def test_a_child_that_failed_goes_on_when_recovered(store: Store) -> None:  # rule A15
+    with pytest.raises(Exception, match="away"):
+        await Runner(parent(chat("A", "a"), chat("B", RuntimeError("away"))), store=store).run("go", session_id="s")
+    result = await Runner(parent(chat("A"), chat("B", "b")), store=store).recover("s")
+    assert result.output == "B: b"
+
+
+async def test_a_child_that_could_not_begin_begins_later(store: Store) -> None:  # rule A15
+    with pytest.raises(RunError, match="'word'"):
+        await Runner(parent(chat("A", "a", instruction="{word}")), store=store).run("go", session_id="s")
+    result = await Runner(parent(chat("A", "a", instruction="{word?}")), store=store).recover("s")
+    assert result.output == "A: a"
+
+
+async def test_children_at_once_all_get_as_far_as_they_can(store: Store) -> None:  # rule A15
+    def both(a: list[Any], b: list[Any], c: list[Any]) -> Coded:
+        agents = [chat("A", *a, tools=[ask]), chat("B", *b), chat("C", *c, tools=[ask])]
+
+        async def code(input: AgentInput, ctx: RunContext) -> AsyncIterator[Event]:
+            results = await ctx.run_all([(agent, agent.name) for agent in agents])
+            yield say(" ".join(results))
+
+        return Coded(code, "Parent")
+
+    asks = [call("ask", question="?")]
+    paused = await Runner(both(asks, ["b"], asks), store=store).run("go", session_id="s")
+    assert ids(paused) == ["agent:Parent;agent:A;tool:ask:c1", "agent:Parent;agent:C;tool:ask:c1"]
+    half = await Runner(both(["a"], [], []), store=store).resume("s", {ids(paused)[0]: "1"})
+    assert ids(half) == ids(paused)[1:]
+    result = await Runner(both([], [], ["c"]), store=store).resume("s", {ids(paused)[1]: "2"})
+    assert result.output == "a b c"
+
+
+async def test_one_agent_run_twice_has_two_places(store: Store) -> None:  # rule I6
+    def twice(*script: Any) -> Coded:
+        agent = chat("A", *script, tools=[ask])
+
+        async def code(input: AgentInput, ctx: RunContext) -> AsyncIterator[Event]:
+            yield say(await ctx.run(agent, "1") + await ctx.run(agent, "2"))
+
+        return Coded(code, "Parent")
+
+    paused = await Runner(twice("x", call("ask", question="?")), store=store).run("go", session_id="s")
+    assert ids(paused) == ["agent:Parent;agent:A:2;tool:ask:c1"]
+    assert (await Runner(twice("y"), store=store).resume("s", dict.fromkeys(ids(paused), 1))).output == "xy"
+
+
+async def test_a_hand_written_parent_adds_to_its_childrens_questions(store: Store) -> None:  # rule I9
+    def steering(a: list[Any], b: list[Any]) -> Coded:
+        agents = [chat("A", *a, tools=[ask]), chat("B", *b, tools=[ask])]
+
+        async def code(input: AgentInput, ctx: RunContext) -> AsyncIterator[Event]:
+            outcomes = [await ctx.try_run(agent, "x") for agent in agents]
+            waiting = [outcome.signal for outcome in outcomes if outcome.signal is not None]
+            if waiting:
+                raise_interrupt({"waiting": len(waiting)}, state={"round": 1}, children=waiting)
+            yield say("+".join(outcome.result for outcome in outcomes))
+
+        return Coded(code, "Parent")
+
+    asks = [call("ask", question="which?")]
+    paused = await Runner(steering(asks, asks), store=store).run("go", session_id="s")
+    assert ids(paused) == ["agent:Parent;agent:A;tool:ask:c1", "agent:Parent;agent:B;tool:ask:c1"]
+    assert [asked.info for asked in paused.interrupts] == ["which?", "which?"]
+    parents = [asked.parent for asked in paused.interrupts]
+    chain = [p for p in parents if p is not None]
+    assert len(chain) == 2
+    infos: list[Any] = []
+    for each in chain:
+        top = each
+        while top is not None and top.info is None:
+            top = top.parent
+        infos.append(top.info if top is not None else None)
+    assert infos == [{"waiting": 2}, {"waiting": 2}]
+    half = await Runner(steering(["a"], []), store=store).resume("s", {ids(paused)[0]: 1})
+    assert ids(half) == ids(paused)[1:]
+    assert (await Runner(steering([], ["b"]), store=store).resume("s", {ids(half)[0]: 2})).output == "a+b"
+
+
+async def test_zero_children_is_a_plain_question(store: Store) -> None:  # rule I9
+    async def code(input: AgentInput, ctx: RunContext) -> AsyncIterator[Event]:
+        if not ctx.is_resume_target:
+            raise_interrupt("plain?", children=[])
+        yield say(f"got {ctx.resume_data}")
+
+    paused = await Runner(Coded(code), store=store).run("go", session_id="s")
+    assert [(asked.id, asked.info, asked.is_root_cause) for asked in paused.interrupts] == [
+        ("agent:Mine", "plain?", True)
+    ]
+    assert (await Runner(Coded(code), store=store).resume("s", {"agent:Mine": 5})).output == "got 5"
+
+
+class Steered(Agent):
+    name = "Steered"
+
+    def __init__(self, log: list[Any]) -> None:
+        self.log = log
+
+    async def run(self, input: AgentInput, ctx: RunContext) -> AsyncIterator[Event]:
+        self.log.append("run")
+        yield say("started")
+        raise_interrupt("go on?", state={"count": 3})
+
+    async def resume(self, info: ResumeInfo, ctx: RunContext) -> AsyncIterator[Event]:
+        self.log.append((info.is_target, info.has_data, info.data, info.state, info.input.text))
+        yield say("started")
+        yield say(f"resumed with {info.data}")
+
+
+async def test_resume_may_be_steered_by_hand(store: Store) -> None:  # rule A15
+    log: list[Any] = []
+    await Runner(Steered(log), store=store).run("go", session_id="s")
+    result = await Runner(Steered(log), store=store).resume("s", {"agent:Steered": "yes"})
+    assert result.output == "resumed with yes"
+    assert log == ["run", (True, True, "yes", {"count": 3}, "go")]
+    assert said(result.messages) == ["user: go", "assistant: started", "assistant: resumed with yes"]
+
+
+async def test_a_resume_without_data_tells_so(store: Store) -> None:  # rule A15
+    log: list[Any] = []
+    runner = Runner(Steered(log), store=store)
+    await runner.run("go", session_id="s")
+    await runner.resume("s")
+    assert log[1] == (True, False, None, {"count": 3}, "go")
+
+
+async def test_exit_and_break_loop_from_code() -> None:  # rule T8
+    async def leaves(input: AgentInput, ctx: RunContext) -> AsyncIterator[Event]:
+        yield say("leaving")
+        ctx.break_loop()
+
+    loop = LoopAgent("Loop", agents=[Coded(leaves), chat("B")])
+    assert (await Runner(loop).run("go")).output == "leaving"
+
+    async def exits(input: AgentInput, ctx: RunContext) -> AsyncIterator[Event]:
+        ctx.exit("out")
+        yield say("never mind")
+
+    row = SequentialAgent("Row", agents=[Coded(exits), chat("B")])
+    assert (await Runner(row).run("go")).output == "out"
+
+
+async def test_code_cannot_hand_over(store: Store) -> None:
+    async def code(input: AgentInput, ctx: RunContext) -> AsyncIterator[Event]:
+        ctx.transfer_to("B")
+        yield say("never")
+
+    with pytest.raises(UsageError, match="cannot hand over"):
+        await Runner(Coded(code), store=store).run("go", session_id="s")
+
+
+async def test_only_messages_may_be_yielded() -> None:
+    async def code(input: AgentInput, ctx: RunContext) -> AsyncIterator[Any]:
+        yield "text"
+
+    with pytest.raises(UsageError, match="yielded 'text'"):
+        await Runner(Coded(code)).run("go")
+
+
+async def test_code_that_yields_nothing_is_fine() -> None:
+    async def code(input: AgentInput, ctx: RunContext) -> AsyncIterator[Event]:
+        for event in ():
+            yield event
+
+    result = await Runner(Coded(code)).run("go")
+    assert (result.status, result.output) == ("done", "")
+
+
+async def test_code_without_a_yield_is_told_what_to_write() -> None:
+    async def code(input: AgentInput, ctx: RunContext) -> None:
+        await asyncio.sleep(0)
+
+    with pytest.raises(UsageError, match="async generator"):
+        await Runner(Coded(cast("Any", code))).run("go")
+
+
+async def test_an_agent_without_a_name_is_refused() -> None:
+    class Nameless(Agent):
+        async def run(self, input: AgentInput, ctx: RunContext) -> AsyncIterator[Event]:
+            yield say("x")
+
+    with pytest.raises(UsageError, match="name"):
+        await Runner(Nameless()).run("go")
+
+
+async def test_once_in_its_code_is_done_once(store: Store) -> None:  # rule R5
+    done: list[int] = []
+
+    @once
+    async def effect() -> int:
+        done.append(1)
+        return len(done)
+
+    async def code(input: AgentInput, ctx: RunContext) -> AsyncIterator[Event]:
+        number = await effect()
+        yield say(f"{number} {interrupt('?')}")
+
+    await Runner(Coded(code), store=store).run("go", session_id="s")
+    assert (await Runner(Coded(code), store=store).resume("s", {"agent:Mine": "y"})).output == "1 y"
+
+
+async def test_values_of_children_take_effect_in_the_parent(store: Store) -> None:  # rule R15
+    async def code(input: AgentInput, ctx: RunContext) -> AsyncIterator[Event]:
+        await ctx.run(chat("A", "hello", output_key="greeting"), "x")
+        yield say(ctx.values["greeting"])
+
+    runner = Runner(Coded(code), store=store)
+    assert (await runner.run("go", session_id="s")).output == "hello"
+    assert (await runner.state("s"))["values"] == {"greeting": "hello"}
+
+
+async def test_a_workflow_function_runs_agents(store: Store) -> None:  # rule A15
+    def flow(*script: Any) -> Any:
+        agent = chat("A", *script, tools=[ask])
+
+        @workflow(name="flow")
+        async def run(text: str) -> str:
+            return f"<{await current().run(agent, text)}>"
+
+        return run
+
+    paused = await Runner(flow(call("ask", question="?")), store=store).run("go", session_id="s")
+    assert ids(paused) == ["runnable:flow;agent:A;tool:ask:c1"]
+    assert (await Runner(flow("end"), store=store).resume("s", dict.fromkeys(ids(paused), "y"))).value == "<end>"
+
+
+async def test_a_later_agent_sees_what_the_children_said(store: Store) -> None:  # rule A4
+    last = chat("Last", "end")
+    row = SequentialAgent("Row", agents=[parent(chat("A", "from a")), last])
+    await Runner(row, store=store).run("go", session_id="s")
+    assert "user: For context: A said: from a" in seen(model_of(last).requests[0])

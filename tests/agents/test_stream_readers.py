@@ -1,0 +1,58 @@
+"""Readers of an agent's stream: every piece for one who keeps up, the whole text for one who does not."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from adjourn import ChatModelAgent, Delta, ModelError, Retry, Runner
+from adjourn.checkpoint import Store
+from adjourn.events import Event, ModelRetrying
+from adjourn.models import Chunk
+from adjourn.testing import ScriptedModel
+
+PIECES = [Chunk(text=f"word{number} ") for number in range(1000)]
+TEXT = "".join(piece.text for piece in PIECES)
+
+
+def told(events: list[Event]) -> str:
+    """What is on the screen of somebody who shows pieces as they come, and drops them when they are void."""
+    screen = ""
+    for event in events:
+        match event:
+            case Delta(text=text):
+                screen += text
+            case ModelRetrying():
+                screen = ""
+            case _:
+                pass
+    return screen
+
+
+async def test_a_model_that_never_waits_is_read_piece_by_piece(store: Store):  # rule A11
+    runner = Runner(ChatModelAgent("Teller", model=ScriptedModel([PIECES])), store=store)
+    events = [event async for event in runner.run("Tell me", session_id="s")]
+    assert [event.text for event in events if isinstance(event, Delta)] == [piece.text for piece in PIECES]
+
+
+@pytest.mark.parametrize("buffer_size", [1, 2, 5])
+async def test_a_slow_reader_gets_the_whole_text_in_fewer_pieces(store: Store, buffer_size: int):  # rule A11
+    agent = ChatModelAgent("Teller", model=ScriptedModel([PIECES]))
+    run = Runner(agent, store=store, buffer_size=buffer_size).run("Tell me", session_id="s")
+    events = list[Event]()
+    async for event in run:
+        events.append(event)
+        await asyncio.sleep(0)
+    assert told(events) == TEXT
+    assert sum(isinstance(event, Delta) for event in events) < len(PIECES)
+
+
+async def test_a_slow_reader_is_told_that_a_text_is_void(store: Store):  # rule A9
+    script = [[*PIECES, ModelError("cut off")], PIECES]
+    agent = ChatModelAgent("Teller", model=ScriptedModel(script), retry=Retry(attempts=2, on=ModelError, backoff=0.0))
+    events = list[Event]()
+    async for event in Runner(agent, store=store, buffer_size=2).run("Tell me", session_id="s"):
+        events.append(event)
+        await asyncio.sleep(0)
+    assert told(events) == TEXT

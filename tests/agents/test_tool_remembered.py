@@ -1,0 +1,141 @@
+"""Approvals that are remembered for a session: what they cover, and what they do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from adjourn import Approve, ChatModelAgent, Runner, session_values, tool
+from adjourn.checkpoint import Store
+from adjourn.testing import ScriptedModel
+from tests.agents.calling import call, lone, results, runner
+
+ran: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    ran.clear()
+
+
+@tool(approval=True)
+async def pay(amount: int, to: str = "bob", urgent: bool = False) -> str:
+    """Pay somebody."""
+    ran.append((amount, to))
+    return "paid"
+
+
+@tool(approval=True)
+async def sell(what: str) -> str:
+    """Sell something."""
+    ran.append(what)
+    return "sold"
+
+
+async def remembering(store: Store, answer: Any, *next_calls: Any, first: Any = None) -> Any:
+    """Answer a first call so, and run a second turn with more calls, as another process would."""
+    made = runner([pay, sell], first or call("pay", amount=5), store=store)
+    await made.resume("s", {lone(await made.run("go", session_id="s")): answer}, by="ann")
+    ran.clear()
+    return await runner([pay, sell], [*next_calls], store=store).run("go", session_id="s")
+
+
+ANSWERS: list[Any] = [Approve(remember="session"), {"decision": "approve", "remember": "session"}]
+
+
+@pytest.mark.parametrize("answer", ANSWERS, ids=repr)
+async def test_the_tool_is_not_asked_about_again_and_others_are(store: Store, answer: Any) -> None:  # rule T5
+    result = await remembering(store, answer, call("pay", "c1", amount=9, to="eve"), call("sell", "c2", what="car"))
+    assert (lone(result), ran) == ("agent:A;tool:sell:c2", [(9, "eve")])
+
+
+@pytest.mark.parametrize("answer", [True, "yes", Approve()], ids=repr)
+async def test_a_plain_yes_is_for_one_call(store: Store, answer: Any) -> None:  # rule T5
+    result = await remembering(store, answer, call("pay", amount=5))
+    assert (result.status, ran) == ("interrupted", [])
+
+
+COVERED: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
+    ({"to": "bob"}, {"amount": 1}, True),  # the default counts
+    ({"to": "bob"}, {"amount": 1, "to": "bobby"}, False),
+    ({"to": "b*"}, {"amount": 1, "to": "bobby"}, True),
+    ({"to": "*"}, {"amount": 1, "to": ""}, True),
+    ({"to": "a*z"}, {"amount": 1, "to": "a"}, False),
+    ({"to": "*@example.org"}, {"amount": 1, "to": "eve@example.org.evil"}, False),
+    ({"to": "*@example.org"}, {"amount": 1, "to": "bob@example.org"}, True),
+    ({"to": "BOB"}, {"amount": 1}, False),
+    ({"amount": 5}, {"amount": 5, "to": "eve"}, True),
+    ({"amount": 5}, {"amount": 50}, False),
+    ({"amount": 1}, {"amount": 1, "urgent": True}, True),
+    ({"urgent": 1}, {"amount": 1, "urgent": True}, False),
+    ({"urgent": False}, {"amount": 1}, True),
+    ({"amount": "*"}, {"amount": 5}, False),
+    ({"nothing": 1}, {"amount": 5}, False),
+    ({}, {"amount": 5}, True),
+]
+
+
+@pytest.mark.parametrize(("pattern", "arguments", "covered"), COVERED, ids=repr)
+async def test_a_pattern_covers_the_calls_that_fit_it(
+    pattern: dict[str, Any], arguments: dict[str, Any], covered: bool
+) -> None:  # rule T5
+    made = runner([pay], call("pay", amount=7), "one", call("pay", **arguments))
+    asked = await made.run("go", session_id="s")
+    await made.resume("s", {lone(asked): Approve(remember="session", pattern=pattern)})
+    assert ((await made.run("go", session_id="s")).status == "done") is covered
+
+
+async def test_decisions_side_by_side_are_all_remembered(store: Store) -> None:  # rules T5, R15
+    made = runner([pay, sell], [call("pay", "c1", amount=1), call("sell", "c2", what="car")], store=store)
+    asked = await made.run("go", session_id="s")
+    keep = Approve(remember="session")
+    await made.resume("s", {each.id: keep for each in asked.interrupts})
+    calls = [call("pay", "c1", amount=1), call("sell", "c2", what="car")]
+    assert (await runner([pay, sell], calls, store=store).run("go", session_id="s")).status == "done"
+
+
+async def test_what_is_remembered_counts_for_the_next_step_of_the_same_turn(store: Store) -> None:  # rule T5
+    made = runner([pay], call("pay", "c1", amount=1), call("pay", "c2", amount=2), store=store)
+    asked = await made.run("go", session_id="s")
+    result = await made.resume("s", {lone(asked): Approve(remember="session")})
+    assert (result.status, len(ran)) == ("done", 2)
+
+
+async def test_one_after_the_other_it_counts_for_the_next_call(store: Store) -> None:  # rules T3, T5
+    calls = [call("pay", "c1", amount=1), call("pay", "c2", amount=2)]
+    made = runner([pay], calls, store=store, tool_calls="sequential")
+    asked = await made.run("go", session_id="s")
+    assert (await made.resume("s", {lone(asked): Approve(remember="session")})).status == "done"
+
+
+async def test_what_is_open_already_stays_open(store: Store) -> None:  # rules R7, T5
+    made = runner([pay], [call("pay", "c1", amount=1), call("pay", "c2", amount=2)], store=store)
+    first, second = (await made.run("go", session_id="s")).interrupts
+    paused = await made.resume("s", {first.id: Approve(remember="session")})
+    assert (lone(paused), ran) == (second.id, [(1, "bob")])
+    result = await made.resume("s", {second.id: False})
+    assert (result.status, ran) == ("done", [(1, "bob")])
+
+
+async def test_it_is_no_session_value_that_anybody_sees(store: Store) -> None:  # rule T5
+    @tool
+    async def look() -> str:
+        """Look at the values."""
+        return f"{dict(session_values())}"
+
+    made = runner([pay, look], call("pay", amount=1), call("look", "c2"), store=store)
+    asked = await made.run("go", session_id="s")
+    assert results(await made.resume("s", {lone(asked): Approve(remember="session")}))[-1] == "{}"
+
+
+async def test_it_counts_for_the_agents_below_too(store: Store) -> None:  # rule T5
+    def team(*script: Any) -> Runner:
+        below = ChatModelAgent("B", model=ScriptedModel([call("pay", "c3", amount=2), "done"]), tools=[pay])
+        above = ChatModelAgent("A", model=ScriptedModel(script), tools=[pay], sub_agents=[below])
+        return Runner(above, store=store)
+
+    asked = await team(call("pay", amount=1)).run("go", session_id="s")
+    handing = team(call("transfer_to_agent", "c2", agent_name="B"))
+    result = await handing.resume("s", {lone(asked): Approve(remember="session")})
+    assert (result.status, len(ran)) == ("done", 2)
