@@ -119,6 +119,16 @@ def test_several_questions_follow_on_one_another() -> None:
         ({"type": "integer", "minimum": 1}, '{"type": "integer", "minimum": 1}'),
         ({"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}, "ok: boolean"),
         ({"$ref": "#/$defs/A", "$defs": {"A": {"type": "string"}}}, "string"),
+        ({"anyOf": [{"type": "boolean"}, {"enum": ["yes", "no"]}]}, 'boolean\n        │ "yes" or "no"'),
+        ({"anyOf": [{"type": "boolean"}, {"minimum": 1}]}, '{"anyOf": [{"type": "boolean"}, {"minimum": 1}]}'),
+        (
+            {"anyOf": [{"type": "object", "properties": {"a": {"const": "x"}, "b": {"type": ["integer", "null"]}}}]},
+            '{"a" (optional): "x", "b" (optional): integer or null}',
+        ),
+        (
+            {"anyOf": [{"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2}]},
+            "list of string (2 items)",
+        ),
     ],
 )
 def test_the_answer_is_described_in_short_where_that_is_all_of_it(schema: dict[str, Any] | None, line: str) -> None:
@@ -191,6 +201,11 @@ def test_pieces_flow_and_the_whole_message_is_not_printed_again() -> None:
     )
 
 
+def test_the_calls_of_a_streamed_message_are_printed_without_its_text() -> None:
+    whole = MessageEvent(message=Message.assistant("Hello", tool_calls=[ToolCall(id="c", name="greet")]))
+    assert printed(Delta(text="Hello"), whole) == "● assistant  Hello\n● assistant\n  call    greet (c)\n        │ {}\n"
+
+
 def test_a_message_that_differs_from_its_pieces_is_printed() -> None:
     whole = MessageEvent(message=Message.assistant("Hello you"))
     assert printed(Delta(text="Hello"), whole) == "● assistant  Hello\n● assistant  Hello you\n"
@@ -213,8 +228,12 @@ class Terminal:
         self._master, slave = pty.openpty()
         self.file: TextIO = os.fdopen(slave, "w", encoding="utf-8")
 
-    def read(self) -> str:
-        return os.read(self._master, 65536).decode().replace("\r\n", "\n")
+    def read(self, until: str = "\n") -> str:
+        """What came, up to a text that ends it: a terminal hands it out in pieces."""
+        seen = b""
+        while not seen.endswith(until.replace("\n", "\r\n").encode()):
+            seen += os.read(self._master, 65536)
+        return seen.decode().replace("\r\n", "\n")
 
     def close(self) -> None:
         self.file.close()
@@ -249,6 +268,31 @@ def test_on_a_terminal_long_lines_are_broken_behind_the_margin(
     assert first == "● user"
     assert all(row.startswith("  │ ") for row in rows)
     assert len(rows) == 3
+
+
+def test_on_a_terminal_text_that_flows_stays_behind_the_margin(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    words = ["Seven", " words", " that", " flow", " on", " and", " on.", "\n", "x" * 50, " ", "語" * 20]
+    for word in words:
+        print_event(Delta(text=word), terminal.file)
+    print_event(Done(), terminal.file)
+    first, *rows, last = terminal.read("✔ done\n").splitlines()
+    assert first == "● assistant  Seven words that flow on "
+    assert [row.rstrip() for row in rows] == [
+        "  │ and on.",
+        f"  │ {'x' * 36}",
+        f"  │ {'x' * 14}",
+        f"  │ {'語' * 18}",
+        "  │ 語語",
+    ]
+    assert last == "✔ done"
+
+
+def test_a_refusal_is_no_failure() -> None:
+    refused = ToolResult(tool="pay", call_id="c1", result="A person refused this call: no", error="refused")
+    assert printed(refused) == "✘ pay (c1) was refused  A person refused this call: no\n"
 
 
 def test_a_file_that_cannot_encode_it_gets_escapes() -> None:

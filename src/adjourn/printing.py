@@ -17,11 +17,21 @@ from adjourn.core.address import Address
 from adjourn.core.events import Delta, Event, Interrupt, MessageEvent
 from adjourn.core.jsonschema import resolved
 from adjourn.core.visible import visible_line
+from adjourn.core.wording import a_type
+from adjourn.forms import choices_of
 from adjourn.messages import ToolCall
 from adjourn.screen import Entry, Screen
 
-_streamed: WeakKeyDictionary[TextIO, str] = WeakKeyDictionary()
-"""The pieces of text that stand on a file's last line, which has not ended yet."""
+
+class _Stream(msgspec.Struct):
+    """The pieces of text that have come so far, and the column where the next one follows."""
+
+    column: int
+    pieces: list[str] = []
+
+
+_streams: WeakKeyDictionary[TextIO, _Stream] = WeakKeyDictionary()
+"""What flows on a file, whose last line has not ended yet."""
 
 
 def print_event(event: Event, file: TextIO | None = None) -> None:
@@ -37,21 +47,24 @@ def print_event(event: Event, file: TextIO | None = None) -> None:
     if isinstance(event, Delta):
         _print_piece(event, out, screen)
         return
-    streamed = _streamed.pop(out, None)
-    if streamed is not None:
+    stream = _streams.pop(out, None)
+    if stream is not None:
         screen.write("\n")
-        if isinstance(event, MessageEvent) and event.message.text == streamed and not event.message.tool_calls:
+        if isinstance(event, MessageEvent) and event.message.text == "".join(stream.pieces):
+            if event.message.tool_calls:
+                screen.show(_message(event, ()))
             return
     screen.show(shown(event))
 
 
 def _print_piece(piece: Delta, out: TextIO, screen: Screen) -> None:
-    if out not in _streamed:
-        screen.begin(Entry("●", "blue", piece.agent or "assistant"))
-    _streamed[out] = _streamed.get(out, "") + piece.text
+    stream = _streams.get(out)
+    if stream is None:
+        stream = _streams[out] = _Stream(screen.begin(Entry("●", "blue", piece.agent or "assistant")))
+    stream.pieces.append(piece.text)
     if piece.reasoning:
-        screen.go_on(piece.reasoning, "dim")
-    screen.go_on(piece.text)
+        stream.column = screen.go_on(piece.reasoning, stream.column, "dim")
+    stream.column = screen.go_on(piece.text, stream.column)
 
 
 # Data
@@ -63,6 +76,9 @@ def described(value: Any) -> str:  # Any: whatever users show
         return value
     try:
         data = msgspec.to_builtins(value, enc_hook=repr)
+        if isinstance(value, msgspec.Struct) and isinstance(data, dict):
+            # What tells stored types apart tells a person nothing.
+            cast("dict[str, Any]", data).pop(value.__struct_config__.tag_field or "", None)
         if isinstance(data, Mapping) and data:
             return "\n".join(_field(key, item) for key, item in cast("Mapping[Any, Any]", data).items())
         return _json(data)
@@ -103,14 +119,18 @@ def _call(call: ToolCall) -> tuple[str, str]:
 @singledispatch
 def shown(event: Event) -> Entry:
     """What is printed of an event."""
-    raise TypeError(f"print_event was called with a {type(event).__name__}. Give it an event of a run.")
+    raise TypeError(f"print_event was called with {a_type(event)}. Give it an event of a run.")
 
 
 @shown.register
 def _(event: events.MessageEvent) -> Entry:
+    has_text = event.message.text or not event.message.tool_calls
+    return _message(event, (("", event.message.text),) if has_text else ())
+
+
+def _message(event: MessageEvent, text: tuple[tuple[str, str], ...]) -> Entry:
     message = event.message
     who = f"{message.role} {message.name}" if message.name else message.role
-    text = [("", message.text)] if message.text or not message.tool_calls else []
     return Entry("●", "blue", event.agent or who, (*text, *map(_call, message.tool_calls)))
 
 
@@ -122,6 +142,8 @@ def _(event: events.ToolCalled) -> Entry:
 @shown.register
 def _(event: events.ToolResult) -> Entry:
     title = f"{event.tool} ({event.call_id})"
+    if event.error == "refused":
+        return Entry("✘", "yellow", f"{title} was refused", (("", event.result),) if event.result else ())
     if event.error is not None:
         return Entry("✘", "red", f"{title} failed", (("", event.error),))
     return Entry("←", "blue", title, (("", event.result),))
@@ -180,18 +202,22 @@ def _question(asked: Interrupt) -> Iterator[tuple[str, str]]:
         yield "asks", asked.prompt
     if asked.info is not None and asked.info != asked.prompt:
         yield "shows", described(asked.info)
-    yield "answer", _answer(asked)
+    yield "answer", answer_form(asked)
     yield "id", visible_line(asked.id) + (f", key {visible_line(asked.key)}" if asked.key is not None else "")
     if asked.expires is not None:
         yield "until", _time(asked.expires)
 
 
-def _answer(asked: Interrupt) -> str:
+def answer_form(asked: Interrupt) -> str:
+    """What an answer looks like, for a person."""
     if asked.choices:
         return " or ".join(map(described, asked.choices))
     if asked.schema is None:
         return "anything"
     schema = resolved(asked.schema, asked.schema)
+    choices = choices_of(schema)
+    if choices is not None:
+        return "\n".join(map(visible_line, choices))
     fields, required = schema.get("properties", {}), schema.get("required", ())
     if not fields or not all(map(_is_plain, fields.values())):
         return str(schema["type"]) if _is_plain(schema) else _json(asked.schema)

@@ -7,6 +7,7 @@ text stays behind the margin on every line, and nothing is cut off: somebody may
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from typing import NamedTuple, TextIO
@@ -16,6 +17,8 @@ from adjourn.core.visible import visible, visible_line
 
 _COLOURS = {"dim": "2", "bold": "1", "red": "31", "green": "32", "yellow": "33", "blue": "34"}
 _LABELS = 8
+_MARGIN = 4
+_PIECES = re.compile(r"\n|[^\S\n]+|\S+")
 
 
 class Entry(NamedTuple):
@@ -25,6 +28,7 @@ class Entry(NamedTuple):
     colour: str
     title: str
     texts: tuple[tuple[str, str], ...] = ()
+    strong: bool = False
 
 
 class Screen:
@@ -46,14 +50,30 @@ class Screen:
         """The text in a colour, where there are colours."""
         return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if self._colours else text
 
-    def begin(self, entry: Entry) -> None:
-        """Begin an entry whose text comes in pieces."""
-        self.write(f"{self.painted(entry.sign, entry.colour)} {visible_line(entry.title)}  ")
+    def begin(self, entry: Entry) -> int:
+        """Begin an entry whose text comes in pieces; returns the column where they follow."""
+        title = visible_line(entry.title)
+        self.write(f"{self.painted(entry.sign, entry.colour)} {title}  ")
+        return columns(entry.sign) + columns(title) + 3
 
-    def go_on(self, text: str, colour: str | None = None) -> None:
-        """Let a piece of text follow on the last one."""
-        rows = visible(text).replace("\n", "\n  │ ")
-        self.write(self.painted(rows, colour) if colour else rows)
+    def go_on(self, text: str, column: int, colour: str | None = None) -> int:
+        """Let a piece of text follow at a column, in new rows where it does not fit; returns where the next follows."""
+        flowing: list[str] = []
+        for piece in _PIECES.findall(visible(text).expandtabs(4)):
+            rows = self._flow(piece, column)
+            column = (column if len(rows) == 1 else _MARGIN) + columns(rows[-1])
+            flowing.append(f"\n{' ' * (_MARGIN - 2)}│ ".join(rows))
+        self.write(self.painted("".join(flowing), colour) if colour else "".join(flowing))
+        return column
+
+    def _flow(self, piece: str, column: int) -> list[str]:
+        """A word, a gap or a line break as rows, the first of which goes on in the row that is there."""
+        if piece == "\n":
+            return ["", ""]
+        if self._width is None or column + columns(piece) <= self._width:
+            return [piece]
+        rows = _broken(piece.lstrip(), max(self._width - _MARGIN, 20))
+        return rows if column == _MARGIN else ["", *rows]
 
     def show(self, entry: Entry) -> None:
         """Show an entry, in one line if it fits."""
@@ -63,11 +83,16 @@ class Screen:
             title, texts = f"{title}  {texts[0][1]}", []
         first, *rest = self._rows(title, 4)
         sign = self.painted(entry.sign, entry.colour)
-        lines = [f"{sign} {self.painted(first, 'dim') if entry.colour == 'dim' else first}"]
+        lines = [f"{sign} {self._titled(first, entry)}"]
         lines += [self.painted("  │ ", "dim") + row for row in rest]
         for label, text in texts:
             lines += self._labelled(label, text)
         self.write("\n".join(lines) + "\n")
+
+    def _titled(self, title: str, entry: Entry) -> str:
+        return (
+            self.painted(title, "bold" if entry.strong else "dim") if entry.strong or entry.colour == "dim" else title
+        )
 
     def _fits(self, line: str) -> bool:
         return "\n" not in line and len(self._rows(line, 4)) == 1
@@ -84,15 +109,22 @@ class Screen:
         return [row for line in text.split("\n") for row in _broken(line, width)]
 
 
+def columns(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text)
+
+
 def _broken(line: str, width: int | None) -> list[str]:
     if width is None or len(line) * 2 <= width:
         return [line]
     rows, row, used = list[str](), list[str](), 0
     for char in line:
-        columns = 0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1
-        if used + columns > width:
+        size = columns(char)
+        if used + size > width:
             rows.append("".join(row))
             row, used = [], 0
         row.append(char)
-        used += columns
+        used += size
     return [*rows, "".join(row)]

@@ -1,5 +1,3 @@
-import os
-import pty
 import re
 import signal
 import subprocess
@@ -11,36 +9,47 @@ import pytest
 
 from adjourn import __version__
 from adjourn.cli import main
-
-DEMO = [sys.executable, "-m", "adjourn", "demo"]
-
-
-def environment_in(folder: Path) -> dict[str, str]:
-    """An environment with a temporary folder of its own."""
-    return {**os.environ, "TMPDIR": str(folder), "PYTHONIOENCODING": "utf-8", "TERM": "xterm"}
-
-
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    return environment_in(tmp_path)
+from tests.cli.shell import COMMAND, Shell, Terminal
 
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What the demo says without a terminal."""
-    folder = tmp_path_factory.mktemp("demo")
-    done = subprocess.run(
-        DEMO, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment_in(folder), check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    """What the demo of a graph says without a terminal."""
+    return played(tmp_path_factory.mktemp("graph"), "graph")
+
+
+@pytest.fixture(scope="module")
+def booked(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What the demo of the agent says without a terminal."""
+    return played(tmp_path_factory.mktemp("agent"))
+
+
+def played(folder: Path, *words: str) -> str:
+    done = Shell(folder).ok("demo", *words)
+    assert done.err == ""
     assert list(folder.iterdir()) == []
-    return done.stdout
+    return done.out
 
 
-def test_without_a_terminal_it_answers_by_itself_and_says_so(out: str) -> None:
+@pytest.mark.parametrize("show", ["out", "booked"])
+def test_without_a_terminal_it_answers_by_itself_and_says_so(show: str, request: pytest.FixtureRequest) -> None:
+    out = request.getfixturevalue(show)
     assert re.findall(r"^\d of 4", out, re.MULTILINE) == ["1 of 4", "2 of 4", "3 of 4", "4 of 4"]
     assert "There is no terminal to ask in" in out
     assert "\x1b" not in out
+
+
+def test_the_agent_asks_is_killed_and_goes_on_in_a_new_process(booked: str) -> None:
+    first, second, third = re.findall(r"^Process (\d+):$", booked, re.MULTILINE)
+    assert len({first, second, third}) == 3
+    assert f"kill -9 {first}: ended by signal 9. There is no process {first} any more." in booked
+    assert "waiting, for agent:TicketBooker;tool:book_ticket:call_1" in booked
+    assert booked.count("I will book a ticket to Beijing.") == 1
+    assert booked.count(f"  booked: Martin to Beijing, by process {second}\n") == 2
+    assert "Done! The ticket to Beijing for Martin is booked." in booked
+    assert "I was told: A person refused this call: on second thoughts" in booked
+    ends = [line for line in booked.partition("session demo\n● ")[2].splitlines() if "  end 3" in line]
+    assert [line.startswith("│  ●") for line in ends] == [True, False]
 
 
 def test_the_process_that_asked_is_killed_and_others_go_on(out: str) -> None:
@@ -52,21 +61,26 @@ def test_the_process_that_asked_is_killed_and_others_go_on(out: str) -> None:
 
 
 def test_the_tree_has_both_branches(out: str) -> None:
-    tree = out.partition("session refund-17\n")[2]
+    tree = out.partition("session demo\n")[2]
     ends = [line for line in tree.splitlines() if "  end 3" in line]
     assert [line.startswith("│  ●") for line in ends] == [True, False]
 
 
-def test_no_input_at_all_is_no_terminal(environment: dict[str, str]) -> None:
-    line = f'exec "{sys.executable}" -m adjourn demo <&-'
+def test_no_input_at_all_is_no_terminal(tmp_path: Path) -> None:
+    line = f'exec "{sys.executable}" -m adjourn demo graph <&-'
+    environment = Shell(tmp_path).environment
     done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     assert "There is no terminal to ask in" in done.stdout
 
 
-def test_a_reader_who_leaves_is_no_crash(environment: dict[str, str]) -> None:
+def test_a_reader_who_leaves_is_no_crash(tmp_path: Path) -> None:
     with subprocess.Popen(
-        DEMO, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+        [*COMMAND, "demo"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=Shell(tmp_path).environment,
     ) as process:
         assert process.stdout
         assert process.stderr
@@ -78,71 +92,68 @@ def test_a_reader_who_leaves_is_no_crash(environment: dict[str, str]) -> None:
 # At a terminal
 
 
-class Terminal:
-    """The demo at a terminal, and the person in front of it."""
-
-    def __init__(self, environment: dict[str, str]) -> None:
-        self._screen, inside = pty.openpty()
-        self.process = subprocess.Popen(DEMO, stdin=inside, stdout=inside, stderr=inside, env=environment)
-        os.close(inside)
-        self.seen = ""
-        self._read_to = 0
-
-    def wait_for(self, text: str) -> None:
-        """Read until a text comes, after the one that was waited for before."""
-        while text not in self.seen[self._read_to :]:
-            piece = self._read()
-            assert piece, f"It ended before {text!r} came:\n{self.seen}"
-            self.seen += piece
-        self._read_to = self.seen.index(text, self._read_to) + len(text)
-
-    def type(self, keys: str) -> None:
-        os.write(self._screen, keys.encode())
-
-    def end(self) -> int:
-        """Read what is left, and give the exit code."""
-        while piece := self._read():
-            self.seen += piece
-        return self.process.wait()
-
-    def _read(self) -> str:
-        try:
-            return os.read(self._screen, 4096).decode(errors="replace")
-        except OSError:
-            return ""  # How Linux says that nobody is at the other end.
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._screen)
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    with Shell(tmp_path).terminal("demo", "graph") as terminal:
+        yield terminal
 
 
 @pytest.fixture
-def terminal(environment: dict[str, str]) -> Iterator[Terminal]:
-    terminal = Terminal(environment)
-    yield terminal
-    terminal.close()
+def booking(tmp_path: Path) -> Iterator[Terminal]:
+    with Shell(tmp_path).terminal("demo") as terminal:
+        yield terminal
 
 
 def test_a_person_is_asked_until_the_answer_is_one(terminal: Terminal) -> None:
-    terminal.wait_for("[y/n] ")
-    terminal.type("perhaps\n")
+    terminal.answer("[y/n] ", "perhaps")
     terminal.wait_for("Please type y or n")
-    terminal.wait_for("[y/n] ")
-    terminal.type("No\n")
-    terminal.wait_for("Why?")
-    terminal.type("too late\n")
+    terminal.answer("[y/n] ", "No")
+    terminal.answer("Why?", "too late")
     assert terminal.end() == 0
     assert "Dear Ada, no refund for A-17. too late" in terminal.seen
     assert "what if it had been yes?" in terminal.seen
     assert "\x1b[1m1 of 4" in terminal.seen
 
 
-def test_ctrl_c_ends_it_politely(terminal: Terminal, tmp_path: Path) -> None:
-    terminal.wait_for("[y/n] ")
-    terminal.process.send_signal(signal.SIGINT)
-    assert terminal.end() == 130
-    assert terminal.seen.endswith("Stopped. Nothing is left behind.\r\n")
+def test_a_person_talks_with_the_agent_and_edits_what_it_does(booking: Terminal, tmp_path: Path) -> None:
+    booking.answer("› ", "I want to travel to Rome")
+    booking.wait_for("Who is travelling?")
+    booking.answer("› ", "Ada")
+    booking.answer("[l]ater ?", "e")
+    booking.answer("location [Rome]:", "")
+    booking.answer("passenger_name [Ada]:", "Ada Lovelace")
+    booking.answer("phone [not given]:", "")
+    booking.answer("Run it with these?", "y")
+    booking.wait_for("booked: Ada Lovelace to Rome, by process")
+    assert booking.end() == 0
+    assert "what if it had been no?" in booking.text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_refusal_with_its_reason_reaches_the_model(booking: Terminal) -> None:
+    booking.answer("› ", "")
+    booking.answer("[l]ater ?", "r")
+    booking.answer("Why?", "the budget is spent")
+    booking.wait_for("A person refused this call: the budget is spent")
+    assert booking.end() == 0
+    assert "what if it had been yes?" in booking.text
+    assert "booked: Martin to Beijing" in booking.text
+
+
+def test_a_question_left_for_later_ends_the_demo(booking: Terminal) -> None:
+    booking.answer("› ", "")
+    booking.answer("[l]ater ?", "l")
+    assert booking.end() == 0
+    assert "nothing is left behind" in booking.text
+
+
+@pytest.mark.parametrize("words", [("demo",), ("demo", "graph")])
+def test_ctrl_c_ends_it_politely(words: tuple[str, ...], tmp_path: Path) -> None:
+    with Shell(tmp_path).terminal(*words) as terminal:
+        terminal.wait_for("› " if len(words) == 1 else "[y/n] ")
+        terminal.process.send_signal(signal.SIGINT)
+        assert terminal.end() == 130
+        assert terminal.seen.endswith("Stopped. Nothing is left behind.\r\n")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -151,7 +162,6 @@ def test_the_end_of_input_ends_it_politely(terminal: Terminal, tmp_path: Path) -
     terminal.type("\x04")
     assert terminal.end() == 1
     assert "No answer came" in terminal.seen
-    assert "Traceback" not in terminal.seen
     assert list(tmp_path.iterdir()) == []
 
 

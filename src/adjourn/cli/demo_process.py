@@ -1,45 +1,55 @@
-"""A process of the demo: it runs the graph for a while and writes each event as a line of JSON.
+"""A process of a demo: it runs the program for a while and writes each event as a line of JSON.
 
-start FOLDER                         until the graph asks; then it waits to be killed
-resume FOLDER DECISION               with the answer
-travel FOLDER CHECKPOINT DECISION    from that checkpoint on, with the answer
+refund | tickets, then
+start FOLDER INPUT                 until the program asks; then it waits to be killed
+resume FOLDER ANSWER               with the answer to the question that is open
+travel FOLDER CHECKPOINT ANSWER    from that checkpoint on, with the answer
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from pathlib import Path
 
-import msgspec
-
-from adjourn import Run
-from adjourn.cli.demo_refund import SESSION, Bank, Decision, build
+from adjourn import Run, Runner
+from adjourn.cli import demo_refund, demo_tickets
+from adjourn.cli.demo_stage import Book
 from adjourn.events import to_json
 
+SESSION = "demo"
+_PROGRAMS = {"refund": demo_refund.build, "tickets": demo_tickets.build}
 
-async def _tell(run: Run) -> None:
+
+async def _tell(run: Run) -> bool:
+    """Write the events; whether the last one asks."""
+    last = ""
     async for event in run:
+        last = type(event).__name__
         sys.stdout.buffer.write(to_json(event) + b"\n")
         sys.stdout.buffer.flush()
+    return last == "Interrupted"
 
 
-async def _start(folder: Path) -> None:
-    await _tell(build(folder).run({"order": "A-17"}, session_id=SESSION, deps=Bank(folder)))
-    # The demo holds the other end of this pipe: should it end before it has killed this process, this is the end, too.
-    sys.stdin.read()
+async def _start(runner: Runner, folder: Path, input: str) -> None:
+    if await _tell(runner.run(json.loads(input), session_id=SESSION, deps=Book(folder))):
+        # The demo holds the other end of this pipe: should it end before it has killed this process, this is the end.
+        sys.stdin.read()
 
 
-async def _resume(folder: Path, decision: str) -> None:
-    answers = {"decision": msgspec.json.decode(decision, type=Decision)}
-    await _tell(build(folder).resume(SESSION, answers, by="you", deps=Bank(folder)))
+async def _resume(runner: Runner, folder: Path, answer: str) -> None:
+    (question,) = await runner.pending(SESSION)
+    await _tell(runner.resume(SESSION, {question.id: json.loads(answer)}, by="you", deps=Book(folder)))
 
 
-async def _travel(folder: Path, checkpoint: str, decision: str) -> None:
-    await _tell(build(folder).run(None, session_id=SESSION, checkpoint_id=checkpoint, deps=Bank(folder)))
-    await _resume(folder, decision)
+async def _travel(runner: Runner, folder: Path, checkpoint: str, answer: str) -> None:
+    await _tell(runner.run(None, session_id=SESSION, checkpoint_id=checkpoint, deps=Book(folder)))
+    await _resume(runner, folder, answer)
 
 
 if __name__ == "__main__":
-    command, place, *arguments = sys.argv[1:]
-    asyncio.run({"start": _start, "resume": _resume, "travel": _travel}[command](Path(place), *arguments))
+    program, command, place, *arguments = sys.argv[1:]
+    folder = Path(place)
+    step = {"start": _start, "resume": _resume, "travel": _travel}[command]
+    asyncio.run(step(_PROGRAMS[program](folder), folder, *arguments))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypedDict
@@ -12,8 +11,6 @@ import msgspec
 from adjourn import current, interrupt, once
 from adjourn.checkpoint import SQLiteStore
 from adjourn.graph import START, Command, CompiledGraph, StateGraph
-
-SESSION = "refund-17"
 
 
 class Refund(TypedDict):
@@ -34,35 +31,17 @@ class Decision(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class Bank:
-    """A bank as the demo needs one: a book, in which every movement of money is a line."""
-
-    def __init__(self, folder: Path) -> None:
-        self._book = folder / "bank.txt"
-
-    def move(self, what: str) -> None:
-        """Make an entry, and have it on the disk."""
-        with self._book.open("a", encoding="utf-8") as book:
-            book.write(f"{what}, by process {os.getpid()}\n")
-            book.flush()
-            os.fsync(book.fileno())
-
-    def lines(self) -> list[str]:
-        """All entries."""
-        return self._book.read_text(encoding="utf-8").splitlines() if self._book.exists() else []
-
-
 @once
 def reserve(amount: Decimal) -> str:
     """Set money aside: one time, however often the code around it runs again."""
-    current().deps.move(f"reserved {amount} EUR")
+    current().deps.enter(f"reserved {amount} EUR")
     return f"hold-{current().idempotency_key[:6]}"
 
 
 @once
 def transfer(amount: Decimal, customer: str) -> str:
     """Send the money: one time."""
-    current().deps.move(f"paid {amount} EUR to {customer}")
+    current().deps.enter(f"paid {amount} EUR to {customer}")
     return f"receipt-{current().idempotency_key[:6]}"
 
 

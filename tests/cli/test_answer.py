@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+from tests.cli.shell import Shell
+
+
+@pytest.fixture
+def asked(shell: Shell) -> Shell:
+    """A session `s1` that asks whether a draft may be published."""
+    shell.ok("chat", "desk:review", "-m", "a poem", "--session", "s1")
+    return shell
+
+
+@pytest.fixture
+def booking(shell: Shell) -> Shell:
+    """A session `t1` that asks about a tool call."""
+    shell.ok("chat", "desk:ticket", "-m", "Beijing", "--session", "t1")
+    return shell
+
+
+def answers(shell: Shell, session: str) -> list[Any]:
+    return [line["answer"] for line in shell.ok("audit", session, "--json").json]
+
+
+def test_three_processes_end_as_one_uninterrupted(shell: Shell):  # rule R4, I12
+    shell.ok("chat", "desk:review", "-m", "a poem", "--session", "one")
+    shell.ok("answer", "one", "yes", "--by", "ann")
+    shell.ok("resume", "desk:review", "one")
+    with shell.terminal("chat", "desk:review", "-m", "a poem", "--session", "twin") as terminal:
+        terminal.answer("[l]ater ?", "y")
+        assert terminal.end() == 0
+    one, twin = (shell.ok("show", name, "--json").json for name in ("one", "twin"))
+    assert one["state"] == twin["state"]
+    assert one["state"]["approved"] is True
+    assert (one["status"], twin["status"]) == ("done", "done")
+    assert shell.ledger == ["draft 1 of a poem"] * 2
+
+
+def test_an_answer_needs_no_code(asked: Shell):  # rule I12
+    (asked.folder / "desk.py").unlink()
+    done = asked.ok("answer", "s1", "no", "--by", "ann")
+    assert "Recorded: false, by ann." in done.out
+    assert "adjourn resume MODULE:ATTRIBUTE s1" in done.out
+    assert answers(asked, "s1") == [False]
+
+
+def test_who_answers_is_known_unless_told(asked: Shell):
+    asked.ok("answer", "s1", "yes", ADJOURN_USER="bob@example.org")
+    assert asked.ok("audit", "s1", "--json").json[0]["by"] == "bob@example.org"
+
+
+def test_an_answer_that_does_not_fit_is_refused_and_the_question_stays(asked: Shell):  # rule R2
+    done = asked.run("answer", "s1", "perhaps")
+    assert done.code == 1
+    assert "expected boolean" in done.err
+    assert len(asked.ok("pending", "--json").json) == 1
+
+
+def test_the_second_answer_is_told_who_was_first(asked: Shell):  # rule R3
+    asked.ok("answer", "s1", "yes", "--by", "ann")
+    done = asked.run("answer", "s1", "no", "--by", "bob")
+    assert done.code == 1
+    assert "was resumed already" in done.err
+    assert "You came second: ann answered it" in done.err
+    assert asked.run("answer", "s1", "no", "--json").error["code"] == "already_resumed"
+    assert answers(asked, "s1") == [True]
+
+
+def test_of_two_command_lines_at_once_one_comes_second(shell: Shell):  # rule R3
+    for turn in range(3):
+        session = f"race-{turn}"
+        shell.ok("chat", "desk:review", "-m", "a poem", "--session", session)
+        words = [("yes", "ann"), ("no", "bob")]
+        both = [shell.start("answer", session, word, "--by", by, "--json") for word, by in words]
+        ends = [ended(process) for process in both]
+        assert sorted(code for code, _, _ in ends) == [0, 1]
+        winner = next(json.loads(out) for code, out, _ in ends if code == 0)
+        loser = next(json.loads(err)["error"] for code, _, err in ends if code == 1)
+        assert loser["code"] == "already_resumed"
+        assert loser["by"] == winner["by"]
+        assert answers(shell, session) == [winner["answer"]]
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate()
+    assert "Traceback" not in err
+    return process.returncode, out, err
+
+
+def test_several_questions_are_told_apart_by_id_or_key(shell: Shell):
+    shell.ok("chat", "desk:pair", "-m", "a trip", "--session", "p1")
+    ids = [question["id"] for question in shell.ok("pending", "p1", "--json").json]
+    refused = shell.run("answer", "p1", "yes")
+    assert refused.code == 2
+    assert all(each in refused.err for each in ids)
+    done = shell.ok("answer", "p1", "yes", "--question", "director", "--json").json
+    assert [question["key"] for question in done["open"]] == ["manager"]
+    assert "manager asks you something" in shell.ok("resume", "desk:pair", "p1").out.replace("pair › ", "")
+    shell.ok("answer", "p1", "no", "--question", ids[0])
+    assert "manager False and director True" in shell.ok("resume", "desk:pair", "p1").out
+
+
+def test_an_unknown_question_lists_those_that_are_open(asked: Shell):  # rule R1
+    done = asked.run("answer", "s1", "yes", "--question", "budget")
+    assert done.code == 1
+    assert "no open question 'budget'. Open: runnable:review;node:approve" in done.err
+
+
+def test_an_unknown_session_is_said_so(asked: Shell):
+    done = asked.run("answer", "s2", "yes")
+    assert (done.code, "Session 's2' has no checkpoint" in done.err) == (1, True)
+
+
+def test_with_the_checkpoint_that_was_seen_only_that_counts(asked: Shell):  # rule R1
+    seen = asked.ok("pending", "s1", "--json").json[0]["checkpoint_id"]
+    asked.ok("answer", "s1", "no", "--checkpoint", seen)
+    asked.ok("resume", "desk:review", "s1")
+    done = asked.run("answer", "s1", "yes", "--checkpoint", seen, "--json")
+    assert done.error["code"] == "stale_checkpoint"
+    assert done.code == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "result"),
+    [
+        (("yes",), "booked 2 to Beijing for Martin"),
+        (("--approve",), "booked 2 to Beijing for Martin"),
+        (("no",), "refused"),
+        (("--refuse", "too far"), "refused too far"),
+        (("--respond", "sold out"), "answered sold out"),
+        (("--edit", '{"location": "Xi\'an", "passenger_name": "Li", "seats": 1}'), "booked 1 to Xi'an for Li"),
+        (("--data", '{"decision": "reject", "reason": "late"}'), "refused late"),
+        (('{"decision": "respond", "text": "full"}',), "answered full"),
+    ],
+)
+def test_a_tool_call_is_decided_in_words_or_options(booking: Shell, words: tuple[str, ...], result: str):
+    booking.ok("answer", "t1", *words)
+    assert result in booking.ok("resume", "desk:ticket", "t1").out
+
+
+def test_an_edit_is_checked_before_it_counts(booking: Shell):  # rule R2
+    done = booking.run("answer", "t1", "--edit", '{"location": "Bern"}')
+    assert done.code == 1
+    assert booking.run("answer", "t1", "--edit", "Bern").code == 2
+    assert len(booking.ok("pending", "--json").json) == 1
+
+
+def test_an_answer_comes_from_the_standard_input(shell: Shell):
+    shell.ok("chat", "desk:trip", "-m", "Bern", "--session", "n1")
+    shell.ok("answer", "n1", "-", input="Ada\n")
+    assert answers(shell, "n1") == ["Ada"]
+
+
+def test_text_that_looks_like_data_is_text_where_text_is_asked(shell: Shell):
+    shell.ok("chat", "desk:trip", "-m", "Bern", "--session", "n1")
+    shell.ok("answer", "n1", "007")
+    assert answers(shell, "n1") == ["007"]
+
+
+def test_without_an_answer_and_a_terminal_nothing_is_guessed(asked: Shell):
+    assert asked.run("answer", "s1").code == 2
+    assert asked.run("answer", "s1", "yes", "--text", "no").code == 2
+    assert asked.run("answer", "s1", "--remember", "session").code == 2
+
+
+def test_what_is_no_text_is_refused(asked: Shell):
+    assert asked.run("answer", "s1", "--data", '"\\ud800"').code == 1
+    assert asked.run("answer", "s1", "\udcff").code == 2
+    assert asked.run("show", "\udcff").code == 2
+    assert len(asked.ok("pending", "--json").json) == 1
+
+
+# At a terminal
+
+
+def test_at_a_terminal_the_question_is_shown_and_asked(asked: Shell):
+    with asked.terminal("answer", "s1", "--by", "ann") as terminal:
+        terminal.wait_for("Publish it?")
+        terminal.answer("[l]ater ?", "hm")
+        terminal.wait_for("That does not fit")
+        terminal.answer("[l]ater ?", "y")
+        assert terminal.end() == 0
+        assert "\x1b[" in terminal.seen
+    assert answers(asked, "s1") == [True]
+
+
+def test_later_leaves_it_open(asked: Shell):
+    with asked.terminal("answer", "s1") as terminal:
+        terminal.answer("[l]ater ?", "l")
+        assert terminal.end() == 0
+        assert "It stays open." in terminal.seen
+    assert len(asked.ok("pending", "--json").json) == 1
+
+
+def test_ctrl_c_while_asked_leaves_it_open(asked: Shell):
+    with asked.terminal("answer", "s1") as terminal:
+        terminal.wait_for("[l]ater ?")
+        terminal.process.send_signal(2)
+        assert terminal.end() == 130
+    assert len(asked.ok("pending", "--json").json) == 1
+
+
+def test_arguments_are_edited_line_by_line(booking: Shell):
+    with booking.terminal("answer", "t1") as terminal:
+        terminal.answer("[l]ater ?", "e")
+        terminal.answer("location [Beijing]:", "Shanghai")
+        terminal.answer("passenger_name [Martin]:", "")
+        terminal.answer("seats [2]:", "3")
+        terminal.answer("Run it with these?", "y")
+        assert terminal.end() == 0
+    edited = {"location": "Shanghai", "passenger_name": "Martin", "seats": 3}
+    assert answers(booking, "t1") == [{"decision": "edit", "arguments": edited}]
+
+
+def test_arguments_that_the_tool_does_not_take_are_asked_again(booking: Shell):
+    with booking.terminal("answer", "t1") as terminal:
+        terminal.answer("[l]ater ?", "e")
+        terminal.answer("location [Beijing]:", "")
+        terminal.answer("passenger_name [Martin]:", "")
+        terminal.answer("seats [2]:", "many")
+        terminal.wait_for("The tool does not take these")
+        terminal.answer("[l]ater ?", "r")
+        terminal.answer("Why?", "too many")
+        assert terminal.end() == 0
+    assert answers(booking, "t1") == [{"decision": "reject", "reason": "too many"}]
+
+
+def test_arguments_are_edited_in_the_editor(booking: Shell):
+    with booking.terminal("answer", "t1", EDITOR="sed -i s/Beijing/Xian/") as terminal:
+        terminal.answer("[l]ater ?", "e")
+        terminal.answer("Run it with these?", "y")
+        assert terminal.end() == 0
+    assert answers(booking, "t1")[0]["arguments"]["location"] == "Xian"
+    assert not [path for path in booking.folder.iterdir() if path.name.startswith("adjourn-")]
+
+
+def test_an_answer_with_fields_is_filled_in(shell: Shell):
+    shell.ok("chat", "desk:trip", "-m", "Bern", "--session", "n1")
+    shell.ok("answer", "n1", "Ada")
+    shell.ok("resume", "desk:trip", "n1")
+    with shell.terminal("answer", "n1") as terminal:
+        terminal.answer("ok (yes or no):", "yes")
+        terminal.answer("class_ (first or second, optional):", "third")
+        terminal.answer("class_ (first or second, optional):", "first")
+        terminal.answer("note (text, optional):", "")
+        assert terminal.end() == 0
+    assert answers(shell, "n1")[1] == {"ok": True, "class_": "first"}
+
+
+def test_a_choice_is_made_by_its_number(shell: Shell):
+    shell.ok("chat", "desk:trip", "-m", "Bern", "--session", "n1")
+    shell.ok("answer", "n1", "Ada")
+    shell.ok("resume", "desk:trip", "n1")
+    shell.ok("answer", "n1", '{"ok": true}')
+    shell.ok("resume", "desk:trip", "n1")
+    shell.ok("answer", "n1", "2")
+    assert "Ada: True, second, '', red" in shell.ok("resume", "desk:trip", "n1").out
+
+
+def test_what_would_deceive_the_approver_is_spelled_out(shell: Shell):  # attack 6
+    shell.ok("chat", "desk:ticket", "-m", "Bei\u202ejing\x1b[2J\u200b" + "x" * 3000 + "END", "--session", "t1")
+    with shell.terminal("answer", "t1") as terminal:
+        terminal.answer("[l]ater ?", "l")
+        assert terminal.end() == 0
+        seen = terminal.text
+    assert "\u202e" not in seen
+    assert "\x1b" not in seen
+    assert "Bei<U+202E>jing" in seen
+    assert "<U+200B>" in seen
+    assert seen.count("x") == 3000
+    assert "END" in seen.replace("\r\n        │ ", "")

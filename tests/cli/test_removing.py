@@ -1,0 +1,77 @@
+"""The commands that remove or copy: prune, delete, fork."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.shell import Shell
+
+
+@pytest.fixture
+def desk(shell: Shell) -> Shell:
+    """A session that has asked twice and waits."""
+    shell.ok("chat", "desk:review", "-m", "a poem", "--session", "s1")
+    shell.ok("answer", "s1", "no", "--by", "ann")
+    shell.ok("resume", "desk:review", "s1")
+    return shell
+
+
+def names(shell: Shell) -> set[str]:
+    return {each["session_id"] for each in shell.ok("sessions", "--json").json}
+
+
+def test_a_fork_goes_on_by_itself(desk: Shell):  # rule C4
+    paused = next(point for point in desk.ok("tree", "s1", "--json").json if point["source"] == "interrupt")
+    before = desk.ok("show", "s1", "--json").json
+    new = desk.ok("fork", "s1", "--checkpoint", paused["id"], "--to", "s2", "--json").json["session_id"]
+    (question,) = desk.ok("pending", "s2", "--json").json
+    assert question["info"] == {"draft": "draft 1 of a poem"}
+    desk.ok("answer", new, "yes")
+    desk.ok("resume", "desk:review", new)
+    assert desk.ok("show", "s2", "--json").json["state"]["drafts"] == ["draft 1 of a poem"]
+    assert desk.ok("show", "s1", "--json").json == before
+    assert desk.ok("tree", "s2", "--json").json[0]["metadata"]["forked_from"]["session_id"] == "s1"
+
+
+def test_a_fork_needs_a_new_name(desk: Shell):
+    assert desk.run("fork", "s1", "--to", "s1").code == 2
+
+
+def test_delete_asks_first(desk: Shell):
+    assert desk.run("delete", "s1").code == 2
+    with desk.terminal("delete", "s1") as terminal:
+        terminal.answer("[y/n] ", "n")
+        assert terminal.end() == 1
+    assert names(desk) == {"s1"}
+    desk.ok("delete", "s1", "--yes")
+    assert names(desk) == set()
+    assert desk.run("delete", "s1", "--yes", "--json").error["code"] == "checkpoint_not_found"
+
+
+def test_prune_keeps_what_is_pending(desk: Shell):  # rule C7
+    assert desk.ok("prune", "s1", "--keep", "1", "--json").json["records"] >= 0
+    assert len(desk.ok("pending", "s1", "--json").json) == 1
+    desk.ok("answer", "s1", "yes")
+    assert "approved: true" in desk.ok("resume", "desk:review", "s1").out
+
+
+def test_prune_removes_old_sessions(desk: Shell):
+    assert desk.ok("prune", "--sessions", "--older-than", "1d", "--json").json == {"sessions": []}
+    assert names(desk) == {"s1"}
+    assert desk.ok("prune", "--sessions", "--older-than", "0s", "--json").json == {"sessions": ["s1"]}
+    assert names(desk) == set()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("s1",),
+        ("--sessions",),
+        ("s1", "--sessions", "--older-than", "1d"),
+        ("s1", "--keep", "-1"),
+        ("s1", "--older-than", "soon"),
+    ],
+)
+def test_prune_says_what_it_needs(desk: Shell, words: tuple[str, ...]):
+    assert desk.run("prune", *words).code == 2
