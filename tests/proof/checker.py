@@ -9,13 +9,14 @@ from typing import Any
 
 import msgspec
 
-from adjourn import CheckpointSaved, Custom, Event, NodeEnd, Runner
+from adjourn import CheckpointSaved, Custom, Event, MessageEvent, NodeEnd, Runner, ToolResult
 from adjourn.checkpoint import SQLiteStore, Store
 from adjourn.core.events import FINAL
 
+from .agent_workloads import PROGRAMS
 from .child import SESSION
 from .ledger import Ledger, Line
-from .workloads import WORKLOADS
+from .workloads import Workload
 
 
 class Portrait(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,10 +35,11 @@ async def check(folder: Path, workload: str) -> Portrait:
     check_fences(ledger)
     store = SQLiteStore(folder / "sessions.db")
     try:
-        runner = WORKLOADS[workload].runner(store=store)
+        program = PROGRAMS[workload]
+        runner = program.runner(store=store)
         await check_log(store, runner, ledger)
         await check_answers(store, ledger)
-        return await _portrait(store, runner)
+        return await _portrait(store, runner, program)
     finally:
         await store.close()
 
@@ -51,10 +53,11 @@ def check_effects(ledger: Ledger) -> None:
         if line.kind == "effect":
             assert line.key not in sealed, f"{line} was told or kept, and is done again"
             assert arguments.setdefault((line.key, line.what), line.arguments) == line.arguments, line
-            done[line.address].add(line.key)
+            done[f"{line.address} "].add(line.key)
+            done[f"{line.address} {line.what}"].add(line.key)
             done[_call(line)].add(line.key)
         elif line.kind == "told":
-            sealed |= done[line.address]
+            sealed |= done[f"{line.address} {line.what}"]
         elif line.kind == "kept":
             sealed |= done[_call(line)]
 
@@ -105,11 +108,11 @@ async def check_answers(store: Store, ledger: Ledger) -> None:
         assert decisions[line.what].by == line.arguments, f"{line} was lost"
 
 
-async def _portrait(store: Store, runner: Runner) -> Portrait:
+async def _portrait(store: Store, runner: Runner, program: Workload) -> Portrait:
     result = await runner.recover(SESSION)
     assert result.status == "done"
     return Portrait(
-        state=result.value or result.state,
+        state=program.show(result),
         questions=sorted((asked.id, asked.value, asked.how) for asked in await store.decisions(SESSION)),
         history=[(p.source, p.step, p.next, len(p.interrupts)) for p in await runner.history(SESSION)],
         events=Counter(_shown(event) for event in await _events(runner)),
@@ -129,6 +132,10 @@ def _shown(event: Event) -> str:
             return f"{kind} {event.address} {event.source} {event.step}"
         case Custom():
             return f"{kind} {event.address} {event.data}"
+        case MessageEvent():
+            return f"{kind} {event.address} {event.message.id} {event.message.text}"
+        case ToolResult():
+            return f"{kind} {event.address} {event.result}"
         case _:
             return f"{kind} {event.address}"
 

@@ -12,15 +12,15 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
+from adjourn import Interrupt
 from adjourn.core import codec
+from adjourn.core.address import segment_text
 from adjourn.core.events import Event
 from adjourn.core.interrupt import open_interrupts
-from adjourn.core.program import ProgramFrame
+from adjourn.core.program import Program, ProgramFrame
 from adjourn.core.record import NONE, Image, Question, Tree, decode, encode, fold, join
 from adjourn.core.scope import Frame, Scope
-from adjourn.graph import CompiledGraph
 
-from . import plans
 from .building import World
 from .strategies import Dice
 
@@ -61,15 +61,21 @@ def _plain(value: Any) -> Any:
 
 
 class Folding:
-    """Runs one graph, and takes its records itself."""
+    """Runs one program, and takes its records itself."""
 
-    def __init__(self, graph: CompiledGraph, world: World, dice: Dice) -> None:
-        self.graph = graph
+    def __init__(
+        self, build: Callable[[], Program], answer: Callable[[Interrupt], Any], world: World, dice: Dice
+    ) -> None:
+        self.build = build
+        self.answer_to = answer
         self.world = world
         self.dice = dice
         self.bodies: list[bytes] = []
+        self.store = None
         self.scope = self._scope()
-        self.root: ProgramFrame = graph.open(self.scope, None, f"runnable:{graph.name}", None)
+        program = build()
+        self.segment = segment_text(program.kind, program.name)
+        self.root: ProgramFrame = program.open(self.scope, None, self.segment, None)
         self.scope.root = self.root
 
     def _scope(self) -> Scope:
@@ -119,22 +125,22 @@ class Folding:
 
     def restored(self, records: int) -> Folding:
         """Another engine that goes on from so many records, as another process would."""
-        other = Folding(self.graph, self.world, self.dice)
+        other = Folding(self.build, self.answer_to, self.world, self.dice)
         other.bodies = self.bodies[:records]
         tree = fold(other.bodies)
         stored = canonical(fold(other.bodies))
         other.scope = other._scope()
         other.scope.restore(tree)
-        image = other.scope.awaken("", f"runnable:{self.graph.name}")
+        image = other.scope.awaken("", self.segment)
         assert image is not None
-        other.root = other.scope.root = self.graph.open(other.scope, None, f"runnable:{self.graph.name}", image)
+        other.root = other.scope.root = self.build().open(other.scope, None, self.segment, image)
         again = canonical(fold([encode(other.scope.take(full=True))]))
         assert again == stored, _difference(again, stored)
         return other
 
     # Driving
 
-    def begin(self, given: dict[str, Any]) -> None:
+    def begin(self, given: Any) -> None:
         self.scope.turn = 1
         self.root.begin(given)
         self.record()
@@ -150,14 +156,11 @@ class Folding:
         """Answer some of the open questions."""
         for asked in self.dice.some(list(open_interrupts(self.scope, None))):
             path, question = self.scope.open.pop(asked.id)
-            answer = plans.answer_for(asked.id, asked.reason)
+            answer = self.answer_to(asked)
             question.how, question.value = "answered", Raw(codec.encode(*codec.own(answer, "answer")))
             self.scope.wake(path)
         if self.dice.roll(2):
             self.record()
-
-    def state(self) -> Any:
-        return plans.shown(dict(self.root.report().state))
 
 
 def _difference(folded: dict[str, Any], live: dict[str, Any]) -> str:

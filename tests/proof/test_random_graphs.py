@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from adjourn import Done, NodeEnd, WriteConflict
+from adjourn import Done, Interrupt, NodeEnd, WriteConflict
 from adjourn.checkpoint import MemoryStore, SQLiteStore, Store
 from adjourn.testing import FakeClock
 from tests.proof import plans
@@ -35,7 +36,12 @@ class Stores:
         }
 
     def twin(self, plan: Graph, where: str, durability: Durability) -> Twin:
-        return Twin(plan, f"session {next(numbers)}", self.stores[where], self.clock, durability)
+        session, store = f"session {next(numbers)}", self.stores[where]
+        return Twin(partial(build, plan), _answer, World(), session, store, self.clock, durability)
+
+
+def _answer(asked: Interrupt) -> Any:
+    return plans.answer_for(asked.id, asked.reason)
 
 
 @pytest.fixture(scope="module")

@@ -6,17 +6,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from adjourn import Interrupt, RetryExhausted, RunError, RunResult, StoreUnavailable, WriteConflict
+from adjourn import Interrupt, RetryExhausted, RunError, Runner, RunResult, StoreUnavailable, WriteConflict
 from adjourn.checkpoint import Store
 from adjourn.checkpoint.store import Head, Lease, Renewed
 from adjourn.core.address import is_under
-from adjourn.graph import CompiledGraph
 from adjourn.runner import Run
 from adjourn.testing import FakeClock, FaultStore
 
-from . import plans
-from .building import Trouble, World, build
-from .plans import Graph
+from .building import Trouble, World
 from .strategies import Dice
 
 STAGES = 300
@@ -39,15 +36,25 @@ class _Dying(FaultStore):
 
 
 class Twin:
-    """Takes one session from its input to its end, in many runs."""
+    """Takes one session from its input to its end, in many runs of what `build` builds on a store."""
 
-    def __init__(self, plan: Graph, session: str, store: Store, clock: FakeClock, durability: Durability) -> None:
-        self.plan = plan
+    def __init__(
+        self,
+        build: Callable[..., Runner],
+        answer: Callable[[Interrupt], Any],
+        world: World,
+        session: str,
+        store: Store,
+        clock: FakeClock,
+        durability: Durability,
+    ) -> None:
+        self.build = build
+        self.answer = answer
         self.session = session
         self.store = store
         self.clock = clock
         self.durability: Durability = durability
-        self.world = World()
+        self.world = world
         self.result: RunResult | None = None
         self.conflict: str | None = None
         self.stages = 0
@@ -56,22 +63,22 @@ class Twin:
         self.exempt: set[str] = set()
         self.graph = self.built(store)
 
-    def built(self, store: Store, patience: float = 30.0) -> CompiledGraph:
-        """The graph as another process would build it."""
-        return build(
-            self.plan, store=store, durability=self.durability, clock=self.clock, lease_ttl=TTL, store_timeout=patience
+    def built(self, store: Store, patience: float = 30.0) -> Runner:
+        """The program as another process would build it."""
+        return self.build(
+            store=store, durability=self.durability, clock=self.clock, lease_ttl=TTL, store_timeout=patience
         )
 
-    async def with_trouble(self, given: dict[str, Any], dice: Dice) -> Twin:
+    async def with_trouble(self, given: Any, dice: Dice) -> Twin:
         """Take one turn to its end through cancels, crashes, failures and answers in any groups and order."""
         self.result, self.stages, self.is_calm = None, 0, False
         answered: list[Interrupt] = []
         before = await self.store.head(self.session)
 
-        def begin(graph: CompiledGraph) -> Run:
+        def begin(graph: Runner) -> Run:
             return graph.run(given, session_id=self.session, deps=self.world)
 
-        run: Callable[[CompiledGraph], Run] = begin
+        run: Callable[[Runner], Run] = begin
         while not await self.watched(run, answered, dice):
             self.stages += 1
             assert self.stages < STAGES, "it does not come to an end"
@@ -91,7 +98,7 @@ class Twin:
         head = await self.store.head(self.session)
         return head == before or (head is not None and before is not None and head.checkpoint == before.checkpoint)
 
-    async def watched(self, run: Callable[[CompiledGraph], Run], answered: list[Interrupt], dice: Dice) -> bool:
+    async def watched(self, run: Callable[[Runner], Run], answered: list[Interrupt], dice: Dice) -> bool:
         """One stage; what waits for other questions than those answered must not be entered in it."""
         so_far, was_calm = len(self.world.entered), self.is_calm
         before = {key for _, key in self.world.entered}
@@ -102,13 +109,13 @@ class Twin:
                 assert woken or key not in before, f"{address} was entered, though nothing in it was answered"
         return ended
 
-    def next(self, answered: list[Interrupt]) -> Callable[[CompiledGraph], Run]:
+    def next(self, answered: list[Interrupt]) -> Callable[[Runner], Run]:
         return lambda graph: self.going_on(graph, answered)
 
-    def going_on(self, graph: CompiledGraph, answered: list[Interrupt]) -> Run:
+    def going_on(self, graph: Runner, answered: list[Interrupt]) -> Run:
         if not answered:
             return graph.recover(self.session, deps=self.world)
-        answers = {asked.id: plans.answer_for(asked.id, asked.reason) for asked in answered}
+        answers = {asked.id: self.answer(asked) for asked in answered}
         return graph.resume(self.session, answers, deps=self.world, by="twin")
 
     async def answer_apart(self, answered: list[Interrupt]) -> None:
@@ -118,7 +125,7 @@ class Twin:
             if isinstance(outcome, BaseException) and not isinstance(outcome, Trouble | RunError):
                 raise outcome
 
-    async def stage(self, run: Callable[[CompiledGraph], Run], dice: Dice) -> bool:
+    async def stage(self, run: Callable[[Runner], Run], dice: Dice) -> bool:
         """One run, with or without trouble; True when the session has come to its end."""
         trouble = dice.roll(4) if self.stages < TROUBLED else 0
         self.crashed = self.is_calm = False
@@ -150,7 +157,7 @@ class Twin:
         self.world.on_tick = lambda _: None
         return await ending
 
-    async def broken(self, run: Callable[[CompiledGraph], Run], dice: Dice) -> bool:
+    async def broken(self, run: Callable[[Runner], Run], dice: Dice) -> bool:
         """Lose the store at some write, as a process that dies does, and let the lease run out."""
         faults = _Dying(self.store, 1 + dice.roll(8), "after" if dice.roll(2) else "before", times=10**6)
         try:

@@ -16,6 +16,7 @@ from adjourn import (
     Interrupt,
     Retry,
     Runner,
+    RunResult,
     current,
     interrupt,
     once,
@@ -68,10 +69,11 @@ def world() -> World:
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """A program, its input, and what people answer to its questions."""
 
-    build: Callable[[], Any]  # Any: a graph or a workflow
+    build: Callable[[], Any]  # Any: a graph, a workflow or an agent
     input: Any = None
     answer: Callable[[Interrupt], Any] = lambda _: None
     turns: int = 1
+    show: Callable[[RunResult], Any] = lambda result: result.value or result.state
 
     def runner(self, **options: Any) -> Runner:
         """A runner of the program, newly built."""
