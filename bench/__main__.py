@@ -10,9 +10,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench import table
-from bench.peers import ROOT, peer_version
+from bench.peers import ROOT, peer_versions
 from bench.runner import Measurement, measure
-from bench.workloads import WORKLOADS, Workload
+from bench.workloads import SIDES, WORKLOADS, Workload
 
 
 def main() -> None:
@@ -20,15 +20,20 @@ def main() -> None:
     asked = _arguments()
     began = time.monotonic()
     print(*table.head(), sep="\n", flush=True)
-    report = {workload.name: _measured(workload, asked) for workload in _chosen(asked.workloads)}
+    report: dict[str, object] = {}
+    for family in SIDES:
+        workloads = [each for each in _chosen(asked.workloads) if each.family == family]
+        if workloads:
+            print(*table.columns(family), sep="\n", flush=True)
+        report |= {workload.name: _measured(workload, asked) for workload in workloads}
     print(*table.foot(time.monotonic() - began), sep="\n")
     if asked.json:
-        asked.json.write_text(json.dumps({"langgraph": peer_version(), "workloads": report}, indent=2) + "\n")
+        asked.json.write_text(json.dumps({"peers": peer_versions(), "workloads": report}, indent=2) + "\n")
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m bench", description="Adjourn beside LangGraph and a hand-written loop."
+        prog="python -m bench", description="Adjourn beside others and a hand-written loop."
     )
     names = [workload.name for workload in WORKLOADS]
     parser.add_argument("workloads", nargs="*", metavar="workload", help=f"default all: {', '.join(names)}")

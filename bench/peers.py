@@ -1,45 +1,60 @@
-"""The virtual environment that the peers live in, made on first use and kept."""
+"""The virtual environments that the peers live in, one each, made on first use and kept."""
 
 import subprocess
 import sys
 import venv
 from pathlib import Path
 
+from bench.workloads import PEERS, Side
+
 ROOT = Path(__file__).parent.parent
-_FOLDER = ROOT / ".bench-venv"
-_WANTED = Path(__file__).with_name("peers.txt")
-_STAMP = _FOLDER / "peers.txt"
+_FOLDER = ROOT / ".bench-venvs"
+_REQUIREMENTS = Path(__file__).with_name("requirements")
 
 
-def peer_python() -> Path:
-    """The interpreter that has the peers of `peers.txt`.
+class NotInstalled(Exception):
+    """A peer could not be installed; the message says what to install, and where."""
+
+
+def peer_python(peer: Side) -> Path:
+    """The interpreter that has a peer.
 
     Raises:
-        RuntimeError: pip could not install them.
+        NotInstalled: pip could not install it.
     """
-    if not _STAMP.exists() or _STAMP.read_text() != _wanted():
-        _install()
-    return _FOLDER / "bin" / "python"
+    stamp = _FOLDER / peer / "requirements.txt"
+    if not stamp.exists() or stamp.read_text() != _wanted(peer):
+        _install(peer)
+        # Last, so that an install that was cut off is done again.
+        stamp.write_text(_wanted(peer))
+    return _FOLDER / peer / "bin" / "python"
 
 
-def peer_version() -> str:
-    """The release of LangGraph that is measured."""
-    wanted = dict(line.split("==") for line in _WANTED.read_text().splitlines() if "==" in line)
-    return wanted["langgraph"]
+def peer_versions() -> dict[Side, str]:
+    """The releases that are measured."""
+    return {peer: _pins(peer)[0].partition("==")[2] for peer in PEERS}
 
 
-def _wanted() -> str:
+def _pins(peer: Side) -> list[str]:
+    return [line for line in _file(peer).read_text().splitlines() if "==" in line]
+
+
+def _file(peer: Side) -> Path:
+    return _REQUIREMENTS / f"{peer}.txt"
+
+
+def _wanted(peer: Side) -> str:
     # The interpreter counts, too: all sides run on the same one.
-    return f"# Python {sys.version}\n{_WANTED.read_text()}"
+    return f"# Python {sys.version}\n{_file(peer).read_text()}"
 
 
-def _install() -> None:
-    print("Installing the peers into .bench-venv (once) …", file=sys.stderr)
-    venv.create(_FOLDER, with_pip=True, clear=True)
-    pip = [_FOLDER / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    done = subprocess.run([*pip, "-r", _WANTED], check=False, capture_output=True, text=True)
+def _install(peer: Side) -> None:
+    folder = _FOLDER / peer
+    print(f"Installing {_pins(peer)[0]} into {folder.relative_to(ROOT)} (once) …", file=sys.stderr)
+    venv.create(folder, with_pip=True, clear=True)
+    pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    done = subprocess.run([*pip, "-r", _file(peer)], check=False, capture_output=True, text=True)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise RuntimeError(f"pip could not install the peers of bench/peers.txt: {last}")
-    # Last, so that an install that was cut off is done again.
-    _STAMP.write_text(_wanted())
+        what = " ".join(_pins(peer))
+        raise NotInstalled(f"it needs `pip install {what}` in {folder.relative_to(ROOT)}, and pip said: {last}")

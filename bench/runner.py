@@ -10,10 +10,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.peers import ROOT, peer_python
-from bench.workloads import Side, Size, Workload
+from bench.peers import ROOT, NotInstalled, peer_python
+from bench.workloads import PEERS, Family, Side, Workload
 
 _TIMEOUT = 240.0
+_SCRIPTS: Mapping[Family, str] = {"graphs": "bench.sides", "agents": "bench.sides.agents"}
 
 
 class SideFailed(Exception):
@@ -22,12 +23,16 @@ class SideFailed(Exception):
 
 @dataclass(kw_only=True)
 class Measured:
-    """What one side showed in all its repetitions of a workload; with a `failure`, its figures do not count."""
+    """What one side showed in all its repetitions of a workload; with a `failure`, its figures do not count.
+
+    `missing` says what a side lacks that could not be measured at all.
+    """
 
     runs: list[Mapping[str, float]] = field(default_factory=list[Mapping[str, float]])
     result: object = None
     note: str = ""
     failure: str = ""
+    missing: str = ""
 
     def figure(self, name: str) -> float | None:
         """The median over the repetitions."""
@@ -44,7 +49,7 @@ def measure(workload: Workload, *, repeats: int, folder: Path, progress: Progres
     sides: Measurement = {side: Measured() for side in workload.sides}
     for repeat in range(repeats):
         for side, measured in sides.items():
-            if not measured.failure:
+            if not measured.failure and not measured.missing:
                 progress(f"{workload.name}: {side}, {repeat + 1} of {repeats}")
                 _repeat(measured, side, workload, folder)
     for measured in sides.values():
@@ -54,7 +59,10 @@ def measure(workload: Workload, *, repeats: int, folder: Path, progress: Progres
 
 def _repeat(measured: Measured, side: Side, workload: Workload, folder: Path) -> None:
     try:
-        outcome = run_side(side, workload.name, workload.size, folder)
+        outcome = run_side(side, workload, folder)
+    except NotInstalled as error:
+        measured.missing = str(error)
+        return
     except SideFailed as failed:
         measured.failure = str(failed)
         return
@@ -63,17 +71,20 @@ def _repeat(measured: Measured, side: Side, workload: Workload, folder: Path) ->
 
 
 def _check_result(measured: Measured, floor: Measured) -> None:
-    if not measured.failure and not floor.failure and measured.result != floor.result:
+    is_done = not measured.failure and not measured.missing
+    if is_done and not floor.failure and measured.result != floor.result:
         measured.failure = f"came to {measured.result!r:.60}, the floor to {floor.result!r:.60}"
 
 
-def run_side(side: Side, name: str, size: Size, folder: Path) -> dict[str, Any]:
+def run_side(side: Side, workload: Workload, folder: Path) -> dict[str, Any]:
     """One repetition: the side's last line, a JSON object.
 
     Raises:
+        NotInstalled: the side is a peer that could not be installed.
         SideFailed: it ended badly or took too long; the reason is the last line of what it had to say.
     """
-    command = [_python(side), "-m", f"bench.sides.{side}", name, json.dumps(dict(size))]
+    script = f"{_SCRIPTS[workload.family]}.{side}"
+    command = [_python(side), "-m", script, workload.name, json.dumps(dict(workload.size))]
     try:
         done = subprocess.run(
             command,
@@ -92,12 +103,10 @@ def run_side(side: Side, name: str, size: Size, folder: Path) -> dict[str, Any]:
 
 
 def _python(side: Side) -> str:
-    try:
-        return str(peer_python()) if side == "langgraph" else sys.executable
-    except RuntimeError as error:
-        raise SideFailed(str(error)) from error
+    return str(peer_python(side)) if side in PEERS else sys.executable
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    # LangGraph's tracing would be work that nobody asked for.
-    return os.environ | {"TMPDIR": str(folder), "LANGSMITH_TRACING": "false"}
+    # The peers' tracing would be work that nobody asked for.
+    quiet = {"LANGSMITH_TRACING": "false", "OPENAI_AGENTS_DISABLE_TRACING": "1", "OTEL_SDK_DISABLED": "true"}
+    return os.environ | {"TMPDIR": str(folder)} | quiet

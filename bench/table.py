@@ -6,59 +6,70 @@ import sqlite3
 import sys
 from collections.abc import Iterator
 
-from bench.peers import peer_version
+from bench.peers import peer_versions
 from bench.runner import Measured, Measurement
-from bench.workloads import AtMost, Row, Side, TimesLess, Workload
+from bench.workloads import SIDES, AtMost, Family, Row, Side, TimesLess, Workload
 
-_TITLES: dict[Side, str] = {"floor": "floor", "ours": "Adjourn", "langgraph": "LangGraph"}
-_WIDTHS = (14, 31, 11, 11, 11, 9, 11)
-_RULE = "─" * (sum(_WIDTHS) + 3)
+_TITLES: dict[Side, str] = {
+    "floor": "floor",
+    "ours": "Adjourn",
+    "langgraph": "LangGraph",
+    "pydantic_ai": "Pydantic AI",
+    "openai_agents": "OpenAI",
+    "google_adk": "Google ADK",
+}
+_NAME, _WHAT, _FIGURE, _RATIO, _TARGET = 14, 31, 12, 9, 11
 
 
 def head() -> Iterator[str]:
     """What was measured where, and the columns' names."""
-    versions = f"LangGraph {peer_version()}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
-    yield f"{versions}, {os.cpu_count()} cores"
-    yield "Medians; on SQLite every side has WAL and synchronous=FULL. The ratio is LangGraph's figure by ours."
+    yield f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {os.cpu_count()} cores"
+    yield ", ".join(f"{_TITLES[peer]} {version}" for peer, version in peer_versions().items())
+    yield "Medians; on SQLite every side has WAL and synchronous=FULL. The ratio is the best peer's figure by ours,"
+    yield "or that of the peer which the line names."
     busy = os.getloadavg()[0]
     if busy > 0.7:
         yield f"This machine has other work (load {busy:.1f}): take the figures with care."
+
+
+def columns(family: Family) -> Iterator[str]:
+    """The head of the table of a family of workloads."""
     yield ""
-    yield _line("workload", "what", *_TITLES.values(), "ratio", "target", "")
-    yield _RULE
+    yield _line("workload", "what", *(_TITLES[side] for side in SIDES[family]), "ratio", "target", "")
+    yield _rule(family)
 
 
 def lines(workload: Workload, sides: Measurement) -> Iterator[str]:
     """The rows of one workload, and under them who failed and why."""
     for number, row in enumerate(workload.rows):
-        yield _row("" if number else workload.name, row, sides)
+        yield _row("" if number else workload.name, row, workload.family, sides)
     for side, measured in sides.items():
-        if measured.failure:
-            yield f"{'':{_WIDTHS[0]}}{_TITLES[side]} failed: {measured.failure}"
+        if measured.missing:
+            yield f"{'':{_NAME}}{_TITLES[side]} was not measured: {measured.missing}"
+        elif measured.failure:
+            yield f"{'':{_NAME}}{_TITLES[side]} failed: {measured.failure}"
         elif measured.note:
-            yield _cut(f"{'':{_WIDTHS[0]}}{_TITLES[side]}: {measured.note}")
+            yield _cut(f"{'':{_NAME}}{_TITLES[side]}: {measured.note}", len(_rule(workload.family)))
 
 
 def foot(seconds: float) -> Iterator[str]:
     """The end of the table."""
-    yield _RULE
+    yield ""
     yield f"✓ reached, ✗ missed, ? not measured. Took {seconds:.0f} s."
 
 
-def _row(name: str, row: Row, sides: Measurement) -> str:
+def _row(name: str, row: Row, family: Family, sides: Measurement) -> str:
     ours, peer = figures(row, sides)
     ratio = f"{peer / ours:.3g}×" if ours and peer and row.unit not in ("×", "") else ""
-    cells = (_cell(row, side, sides.get(side)) for side in _TITLES)
+    cells = (_cell(row, side, sides.get(side)) for side in SIDES[family])
     return _line(name, row.label, *cells, ratio, _target(row), mark(row, sides))
 
 
 def figures(row: Row, sides: Measurement) -> tuple[float | None, float | None]:
-    """Ours and the peer's."""
-    ours, peer = sides.get("ours"), sides.get("langgraph")
-    return (
-        ours.figure(row.figure_of("ours")) if ours else None,
-        peer.figure(row.figure_of("langgraph")) if peer else None,
-    )
+    """Ours, and that of the best rival."""
+    found = {side: measured.figure(row.figure_of(side)) for side, measured in sides.items()}
+    peers = [figure for side in row.rivals if (figure := found.get(side)) is not None]
+    return found.get("ours"), min(peers, default=None)
 
 
 def is_reached(row: Row, sides: Measurement) -> bool | None:
@@ -74,7 +85,7 @@ def mark(row: Row, sides: Measurement) -> str:
 
 
 def _cell(row: Row, side: Side, measured: Measured | None) -> str:
-    if measured is None:
+    if measured is None or measured.missing:
         return "–"
     if measured.failure:
         return "failed"
@@ -101,13 +112,17 @@ def _target(row: Row) -> str:
 
 
 def _line(*cells: str) -> str:
-    name, what, *rest = cells
-    right = (f"{cell:>{width}}" for cell, width in zip(rest[:-1], _WIDTHS[2:], strict=True))
-    return f"{name:<{_WIDTHS[0]}}{what:<{_WIDTHS[1]}}{''.join(right)}  {rest[-1]}".rstrip()
+    name, what, *figures, ratio, target, last = cells
+    middle = "".join(f"{figure:>{_FIGURE}}" for figure in figures)
+    return f"{name:<{_NAME}}{what:<{_WHAT}}{middle}{ratio:>{_RATIO}}{target:>{_TARGET}}  {last}".rstrip()
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= len(_RULE) else text[: len(_RULE) - 2] + " …"
+def _rule(family: Family) -> str:
+    return "─" * (_NAME + _WHAT + _FIGURE * len(SIDES[family]) + _RATIO + _TARGET + 3)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 2] + " …"
 
 
 def _coloured(text: str, colour: int) -> str:

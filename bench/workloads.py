@@ -4,10 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-Side = Literal["floor", "ours", "langgraph"]
+Side = Literal["floor", "ours", "langgraph", "pydantic_ai", "openai_agents", "google_adk"]
+Family = Literal["graphs", "agents"]
 Size = Mapping[str, int]
 
-SIDES: tuple[Side, ...] = ("floor", "ours", "langgraph")
+PEERS: tuple[Side, ...] = ("langgraph", "pydantic_ai", "openai_agents", "google_adk")
+SIDES: Mapping[Family, tuple[Side, ...]] = {
+    "graphs": ("floor", "ours", "langgraph"),
+    "agents": ("floor", "ours", *PEERS),
+}
+"""Who takes part in the workloads of a family, and stands in its table."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +28,7 @@ class AtMost:
 
 @dataclass(frozen=True)
 class TimesLess:
-    """Our figure is this many times smaller than the peer's."""
+    """Our figure is this many times smaller than that of the best rival."""
 
     factor: float
 
@@ -40,12 +46,13 @@ class Row:
     label: str
     figure: str
     unit: str
-    peer_figure: str = ""  # where the peer is measured in a way that the others have no need of
+    peer_figure: str = ""  # where a peer is measured in a way that the others have no need of
+    rivals: tuple[Side, ...] = PEERS  # the peers whose best figure is held against ours
     target: Target | None = None
     scales: bool = True  # whether the target holds at any size, or only at the workload's own
 
     def figure_of(self, side: Side) -> str:
-        return self.peer_figure if side == "langgraph" and self.peer_figure else self.figure
+        return self.peer_figure if side in PEERS and self.peer_figure else self.figure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +61,16 @@ class Workload:
 
     name: str
     rows: tuple[Row, ...]
+    family: Family = "graphs"
     size: Size = field(default_factory=dict[str, int])
     quick: Size = field(default_factory=dict[str, int])  # what differs with --quick
     full: Size = field(default_factory=dict[str, int])  # what differs with --full
     repeats: int = 3
-    sides: tuple[Side, ...] = SIDES
+    alone: bool = False  # without peers, who would take too long
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        return SIDES[self.family][:2] if self.alone else SIDES[self.family]
 
     def resized(self, change: Size) -> "Workload":
         """The same work with other sizes; targets that hold only for the old ones go."""
@@ -146,7 +158,7 @@ WORKLOADS = (
         quick={"turns": 1000},
         full={"turns": 10_000},
         repeats=1,
-        sides=("floor", "ours"),
+        alone=True,
         rows=(
             Row(label="a turn", figure="turn", unit="ms"),
             Row(label="on disk, closed", figure="closed", unit="MB"),
@@ -175,6 +187,52 @@ WORKLOADS = (
             Row(label="the package", figure="import", unit="ms", target=AtMost(100)),
             Row(label="with graphs", figure="graph", peer_figure="import", unit="ms"),
             Row(label="packages of others", figure="packages", unit="", target=AtMost(1)),
+        ),
+    ),
+    Workload(
+        name="react",
+        family="agents",
+        rows=(
+            Row(label="model, tool, model", figure="run", unit="µs", target=TimesLess(10)),
+            Row(label="the same, as it is", figure="run", unit="µs", target=AtMost(210)),
+        ),
+    ),
+    Workload(
+        name="react_long",
+        family="agents",
+        size={"calls": 200},
+        quick={"calls": 100},
+        repeats=2,
+        rows=(
+            Row(label="{calls} tool calls", figure="total", unit="ms"),
+            Row(label="the first calls, one", figure="first", unit="µs"),
+            Row(label="the last calls, one", figure="last", unit="µs"),
+            Row(label="the last to the first", figure="growth", unit="×", target=AtMost(1.3)),
+        ),
+    ),
+    Workload(
+        name="approval",
+        family="agents",
+        rows=(
+            Row(label="pause, resume, done", figure="stored", unit="µs", target=TimesLess(40)),
+            Row(label="peer's pause kept as objects", figure="stored", peer_figure="held", unit="µs"),
+        ),
+    ),
+    Workload(
+        name="stream",
+        family="agents",
+        size={"count": 20_000},
+        quick={"count": 5000},
+        repeats=2,
+        rows=(
+            Row(
+                label="a token of {count:,} (LangGraph)",
+                figure="token",
+                unit="µs",
+                rivals=("langgraph",),
+                target=TimesLess(15),
+            ),
+            Row(label="the same, beside all", figure="token", unit="µs", target=AtMost(3)),
         ),
     ),
 )

@@ -1,0 +1,1 @@
+"""The contestants as agents: a script each, as in the folder above."""
