@@ -57,8 +57,9 @@ def execute(block: Block, module: ModuleType) -> None:
 
 @pytest.mark.parametrize("block", [block for page in PAGES for block in blocks(page)], ids=lambda block: block.name)
 def test_block_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A real module, because libraries look annotations up in the module that a class says it is from.
-    module = ModuleType("docs_block")
+    # As a reader's script, so that what stands below `if __name__ == "__main__"` runs; and a real module, because
+    # libraries look annotations up in the module that a class says it is from.
+    module = ModuleType("__main__")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.chdir(tmp_path)
     execute(block, module)

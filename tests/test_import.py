@@ -19,8 +19,8 @@ from adjourn.graph import CompiledGraph, StateGraph
 # What modules of the package import of Python itself; all else that comes with them is Python's own affair.
 STANDARD = (
     "__future__ asyncio binascii collections contextlib contextvars copy dataclasses datetime decimal enum functools "
-    "hashlib importlib inspect ipaddress itertools logging math operator os pathlib queue random re threading "
-    "time types typing urllib.parse uuid warnings weakref"
+    "fnmatch hashlib importlib inspect ipaddress itertools json logging math operator os pathlib queue random re "
+    "threading time types typing urllib.parse uuid warnings weakref"
 )
 
 
@@ -131,12 +131,17 @@ def test_a_name_that_does_not_exist_is_an_attribute_error():
 PROMISED = {
     "adjourn": "Runner Run RunResult Checkpoint Interrupt Interrupted interrupt raise_interrupt Default current "
     "RunContext session_value set_session_value session_values resume_value has_resume_value address_segment "
-    "once workflow Message ToolCall Retry MessageEvent Delta ModelRetrying print_event stored",
+    "once workflow Message ToolCall Retry MessageEvent Delta ModelRetrying print_event stored "
+    "ChatModel OpenAIChatModel tool Tool ToolCallInfo Approve Reject Edit Respond ExitTool",
     "adjourn.graph": "START END StateGraph StateSchema MessagesState Command Cache Overwrite Shared replace last "
     "append merge add_messages AppendMessages ReplaceLastUser RemoveAllMessages",
     "adjourn.checkpoint": "MemoryStore SQLiteStore Store open_store",
     "adjourn.events": "to_json from_json Interrupted MessageEvent Delta ModelRetrying Event",
-    "adjourn.testing": "FakeClock count_ids StoreSuite FaultStore",
+    "adjourn.models": "ChatModel Chunk ToolCallChunk ModelRequest ToolSpec generate stream resolve_model "
+    "OpenAIChatModel DemoModel",
+    "adjourn.tools": "tool Tool ToolSpec ToolCallInfo Approve Reject Edit Respond ExitTool approved reviewed follow_up "
+    "FollowUpInfo InvalidArguments ToolError ToolRefused",
+    "adjourn.testing": "FakeClock count_ids ScriptedModel FunctionModel StoreSuite FaultStore",
 }
 
 

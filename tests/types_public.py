@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, NoReturn, assert_type
 
@@ -10,18 +10,21 @@ import msgspec
 
 from adjourn import (
     Address,
+    ChatModel,
     Checkpoint,
     Default,
     Event,
     Interrupt,
     Interrupted,
     Message,
+    OpenAIChatModel,
     Outcome,
     Retry,
     Run,
     RunContext,
     Runner,
     RunResult,
+    Tool,
     ToolCall,
     Usage,
     current,
@@ -30,14 +33,17 @@ from adjourn import (
     raise_interrupt,
     session_value,
     session_values,
+    tool,
     workflow,
 )
 from adjourn.checkpoint import MemoryStore, SQLiteStore, Store, open_store
 from adjourn.core.workflow import Workflow
 from adjourn.events import from_json, to_json
 from adjourn.graph import END, START, Command, CompiledGraph, MessagesState, StateGraph, add_messages, append
+from adjourn.models import Chunk, DemoModel, ModelRequest, generate, resolve_model, stream
 from adjourn.runner import SessionStatus
-from adjourn.testing import FakeClock, count_ids
+from adjourn.testing import FakeClock, FunctionModel, ScriptedModel, count_ids
+from adjourn.tools import approved, follow_up, reviewed
 
 
 class Decision(msgspec.Struct):
@@ -134,6 +140,32 @@ def programs() -> None:
     Runner(trip, store=MemoryStore(), lease_ttl=1.0, clock=FakeClock(), new_id=count_ids("s"))
     Runner(build(), durability="never")  # pyright: ignore[reportArgumentType]
     Runner(build(), stores=None)  # pyright: ignore[reportCallIssue]
+
+
+# Models, by shape
+
+
+class Whole:
+    async def generate(self, request: ModelRequest) -> Message:
+        return Message.assistant(request.messages[-1].text)
+
+
+class Pieces:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+        yield Chunk(text=request.messages[-1].text)
+
+
+def models() -> list[ChatModel]:
+    call = ToolCall(id="c1", name="book")
+    scripted = ScriptedModel(["hi", call, [call], Message.assistant("hi"), ValueError("x"), lambda request: "hi"])
+    resolve_model(3)  # pyright: ignore[reportArgumentType]
+    return [Whole(), Pieces(), OpenAIChatModel("m"), DemoModel(), scripted, FunctionModel(lambda request: call)]
+
+
+async def ask_models() -> None:
+    request = ModelRequest(messages=[Message.user("hi")])
+    assert_type(await generate(resolve_model("openai:gpt-5"), request), Message)
+    assert_type(stream(Whole(), request), AsyncIterator[Chunk])
 
 
 # Running
@@ -253,3 +285,33 @@ def stores() -> None:
 
 
 SIGNATURES: tuple[Callable[[int, int], int], Callable[[str], Coroutine[Any, Any, Decision]]] = (add, pay)
+
+
+# Tools
+
+
+@tool
+def price(order: str, limit: int = 3) -> int:
+    return limit
+
+
+@tool(approval=True, timeout=3)
+async def book(to: str) -> str:
+    return to
+
+
+@tool(thread=False)
+async def count(to: int):
+    yield str(to)
+
+
+async def tools() -> None:
+    assert_type(price("o1"), int)
+    assert_type(await book("Bonn"), str)
+    assert_type(approved(price)("o1", limit=2), int)
+    assert_type(await reviewed(book)(to="Bonn"), str)
+    assert_type([piece async for piece in count(3)], list[str])
+    several: list[Tool] = [price, book, count, approved(price), follow_up()]
+    assert_type(several[0].name, str)
+    price(1)  # pyright: ignore[reportArgumentType]
+    await book()  # pyright: ignore[reportCallIssue]
