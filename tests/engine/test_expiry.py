@@ -24,8 +24,8 @@ from adjourn.checkpoint import Store
 from adjourn.events import Interrupted
 from adjourn.graph import START, CompiledGraph, StateGraph
 from adjourn.testing import FakeClock
+from tests.conftest import MakeStore
 from tests.engine.asking import Log, Node, chain, events_of, ids, lone, together, until
-from tests.engine.conftest import MakeStore
 
 DAY = 86_400.0
 runs: list[str] = []

@@ -9,8 +9,8 @@ from adjourn import Conflict, Retry, Runner, address_segment, current, interrupt
 from adjourn.checkpoint import Store
 from adjourn.graph import END, START, Command, CompiledGraph, StateGraph
 from adjourn.testing import FakeClock
+from tests.conftest import MakeStore
 from tests.engine.asking import Log, Node, ids, lone, together
-from tests.engine.conftest import MakeStore
 
 keys: list[str] = []
 

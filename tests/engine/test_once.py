@@ -22,8 +22,8 @@ from adjourn.checkpoint import Store
 from adjourn.events import Custom
 from adjourn.graph import START, StateGraph
 from adjourn.testing import FakeClock
+from tests.conftest import MakeStore
 from tests.engine.asking import Log, Node, chain, events_of, lone, together
-from tests.engine.conftest import MakeStore
 
 made: list[Any] = []
 

@@ -14,8 +14,8 @@ from adjourn.checkpoint import Store
 from adjourn.events import Interrupted
 from adjourn.graph import END, Command, CompiledGraph
 from adjourn.testing import FakeClock
+from tests.conftest import MakeStore
 from tests.engine.asking import events_of, ids, lone, together
-from tests.engine.conftest import MakeStore
 
 
 async def test_a_question_reads_the_same_everywhere(make_store: MakeStore):  # rules I2, I12

@@ -14,8 +14,8 @@ from adjourn import AlreadyResumed, Conflict, Runner, SessionBusy, current, inte
 from adjourn.checkpoint import SQLiteStore
 from adjourn.graph import CompiledGraph
 from adjourn.testing import FakeClock
+from tests.conftest import MakeStore
 from tests.engine.asking import ids, lone
-from tests.engine.conftest import MakeStore
 
 
 async def test_a_dead_resumers_answer_is_not_asked_for_again(make_store: MakeStore):  # rule R4, failure B17

@@ -40,7 +40,7 @@ class Agent:
 
     def resume(self, info: ResumeInfo, ctx: RunContext) -> AsyncIterator[Event]:
         """Go on after a pause; unless it is overridden, `run` runs again."""
-        raise NotImplementedError
+        return self.run(info.input, ctx)
 
     @property
     def steers_resume(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from operator import is_
-from typing import Any, Protocol, cast, get_args, get_origin
+from typing import Any, Protocol, cast, get_origin
 
 from adjourn.core import codec
 from adjourn.core.errors import RunError, StateInvalid, WriteConflict, text_of
@@ -342,8 +342,3 @@ def takes_two(reducer: Reducer) -> bool:
     except ValueError:
         return True  # A builtin that does not tell its signature.
     return True
-
-
-def is_message_list(type_: Any) -> bool:
-    """Whether a field's type is a list of messages."""
-    return get_origin(type_) is list and get_args(type_) == (Message,)

@@ -28,17 +28,13 @@ from .task import HANDLED, Task
 
 async def run_task(task: Task, *, alone: bool) -> None:
     """Run a task to its end, whatever that is; the outcome stands in the task, and only cancellation is raised."""
-    scope, voice = task.scope, task.graph.voice
-    tells = scope.telling and voice.tells and not task.spec.is_inner
+    scope = task.scope
+    tells = scope.telling and task.graph.voice.tells and not task.spec.is_inner
     started = time.perf_counter() if tells else 0.0
     if task.status == "failed":
         task.begin_again()
     if tells and scope.watched:
-        scope.journal.tell_live(
-            NodeStart(
-                node=task.spec.name, address=task.address, attempt=task.attempt, agent=voice.agent, path=voice.path
-            )
-        )
+        _tell_start(task)
     try:
         if scope.cancel_mode is not None and task.graph.stops_before([task]):
             raise Cut
@@ -54,19 +50,25 @@ async def run_task(task: Task, *, alone: bool) -> None:
     except Exception as error:  # noqa: BLE001  # protects the siblings: they finish, and the engine raises it then
         task.fail(error)
     if tells and task.status == "done":
-        seconds = round(time.perf_counter() - started, 6)
-        scope.journal.tell(
-            NodeEnd(
-                node=task.spec.name,
-                address=task.address,
-                seconds=seconds,
-                cached=task.cached,
-                agent=voice.agent,
-                path=voice.path,
-            )
-        )
+        _tell_end(task, round(time.perf_counter() - started, 6))
     if not alone or task.status != "done":
         _have_recorded(task, alone)
+
+
+def _tell_start(task: Task) -> None:
+    voice = task.graph.voice
+    start = NodeStart(
+        node=task.spec.name, address=task.address, attempt=task.attempt, agent=voice.agent, path=voice.path
+    )
+    task.scope.journal.tell_live(start)
+
+
+def _tell_end(task: Task, seconds: float) -> None:
+    voice, address = task.graph.voice, task.address
+    end = NodeEnd(
+        node=task.spec.name, address=address, seconds=seconds, cached=task.cached, agent=voice.agent, path=voice.path
+    )
+    task.scope.journal.tell(end)
 
 
 def _have_recorded(task: Task, alone: bool) -> None:
