@@ -63,11 +63,9 @@ class Twin:
         self.exempt: set[str] = set()
         self.graph = self.built(store)
 
-    def built(self, store: Store, patience: float = 30.0) -> Runner:
+    def built(self, store: Store) -> Runner:
         """The program as another process would build it."""
-        return self.build(
-            store=store, durability=self.durability, clock=self.clock, lease_ttl=TTL, store_timeout=patience
-        )
+        return self.build(store=store, durability=self.durability, clock=self.clock, lease_ttl=TTL)
 
     async def with_trouble(self, given: Any, dice: Dice) -> Twin:
         """Take one turn to its end through cancels, crashes, failures and answers in any groups and order."""
@@ -159,9 +157,9 @@ class Twin:
 
     async def broken(self, run: Callable[[Runner], Run], dice: Dice) -> bool:
         """Lose the store at some write, as a process that dies does, and let the lease run out."""
-        faults = _Dying(self.store, 1 + dice.roll(8), "after" if dice.roll(2) else "before", times=10**6)
+        faults = _Dying(self.store, 1 + dice.roll(8), "after" if dice.roll(2) else "before", times=None)
         try:
-            ended = await self.ended(run(self.built(faults, patience=0.05)))
+            ended = await self.ended(run(self.built(faults)))
         except StoreUnavailable:
             ended = False
         if faults.fired and not ended:

@@ -37,11 +37,12 @@ class FaultStore:
     """Passes everything to `inner`, and fails at the write call number `fail_at` (the first is 1).
 
     `before`: nothing was written. `after`: it was, but the caller does not hear of it. `hang`: nothing happens until
-    the caller is cancelled. `times` is how many write calls in a row fail. Renewals do not count: they come by time.
+    the caller is cancelled. `times` is how many write calls in a row fail, None for all from there on: the caller is
+    told that waiting does not help. Renewals do not count: they come by time.
     To meet every place where a program can fail, try `fail_at` from 1 upwards until `fired` stays False.
     """
 
-    def __init__(self, inner: Store, fail_at: int, mode: Mode = "before", times: int = 1) -> None:
+    def __init__(self, inner: Store, fail_at: int, mode: Mode = "before", times: int | None = 1) -> None:
         self.inner = inner
         self.fail_at = fail_at
         self.mode: Mode = mode
@@ -51,14 +52,15 @@ class FaultStore:
 
     async def _write(self, call: Callable[[], Awaitable[T]]) -> T:
         self.calls += 1
-        if not self.fail_at <= self.calls < self.fail_at + self.times:
+        if self.calls < self.fail_at or (self.times is not None and self.calls >= self.fail_at + self.times):
             return await call()
         self.fired = True
         if self.mode == "hang":
             await asyncio.get_running_loop().create_future()
         if self.mode == "after":
             await call()
-        raise StoreUnavailable("faults", f"write call {self.calls} was made to fail ({self.mode})")
+        detail = f"write call {self.calls} was made to fail ({self.mode})"
+        raise StoreUnavailable("faults", detail, is_lasting=self.times is None)
 
     async def claim(
         self,
