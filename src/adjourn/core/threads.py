@@ -28,7 +28,8 @@ class Threads:
         self._jobs: SimpleQueue[Job] = SimpleQueue()
         self._lock = threading.Lock()
         self._started = 0
-        self._idle = 0
+        self._free = 0
+        self._waiting = 0
 
     async def run(self, call: Callable[[], T]) -> T:
         """The result of `call`, made in a thread with the caller's context variables."""
@@ -36,12 +37,19 @@ class Threads:
         future: asyncio.Future[T] = loop.create_future()
         context = copy_context()
         self._jobs.put((loop, future, lambda: context.run(call)))
-        self._start_one_if_needed()
+        self._find_thread()
         return await future
 
-    def _start_one_if_needed(self) -> None:
+    def _find_thread(self) -> None:
+        """Have a job that was put in line done: by a free thread, by a new one, or by whichever ends its own first."""
+        # Threads are counted where jobs come in, not where they wake up: one that is about to take a job is not free
+        # for the next, which may be what the first one waits for.
         with self._lock:
-            if self._idle >= self._jobs.qsize() or self._started >= self._limit:
+            if self._free:
+                self._free -= 1
+                return
+            if self._started >= self._limit:
+                self._waiting += 1
                 return
             self._started += 1
             name = f"adjourn-{self._started}"
@@ -49,13 +57,12 @@ class Threads:
 
     def _work(self) -> None:
         while True:
+            _do(self._jobs.get())
             with self._lock:
-                self._idle += 1
-            job = self._jobs.get()
-            with self._lock:
-                self._idle -= 1
-            _do(job)
-            del job
+                if self._waiting:
+                    self._waiting -= 1
+                else:
+                    self._free += 1
 
 
 def _do(job: Job) -> None:
