@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from typing import Any, Literal, assert_never, cast, get_args
 
 from msgspec import Struct
@@ -152,7 +151,8 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="
             force_setattr(self, "tool_calls", _all_of(self.tool_calls, ToolCall, "Message.tool_calls"))
         if self.usage is not None and type(self.usage) is not Usage:
             raise TypeError(f"Message.usage is {a_type(self.usage)}. Give a Usage.")
-        check_optional("Message", self.tool_call_id, self.name, self.finish_reason, self.id)
+        if not (self.tool_call_id is self.name is self.finish_reason is self.id is None):
+            check_optional("Message", self.tool_call_id, self.name, self.finish_reason, self.id)
 
     @property
     def text(self) -> str:
@@ -171,7 +171,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="
     def with_id(self, message_id: str) -> Message:
         """The same message under an id."""
         check_text(message_id, "Message.id")
-        same = copy(self)  # All else in it has been checked.
+        same: Message = cast("Any", self).__copy__()  # All else in it has been checked.
         force_setattr(same, "id", message_id)
         return same
 

@@ -1,4 +1,4 @@
-"""Stores agree: whatever is done to a memory store and a SQLite store in the same order ends the same."""
+"""Stores agree: whatever is done to a memory store and a SQLite file in the same order ends the same."""
 
 import asyncio
 import random
@@ -24,8 +24,7 @@ class Story:
         self.random = random.Random(seed)
         self.leases: dict[str, Lease] = {}
         self.heads: dict[str, str] = {}
-        self.seqs: dict[str, int] = {}
-        self.writes: list[tuple[Lease, Write, str, bool]] = []
+        self.writes: list[tuple[Lease, list[Write], str, bool]] = []
 
     def write(self, session: str) -> Write:
         choose = self.random
@@ -46,14 +45,20 @@ class Story:
             takes=self.some(),
             closes=tuple(Answer(id=each, value=b"0", how="abandoned") for each in self.some(0.1)),
             events=b"[]",
-            first_seq=self.seqs.get(session, 0) + 1,
             event_count=choose.randrange(2),
         )
+
+    def several(self, session: str) -> list[Write]:
+        """Mostly one; if more, each after the one before it."""
+        writes = [self.write(session)]
+        while self.random.random() < 0.2:
+            self.heads[session] = writes[-1].id
+            writes.append(self.write(session))
+        return writes
 
     def look(self, heads: list[Head]) -> None:
         """Know where the sessions stand; a lease that has expired goes by another name and is refused."""
         self.heads = {head.session: head.checkpoint for head in heads}
-        self.seqs = {head.session: head.seq for head in heads}
         self.leases = {
             head.session: Lease(session=head.session, owner=head.owner or "x", fence=head.fence, ttl=10)
             for head in heads
@@ -77,12 +82,12 @@ class Story:
         head, lease = self.heads.get(session), self.leases.get(session)
         what = choose.choice(["claim", "claim", "commit", "commit", "commit", "again", "answer", "other", "time"])
         if what == "commit" and lease and head:
-            write, release = self.write(session), choose.random() < 0.3
-            self.writes.append((lease, write, head, release))
-            return lambda store: store.commit(lease, write, after=head, release=release)
+            writes, release = self.several(session), choose.random() < 0.3
+            self.writes.append((lease, writes, head, release))
+            return lambda store: store.commit(lease, *writes, after=head, release=release)
         if what == "again" and self.writes:
-            old, write, after, release = choose.choice(self.writes[-3:])
-            return lambda store: store.commit(old, write, after=after, release=release)
+            old, writes, after, release = choose.choice(self.writes[-3:])
+            return lambda store: store.commit(old, *writes, after=after, release=release)
         if what == "answer":
             answers, seen = self.answers(), choose.choice([None, None, head])
             return lambda store: store.answer(session, answers, after=seen)
@@ -133,18 +138,21 @@ async def everything(store: Store) -> object:
 
 
 async def play(seed: int, path: Path) -> None:
-    story, clock = Story(seed), FakeClock()
-    one, two = MemoryStore(clock), SQLiteStore(path, synchronous="NORMAL", clock=clock)
+    story, clock, choose = Story(seed), FakeClock(), random.Random(seed)
+    memory = MemoryStore(clock)
+    # As in two processes: what one of them keeps in mind, the other may have changed.
+    files = [SQLiteStore(path, synchronous="NORMAL", clock=clock) for _ in range(2)]
     try:
         for _ in range(60):
             call = story.calls(clock.advance)
-            assert await outcome(call(one)) == await outcome(call(two))
-            heads = await one.sessions()
-            assert heads == await two.sessions()
+            assert await outcome(call(memory)) == await outcome(call(choose.choice(files)))
+            heads = await memory.sessions()
+            assert heads == await choose.choice(files).sessions()
             story.look(heads)
-        assert await everything(one) == await everything(two)
+        assert await everything(memory) == await everything(choose.choice(files))
     finally:
-        await two.close()
+        for file in files:
+            await file.close()
 
 
 @given(seed=st.integers(0, 10**9))

@@ -54,7 +54,7 @@ async def test_after_means_that_it_was_written_and_can_be_repeated():  # rule C1
     await refused(StoreUnavailable, run.start(first))
     await refused(StoreUnavailable, run.start(first))
     claimed = await run.start(first)
-    assert claimed.head.claims == 1
+    assert claimed.claims == 1
 
 
 async def test_hanging_ends_when_the_caller_is_cancelled():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from adjourn.checkpoint import Committed, SQLiteStore
-from adjourn.core.errors import Conflict, NotStorable, StoreUnavailable
+from adjourn.core.errors import Conflict, NotStorable, StoreUnavailable, UnknownInterrupt
 from adjourn.testing import FakeClock
 from adjourn.testing.suite.bench import Drive, question, record, refused, yes
 
@@ -83,6 +83,17 @@ async def test_a_run_that_saves_in_the_background_writes_in_the_thread(store: SQ
     assert watch.since() == ["writer"] * 5
 
 
+async def test_records_that_gathered_behind_a_run_are_written_in_the_thread(store: SQLiteStore, watch: Watch):
+    run = Drive(store)
+    await run.start()
+    await run.steps(2)
+    watch.since()
+    await store.commit(run.held, *(record(n, f"b.{n - 1}") for n in range(3, 6)), after="b.2")
+    assert watch.since() == ["writer"]
+    await store.commit(run.held, record(6, "b.5"), after="b.5")
+    assert watch.since() == ["own"]
+
+
 async def test_after_a_slow_write_a_lone_run_writes_in_the_thread(store: SQLiteStore, watch: Watch):
     run = Drive(store)
     await run.start()
@@ -90,8 +101,17 @@ async def test_after_a_slow_write_a_lone_run_writes_in_the_thread(store: SQLiteS
     watch.delay = 0.01
     await run.commit()
     watch.delay = 0.0
-    await run.steps(105)
-    assert watch.since() == ["own"] + ["writer"] * 99 + ["own"] * 6
+    await run.steps(15)
+    assert watch.since() == ["own"] + ["writer"] * 10 + ["own"] * 5
+
+
+async def test_while_the_disk_is_slow_a_lone_run_writes_in_the_thread(store: SQLiteStore, watch: Watch):
+    run = Drive(store)
+    await run.start()
+    watch.since()
+    watch.delay = 0.01
+    await run.steps(100)
+    assert watch.since() == ["own"] + ["writer"] * 99
 
 
 async def test_while_a_write_waits_in_the_thread_a_lone_run_does_not_overtake_it(store: SQLiteStore):
@@ -132,6 +152,20 @@ async def test_a_write_that_fails_does_no_harm_to_others_of_its_group(store: SQL
     assert [(await run.head()).checkpoint for run in runs] == ["b.1", "b.1", "b.1", "b.1", "b.0", "b.0"]
     assert [asked.how for asked in await store.decisions("s4")] == [None, None]
     assert (await runs[4].loaded()).answers == ()
+
+
+async def test_of_records_that_come_together_none_is_kept_if_one_is_refused(store: SQLiteStore):
+    run, other = Drive(store), Drive(store, "t")
+    await run.start()
+    await other.start()
+    first, second = record(1, "b.0"), record(2, "b.1", closes=(yes("never asked"),))
+    together = store.commit(run.held, first, second, after="b.0")
+    results = await asyncio.gather(together, other.commit(), return_exceptions=True)
+    assert isinstance(results[0], UnknownInterrupt)
+    assert (await run.head()).checkpoint == "b.0"
+    await store.commit(run.held, first, after="b.0")
+    assert (await run.loaded()).rows == (b"b0", b"b1")
+    assert (await other.head()).checkpoint == "b.1"
 
 
 async def test_a_caller_that_was_cancelled_does_no_harm_to_others(store: SQLiteStore):

@@ -140,8 +140,13 @@ async def test_a_result_is_stored_before_it_is_given(kind: str, durability: Any,
     result = await build().recover("s")
     assert (result.value if kind == "workflow" else result.state) == {"log": ["receipt 1"]}
     assert len(made) == 1
-    with pytest.raises(Conflict):
-        await frozen
+    (late,) = await asyncio.gather(frozen, return_exceptions=True)
+    # Refused; or, if what it has to store at its end is what the other has stored, told that it is there.
+    assert isinstance(late, Conflict) or (kind == "workflow" and _value(late) == result.value)
+
+
+def _value(outcome: Any) -> Any:
+    return outcome.value
 
 
 async def _awaited(run: Any) -> Any:

@@ -131,7 +131,7 @@ class WatchedStore(FaultStore):
             session, owner, ttl, after=after, write=write, answers=answers, over=over, app=app, user=user
         )
         if claimed.lease is not None:
-            self._ledger.write("claimed", claimed.head.checkpoint, fence=claimed.lease.fence)
+            self._ledger.write("claimed", claimed.checkpoint, fence=claimed.lease.fence)
         return claimed
 
     async def commit(self, lease: Lease, *writes: Write, after: str, release: bool = False) -> Committed:

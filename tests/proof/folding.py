@@ -7,6 +7,7 @@ and the records but `take`, `fold` and `restore`.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -81,6 +82,7 @@ class Folding:
     def _scope(self) -> Scope:
         scope = Scope("s", app="proof", user_id=None, clock=lambda: 0.0)
         scope.branch = "b"
+        scope.loop, scope.thread = asyncio.get_running_loop(), threading.get_ident()
         scope.deps = self.world
         scope.telling = scope.bordering = True
         scope.journal = self

@@ -24,7 +24,7 @@ from adjourn.testing import FakeClock, count_ids
 from .stores import WatchedStore
 
 DATA = Path(__file__).parent.parent / "data"
-FORMATS = (1,)
+FORMATS = (2,)
 SESSION = "golden"
 
 VALUES: dict[str, Any] = {
@@ -156,7 +156,7 @@ def stored(format: int, name: str) -> list[Write]:
 def _write_of(row: dict[str, Any]) -> Write:
     asks = tuple(Question(**{**ask, "body": ask["body"].encode()}) for ask in row["asks"])
     header = msgspec.convert(row["header"], Header)
-    plain = {key: row[key] for key in ("branch", "number", "parent", "full", "status", "first_seq", "event_count")}
+    plain = {key: row[key] for key in ("branch", "number", "parent", "full", "status", "event_count")}
     return Write(**plain, header=header, asks=asks, body=row["body"].encode(), events=row["events"].encode())
 
 
@@ -168,7 +168,6 @@ def _row_of(write: Write) -> dict[str, Any]:
         **plain,
         "header": write.header,
         "asks": [{"id": ask.id, "expires": ask.expires, "body": ask.body.decode()} for ask in write.asks],
-        "first_seq": write.first_seq,
         "event_count": write.event_count,
         "events": write.events.decode(),
         "body": write.body.decode(),

@@ -112,7 +112,7 @@ async def test_a_follower_who_leaves_does_not_stop_the_run(store: Store):
 
 async def test_a_follower_can_stop_the_run(store: Store):
     gate = Gate()
-    graph = line(("a", held("a", gate)), ("b", step("b")), store=store, lease_ttl=0.05)
+    graph = line(("a", held("a", gate)), ("b", step("b")), store=store, lease_ttl=1.0)
     waiting = begin(graph.run({}, session_id="s"))
     await gate.reached.wait()
     following = line(("a", held("a", gate)), ("b", step("b")), store=store).attach("s")

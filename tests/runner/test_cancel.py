@@ -324,7 +324,7 @@ async def test_cancel_during_a_retry_does_not_wait_for_the_delay(store: Store):
 @pytest.mark.parametrize("mode", MODES)
 async def test_another_runner_on_the_same_store_can_cancel(store: Store, mode: Any):  # rule A12
     gate = Gate()
-    graph = line(("a", step("a")), ("b", held("b", gate)), ("c", step("c")), store=store, lease_ttl=0.1)
+    graph = line(("a", step("a")), ("b", held("b", gate)), ("c", step("c")), store=store, lease_ttl=1.0)
     waiting = begin(graph.run({}, session_id="s"))
     await gate.reached.wait()
     other = steps("a", "b", "c", store=store)

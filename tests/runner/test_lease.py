@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from adjourn import Conflict, Runner, SessionBusy, UnfinishedRun, interrupt, once, workflow
-from adjourn.checkpoint import Lease, MemoryStore, Renewed, SQLiteStore, Store
+from adjourn.checkpoint import Committed, Lease, MemoryStore, Renewed, SQLiteStore, Store, Write
 from adjourn.events import Cancelled, Failed
+from adjourn.runner.settings import Durability
 from adjourn.testing import FakeClock, FaultStore
 
 from .programs import Gate, asking, begin, events_of, held, line, side_by_side, step, steps, turns, until
@@ -306,6 +307,35 @@ async def _renewed(store: Store, before: float) -> bool:
     return head is not None and head.expires > before
 
 
+class Unheard(FaultStore):
+    """A store whose release is heard of only when the heartbeat has found the lease given up."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner, fail_at=0, times=0)
+        self.losses = 0
+
+    async def renew(self, leases: Sequence[Lease]) -> list[Renewed]:
+        renewed = await super().renew(leases)
+        self.losses += any(state.lost for state in renewed)
+        return renewed
+
+    async def commit(self, lease: Lease, *writes: Write, after: str, release: bool = False) -> Committed:
+        committed = await super().commit(lease, *writes, after=after, release=release)
+        await asyncio.sleep(0.01)  # so that the last records gather behind others
+        if release:
+            await until(self.was_told)
+        return committed
+
+    async def was_told(self) -> bool:
+        return self.losses > 1  # the first one has reached the run by then
+
+
+@pytest.mark.parametrize("durability", ["step", "async", "pause"])
+async def test_a_lease_that_was_given_back_is_not_lost(store: Store, durability: Durability):  # rule C6
+    run = steps(*"abc", store=Unheard(store), durability=durability, lease_ttl=0.1).run({}, session_id="s")
+    assert (await run).status == "done"
+
+
 def test_a_run_whose_loop_is_gone_is_not_renewed_for_ever(real: Store):
     """A loop that was stopped and thrown away cannot say so; its lease must run out."""
     loop = asyncio.new_event_loop()
@@ -452,7 +482,7 @@ def test_a_run_in_another_process_can_be_followed_and_cancelled(tmp_path: Path):
 
 async def test_two_sessions_of_one_store_share_a_heartbeat_and_nothing_else(store: Store):
     gates = [Gate(), Gate()]
-    graphs = [line(("a", held("a", gate)), store=store, lease_ttl=0.1) for gate in gates]
+    graphs = [line(("a", held("a", gate)), store=store, lease_ttl=1.0) for gate in gates]
     runs = [begin(graph.run({}, session_id=f"s{number}")) for number, graph in enumerate(graphs)]
     await asyncio.gather(*[gate.reached.wait() for gate in gates])
     assert await side_by_side(("a", step("a")), store=store).cancel("s0") is True

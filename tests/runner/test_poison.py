@@ -70,7 +70,7 @@ def nothing_runs() -> Iterator[None]:
 
 
 def writes_of(name: str = "forked") -> list[Write]:
-    return golden.stored(1, name)
+    return golden.stored(record.FORMAT, name)
 
 
 def with_body(writes: Sequence[Write], body: bytes) -> list[Write]:
@@ -142,7 +142,7 @@ DAMAGED: dict[str, bytes] = {
     "a pickle": PICKLE,
     "a deep list": b"[" * 100_000,
     "deep objects": b'{"a":' * 100_000,
-    "deep in a sealed record": sealed(b'{"v":1,"full":true,"frames":{"a":{"k":"u","input":' + b"[" * 100_000),
+    "deep in a sealed record": sealed(b'{"v":2,"full":true,"frames":{"a":{"k":"u","input":' + b"[" * 100_000),
     "another program's": writes_of("trip")[0].body[:-1] + b" }",
 }
 
@@ -208,14 +208,15 @@ def _put(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
 ROOT = "frames/runnable:order"
 FORGED: dict[str, bytes] = {
     "a version below one": forged(_put("v", 0)),
-    "a version that is text": forged(_put("v", "1")),
+    "a version that is read no more": forged(_put("v", 1)),
+    "a version that is text": forged(_put("v", "2")),
     "no version": forged(lambda data: data.pop("v")),
     "a turn that is text": forged(_put("turn", "one")),
     "a number of 5000 digits": WHOLE.replace(b'"turn":1', b'"turn":1' + b"0" * 5000),
     "a value of 5000 digits": forged(_put(f"{ROOT}/set/seen", None)).replace(
         b'"seen": null', b'"seen": 1' + b"0" * 5000
     ),
-    "a number out of range": forged(_put("v", 1)).replace(b'"turn": 1', b'"turn": 1e999'),
+    "a number out of range": forged(_put("v", 2)).replace(b'"turn": 1', b'"turn": 1e999'),
     "frames that are a list": forged(_put("frames", [])),
     "a frame of an unknown kind": forged(_put(f"{ROOT}/k", "x")),
     "an unknown tag": forged(_put(f"{ROOT}/set/seen", {"$t": f"{CANARY_MODULE}.geohash", "v": "true"})),
@@ -306,7 +307,7 @@ def _mutate(data: Any, choice: random.Random) -> None:
 # What is newer
 
 
-@pytest.mark.parametrize("newer", [2, 3, 10**9])
+@pytest.mark.parametrize("newer", [record.FORMAT + 1, record.FORMAT + 2, 10**9])
 @pytest.mark.parametrize("shape", ["as ours", "another shape", "another seal"])
 async def test_a_newer_format_is_told_and_left_alone(store: Store, newer: int, shape: str):  # rule C10, failures 57
     shapes = {
@@ -426,14 +427,17 @@ DEEP = """
 import asyncio, sys
 sys.setrecursionlimit(10**7)
 from adjourn import CheckpointCorrupt
-from adjourn.core import logged, record
+from adjourn.checkpoint import Events, Header, logged
+from adjourn.core import record
 from adjourn.checkpoint.standing import decode_header
 deep = b"[" * 3_000_000
 for read in (
-    lambda: record.decode(b'{"v":1,"full":true,"frames":{"a":{"k":"u","input":' + deep),
-    lambda: record.decode(b'{"v":1,"x":' + deep),
-    lambda: logged.read_events(deep, 1),
-    lambda: logged.read_events(b'[{"type":"custom","data":' + deep, 1),
+    lambda: record.decode(b'{"v":2,"full":true,"frames":{"a":{"k":"u","input":' + deep),
+    lambda: record.decode(b'{"v":2,"x":' + deep),
+    lambda: logged.read_events(Events(id="b.0", header=Header(), first=1, count=1, body=deep)),
+    lambda: logged.read_events(
+        Events(id="b.0", header=Header(), first=1, count=1, body=b'[{"type":"custom","data":' + deep)
+    ),
     lambda: logged.read_interrupt(b'{"id":"x","info":' + deep, "s"),
     lambda: decode_header(b'{"metadata":{"x":' + deep),
 ):

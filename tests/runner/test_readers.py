@@ -165,3 +165,18 @@ async def test_an_awaited_run_stores_its_events_all_the_same(store: Store):
     await begin(graph.run({}, session_id="s"))
     events = [event async for event in graph.attach("s")]
     assert numbers(events) == [1, 2, 3, 4, 5, 6]
+
+
+async def test_a_reader_who_comes_when_the_run_has_begun_gets_what_happens_from_then_on(store: Store):  # rule A11
+    gate = Gate()
+    graph = line(("a", step("a")), ("b", held("b", gate)), ("c", step("c")), store=store)
+    run = graph.run({}, session_id="s")
+    awaited = begin(run)
+    await gate.reached.wait()
+    asyncio.get_running_loop().call_soon(gate.opened.set)
+    events = [event async for event in run]
+    await awaited
+    logged = [event async for event in graph.attach("s", after=0)]
+    assert isinstance(events[-1], Done)
+    assert [event for event in events if event.seq is not None] == logged[-len(numbers(events)) :]
+    assert len(numbers(events)) >= 4

@@ -17,6 +17,7 @@ from adjourn import (
     SessionBusy,
     ShapeChanged,
     UnfinishedRun,
+    WriteConflict,
     current,
     interrupt,
     once,
@@ -425,3 +426,23 @@ async def test_a_failure_that_cannot_be_stored_says_so_and_can_be_recovered(time
     assert events[-1].seq is None
     clock.advance(31)
     assert (await steps("a", store=timed, clock=clock).recover("s")).state["done"] == ["a"]
+
+
+async def test_what_a_task_had_come_to_is_void_once_it_has_failed(store: Store):  # rules S6, R13
+    """Its writes could not be applied, so its session values, too, are as if it had never run."""
+    seen: list[Any] = []
+
+    async def writes(state: Path) -> dict[str, Any]:
+        seen.append(dict(current().values))
+        current().values["mark"] = len(seen)
+        return {"answer": "mine"}
+
+    def clashing() -> CompiledGraph:
+        graph = StateGraph(Path, name="clashing").add_node("a", writes).add_node("b", writes)
+        return graph.add_edge(START, "a").add_edge(START, "b").compile(store=store)
+
+    with pytest.raises(WriteConflict):
+        await clashing().run({}, session_id="s")
+    with pytest.raises(WriteConflict):
+        await clashing().recover("s")
+    assert seen == [{}, {}, {}]

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, Literal, cast
 
-from adjourn.calls.instruction import check_template
+from adjourn.calls.instruction import Template
 from adjourn.calls.kit import Kit, by_name
 from adjourn.core.address import parse_segment, segment_text
 from adjourn.core.errors import UsageError
@@ -26,9 +26,9 @@ from .limits import UNLIMITED, Limits
 from .outputs import output_schema
 from .plan import AgentPlan, agent_node
 from .progress import Ending
-from .setup import first_setup, instruction_of, kit_of, prepare
+from .setup import first_setup, kit_of, prepare
 from .thinking import think
-from .tool_node import use_tool
+from .tool_node import asks_first, use_tool
 from .transfer import chain_of, check_target
 
 ModelInput = Callable[[str, Sequence[Message]], "list[Message] | Awaitable[list[Message]]"]
@@ -106,7 +106,7 @@ class ChatModelAgent(Agent):
         self.raises_tool_errors = on_tool_error == "raise"
         self.raises_unknown_tools = on_unknown_tool == "raise"
         self.limits = limits or UNLIMITED
-        check_template(instruction, f"The instruction of agent '{name}'")
+        self.template()  # refuses what could never be filled
         self._check(tool_calls, on_tool_error, on_unknown_tool)
         check_agent(self)
 
@@ -125,6 +125,10 @@ class ChatModelAgent(Agent):
             if wanted not in names:
                 raise UsageError(f"Agent '{self.name}': return_directly names '{wanted}', which is none of its tools.")
 
+    def template(self) -> Template:
+        """The instruction, to be filled with the session's values."""
+        return Template(self.instruction, f"The instruction of agent '{self.name}'")
+
     @property
     def agents(self) -> Sequence[Agent]:
         return self.sub_agents
@@ -140,6 +144,7 @@ class ChatPlan(AgentPlan):
 
     def __init__(self, agent: ChatModelAgent) -> None:
         super().__init__(agent)
+        self.instruction = agent.template()
         self.model = self.add("model", think)
         self.model.decide = after_answer  # pyright: ignore[reportAttributeAccessIssue]  # the frame is an agent's
         self.tools = self.add(TOOLS, use_tool)
@@ -162,7 +167,7 @@ class ChatPlan(AgentPlan):
             check_target(frame, action["target"])
 
     def first(self, frame: AgentFrame) -> list[Send]:
-        instruction_of(frame)  # What is missing for it is told before the turn begins.
+        self.instruction.filled(frame.read_value)  # What is missing for it is told before the turn begins.
         chain = chain_of(frame)
         active: list[str] = frame.owner.channels["active"]
         if frame.scope.after_transfer == "root" and frame.owner is frame:
@@ -186,6 +191,9 @@ class ChatPlan(AgentPlan):
             if call.id == wanted:
                 return Task(frame, self.tools, number, {"number": number})
         return super().task_at(frame, segment)
+
+    def is_pausing(self, frame: AgentFrame) -> bool:
+        return frame.tasks[0].spec is self.tools and all(asks_first(frame, task) for task in frame.tasks)
 
     def stops_before(self, frame: AgentFrame, tasks: list[Task]) -> bool:
         # Between two steps of an agent either its model has just answered, or its tools.

@@ -15,7 +15,7 @@ from adjourn.core.events import BreakLoop, Exit, MessageEvent
 from adjourn.core.frame import decoded
 from adjourn.graph.task import HANDLED, Send, Task
 
-from .frame import AgentFrame, running
+from .frame import AgentFrame
 from .inputs import AgentInput, ResumeInfo
 from .plan import AgentPlan
 from .progress import Ending
@@ -37,9 +37,9 @@ class CustomPlan(AgentPlan):
         return [(self.code, None)]
 
 
-async def run(_: object) -> object:
+async def run(task: Task) -> object:
     """Run the agent's code, and take what it yields."""
-    task, frame = running()
+    frame = cast("AgentFrame", task.graph)
     context = current()
     async for event in _iterator(frame, _events(frame, task, context)):
         if not isinstance(event, MessageEvent):

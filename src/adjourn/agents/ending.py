@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
 
+from adjourn.calls.kit import Kit
 from adjourn.core.address import segment_text
 from adjourn.core.events import BreakLoop, Exit, ToolResult, Transfer
 from adjourn.core.layer import layer
-from adjourn.graph.task import HANDLED, Send
+from adjourn.graph.task import HANDLED, Send, Task
 from adjourn.messages import Message
 from adjourn.middleware.hooks import AgentEnd
 
-from .frame import AgentFrame, running
+from .frame import AgentFrame
 from .progress import Ending
 from .transcript import Entry
 from .transfer import chain_of, giver
@@ -32,13 +33,16 @@ def after_answer(frame: AgentFrame) -> list[Send]:
 
 def after_batch(frame: AgentFrame) -> list[Send]:
     """What follows when the tool calls that ran have results."""
-    plan, agent = cast("ChatPlan", frame.plan), cast("ChatModelAgent", frame.agent)
+    plan, agent, kit = cast("ChatPlan", frame.plan), cast("ChatModelAgent", frame.agent), frame.kit
+    assert kit is not None
     actions, frame.actions = frame.actions, []
+    if not actions and not agent.is_sequential and not kit.return_directly:
+        return [(plan.model, None)]
     answered = _answered(frame)
     left = [number for number, call in enumerate(frame.calls, 1) if call.id not in answered]
     if not actions and agent.is_sequential and left:
         return [(plan.tools, {"number": left[0]})]
-    direct = _direct(frame, answered)
+    direct = _direct(kit, answered)
     # The first comes last: it is the agent's result.
     for result in reversed(direct):
         frame.tell(_result_event(frame, result))
@@ -62,10 +66,9 @@ def _not_run(frame: AgentFrame, number: int) -> Entry:
     return frame.entry(Message.tool(NOT_RUN, tool_call_id=call.id, name=call.name))
 
 
-def _direct(frame: AgentFrame, answered: dict[str, Message]) -> list[Message]:
+def _direct(kit: Kit, answered: dict[str, Message]) -> list[Message]:
     """The results that may be the agent's own, of which the first is; that of a failed call is for the model."""
-    assert frame.kit is not None
-    names = frame.kit.return_directly
+    names = kit.return_directly
     return [each for each in answered.values() if each.name in names and each.finish_reason != "error"]
 
 
@@ -117,9 +120,9 @@ def after_handoff(name: str, frame: AgentFrame) -> list[Send]:
     return [(cast("ChatPlan", frame.plan).model, None)]
 
 
-async def see_end(_: object) -> object:
+async def see_end(task: Task) -> object:
     """Let the hooks see how the agent ended."""
-    task, frame = running()
+    frame = cast("AgentFrame", task.graph)
     assert frame.kit is not None
     ending = frame.progress.ending or Ending()
     end = AgentEnd(agent=frame.agent.name, output=ending.output, action=ending.action)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from itertools import takewhile
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, cast
@@ -16,7 +17,7 @@ from adjourn.calls.remembered import IN_SESSION
 from adjourn.core.context import ACTION
 from adjourn.core.errors import UsageError
 from adjourn.core.events import Event, ToolResult
-from adjourn.core.frame import UserFrame, decoded, here
+from adjourn.core.frame import UserFrame, decoded
 from adjourn.core.program import Report
 from adjourn.core.scope import GONE, Frame, Scope
 from adjourn.graph.channels import Changes
@@ -30,7 +31,6 @@ from adjourn.messages import Message, ToolCall
 
 from .asleep import said_asleep
 from .inputs import input_messages
-from .limits import Clock
 from .progress import Ending, Progress
 from .transcript import Edited, Entry, Said, View, unanswered
 
@@ -77,23 +77,24 @@ class AgentFrame(GraphFrame):
     """
 
     takes_actions = True
+    is_muted: bool = False
+    kit: Kit | None = None
+    hooks: UserFrame | None = None
+    _tells: bool | None = None
+    _used: set[str] | None = None
 
     def __init__(self, plan: AgentPlan, scope: Scope, parent: Frame | None, segment: str) -> None:
         super().__init__(plan, scope, parent, segment)
         self.plan = plan
         self.agent = plan.agent
-        self.is_muted = False
-        self._tells: bool | None = None
         self.actions: list[dict[str, str]] = []
         self.fulls: dict[str, str] = {}
-        self.kit: Kit | None = None
-        self.hooks: UserFrame | None = None
-        self.running = Clock()
-        self._used: set[str] | None = None
+        self.since = time.monotonic()
         above = _agent_above(parent)
         self.above = above
         self.is_apart = above is not None and (above.plan.runs_apart or not _is_node(parent))
-        self.owner: AgentFrame = self if above is None or self.is_apart else above.owner
+        # None for itself: a cycle would leave every session of an agent to the garbage collector.
+        self._owner: AgentFrame | None = None if above is None or self.is_apart else above.owner
         self.view = View(plan.agent.name, _tellers(self))
 
     @property
@@ -109,10 +110,15 @@ class AgentFrame(GraphFrame):
     # The transcript
 
     @property
+    def owner(self) -> AgentFrame:
+        """The frame to which the transcript belongs that this agent writes into."""
+        return self._owner or self
+
+    @property
     def sources(self) -> list[list[Entry]]:
         """The lists that the transcript consists of as this agent sees it, the outermost first."""
-        own: list[Entry] = self.owner.channels["entries"]
         owner = self.owner
+        own: list[Entry] = owner.channels["entries"]
         return [*owner.above.sources, own] if owner.is_apart and owner.above is not None else [own]
 
     def told_last(self) -> Message | None:
@@ -143,18 +149,28 @@ class AgentFrame(GraphFrame):
             self.owner.extend(entries)
 
     def extend(self, entries: Iterable[Entry]) -> None:
-        """Add to the transcript that this frame owns."""
+        """Add to the transcript that this frame owns; messages that have ids were `identified` before."""
         mine: list[Entry] = self.channels["entries"]
         if "entries" not in self.replaced:
             self.grown.setdefault("entries", len(mine))
-        added = list(map(self._identified, entries))
-        mine.extend(added)
-        if self._used is not None:
-            self._used.update(_call_ids(added))
+        for entry in entries:
+            message = entry.message
+            if message is not None and message.id is None:
+                mine.append(replace(entry, message=self.identified(message)))
+            else:
+                mine.append(entry)
+            if message is not None and message.tool_calls and self._used is not None:
+                self._used.update([call.id for call in message.tool_calls])
         self.scope.mark(self)
 
-    def _identified(self, entry: Entry) -> Entry:
-        return entry if entry.message is None else replace(entry, message=self.identified(entry.message))
+    def join(self, entries: list[Entry]) -> None:
+        """Add what was said elsewhere, with the ids that it has from there."""
+        self.pass_ids(entries)
+        self.extend(entries)
+
+    def pass_ids(self, entries: Iterable[Entry]) -> None:
+        """Count on after the ids of what was said elsewhere and is to join."""
+        self.pass_message_ids([entry.message.id for entry in entries if entry.message and entry.message.id])
 
     def identified(self, message: Message) -> Message:
         """A message with an id in the transcript that this frame owns."""
@@ -177,7 +193,8 @@ class AgentFrame(GraphFrame):
         """The ids of tool calls that were made in this turn, in the transcript that this frame owns."""
         if self._used is None:
             turn, entries = self.scope.turn, reversed(self.channels["entries"])
-            self._used = set(_call_ids(takewhile(lambda entry: entry.turn == turn, entries)))
+            recent = takewhile(lambda entry: entry.turn == turn, entries)
+            self._used = {call.id for entry in recent if entry.message for call in entry.message.tool_calls}
         return self._used
 
     # A turn
@@ -186,23 +203,19 @@ class AgentFrame(GraphFrame):
         return await self.plan.prepare(self) and await super().advance()
 
     def begin(self, input: Any) -> None:
-        messages = input_messages(input, self.agent.name)
+        messages, around = input_messages(input, self.agent.name), _agent_around(self.parent)
+        trail = (*(around.progress.trail if around else ()), self.agent.name)
         if not self.channels:
             self.channels = {"entries": [], "active": [], "progress": Progress()}
             self.replaced = dict.fromkeys(self.channels)
         # The model that answered last is the one to ask first, in the next turn, too.
-        self.channels |= {"progress": Progress(trail=self._trail(), model=self.progress.model), "endings": {}}
+        self.channels |= {"progress": Progress(trail=trail, model=self.progress.model), "endings": {}}
         self.replaced |= {"progress": None, "endings": None}
-        self.actions, self.kit, self._used, self.running = [], None, None, Clock()
+        self.actions, self.kit, self._used, self.since = [], None, set(), time.monotonic()
         self.end_hooks()
         if messages:
-            around = _agent_around(self.parent)
-            self.owner.extend([self.entry(message, around.agent.name if around else "") for message in messages])
+            self.owner.join([self.entry(message, around.agent.name if around else "") for message in messages])
         self._set_out()
-
-    def _trail(self) -> tuple[str, ...]:
-        around = _agent_around(self.parent)
-        return (*(around.progress.trail if around else ()), self.agent.name)
 
     def _set_out(self) -> None:
         self.count, self.joins, self.deferred = 0, {}, []
@@ -228,7 +241,8 @@ class AgentFrame(GraphFrame):
 
     def end(self, ending: Ending) -> list[Send]:
         """End the agent; what follows is nothing, or those who want to see how it ended."""
-        self.set_progress(ending=ending)
+        if self.progress.ending is not ending:
+            self.set_progress(ending=ending)
         following = self.plan.last(self, ending)
         if not following:
             self.end_hooks()
@@ -253,7 +267,7 @@ class AgentFrame(GraphFrame):
         for key in [key for key in kept if key.startswith(FULL)]:
             self.fulls[key.removeprefix(FULL)] = kept.pop(key)
         for key in [key for key in kept if key.startswith(ENTRIES)]:
-            self.owner.extend(cast("list[Entry]", kept.pop(key)))
+            self.owner.join(cast("list[Entry]", kept.pop(key)))
         if kept:
             super().merge_values(kept)
 
@@ -292,16 +306,15 @@ class AgentFrame(GraphFrame):
     # Showing
 
     def report(self) -> Report:
-        ending = self.progress.ending or Ending()
-        messages = Said(self.owner.whole())
-        values = {key: value for key, value in self._values.items() if not key.startswith("~")}
-        state = {"messages": messages, "active": list(self.channels["active"]), "values": values}
-        return Report(
-            output=ending.output,
-            value=self.plan.value_of(ending),
-            messages=messages,
-            state={**state, "approvals": list(self._approved().values())},
-        )
+        ending, messages = self.progress.ending or Ending(), Said(self.owner.whole())
+        state = {
+            "messages": messages,
+            "active": list(self.channels["active"]),
+            "values": {key: value for key, value in self._values.items() if not key.startswith("~")},
+            "approvals": list(self._approved().values()),
+        }
+        value = None if ending.value is None else self.plan.value_of(ending)
+        return Report(output=ending.output, value=value, messages=messages, state=state)
 
     def _approved(self) -> dict[str, Any]:
         """What was approved for the session, under the names of its values."""
@@ -332,15 +345,18 @@ class AgentFrame(GraphFrame):
         return ending.output if ending.value is None else Ending(output=ending.output, value=ending.value, of=ending.of)
 
     def following(self) -> tuple[str, ...]:
-        specs = [task.spec for task in self.tasks] or [spec for spec, _ in self.targets]
-        names = [self.calls[number_of(task) - 1].name for task in self.tasks if _is_tool(task)]
-        return tuple(dict.fromkeys(names or [spec.name for spec in specs]))
+        tasks, calls = self.tasks, self.calls if self.tasks and _is_tool(self.tasks[0]) else ()
+        if calls:
+            names = [calls[number_of(task) - 1].name for task in tasks]
+        else:
+            names = [task.spec.name for task in tasks] or [spec.name for spec, _ in self.targets]
+        return tuple(names if len(names) < 2 else dict.fromkeys(names))
 
     # Changing by hand
 
     def abandon(self) -> None:
         whole = self.whole(closing=True)
-        self.extend(whole[len(self.channels["entries"]) :])
+        self.join(whole[len(self.channels["entries"]) :])
         super().abandon()
 
     def supply(self, state: Mapping[str, Any]) -> None:
@@ -366,7 +382,7 @@ class AgentFrame(GraphFrame):
         known: list[Entry] = self.channels["entries"]
         authors = {entry.message.id: entry.author for entry in known if entry.message is not None}
         entries = [
-            self._identified(self.entry(each, "" if each.role == "user" else authors.get(each.id))) for each in messages
+            self.entry(self.identified(each), "" if each.role == "user" else authors.get(each.id)) for each in messages
         ]
         waiting = {frame: frame.calls for frame in _sharing(self) if any(map(_is_tool, frame.tasks))}
         if not isinstance(given, Overwrite):
@@ -403,20 +419,11 @@ class AgentFrame(GraphFrame):
     def task_at(self, segment: str) -> Task | None:
         return self.plan.task_at(self, segment)
 
+    def is_pausing(self) -> bool:
+        return self.plan.is_pausing(self)
+
     def stops_before(self, tasks: list[Task]) -> bool:
         return self.plan.stops_before(self, tasks)
-
-
-def _call_ids(entries: Iterable[Entry]) -> Iterable[str]:
-    return (call.id for entry in entries if entry.message is not None for call in entry.message.tool_calls)
-
-
-def running() -> tuple[Task, AgentFrame]:
-    """The task of an inner node that calls this, and its agent."""
-    at = here.get()
-    assert at is not None
-    task = cast("Task", at.frame)
-    return task, cast("AgentFrame", task.graph)
 
 
 def number_of(task: Task) -> int:

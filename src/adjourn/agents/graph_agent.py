@@ -201,7 +201,7 @@ def _keep_state(top: AgentFrame, name: str, fields: dict[str, Any]) -> None:
     """Keep what a graph agent goes on from when it is handed over to again; its own frame is gone by then."""
     top.channels["states"] = {**top.channels.get("states", {}), name: fields}
     top.replaced["states"] = None
-    top.tagged.add("states")  # Whatever the graph's schema has in it.
+    top.tagged |= {"states"}  # Whatever the graph's schema has in it.
     top.scope.mark(top)
 
 

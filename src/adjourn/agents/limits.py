@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from msgspec import Struct
 
 from adjourn.core.errors import UsageError
@@ -25,16 +23,3 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 UNLIMITED = Limits()
-
-
-class Clock:
-    """Counts the seconds that an agent runs in this process, on top of those on record."""
-
-    def __init__(self) -> None:
-        self._since = time.monotonic()
-
-    def take(self) -> float:
-        """The seconds since it was last asked."""
-        now = time.monotonic()
-        since, self._since = self._since, now
-        return now - since

@@ -35,8 +35,8 @@ class AgentPlan(Plan):
         super().__init__(agent.name, SCHEMA)
         self.agent = agent
 
-    def add(self, name: str, call: Callable[[Any], Awaitable[Any]]) -> NodeSpec:
-        """Add an inner node, which has no segment in addresses."""
+    def add(self, name: str, call: Callable[[Task], Awaitable[Any]]) -> NodeSpec:
+        """Add an inner node, which is called with its task and has no segment in addresses."""
         spec = NodeSpec(name, len(self.specs), "async", call)
         spec.segment, spec.is_inner, spec.is_plain = f"~{name}", True, True
         self.specs[name] = spec
@@ -89,6 +89,10 @@ class AgentPlan(Plan):
                 address_of(f"{frame.path};{segment}"), f"agent '{self.name}' has no '{segment}' any more"
             )
         return Task(frame, spec)
+
+    def is_pausing(self, frame: AgentFrame) -> bool:
+        """Whether the agent's next tasks do nothing but ask."""
+        return False
 
     def stops_before(self, frame: AgentFrame, tasks: list[Task]) -> bool:
         """Whether a cancel of the run stops the agent before these tasks."""

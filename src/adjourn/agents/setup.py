@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from adjourn.calls.instruction import render
 from adjourn.calls.kit import Kit
 from adjourn.core.context import address_segment
 from adjourn.core.entry import PAUSED, execute
@@ -33,20 +31,6 @@ class HooksFrame(UserFrame):
     What they make is not stored, so they run again in each process that goes on with the agent; what they have asked
     and kept is, for as long as the agent's turn lasts.
     """
-
-
-def instruction_of(frame: AgentFrame) -> str:
-    """The agent's instruction with the session's values in it.
-
-    Raises:
-        RunError: one of them is missing.
-    """
-    return _rendered(frame, frame.read_value)
-
-
-def _rendered(frame: AgentFrame, lookup: Callable[[str], object]) -> str:
-    agent = cast("ChatModelAgent", frame.agent)
-    return render(agent.instruction, lookup, GONE, f"The instruction of agent '{agent.name}'")
 
 
 def first_setup(agent: ChatModelAgent, instruction: str) -> Setup:
@@ -89,10 +73,10 @@ def told_instruction(frame: AgentFrame) -> str:
 
     It is rendered for each call: what was written into the session's values meanwhile counts, pause or no pause.
     """
-    assert frame.kit is not None
-    instruction = frame.kit.instruction
-    parts = (instruction_of(frame) if instruction is None else instruction, frame.kit.agents)
-    return "\n\n".join(part for part in parts if part)
+    kit, plan = frame.kit, cast("ChatPlan", frame.plan)
+    assert kit is not None
+    instruction = plan.instruction.filled(frame.read_value) if kit.instruction is None else kit.instruction
+    return f"{instruction}\n\n{kit.agents}" if instruction and kit.agents else instruction or kit.agents
 
 
 def _instruction_for_hooks(frame: AgentFrame) -> str:
@@ -111,7 +95,7 @@ def _instruction_for_hooks(frame: AgentFrame) -> str:
         read[name] = [] if value is GONE else [value]
         return value
 
-    text = _rendered(frame, lookup)
+    text = cast("ChatPlan", frame.plan).instruction.filled(lookup)
     if read and raw is None:
         hooking.keep(FILLED, read)
         hooking.loosen(FILLED)
@@ -126,13 +110,12 @@ async def _hooked(frame: AgentFrame, hooks: tuple[Middleware, ...], setup: Setup
     if frame.scope.cancel_mode is not None:
         raise Cut
 
-    async def run() -> Setup:
-        changed = setup
+    async def run(changed: Setup) -> Setup:
         for middleware in hooks:
             changed = await _changed(middleware, changed)
         return changed
 
-    result = await execute(hooking, run)
+    result = await execute(hooking, run, setup)
     hooking.status = "waiting" if result is PAUSED else "pending"
     return None if result is PAUSED else result
 

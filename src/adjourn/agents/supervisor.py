@@ -90,4 +90,5 @@ def _forgive(task: Task, child: ProgramFrame, error: Exception) -> None:
     ending = Ending(action="failed", trail=child.progress.trail)
     # What the member has called gets results, real ones or none: it may have the turn again.
     left = graph.owner.whole(closing=True)[len(graph.owner.channels["entries"]) :]
+    graph.owner.pass_ids(left)
     task.writes = [("endings", {name: ending}, True), ("entries", [*left, graph.entry(told)], True)]

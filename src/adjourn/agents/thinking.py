@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -15,10 +16,10 @@ from adjourn.core.errors import LimitExceeded, MaxIterationsExceeded, UsageError
 from adjourn.core.events import MessageEvent
 from adjourn.core.frozen import shorten
 from adjourn.graph.task import HANDLED, Send, Task
-from adjourn.messages import Message, Usage
+from adjourn.messages import Message
 from adjourn.models import ModelRequest
 
-from .frame import AgentFrame, running
+from .frame import AgentFrame
 from .limits import UNLIMITED
 from .outputs import read_output
 from .progress import Ending
@@ -29,22 +30,23 @@ if TYPE_CHECKING:
     from .chat import ChatModelAgent, ChatPlan
 
 
-async def think(_: object) -> object:
+async def think(task: Task) -> object:
     """Ask the model once, and note what it said."""
-    task, frame = running()
+    frame = cast("AgentFrame", task.graph)
     agent, kit = cast("ChatModelAgent", frame.agent), frame.kit
     assert kit is not None
     check_limits(frame, agent)
     seen = frame.view.update(frame.sources)
     messages = await hooked(kit.before_model, "before_model", seen) if kit.before_model else seen
     asking = Asking(frame, kit, agent.models, agent.retry, frame.progress.model)
-    after = [*messages, await asking.answer(partial(_request, frame, agent, messages))]
+    answer = await asking.answer(partial(_request, frame, agent, messages))
     if kit.after_model:
         # They know the calls by the ids under which these will run.
-        after[-1] = with_own_ids(after[-1], set(frame.used_ids()))
-        after = await hooked(kit.after_model, "after_model", after)
-        asking.check_told(after[-1])
-    return _conclude(task, frame, agent, seen, after, asking.model)
+        own = with_own_ids(answer, set(frame.used_ids()))
+        *messages, answer = await hooked(kit.after_model, "after_model", [*messages, own])
+        asking.check_told(answer)
+    rewritten = [] if messages is seen else _rewritten(frame, seen, messages)
+    return _conclude(task, frame, agent, rewritten, answer, asking.model)
 
 
 def check_limits(frame: AgentFrame, agent: ChatModelAgent) -> None:
@@ -60,7 +62,8 @@ def check_limits(frame: AgentFrame, agent: ChatModelAgent) -> None:
         return
     seconds = progress.seconds
     if limits.seconds is not None:
-        seconds += frame.running.take()
+        now = time.monotonic()
+        seconds, frame.since = seconds + now - frame.since, now
         frame.set_progress(seconds=seconds)
     counts = {"model_calls": progress.model_calls, "tokens": progress.tokens, "seconds": seconds}
     for name, count in counts.items():
@@ -77,7 +80,7 @@ async def _request(frame: AgentFrame, agent: ChatModelAgent, messages: Sequence[
         if not _are_messages(sent):
             raise UsageError(f"model_input of agent '{agent.name}' gave {shorten(sent)}. Give a list of messages.")
     else:
-        sent = [Message.system(instruction), *messages] if instruction else messages
+        sent = (Message.system(instruction), *messages) if instruction else messages
     assert frame.kit is not None
     return ModelRequest(
         messages=sent, tools=frame.kit.specs, options=frame.scope.model_options, output=agent.output_schema
@@ -92,20 +95,20 @@ def _conclude(
     task: Task,
     frame: AgentFrame,
     agent: ChatModelAgent,
-    seen: list[Message],
-    after: list[Message],
+    rewritten: list[Entry],
+    answer: Message,
     model: int,
 ) -> object:
     """Write the answer into the transcript, with what follows from it."""
-    message = frame.owner.identified(with_own_ids(after[-1], frame.owner.used_ids()))
-    entries = [*_rewritten(frame, seen, after), frame.entry(message)]
-    usage, before = message.usage or Usage(), frame.progress
+    owner, before = frame.owner, frame.progress
+    message = owner.identified(with_own_ids(answer, owner.used_ids()))
+    entries = [*rewritten, frame.entry(message)]
     progress = replace(
         before,
         model_calls=before.model_calls + 1,
         tool_calls=before.tool_calls + len(message.tool_calls),
-        tokens=before.tokens + usage.total_tokens,
-        batch=len(frame.owner.channels["entries"]) + len(entries) - 1,
+        tokens=before.tokens + (message.usage.total_tokens if message.usage else 0),
+        batch=len(owner.channels["entries"]) + len(entries) - 1,
         model=model,
     )
     frame.tell(MessageEvent(address=frame.address, message=message))
@@ -115,15 +118,14 @@ def _conclude(
     return HANDLED
 
 
-def _rewritten(frame: AgentFrame, seen: list[Message], after: list[Message]) -> list[Entry]:
+def _rewritten(frame: AgentFrame, seen: list[Message], made: list[Message]) -> list[Entry]:
     """An entry for what hooks have made of the agent's view, if they have."""
-    before = after[:-1]
-    if before == seen:
+    if made == seen:
         return []
     # With one list all read it in one order, so that places in the view are the same for ever. What is handed up to
     # another list stands between others' entries there.
-    same = same_start(seen, before) if len(frame.sources) == 1 else 0
-    return [Entry(author=frame.agent.name, turn=frame.scope.turn, seen_as=tuple(before[same:]), seen_from=same)]
+    same = same_start(seen, made) if len(frame.sources) == 1 else 0
+    return [Entry(author=frame.agent.name, turn=frame.scope.turn, seen_as=tuple(made[same:]), seen_from=same)]
 
 
 def _follow(

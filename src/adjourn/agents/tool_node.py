@@ -4,28 +4,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from adjourn.calls.approval import must_ask
 from adjourn.calls.using import Outcome, use
 from adjourn.core.errors import LimitExceeded
 from adjourn.core.events import ToolResult
 from adjourn.graph.task import HANDLED, Task
 from adjourn.messages import Message, ToolCall
 
-from .frame import FULL, AgentFrame, number_of, running
+from .frame import FULL, AgentFrame, number_of
 from .transcript import Edited
 
 if TYPE_CHECKING:
     from .chat import ChatModelAgent
 
 
-async def use_tool(_: object) -> object:
+async def use_tool(task: Task) -> object:
     """Run one call, and note its result."""
-    task, frame = running()
-    number = number_of(task)
+    frame, number = cast("AgentFrame", task.graph), number_of(task)
     call = frame.calls[number - 1]
     _check_limit(frame, number)
     assert frame.kit is not None
     _conclude(task, frame, call, await use(task, frame, frame.kit, call))
     return HANDLED
+
+
+def asks_first(frame: AgentFrame, task: Task) -> bool:
+    """Whether a person will be asked about a call, before any code of the user's has run."""
+    assert frame.kit is not None
+    tool = frame.kit.tools.get(frame.calls[number_of(task) - 1].name)
+    return tool is not None and must_ask(frame, tool)
 
 
 def _check_limit(frame: AgentFrame, number: int) -> None:
@@ -38,9 +45,7 @@ def _check_limit(frame: AgentFrame, number: int) -> None:
 def _conclude(task: Task, frame: AgentFrame, call: ToolCall, outcome: Outcome) -> None:
     message = Message.tool(outcome.content, tool_call_id=call.id, name=call.name)
     if outcome.error is not None:
-        message = Message(
-            role="tool", content=message.content, tool_call_id=call.id, name=call.name, finish_reason="error"
-        )
+        message = message.with_finish("error")
     entries = [frame.entry(message)]
     if outcome.arguments is not None:
         edited = Edited(call_id=call.id, arguments=outcome.arguments, by=outcome.by)

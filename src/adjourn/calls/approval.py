@@ -5,21 +5,21 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from adjourn.core.answers import Checked
 from adjourn.core.errors import InvalidArguments, Pause, ShapeChanged
 from adjourn.core.frame import BESIDE, LOOSE, UserFrame, decoded
 from adjourn.core.interrupt import interrupt
-from adjourn.core.jsonschema import JSONSchema
 from adjourn.core.record import Question
 from adjourn.core.visible import visible_line
 from adjourn.messages import ToolCall
 from adjourn.tools import Approve, Decision, Edit, Reject, Tool, ToolCallInfo, approval_schema, decision
 
 from .caller import Caller
-from .remembered import is_remembered, remember
+from .remembered import in_session, is_remembered, remember
 
 _SHOWN = b'{"$t":"tool_call_info"'
 """How the info of an approval begins where it is stored."""
@@ -28,59 +28,77 @@ KEY = "approval"
 REASON = "need_approval"
 
 
+class Decided(NamedTuple):
+    """What a person decided about a call, who it was, and the converted arguments with which it may run."""
+
+    decision: Decision
+    by: str | None
+    converted: dict[str, Any]
+
+
 async def approved(
     task: UserFrame, caller: Caller, tool: Tool, call: ToolCall, converted: dict[str, Any]
-) -> tuple[Decision, str | None] | None:
-    """What a person decided about a call, and who; None when nobody needs to be asked.
+) -> Decided | None:
+    """What a person decided about a call; None when nobody needs to be asked.
 
     That a question was asked decides, not a predicate that is evaluated again.
     """
-    if tool.approval is False and not task.questions:
-        return None
     arguments = tool.lower(converted)
-    if _asked(task, call) is None:
+    asked = _asked(task, call)
+    if asked is None:
         needs = tool.needs_approval(converted)
-        if not (await needs if inspect.isawaitable(needs) else needs):
+        if needs is not True and not (await needs if inspect.isawaitable(needs) else needs):
             return None
         if await is_remembered(caller, tool.name, arguments):
             return None
         _let_go(task)
         _ask(caller, tool, call, arguments)
-    return await _answer(task, caller, tool, call, arguments)
+        asked = _asked(task, call)
+        assert asked is not None
+    question, shown = asked
+    found = await _answer(task, caller, tool, call, arguments, question)
+    if isinstance(found, Approve):
+        # What the approver saw, whatever has become of the tool's defaults since.
+        converted = converted if _are_same(arguments, shown.arguments) else _seen(task, tool, shown.arguments)
+    elif isinstance(found, Edit):
+        converted = tool.validate(found.arguments)
+    return Decided(found, question.by, converted)
 
 
-def as_approved(task: UserFrame, tool: Tool, call: ToolCall, converted: dict[str, Any]) -> dict[str, Any]:
-    """The arguments that the approver saw, whatever has become of the tool's defaults since.
+def must_ask(caller: Caller, tool: Tool) -> bool:
+    """Whether a person is asked about any call of a tool: nobody needs to be asked whether that is so."""
+    # What was approved for always is read from the store, which takes time and may come to a yes.
+    return tool.approval is True and caller.scope.user_id is None and not in_session(caller)
+
+
+def _seen(task: UserFrame, tool: Tool, seen: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that the approver saw, converted.
 
     Raises:
         ShapeChanged: the tool cannot be called with them any more.
     """
-    question = _asked(task, call)
-    if question is None:
-        return converted
-    seen: Mapping[str, Any] = decoded(question.info).arguments
     try:
-        found = converted if _has(tool.lower(converted), seen) else tool.validate(seen)
+        found = tool.validate(seen)
     except InvalidArguments as error:
         raise ShapeChanged(task.address, f"what was approved does not fit the tool any more ({error})") from error
-    if not _has(tool.lower(found), seen):
+    if not _are_same(tool.lower(found), seen):
         raise ShapeChanged(task.address, "the tool makes something else of the arguments that were approved")
     return found
 
 
-def _has(arguments: Mapping[str, Any], seen: Mapping[str, Any]) -> bool:
+def _are_same(arguments: Mapping[str, Any], seen: Mapping[str, Any]) -> bool:
     """Whether arguments are those that were seen, a default that the tool has got since included."""
     # As JSON, since to Python True is 1.
     return msgspec.json.encode(arguments, order="sorted") == msgspec.json.encode(seen, order="sorted")
 
 
-def _asked(task: UserFrame, call: ToolCall) -> Question | None:
-    """The question of the approval, which shows the call; the tool's own may have the same key."""
+def _asked(task: UserFrame, call: ToolCall) -> tuple[Question, ToolCallInfo] | None:
+    """The question of the approval, and the call that it shows; the tool's own may have the same key."""
     for question in reversed(task.questions or ()):
         if question.key == KEY and question.reason == REASON and bytes(question.info).startswith(_SHOWN):
             info: ToolCallInfo = decoded(question.info)
             if info.call_id == call.id:
-                return question
+                return question, info
     return None
 
 
@@ -112,21 +130,24 @@ def _ask(caller: Caller, tool: Tool, call: ToolCall, arguments: dict[str, Any], 
 
 
 @lru_cache(maxsize=256)
-def _schema(tool: Tool) -> JSONSchema:
-    return approval_schema(tool.schema)
+def _schema(tool: Tool) -> Checked:
+    return Checked(approval_schema(tool.schema))
 
 
 async def _answer(
-    task: UserFrame, caller: Caller, tool: Tool, call: ToolCall, arguments: dict[str, Any]
-) -> tuple[Decision, str | None]:
-    question = _asked(task, call)
-    assert question is not None
+    task: UserFrame,
+    caller: Caller,
+    tool: Tool,
+    call: ToolCall,
+    arguments: dict[str, Any],
+    question: Question,
+) -> Decision:
     _pass(task, question)
     if question.is_open:
         task.pausing = True
         raise Pause(question.id)
     if question.how == "expired":
-        return Reject("nobody decided in time"), None
+        return Reject("nobody decided in time")
     try:
         found = _read(tool, decoded(question.value))
     except (InvalidArguments, ValueError) as error:
@@ -138,7 +159,7 @@ async def _answer(
         raise  # never reached: it has been asked
     if isinstance(found, Approve) and found.remember is not None:
         await remember(caller, tool.name, found, question.by)
-    return found, question.by
+    return found
 
 
 def _read(tool: Tool, answer: Any) -> Decision:

@@ -75,15 +75,15 @@ class Asking:
         self.streamed: Message | None = None
         self._is_told = False
 
-    async def answer(self, request: Callable[[], Awaitable[ModelRequest]]) -> Message:
+    def answer(self, request: Callable[[], Awaitable[ModelRequest]]) -> Awaitable[Message]:
         """The model's message. When hooks run after it, it is kept, so that one that asks does not repeat the call."""
-        if not self.kit.keeps_answers:
-            return await self._answer(request)
+        return self._kept(request) if self.kit.keeps_answers else self._answer(request)
 
-        async def kept() -> Any:
+    async def _kept(self, request: Callable[[], Awaitable[ModelRequest]]) -> Message:
+        async def answer() -> Any:
             return [await self._answer(request), self.model]
 
-        message, self.model = cast("tuple[Message, int]", await inner(kept))
+        message, self.model = cast("tuple[Message, int]", await inner(answer))
         return message
 
     async def _answer(self, made: Callable[[], Awaitable[ModelRequest]]) -> Message:
@@ -121,19 +121,18 @@ class Asking:
         for number in range(count):
             self.model = (first + number) % count
             try:
-                return await self._tried(models[self.model], request)
+                return await self._tried(partial(self._once, models[self.model], request))
             except Exception as error:
                 if number == count - 1 or isinstance(error, UsageError | StoreError):
                     raise
                 self._reset(f"{type(error).__name__}: {text_of(error)}")
         raise AssertionError("there is a model")
 
-    async def _tried(self, model: ChatModel, request: ModelRequest) -> Message:
-        once = partial(self._once, model, request)
+    def _tried(self, once: Callable[[], Awaitable[Message]]) -> Awaitable[Message]:
         if not self.retry:
-            return await once()
+            return once()
         frame = cast("UserFrame", cast("Any", here.get()).frame)
-        return await attempted(frame, self.retry, once, self._tell)
+        return attempted(frame, self.retry, once, self._tell)
 
     def _tell(self, event: Event) -> None:
         self.streamed, self._is_told = None, False

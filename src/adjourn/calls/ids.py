@@ -17,5 +17,6 @@ def with_own_ids(message: Message, used: set[str]) -> Message:
         while name in used or name in calls:
             name, number = f"{call.id or 'call'}~{number}", number + 1
         calls[name] = call if name == call.id else replace(call, id=name)
-    own = tuple(calls.values())
-    return message if own == message.tool_calls else replace(message, tool_calls=own)
+    if list(calls) == [call.id for call in message.tool_calls]:
+        return message
+    return replace(message, tool_calls=tuple(calls.values()))

@@ -4,56 +4,59 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
 from adjourn.core.errors import RunError, UsageError
+from adjourn.core.scope import GONE
 
 _PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]*\??")
 
 
-def check_template(template: str, where: str) -> None:
-    """Refuse a template that could never be filled.
+class Template:
+    """A text with names of session values in braces; `where` is what messages call it.
 
     Raises:
-        UsageError: it has something else than names in braces.
+        UsageError: it has something else in braces, so that it could never be filled.
     """
-    for piece in _PIECE.finditer(template):
-        name = piece.group(1)
-        if piece.group() in ("{{", "}}"):
-            continue
-        if name is None or not _NAME.fullmatch(name):
-            raise UsageError(
-                f"{where} has {piece.group()!r}, which is no name of a session value. Write {{name}}, or {{name?}} for "
-                "one that may be missing; write {{ and }} for braces."
-            )
 
+    __slots__ = ("_text", "_where")
 
-def render(template: str, lookup: Callable[[str], object], missing: object, where: str) -> str:
-    """The template with `lookup(name)` for each `{name}`; what a value contains is text and never a template.
+    def __init__(self, text: str, where: str) -> None:
+        self._text = text
+        self._where = where
+        for piece in _PIECE.finditer(text):
+            name = piece.group(1)
+            if piece.group() not in ("{{", "}}") and (name is None or not _NAME.fullmatch(name)):
+                raise UsageError(
+                    f"{where} has {piece.group()!r}, which is no name of a session value. Write {{name}}, or "
+                    "{name?} for one that may be missing; write {{ and }} for braces."
+                )
 
-    Raises:
-        RunError: there is no such value; `{name?}` gives nothing instead.
-    """
-    if "{" not in template and "}" not in template:
-        return template
+    def filled(self, lookup: Callable[[str], object]) -> str:
+        """The text with `lookup(name)` for each `{name}`; what a value contains is text and never a template.
 
-    def fill(piece: re.Match[str]) -> str:
+        Raises:
+            RunError: there is no such value (`lookup` gives `GONE`); `{name?}` gives nothing instead.
+        """
+        text = self._text
+        return _PIECE.sub(partial(self._piece, lookup), text) if "{" in text or "}" in text else text
+
+    def _piece(self, lookup: Callable[[str], object], piece: re.Match[str]) -> str:
         name = piece.group(1)
         if name is None:
             return piece.group()[0]
         value = lookup(name.removesuffix("?"))
-        if value is not missing:
+        if value is not GONE:
             return _text(value)
         if name.endswith("?"):
             return ""
         raise RunError(
-            f"{where} needs the session value '{name}', and there is none. Give it with run(values={{'{name}': ...}}), "
-            f"or write {{{name}?}} if it may be missing."
+            f"{self._where} needs the session value '{name}', and there is none. Give it with "
+            f"run(values={{'{name}': ...}}), or write {{{name}?}} if it may be missing."
         )
-
-    return _PIECE.sub(fill, template)
 
 
 def _text(value: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from functools import partial
 from typing import Any, cast, get_args
 
@@ -32,17 +32,12 @@ class ToolTimeout(ToolError):
     """A tool took longer than its time."""
 
 
-async def run_tool(
+def run_tool(
     task: UserFrame, caller: Caller, kit: Kit, tool: Tool, request: ToolRequest, converted: dict[str, Any]
-) -> Any:
+) -> Awaitable[Any]:
     """What the model reads of a call's result: text, or parts."""
     call = _Running(task, caller, kit, tool, request, converted)
-    if not tool.at_most_once:
-        return await call.wrapped(0, request)
-    async with begun(task, tool, request) as decided:
-        if decided is not None:
-            return decided
-        return await call.wrapped(0, request)
+    return call.at_most_once() if tool.at_most_once else call.wrapped(0, request)
 
 
 class _Running:
@@ -57,6 +52,11 @@ class _Running:
         self.tool = tool
         self.request = request
         self.converted = converted
+
+    async def at_most_once(self) -> Any:
+        """The result, unless the call was cut off before: then a person decides what that is."""
+        async with begun(self.task, self.tool, self.request) as decided:
+            return await self.wrapped(0, self.request) if decided is None else decided
 
     async def wrapped(self, place: int, request: ToolRequest) -> Any:
         """The result, through the wrappers from `place` on."""
@@ -73,21 +73,21 @@ class _Running:
 
         return await layer("middleware", middleware.name, run, part=f"wrap_tool:{middleware.name}")
 
-    async def _attempts(self, request: ToolRequest) -> Any:
+    def _attempts(self, request: ToolRequest) -> Awaitable[Any]:
         tool = self.tool
         if tool.timeout is None and not tool.retry:
-            return await self._called(request)
+            return self._called(request)
         at = here.get()
         assert at is not None
         if not tool.retry:
-            return await self._attempt(at, request)
+            return self._attempt(at, request)
         before = at.frame.traces()
 
         async def again() -> Any:
             at.frame.go_back(before)
             return await self._attempt(at, request)
 
-        return await attempted(at.frame, tool.retry, again, self.caller.tell_live)
+        return attempted(at.frame, tool.retry, again, self.caller.tell_live)
 
     async def _attempt(self, at: Place, request: ToolRequest) -> Any:
         """One attempt, at a place that is over with it: a thread that it leaves behind is refused."""

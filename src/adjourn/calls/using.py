@@ -26,7 +26,7 @@ from adjourn.messages import ToolCall
 from adjourn.middleware.hooks import ToolRequest
 from adjourn.tools import Approve, Edit, Reject, Respond, Tool
 
-from .approval import approved, as_approved
+from .approval import approved
 from .caller import Caller
 from .kit import Kit
 from .running import run_tool
@@ -55,20 +55,18 @@ async def use(task: UserFrame, caller: Caller, kit: Kit, call: ToolCall) -> Outc
     if tool is None:
         return _unknown(task, call, kit)
     try:
-        converted = _validated(tool, call)
+        if call.raw is not None:
+            raise InvalidArguments(call.name, ["they are no JSON object"])
+        converted = tool.validate(call.arguments)
     except InvalidArguments as error:
         if _has_begun(task):
             raise ShapeChanged(
                 task.address, f"the arguments do not fit the tool any more ({text_of(error)})"
             ) from error
         return _failed(kit, error)
+    if tool.approval is False and not task.questions:
+        return await _run(task, caller, kit, tool, call, converted)
     return await _decided(task, caller, kit, tool, call, converted)
-
-
-def _validated(tool: Tool, call: ToolCall) -> dict[str, Any]:
-    if call.raw is not None:
-        raise InvalidArguments(call.name, ["they are no JSON object"])
-    return tool.validate(call.arguments)
 
 
 def _has_begun(task: UserFrame) -> bool:
@@ -89,22 +87,20 @@ async def _decided(
     task: UserFrame, caller: Caller, kit: Kit, tool: Tool, call: ToolCall, converted: dict[str, Any]
 ) -> Outcome:
     """Have the call approved if it needs to be, and do what was decided."""
-    edited: _Edited = (None, None)
     found = await approved(task, caller, tool, call, converted)
-    match found:
-        case None:
-            pass
-        case (Approve(), _):
-            converted = as_approved(task, tool, call, converted)
-        case (Reject(reason=reason), _):
+    if found is None:
+        return await _run(task, caller, kit, tool, call, converted)
+    match found.decision:
+        case Approve():
+            return await _run(task, caller, kit, tool, call, found.converted)
+        case Edit():
+            edited = tool.lower(found.converted), found.by
+            return await _run(task, caller, kit, tool, call, found.converted, edited)
+        case Reject(reason=reason):
             why = f": {reason}" if reason else "."
             return Outcome(content=f"A person refused this call{why}", error="refused")
-        case (Respond(text=text), _):
+        case Respond(text=text):
             return Outcome(content=text)
-        case (Edit(arguments=arguments), by):
-            converted = tool.validate(arguments)
-            edited = (tool.lower(converted), by)
-    return await _run(task, caller, kit, tool, call, converted, edited)
 
 
 async def _run(
@@ -114,7 +110,7 @@ async def _run(
     tool: Tool,
     call: ToolCall,
     converted: dict[str, Any],
-    edited: _Edited,
+    edited: _Edited = (None, None),
 ) -> Outcome:
     arguments, by = edited
     if caller.scope.watched:

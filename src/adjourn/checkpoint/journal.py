@@ -10,20 +10,21 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+import msgspec
 from msgspec.structs import force_setattr, replace
 
 from adjourn.core.errors import AdjournError, AlreadyResumed, Conflict, SessionBusy, StoreUnavailable
-from adjourn.core.events import FINAL, CheckpointSaved, Event
+from adjourn.core.events import Event, Final
 from adjourn.core.frame import here
 from adjourn.core.interrupt import Parents
-from adjourn.core.logged import log_event, log_question
 from adjourn.core.record import GraphImage, Record, encode
 from adjourn.core.scope import Frame, Scope
 
 from .logbook import log, note
+from .logged import log_events, log_question, saved
 from .memory import MemoryStore
 from .store import Answer, Answered, Claimed, Committed, Header, Lease, Question, Status, Store, Write
 
@@ -74,7 +75,7 @@ class Patience:
 
     _since: float = 0.0
     _task: asyncio.Task[Any] | None = None
-    _timer: asyncio.TimerHandle | None = None
+    _timer: asyncio.Handle | None = None
     _cut: bool = False
 
     def __init__(self, store: Store, seconds: float) -> None:
@@ -90,7 +91,8 @@ class Patience:
         loop = asyncio.get_running_loop()
         self._task, self._since = asyncio.current_task(), loop.time()
         if self._timer is None:
-            self._timer = loop.call_later(self._seconds, self._check, loop)
+            # Most calls are through by the loop's next turn; only one that is not needs a timer.
+            self._timer = loop.call_soon(self._check, loop)
         try:
             return await call
         except asyncio.CancelledError:
@@ -129,19 +131,28 @@ class Patience:
 _UNDER_WAY = Committed()
 
 
-class Entry:
-    """One record on its way to the store."""
+class Entry(msgspec.Struct, eq=False):
+    """One record on its way to the store; of its events, some were `told` before, and the others begin with `first`."""
 
+    write: Write
+    after: str
+    release: bool
+    told: list[Event]
+    events: list[Event]
+    first: int
     done: bool = False
     result: Committed = _UNDER_WAY
     waiter: asyncio.Future[None] | None = None
 
-    def __init__(self, write: Write, after: str, release: bool, told: list[Event], events: list[Event]) -> None:
-        self.write = write
-        self.after = after
-        self.release = release
-        self.told = told
-        self.events = events
+    def settle(self, error: Exception | None = None) -> None:
+        """Let whoever waits for it go on."""
+        self.done = True
+        if self.waiter is None or self.waiter.done():
+            return
+        if error is None:
+            self.waiter.set_result(None)
+        else:
+            self.waiter.set_exception(error)
 
 
 class Journal:
@@ -179,6 +190,8 @@ class Journal:
         self.patience = None if isinstance(store, MemoryStore) else Patience(store, timeout)
         self.sink = sink
         self.volatile = volatile
+        self.tells_unsaved = volatile or durability == "pause"
+        """Whether events are told before the record that holds them is stored."""
         self.asked_ids: set[str] = set()
         self._events: list[Event] = []
         self._told: list[Event] = []
@@ -202,9 +215,9 @@ class Journal:
         return bool(self.scope.dirty or self.scope.stirred or self._takes or self._closes)
 
     @property
-    def tells_unsaved(self) -> bool:
-        """Whether events are told before the record that holds them is stored."""
-        return self.durability == "pause" or self.volatile
+    def is_letting_go(self) -> bool:
+        """Whether the record that gives the lease back is on its way: its commit tells how the lease stands."""
+        return any(entry.release for entry in self._queue)  # Code that was left behind may have queued after it.
 
     # What frames call
 
@@ -226,17 +239,15 @@ class Journal:
         if self.lease is None or self.scope.closed is not None or self._sending:
             return  # A commit under way picks up what gathers behind it.
         if self.scope.dirty or self._events:
-            self._enqueue(Header(), "running")
+            self._queue.append(self._entry(Header(), "running"))
             self._start_pump()
 
     async def durable(self) -> None:
         self.scope.check_open()
         if self.volatile:
             return
-        if self.lease is None:
-            await self.claim(Header())
-            return
-        entry = self._enqueue(Header(), "running")
+        entry = self._entry(Header(), "running")
+        self._queue.append(entry)
         self._start_pump()
         await self._wait(entry)
 
@@ -248,39 +259,37 @@ class Journal:
     async def border(self, source: str, frame: Frame, step: int, following: Callable[[], tuple[str, ...]]) -> None:
         self.scope.check_open()
         if self.tells_unsaved:
-            self.let_out()
+            self._let_out()
             return
         header = Header(source=source, step=step, address=frame.address, next=following())
-        if self.lease is None:
-            await self.claim(header)
-            return
-        entry = self._enqueue(header, "running")
+        entry = self._entry(header, "running")
+        self._queue.append(entry)
         if self.durability == "async":
             self._start_pump()
             while len(self._queue) >= BATCH:
                 await self._wait(self._queue[0])
-        else:
-            await self._stored(entry)
-
-    async def _stored(self, entry: Entry) -> None:
-        if self._sending or asyncio.current_task() in self.scope.user_cuts:
+        elif self._sending or (self.scope.user_cuts and asyncio.current_task() in self.scope.user_cuts):
             # A cancel must not cut a commit in the middle, so it is not made in a task that can be cut.
             self._start_pump()
             await self._wait(entry)
         else:
             await self._drain()
 
-    def let_out(self, last: Iterable[Event] = ()) -> None:
-        """Tell what has gathered, unsaved, and these events after it."""
+    def _let_out(self) -> None:
+        """Tell what has gathered, unsaved."""
         # With durability "pause" only pauses and ends are promised; what happens in between is told as it happens.
-        self._events += last
         if self._events:
             events, self._events = self._events, []
-            for event in events:
-                self.seq += 1
-                force_setattr(event, "seq", self.seq)  # as in _logged
             self._told += events
-            self.sink(events)
+            if self.scope.watched:
+                self._show(events, self.seq + 1)
+            self.seq += len(events)
+
+    def _show(self, events: list[Event], first: int) -> None:
+        """Give events, numbered from `first`, to the reader of the run."""
+        for number, event in enumerate(events, first):
+            force_setattr(event, "seq", number)  # Nobody has seen it yet, so it can still be changed.
+        self.sink(events)
 
     # What the runner calls
 
@@ -317,56 +326,61 @@ class Journal:
                 self.lease = (await self._retrying(claim, over if write else self.owner)).lease
             raise
         self.lease = claimed.lease
-        self.volatile = False
+        self.volatile, self.tells_unsaved = False, self.durability == "pause"
         if entry is not None and claimed.lease is not None:
-            self._through(entry)
+            if log.isEnabledFor(logging.DEBUG):
+                self._note_saved([entry])
+            if scope.watched:
+                self._show(_events_of(entry), entry.first)
         return claimed
 
-    async def finish(self, header: Header, status: Status, events: Callable[[str], list[Event]]) -> Committed:
-        """Write all that is left and let go of the session; `events` makes the last events for the new head."""
+    async def finish(self, header: Header, status: Status, last: Final | None = None) -> Committed:
+        """Write all that is left and let go of the session; `last` is the run's last event as the log keeps it."""
         if self.scope.closed is not None:
             raise self.scope.closed  # The log broke behind code that swallowed the error: nothing is taken anew.
-        while self._queue:
-            self._start_pump()
-            await self._wait(self._queue[-1])
+        if self.volatile and status == "done":
+            # Nobody else can know this session, and it is forgotten now.
+            self._let_out()
+            self.seq += 1
+            return Committed(released=True)
         if self.lease is None:
             await self.claim(Header())
-        entry = self._enqueue(header, status, last=events(f"{self.scope.branch}.{self.number}"), release=True)
-        await self._drain()
-        if entry.result.released:
-            self.lease = None
+        entry = self._entry(header, status, last=last, release=True)
+        self._queue.append(entry)
+        if self._sending:
+            await self._wait(entry)
         else:
+            await self._drain()
+        if not entry.done:
+            raise Conflict(self.scope.session_id, "the run has let go of it")
+        if not entry.result.released:
             # The run goes on with answers that came in; its events go into the next record instead.
-            self.seq -= len(entry.events)
+            self.seq -= entry.write.event_count - len(entry.told)
             self._told = entry.told
-            self._events = [e for e in entry.events if not isinstance(e, FINAL)]
+            self._events = _events_of(entry)
         return entry.result
 
     def close(self, error: Exception) -> None:
-        """Refuse everything from now on."""
+        """Refuse everything from now on, and what has not been sent."""
         self.scope.closed = error
         self.lease = None
+        while self._queue:
+            self._queue.pop().settle()
         if self.patience is not None:
             self.patience.stop()
 
     # Making records
-
-    def _enqueue(self, header: Header, status: Status, *, last: Iterable[Event] = (), release: bool = False) -> Entry:
-        self.scope.check_open()
-        entry = self._entry(header, status, last=last, release=release)
-        self._queue.append(entry)
-        return entry
 
     def _entry(
         self,
         header: Header,
         status: Status,
         *,
-        last: Iterable[Event] = (),
+        last: Final | None = None,
         release: bool = False,
         taken: tuple[Answer, ...] = (),
     ) -> Entry:
-        """A record of what is marked; `last` are events that come after that of the record itself."""
+        """A record of what is marked; `last` is the event that comes after that of the record itself."""
         scope, after, full = self.scope, self.head, self.size.full_is_due()
         checkpoint = f"{scope.branch}.{self.number}"
         record = scope.take(full=full)
@@ -378,14 +392,10 @@ class Journal:
         if self.asked_ids:
             self._close_given_up()
         told, events = self._told, self._events
-        if scope.telling and header.source is not None:
-            events.append(
-                CheckpointSaved(
-                    checkpoint_id=checkpoint, source=header.source, step=header.step, address=header.address
-                )
-            )
-        events += last
-        first, logged = self.seq + 1 - len(told), self._logged(told, events)
+        logged = [*told, *events] if last is None else [*told, *events, last]
+        count = len(logged) + (header.source is not None)
+        first = self.seq + 1
+        self.seq += count - len(told)
         write = Write(
             branch=scope.branch,
             number=self.number,
@@ -397,24 +407,13 @@ class Journal:
             asks=asks,
             takes=self._takes,
             closes=self._closes,
-            events=logged,
-            first_seq=first if logged else 0,
-            event_count=self.seq + 1 - first,
+            events=log_events(logged) if logged else b"",
+            event_count=count,
         )
         self._events, self._told, self._takes, self._closes, self.parent = [], [], (), (), None
         self.head = checkpoint
         self.number += 1
-        return Entry(write, after or "", release, told, events)
-
-    def _logged(self, told: list[Event], events: list[Event]) -> bytes:
-        """What the log keeps of events, of which those that nobody was told yet get their numbers."""
-        logged = [log_event(event) for event in told] if told else []
-        for event in events:
-            logged.append(log_event(event))
-            self.seq += 1
-            # Nobody has seen it yet, so it can still be changed.
-            force_setattr(event, "seq", self.seq)
-        return b"[%b]" % b",".join(logged) if logged else b""
+        return Entry(write, after or "", release, told, events, first)
 
     def take_up(self, answers: tuple[Answer | Answered, ...]) -> None:
         """Note answers that the next record holds."""
@@ -464,72 +463,53 @@ class Journal:
     async def _drain(self) -> None:
         self._sending = True
         try:
-            while self._queue:
-                if len(self._queue) == 1:
-                    entry = self._queue[0]
-                    entry.result = await self._retrying(self._commit, entry)
-                    del self._queue[0]
-                    self._through(entry)
-                else:
-                    await self._send_together()
-        except Exception as error:  # whatever a store raises: nobody may be left waiting
-            self._break(error)
+            while self._queue and self.lease is not None:
+                batch = self._queue[:BATCH]
+                if len(batch) > 1:
+                    batch = _up_to_release(batch)
+                try:
+                    self._through(batch, await self._retrying(self._commit, batch))
+                except AlreadyResumed as late:
+                    if not _leave_open(batch, late.interrupt_id):
+                        raise
+                    # Else it is sent again as it is now.
+        except Exception as error:  # whatever a store raises: nobody may be left waiting, and nobody else gets in
+            for entry in self._queue:
+                entry.settle(error)
+            self.close(error)
             raise
         finally:
             self._sending = False
         if self.scope.dirty and self.durability != "pause" and self.lease is not None:
             self.soon()
 
-    def _break(self, error: Exception) -> None:
-        """The log cannot be written any more: whoever waits is told, and nobody else gets in."""
-        self.close(error)
-        for entry in self._queue:
-            if entry.waiter is not None and not entry.waiter.done():
-                entry.waiter.set_exception(error)
-        self._queue.clear()
+    def _commit(self, batch: list[Entry]) -> Awaitable[Committed]:
+        if self.lease is None:
+            raise Conflict(self.scope.session_id, "the run has let go of it")
+        first, last = batch[0], batch[-1]
+        if first is last:
+            return self.store.commit(self.lease, first.write, after=first.after, release=first.release)
+        writes = [entry.write for entry in batch]
+        return self.store.commit(self.lease, *writes, after=first.after, release=last.release)
 
-    def _through(self, entry: Entry) -> None:
-        entry.done = True
-        if log.isEnabledFor(logging.DEBUG):
-            note(logging.DEBUG, "saved", self.scope.session_id, entry.write.id, source=entry.write.header.source)
-        if entry.waiter is not None and not entry.waiter.done():
-            entry.waiter.set_result(None)
-        result = entry.result
-        if result.cancel is not None and self.scope.cancel_mode is None:
-            self.scope.cut(result.cancel)
-        if entry.events and (result.released or not entry.release):
-            self.sink(entry.events)
-
-    async def _send_together(self) -> None:
-        batch = self._queue[:BATCH]
-        try:
-            batch[-1].result = await self._retrying(self._commit_all, batch)
-        except AlreadyResumed:
-            for entry in batch:
-                entry.result = await self._retrying(self._commit, entry)
+    def _through(self, batch: list[Entry], committed: Committed) -> None:
+        """Let go on whoever waits for records that are stored now, and let their events out."""
+        del self._queue[: len(batch)]
+        batch[-1].result = committed
+        if committed.released:
+            self.lease = None
+        if committed.cancel is not None and self.scope.cancel_mode is None:
+            self.scope.cut(committed.cancel)
         for entry in batch:
-            del self._queue[0]
-            self._through(entry)
+            entry.settle()
+            if self.scope.watched and (committed.released or not entry.release):
+                self._show(_events_of(entry), entry.first)
+        if log.isEnabledFor(logging.DEBUG):
+            self._note_saved(batch)
 
-    async def _commit_all(self, batch: list[Entry]) -> Committed:
-        if self.lease is None:
-            raise Conflict(self.scope.session_id, "the run has let go of it")
-        writes, last = [entry.write for entry in batch], batch[-1]
-        return await self.store.commit(self.lease, *writes, after=batch[0].after, release=last.release)
-
-    async def _commit(self, entry: Entry) -> Committed:
-        if self.lease is None:
-            raise Conflict(self.scope.session_id, "the run has let go of it")
-        try:
-            return await self.store.commit(self.lease, entry.write, after=entry.after, release=entry.release)
-        except AlreadyResumed as late:
-            # Somebody was first to answer a question that the program gave up: the answer stands, unused.
-            closes = tuple(answer for answer in entry.write.closes if answer.id != late.interrupt_id)
-            if len(closes) == len(entry.write.closes):
-                raise
-            takes = (*entry.write.takes, late.interrupt_id or "")
-            entry.write = replace(entry.write, closes=closes, takes=takes)
-            return await self._commit(entry)
+    def _note_saved(self, batch: list[Entry]) -> None:
+        for write in [entry.write for entry in batch]:
+            note(logging.DEBUG, "saved", self.scope.session_id, write.id, source=write.header.source)
 
     async def _retrying(self, call: Callable[[A], Awaitable[T]], argument: A) -> T:
         """Try the same write again while the store is away: its id makes a second success harmless."""
@@ -548,6 +528,30 @@ class Journal:
                 return result
             await asyncio.sleep(min(delay, left))
             delay = min(2 * delay, 1.0)
+
+
+def _up_to_release(batch: list[Entry]) -> list[Entry]:
+    """What is sent together: nothing goes with a record that lets go of the session, and comes after it."""
+    for number, entry in enumerate(batch, 1):
+        if entry.release:
+            return batch[:number]
+    return batch
+
+
+def _leave_open(batch: list[Entry], id: str | None) -> bool:
+    """Do not close a question that somebody was first to answer after the program gave it up: the answer stands."""
+    for entry in batch:
+        closes = tuple([answer for answer in entry.write.closes if answer.id != id])
+        if id is not None and len(closes) < len(entry.write.closes):
+            entry.write = replace(entry.write, closes=closes, takes=(*entry.write.takes, id))
+            return True
+    return False
+
+
+def _events_of(entry: Entry) -> list[Event]:
+    """What a record has to tell that nobody was told yet, but for the end of its run."""
+    write = entry.write
+    return entry.events if write.header.source is None else [*entry.events, saved(write.id, write.header)]
 
 
 def _nothing(_: str) -> None:

@@ -7,8 +7,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from .store import Lease, Renewed, Store
 
@@ -16,6 +15,14 @@ log = logging.getLogger("adjourn.checkpoint")
 
 IDLE = 10.0
 """Seconds after which a heartbeat without leases ends its thread."""
+
+
+class Holder(Protocol):
+    """Whoever holds a lease."""
+
+    def hear(self, lease: Lease, state: Renewed) -> None:
+        """Take in, on the heartbeat's thread, what became of it."""
+        ...
 
 
 class Heartbeat:
@@ -26,7 +33,7 @@ class Heartbeat:
 
     def __init__(self, store: Store) -> None:
         self._store = weakref.ref(store)
-        self._leases: dict[Lease, Callable[[Renewed], None]] = {}
+        self._leases: dict[Holder, Lease] = {}
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -42,21 +49,23 @@ class Heartbeat:
     @classmethod
     def forget(cls) -> None:
         """Start anew in the child of a fork, which has none of the threads."""
-        cls._of, cls._lock = weakref.WeakKeyDictionary(), threading.Lock()
+        cls._lock = threading.Lock()
+        for beat in cls._of.values():
+            beat._leases, beat._wake, beat._thread = {}, threading.Event(), None
 
-    def add(self, lease: Lease, told: Callable[[Renewed], None]) -> None:
-        """Renew `lease` until it is removed; `told` hears, in the heartbeat's thread, what became of it."""
+    def add(self, holder: Holder, lease: Lease) -> None:
+        """Renew the lease of `holder` until it is removed."""
         with self._lock:
-            self._leases[lease] = told
+            self._leases[holder] = lease
             if self._thread is None:
                 self._thread = threading.Thread(target=self._beat, name="adjourn-heartbeat", daemon=True)
                 self._thread.start()
             elif lease.ttl / 3 < self._interval:
                 self._wake.set()
 
-    def remove(self, lease: Lease) -> None:
+    def remove(self, holder: Holder) -> None:
         """Let a lease be."""
-        self._leases.pop(lease, None)
+        self._leases.pop(holder, None)
 
     _interval = IDLE
 
@@ -64,7 +73,7 @@ class Heartbeat:
         while True:
             with self._lock:
                 # Of a copy: runs end meanwhile.
-                self._interval = min((lease.ttl / 3 for lease in list(self._leases)), default=IDLE)
+                self._interval = min((lease.ttl / 3 for lease in list(self._leases.values())), default=IDLE)
             woken = self._wake.wait(self._interval)
             self._wake.clear()
             with self._lock:
@@ -77,12 +86,12 @@ class Heartbeat:
                 self._renew(store, leases)
             del store
 
-    def _renew(self, store: Store, leases: dict[Lease, Callable[[Renewed], None]]) -> None:
+    def _renew(self, store: Store, leases: dict[Holder, Lease]) -> None:
         try:
-            renewed = asyncio.run(store.renew(list(leases)))
-            for told, state in zip(leases.values(), renewed, strict=True):
+            renewed = asyncio.run(store.renew(list(leases.values())))
+            for (holder, lease), state in zip(leases.items(), renewed, strict=True):
                 if state.lost or state.cancel:
-                    told(state)
+                    holder.hear(lease, state)
         except Exception as error:  # noqa: BLE001  # protects every lease of this store: without this thread they expire
             # The run's own commits meet the same trouble and decide; here it is only tried again.
             log.warning("leases not renewed: %s", error)

@@ -234,9 +234,16 @@ def _events(found: Session, after: int) -> Iterator[Events]:
     start = len(found.log)
     while start and ((kept := found.log[start - 1]) is None or kept.seq > after):
         start -= 1
-    for kept in islice(found.log, start, None):
+    for pos in range(start, len(found.log)):
+        kept = found.log[pos]
         if kept is not None and kept.count:
-            yield Events(first=kept.seq - kept.count + 1, count=kept.count, body=kept.events)
+            yield Events(
+                id=id_at(found.branches, pos)[0],
+                header=decode_header(kept.header),
+                first=kept.seq - kept.count + 1,
+                count=kept.count,
+                body=kept.events,
+            )
 
 
 def _due(sessions: Iterable[Session], now: float) -> Iterator[Due]:

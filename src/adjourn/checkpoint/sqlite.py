@@ -110,6 +110,7 @@ class SQLiteStore:
             lease.session,
             lambda ledger, now: transitions.commit_all(ledger, now, lease, writes, after=after, release=release),
             ends=release,
+            gathered=len(writes) > 1,
         )
 
     async def answer(self, session: str, answers: Sequence[Answer], *, after: str | None = None) -> Head:

@@ -1,19 +1,22 @@
-"""The ledger's operations as SQL, inside a transaction that the writer has begun."""
+"""The ledger's operations as SQL, and the transactions that hold them."""
 
 # An override is documented where it is declared.
 # ruff: noqa: D102
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Sequence
-from copy import copy
+
+from msgspec.structs import astuple, replace
 
 from adjourn.checkpoint.ledger import Asked
 from adjourn.checkpoint.pruning import Point
-from adjourn.checkpoint.sqlite_errors import no_text
 from adjourn.checkpoint.standing import Branch, Standing
 from adjourn.checkpoint.store import Answer, Answered, Question, Write
+
+_KNOWN = 1000  # rows of sessions that are kept in mind at most
 
 # A record's key is its session's number in the high bits and its position in the low ones.
 _POSITIONS = 28
@@ -21,10 +24,12 @@ _POSITIONS = 28
 # The columns of a session stand in the order of Standing's fields, those of a question in that of Asked's.
 _FIND = "SELECT * FROM sessions WHERE id = ?"
 _IDLE = "SELECT * FROM sessions WHERE updated < ? AND (owner IS NULL OR expires <= ?) ORDER BY no"
-_CREATE = """INSERT INTO sessions (id, app, user, created, branch, branch_no, number, pos, full_pos, size, status,
-    expires, fence, claims, seq, updated, waiting) VALUES (?, ?, ?, ?, '', 0, 0, 0, 0, 0, '', 0, 0, 0, 0, 0, 0)"""
-_SAVE = """UPDATE sessions SET branch = ?, branch_no = ?, number = ?, pos = ?, full_pos = ?, size = ?, status = ?,
-    owner = ?, expires = ?, fence = ?, claims = ?, seq = ?, updated = ?, cancel = ?, waiting = ? WHERE no = ?"""
+_CREATE = "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+# What a step changes; without the columns that indexes look at, so it touches one page of the file.
+_MOVE = """UPDATE sessions SET number = ?, pos = ?, full_pos = ?, size = ?, status = ?, expires = ?, claims = ?,
+    seq = ?, updated = ? WHERE no = ?"""
+_SAVE = """UPDATE sessions SET number = ?, pos = ?, full_pos = ?, size = ?, status = ?, expires = ?, claims = ?,
+    seq = ?, updated = ?, branch = ?, branch_no = ?, owner = ?, fence = ?, cancel = ?, waiting = ? WHERE no = ?"""
 _QUESTION = """SELECT id, CAST(body AS BLOB), expires, CAST(value AS BLOB), how, by, at, taken, no FROM questions
     WHERE session = ? AND branch = ? AND id = ?"""
 _QUESTIONS = """SELECT id, CAST(body AS BLOB), expires, CAST(value AS BLOB), how, by, at, taken, no FROM questions
@@ -72,58 +77,93 @@ def untaken(connection: sqlite3.Connection, standing: Standing) -> tuple[Answere
 
 
 class SQLiteLedger:
-    """The ledger in one transaction, which `flush` must end: sessions are saved once, and records together."""
+    """The ledger on the one connection that writes, in one transaction at a time.
+
+    The rows of sessions that were read or written last are kept in mind, and count for as long as no other connection
+    has written to the file.
+    """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+        self.connection = connection
         self._execute = connection.execute
-        self._unsaved: dict[str, Standing] = {}
-        self._records: list[tuple[object, ...]] = []
+        self._forget()
+
+    def _forget(self) -> None:
+        self._version: tuple[int] | None = None  # changes with every commit of another connection
+        self._rows: dict[str, Standing] = {}  # as they are in the file
+        self._newest: int | None = None  # the highest number of a session
+        self._records: list[tuple[object, ...]] = []  # which are written together
+
+    def begin(self) -> None:
+        """Begin a transaction, which `commit` or `roll_back` must end."""
+        self._execute("BEGIN IMMEDIATE")
+        version = self._execute("PRAGMA data_version").fetchone()
+        if version != self._version or len(self._rows) > _KNOWN:
+            self._forget()
+            self._version = version
+
+    def commit(self) -> None:
+        """Make everything durable."""
+        self._add_records()
+        self._execute("COMMIT")
+
+    def roll_back(self) -> None:
+        """Undo the transaction."""
+        self._forget()
+        # When the disk is full, SQLite has rolled back by itself; after some errors it cannot any more.
+        if self.connection.in_transaction:
+            with contextlib.suppress(sqlite3.Error):
+                self._execute("ROLLBACK")
+
+    @property
+    def changes(self) -> int:
+        """How much has been changed up to now; it only grows."""
+        return self.connection.total_changes + len(self._records)
 
     def find(self, session: str) -> Standing | None:
-        unsaved = self._unsaved.get(session)
-        # A copy, since an operation that fails may have changed it by then.
-        return find(self._connection, session) if unsaved is None else copy(unsaved)
+        found = self._rows.get(session) or find(self.connection, session)
+        if found is None:
+            return None
+        self._rows[session] = found
+        return replace(found)  # a copy, since the caller changes it
 
     def create(self, session: str, app: str, user: str | None, now: float) -> Standing:
-        no = self._execute(_CREATE, (session, app, user, now)).lastrowid
-        assert no is not None
-        return Standing(no, session, app, user, now)
+        if self._newest is None:
+            self._newest = int(self._execute("SELECT coalesce(max(no), 0) FROM sessions").fetchone()[0])
+        self._newest += 1
+        return Standing(self._newest, session, app, user, now)
 
     def save(self, standing: Standing) -> None:
-        self._unsaved[standing.session] = standing
-
-    def flush(self) -> None:
-        """Write what was saved."""
-        self._add_records()
-        for s in self._unsaved.values():
-            place = (s.branch, s.branch_no, s.number, s.pos, s.full_pos, s.size, s.status)
-            rights = (s.owner, s.expires, s.fence, s.claims)
-            try:
-                self._execute(_SAVE, (*place, *rights, s.seq, s.updated, s.cancel, s.waiting, s.no))
-            except UnicodeEncodeError as error:
-                raise no_text(error) from error
-        self._unsaved.clear()
+        s, old = standing, self._rows.get(standing.session)
+        self._rows[s.session] = replace(s)
+        if old is None:
+            self._execute(_CREATE, astuple(s))
+            return
+        place = (s.number, s.pos, s.full_pos, s.size, s.status, s.expires, s.claims, s.seq, s.updated)
+        rights = (s.branch, s.branch_no, s.owner, s.fence, s.cancel, s.waiting)
+        if rights == (old.branch, old.branch_no, old.owner, old.fence, old.cancel, old.waiting):
+            self._execute(_MOVE, (*place, s.no))
+        else:
+            self._execute(_SAVE, (*place, *rights, s.no))
 
     def _add_records(self) -> None:
         if self._records:
-            self._connection.executemany("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", self._records)
+            self.connection.executemany("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", self._records)
             self._records = []
 
     def remove(self, standing: Standing) -> None:
         self._add_records()
-        self._unsaved.pop(standing.session, None)
+        self._rows.pop(standing.session, None)
         self._execute("DELETE FROM records WHERE key BETWEEN ? AND ?", (key(standing, 0), key(standing, standing.pos)))
         self._execute("DELETE FROM questions WHERE session = ?", (standing.no,))
         self._execute("DELETE FROM branches WHERE session = ?", (standing.no,))
         self._execute("DELETE FROM sessions WHERE no = ?", (standing.no,))
 
     def idle(self, now: float, since: float) -> list[Standing]:
-        self.flush()
         return [Standing(*row) for row in self._execute(_IDLE, (since, now))]
 
     def branches(self, standing: Standing) -> Sequence[Branch]:
-        return branches(self._connection, standing)
+        return branches(self.connection, standing)
 
     def add_branch(self, standing: Standing, branch: Branch) -> None:
         self._execute(
@@ -155,7 +195,7 @@ class SQLiteLedger:
 
     def has_position(self, standing: Standing, pos: int) -> bool:
         self._add_records()
-        return has_position(self._connection, standing, pos)
+        return has_position(self.connection, standing, pos)
 
     def points(self, standing: Standing) -> Sequence[Point]:
         self._add_records()
@@ -167,7 +207,7 @@ class SQLiteLedger:
         return [Point(*row) for row in rows]
 
     def drop_records(self, standing: Standing, points: Sequence[Point]) -> None:
-        self._connection.executemany(
+        self.connection.executemany(
             "DELETE FROM records WHERE key = ?", [(key(standing, point.pos),) for point in points]
         )
 
@@ -176,14 +216,14 @@ class SQLiteLedger:
         return None if row is None else Asked(*row)
 
     def open_questions(self, standing: Standing) -> list[str]:
-        return [asked.id for asked in questions(self._connection, standing) if asked.how is None]
+        return [asked.id for asked in questions(self.connection, standing) if asked.how is None]
 
     def asking(self, standing: Standing) -> list[int]:
         rows = self._execute("SELECT DISTINCT branch FROM questions WHERE session = ? AND how IS NULL", (standing.no,))
         return [branch for (branch,) in rows]
 
     def untaken(self, standing: Standing) -> tuple[Answered, ...]:
-        return untaken(self._connection, standing)
+        return untaken(self.connection, standing)
 
     def ask(self, standing: Standing, question: Question) -> None:
         self._execute(

@@ -179,13 +179,16 @@ def decisions(connection: sqlite3.Connection, session: str) -> list[Decision]:
 def events(connection: sqlite3.Connection, session: str, after: int, limit: int | None) -> list[Events]:
     """The stored events above a number."""
     standing = _found(connection, session)
-    end = key(standing, standing.pos)
+    known, begin, end = branches(connection, standing), key(standing, 0), key(standing, standing.pos)
     rows = connection.execute(
-        """SELECT seq - count + 1, count, CAST(events AS BLOB) FROM records
+        """SELECT key - ?, CAST(header AS BLOB), seq - count + 1, count, CAST(events AS BLOB) FROM records
            WHERE key BETWEEN ? AND ? AND seq > ? AND count > 0 ORDER BY key LIMIT ?""",
-        (_first_after(connection, key(standing, 0), end, after), end, after, -1 if limit is None else limit),
+        (begin, _first_after(connection, begin, end, after), end, after, -1 if limit is None else limit),
     )
-    return [Events(first=first, count=count, body=body) for first, count, body in rows]
+    return [
+        Events(id=id_at(known, pos)[0], header=decode_header(header), first=first, count=count, body=body)
+        for pos, header, first, count, body in rows
+    ]
 
 
 def _first_after(connection: sqlite3.Connection, low: int, high: int, after: int) -> int:

@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
@@ -26,7 +27,7 @@ Operation = Callable[[SQLiteLedger, float], T]
 _GROUP = 512  # writes in one transaction at most: the first of them waits for the last
 _MANY = 32  # writes in one transaction from which on the log may grow long
 _SLOW = 0.005  # seconds; a write that takes longer would be felt by everything else on the loop,
-_WARY = 100  # so the next writes go to the thread
+_WARY = 10  # so after one, lone runs write in the thread until that many in a row were quick
 
 
 class Job(NamedTuple):
@@ -43,19 +44,14 @@ class Outcome(NamedTuple):
     result: Any
     error: BaseException | None
 
-    def get(self) -> Any:
-        """The result, or raise the error."""
-        if self.error is not None:
-            raise self.error
-        return self.result
-
 
 class Writer:
     """Makes writes durable, in the order in which they were given.
 
     All writes that wait are done in one transaction, with one wait for the disk. A lone run that waits for each of its
     writes gains nothing by that and would pay for two thread switches a step; so while nobody else writes, its writes
-    are done at once on its own thread, unless the disk was slow or the file locked lately.
+    are done at once on its own thread, unless the disk was slow or the file locked lately. It is for the run to give
+    others on its loop a turn now and then: once one of them writes, too, nobody is alone.
     """
 
     def __init__(
@@ -73,7 +69,7 @@ class Writer:
 
     def forget(self) -> list[sqlite3.Connection]:
         """Start anew, as in the child of a fork; gives what must be neither used nor closed there."""
-        inherited = getattr(self, "_connection", None)
+        inherited: SQLiteLedger | None = getattr(self, "_ledger", None)
         self._gate = threading.Lock()  # guards the four fields that follow
         self._inbox: SimpleQueue[Job | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -81,12 +77,12 @@ class Writer:
         self._accepted = 0
         self._settled = 0  # of those; only the thread counts it
         self._disk = threading.Lock()  # guards the connection
-        self._connection: sqlite3.Connection | None = None
+        self._ledger: SQLiteLedger | None = None
         self._long_log = False
         self._session: str | None = None  # which run wrote last and has not ended,
         self._task: weakref.ref[asyncio.Task[Any]] | None = None  # and in which task
-        self._wary = 0  # how many more writes must not hold up a loop
-        return [inherited] if inherited is not None else []
+        self._wary = 0  # how many more quick writes it takes until one may hold up a loop
+        return [inherited.connection] if inherited is not None else []
 
     async def submit(self, operation: Operation[T]) -> T:
         """Do a write and return its result once it is durable."""
@@ -95,19 +91,31 @@ class Writer:
         self._accept(Job(operation, future, loop))
         return await future
 
-    async def submit_for(self, session: str, operation: Operation[T], *, begins: bool = False, ends: bool = False) -> T:
-        """Do a write of a run, which is the first or last one of it, or one in between."""
-        waits = self._is_same_task() or begins or ends
-        self._wary = max(0, self._wary - 1)
-        outcome = self._inline(operation) if waits and self._is_lone(session) else None
+    async def submit_for(
+        self,
+        session: str,
+        operation: Operation[T],
+        *,
+        begins: bool = False,
+        ends: bool = False,
+        gathered: bool = False,
+    ) -> T:
+        """Do a write of a run, which is the first or last one of it, or one in between.
+
+        What has `gathered` behind a run is of one that goes on without waiting.
+        """
+        is_lone = not gathered and self._is_lone(session, waits=begins or ends)
         self._session = None if ends else session
-        if outcome is None:
-            return await self.submit(operation)
-        if not begins and not ends:
-            # Let others have their turn, as they have it anyway when a run begins or ends: if one of them writes, too,
-            # nobody is alone.
-            await asyncio.sleep(0)
-        return outcome.get()
+        if is_lone and self._disk.acquire(blocking=False):
+            try:
+                if self._ledger is not None:
+                    return self._transact(self._ledger, operation)
+            except sqlite3.Error as error:
+                if not is_busy(error):
+                    raise self._explain(error) from error
+            finally:
+                self._disk.release()
+        return await self.submit(operation)
 
     def stop(self) -> None:
         """Finish what was accepted and close the connection; a later write opens it again."""
@@ -121,35 +129,18 @@ class Writer:
         if thread is not threading.current_thread():  # as when the garbage collector runs there
             thread.join()
 
-    def _is_same_task(self) -> bool:
-        """Whether the task that writes now has done so last time: then it waits for its writes.
+    def _is_lone(self, session: str, waits: bool) -> bool:
+        """Whether a run waits for this write, nobody else writes, and the disk is quick.
 
-        A run that saves in the background makes a new task for what has gathered.
+        A run that saves in the background makes a new task for what has gathered; one that writes in the same task
+        again has waited.
         """
         task = asyncio.current_task()
-        if self._task is not None and self._task() is task:
-            return True
-        self._task = None if task is None else weakref.ref(task)
-        return False
-
-    def _is_lone(self, session: str) -> bool:
-        return (
-            self._session in (None, session)
-            and self._accepted == self._settled
-            and self._connection is not None
-            and not self._wary
-        )
-
-    def _inline(self, operation: Operation[Any]) -> Outcome | None:
-        """Write on this thread; None if that is not possible now."""
-        if not self._disk.acquire(blocking=False):
-            return None
-        try:
-            return None if self._connection is None else self._transact([operation])[0]
-        except sqlite3.Error as error:
-            return None if is_busy(error) else Outcome(None, self._explain(error))
-        finally:
-            self._disk.release()
+        if self._task is None or self._task() is not task:
+            self._task = None if task is None else weakref.ref(task)
+            if not waits:
+                return False
+        return self._session in (None, session) and self._accepted == self._settled and not self._wary
 
     def _accept(self, job: Job) -> None:
         with self._gate:
@@ -182,7 +173,9 @@ class Writer:
         while operations:
             try:
                 with self._disk:
-                    return self._transact(operations)
+                    ledger = self._open()
+                    self._choose_log(ledger, len(operations))
+                    return self._transact(ledger, partial(_attempt_all, operations))
             except sqlite3.Error as error:
                 failure: Exception = self._explain(error)
                 if is_busy(error) and time.monotonic() < deadline:
@@ -202,54 +195,55 @@ class Writer:
         # SQLite's lock is not fair between processes; short waits of random length make it so.
         time.sleep(random.uniform(0.0005, 0.005))
 
-    def _transact(self, operations: Sequence[Operation[Any]]) -> list[Outcome]:
-        connection = self._connection
-        if connection is None:
-            connection = self._connection = self._connect()
+    def _open(self) -> SQLiteLedger:
+        if self._ledger is None:
+            self._ledger = SQLiteLedger(self._connect())
             self._long_log = False
-        if (len(operations) >= _MANY) != self._long_log:
+        return self._ledger
+
+    def _choose_log(self, ledger: SQLiteLedger, writes: int) -> None:
+        if (writes >= _MANY) != self._long_log:
             self._long_log = not self._long_log
-            set_log_length(connection, long=self._long_log)
-        connection.execute("BEGIN IMMEDIATE")
+            set_log_length(ledger.connection, long=self._long_log)
+
+    def _transact(self, ledger: SQLiteLedger, operation: Operation[T]) -> T:
         try:
+            ledger.begin()
             now = self._clock()
-            ledger = SQLiteLedger(connection)
-            outcomes = [_attempt(connection, ledger, operation, now) for operation in operations]
-            ledger.flush()
-            connection.execute("COMMIT")
+            result = operation(ledger, now)
+            ledger.commit()
         except BaseException as error:
-            self._undo(connection, error)
+            ledger.roll_back()
+            if isinstance(error, UnicodeEncodeError):
+                raise no_text(error) from error
+            if isinstance(error, sqlite3.Error) and is_disk_error(error):
+                self._disconnect()
             raise
         if self._clock() - now > _SLOW:
             self._wary = _WARY
-        return outcomes
-
-    def _undo(self, connection: sqlite3.Connection, error: BaseException) -> None:
-        # When the disk is full, SQLite has rolled back by itself; after some errors it cannot any more.
-        if connection.in_transaction:
-            with contextlib.suppress(sqlite3.Error):
-                connection.execute("ROLLBACK")
-        if isinstance(error, sqlite3.Error) and is_disk_error(error):
-            self._disconnect()
+        elif self._wary:
+            self._wary -= 1
+        return result
 
     def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        ledger, self._ledger = self._ledger, None
+        if ledger is not None:
+            ledger.connection.close()
 
 
-def _attempt(connection: sqlite3.Connection, ledger: SQLiteLedger, operation: Operation[Any], now: float) -> Outcome:
+def _attempt_all(operations: Sequence[Operation[Any]], ledger: SQLiteLedger, now: float) -> list[Outcome]:
+    return [_attempt(operation, ledger, now) for operation in operations]
+
+
+def _attempt(operation: Operation[Any], ledger: SQLiteLedger, now: float) -> Outcome:
     """Do one write of a transaction. A refusal that has changed nothing does not concern the others."""
-    changes = connection.total_changes
+    changes = ledger.changes
     try:
         return Outcome(operation(ledger, now), None)
-    except AdjournError as error:
-        failure = error
-    except UnicodeEncodeError as error:
-        failure = no_text(error)
-    if connection.total_changes != changes:
-        raise failure
-    return Outcome(None, failure)
+    except AdjournError as refusal:
+        if ledger.changes != changes:
+            raise
+        return Outcome(None, refusal)
 
 
 def _gather(inbox: SimpleQueue[Job | None]) -> list[Job]:

@@ -65,7 +65,8 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     """One record for the log and what goes with it, atomically.
 
     Its id is `<branch>.<number>`; numbers of a branch have no gaps. `parent` is the record before it, which for the
-    first record of a branch stands on another one. The first record of a branch is full.
+    first record of a branch stands on another one. The first record of a branch is full. The store numbers the
+    `event_count` events through, over all branches.
     """
 
     branch: str
@@ -79,7 +80,6 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     takes: tuple[str, ...] = ()
     closes: tuple[Answer, ...] = ()
     events: bytes = b""
-    first_seq: int = 0
     event_count: int = 0
 
     @property
@@ -149,8 +149,10 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Events(msgspec.Struct, frozen=True, kw_only=True):
-    """The events of one record, as a JSON array, numbered from `first`."""
+    """The events of one record, as it was written, numbered from `first`."""
 
+    id: str
+    header: Header
     first: int
     count: int
     body: bytes
@@ -165,10 +167,15 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a claim; without a `lease`, a live owner has the session and will take the answers up."""
+    """The result of a claim; without a `lease`, a live owner has the session and will take the answers up.
+
+    `checkpoint` is the head, `seq` the last event's number, and `claims` how many were made without progress.
+    """
 
     lease: Lease | None
-    head: Head
+    checkpoint: str
+    seq: int
+    claims: int
 
 
 class Renewed(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,7 +234,7 @@ class Store(Protocol):
         ...
 
     async def commit(self, lease: Lease, *writes: Write, after: str, release: bool = False) -> Committed:
-        """Add records, each after the one before it and the first after the head `after`; all or none.
+        """Add records, each after the one before it on its branch and the first after the head `after`; all or none.
 
         The lease is renewed, and given up with `release`.
 

@@ -7,6 +7,7 @@ All checks come before the first change, so a refusal has written nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from msgspec.structs import replace
 
@@ -59,12 +60,12 @@ def claim(
     if live:
         # The owner moves the head all the time; what counts is that the questions are open.
         _record(ledger, standing, answers, now)
-        return Claimed(lease=None, head=head_of(standing, now))
+        return _claimed(standing, None)
     _check_after(standing, after)
     if write is None:
         _record(ledger, standing, answers, now)
     else:
-        _check_write(ledger, standing, write, now, answers)
+        _check_write(ledger, standing, write, standing.checkpoint, now, answers)
         for given in answers:
             ledger.end(standing, given, now, taken=True)
         _append(ledger, standing, write, header, now)
@@ -78,18 +79,18 @@ def commit_all(
     standing = ledger.find(lease.session)
     if standing is None:
         raise Conflict(lease.session, "it was deleted")
-    if not _holds(standing, lease) or standing.checkpoint != after:
+    if standing.fence != lease.fence or standing.owner != lease.owner or standing.checkpoint != after:
         return _committed_before(ledger, standing, lease, writes, after, release, now)
-    for write in writes[:-1]:
-        _check_write(ledger, standing, write, now)
-        _append(ledger, standing, write, encode_header(write), now)
-    last = writes[-1]
-    header = encode_header(last)
-    answers = _untaken(ledger, standing, last) if release and last.status == "waiting" else ()
+    header = encode_header(writes[0])
+    _check_write(ledger, standing, writes[0], after, now)
+    if len(writes) > 1:
+        _check_row(ledger, standing, writes, now)
+    answers = _untaken(ledger, standing, writes) if release and writes[-1].status == "waiting" else ()
     if answers:
-        last = _unpaused(last)
-    _check_write(ledger, standing, last, now)
-    _append(ledger, standing, last, header, now)
+        writes = (*writes[:-1], _unpaused(writes[-1]))
+    _append(ledger, standing, writes[0], header, now)
+    for write in writes[1:]:
+        _append(ledger, standing, write, encode_header(write), now)
     standing.claims = 0
     return _keep_or_release(ledger, standing, lease, release, answers, now)
 
@@ -193,12 +194,14 @@ def _check_answers(ledger: Ledger[S], standing: S, answers: Sequence[Answer], no
         seen.add(given.id)
 
 
-def _check_write(ledger: Ledger[S], standing: S, write: Write, now: float, answers: Sequence[Answer] = ()) -> None:
+def _check_write(
+    ledger: Ledger[S], standing: S, write: Write, head: str, now: float, answers: Sequence[Answer] = ()
+) -> None:
     if write.branch != standing.branch:
         _check_branch(ledger, standing, write)
         return
-    if write.number != standing.number + 1 or write.parent != standing.checkpoint:
-        raise Conflict(standing.session, f"record '{write.id}' does not follow its head '{standing.checkpoint}'")
+    if write.number != standing.number + 1 or write.parent != head:
+        raise Conflict(standing.session, f"record '{write.id}' does not follow its head '{head}'")
     if write.asks:
         _check_asks(standing.session, write)
     for question in write.asks:
@@ -206,6 +209,28 @@ def _check_write(ledger: Ledger[S], standing: S, write: Write, now: float, answe
             raise Conflict(standing.session, f"question '{question.id}' was asked before on this branch")
     if write.closes:
         _check_answers(ledger, standing, (*answers, *write.closes), now)
+
+
+def _check_row(ledger: Ledger[S], standing: S, writes: Sequence[Write], now: float) -> None:
+    """Check records that follow the first one of a commit, for which alone the ledger has all that is to be known."""
+    session, is_new = standing.session, writes[0].branch != standing.branch
+    asked, ended = {question.id for question in writes[0].asks}, {given.id for given in writes[0].closes}
+    for before, write in pairwise(writes):
+        if write.branch != before.branch or write.number != before.number + 1 or write.parent != before.id:
+            raise Conflict(session, f"record '{write.id}' does not follow '{before.id}'")
+        encode_header(write)
+        for given in write.closes:
+            if given.id in ended:
+                raise AlreadyResumed(session, given.id, live=True)
+            if given.id not in asked and is_new:
+                raise UnknownInterrupt(session, given.id, [])
+            if given.id not in asked:
+                _check_answers(ledger, standing, [given], now)
+            ended.add(given.id)
+        for question in write.asks:
+            if question.id in asked or (not is_new and ledger.question(standing, question.id) is not None):
+                raise Conflict(session, f"question '{question.id}' was asked before on this branch")
+            asked.add(question.id)
 
 
 def _check_branch(ledger: Ledger[S], standing: S, write: Write) -> None:
@@ -278,13 +303,13 @@ def _append(ledger: Ledger[S], standing: S, write: Write, header: bytes, now: fl
         standing.full_pos, standing.size = pos, len(write.body)
     else:
         standing.size += len(write.body)
-    if write.event_count:
-        standing.seq = write.first_seq + write.event_count - 1
+    standing.seq += write.event_count
     ledger.add_record(standing, write, header, now)
     for given in write.closes:
         ledger.end(standing, given, now, taken=True)
-    for taken in write.takes:
-        standing.waiting -= ledger.take(standing, taken)
+    if standing.waiting:
+        for taken in write.takes:
+            standing.waiting -= ledger.take(standing, taken)
     for question in write.asks:
         ledger.ask(standing, question)
 
@@ -308,7 +333,11 @@ def _lend_again(ledger: Ledger[S], standing: S, owner: str, ttl: float, now: flo
     standing.expires = now + ttl
     ledger.save(standing)
     lease = Lease(session=standing.session, owner=owner, fence=standing.fence, ttl=ttl)
-    return Claimed(lease=lease, head=head_of(standing, now))
+    return _claimed(standing, lease)
+
+
+def _claimed(standing: Standing, lease: Lease | None) -> Claimed:
+    return Claimed(lease=lease, checkpoint=standing.checkpoint, seq=standing.seq, claims=standing.claims)
 
 
 _GOES_ON = Committed()
@@ -337,16 +366,16 @@ def _committed_before(
     raise AssertionError("a commit that can be made is made")
 
 
-def _untaken(ledger: Ledger[S], standing: S, write: Write) -> tuple[Answered, ...]:
-    """The answers that neither an earlier record nor this one takes."""
-    if not standing.waiting:
+def _untaken(ledger: Ledger[S], standing: S, writes: Sequence[Write]) -> tuple[Answered, ...]:
+    """The answers that neither an earlier record nor one of these takes."""
+    if not standing.waiting or writes[0].branch != standing.branch:
         return ()
-    return tuple(found for found in ledger.untaken(standing) if found.id not in write.takes)
+    return tuple([found for found in ledger.untaken(standing) if all(found.id not in each.takes for each in writes)])
 
 
 def _unpaused(write: Write) -> Write:
     """The write of a pause that met answers: the run goes on, so nobody is told that it paused."""
-    return replace(write, status="running", events=b"", first_seq=0, event_count=0)
+    return replace(write, status="running", events=b"", event_count=0)
 
 
 def _keep_or_release(

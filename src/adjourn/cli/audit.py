@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from adjourn.checkpoint import Store
+from adjourn.checkpoint.logged import read_interrupt
 from adjourn.checkpoint.store import Decision
 from adjourn.cli.documents import add_json_option, plain, print_json, question
 from adjourn.cli.questions import place_of, pretty, tool_request
@@ -15,7 +16,6 @@ from adjourn.cli.stores import add_store_option, with_store
 from adjourn.cli.times import at, clock
 from adjourn.core import codec
 from adjourn.core.events import Interrupt
-from adjourn.core.logged import read_interrupt
 from adjourn.core.visible import visible_line
 from adjourn.printing import described
 from adjourn.screen import Entry, Screen

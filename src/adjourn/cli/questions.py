@@ -12,13 +12,13 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
+from adjourn.checkpoint.logged import read_interrupt
 from adjourn.checkpoint.store import Store
 from adjourn.cli.documents import plain
 from adjourn.cli.forms import described_fields
 from adjourn.cli.times import ago, clock
 from adjourn.core.address import Address
 from adjourn.core.events import Interrupt
-from adjourn.core.logged import read_interrupt
 from adjourn.core.visible import visible_line
 from adjourn.printing import answer_form, described
 from adjourn.screen import Entry, Screen

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from adjourn.checkpoint.logged import read_interrupt
 from adjourn.checkpoint.store import Answer, Decision, Head, Store
 from adjourn.cli.documents import owner_of
 from adjourn.cli.questions import open_questions
@@ -22,7 +23,6 @@ from adjourn.core.errors import (
     UsageError,
 )
 from adjourn.core.events import Interrupt
-from adjourn.core.logged import read_interrupt
 
 TRIES = 20
 """How often an answer looks again when the session moves under it."""

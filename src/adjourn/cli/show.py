@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from adjourn.checkpoint import Store
+from adjourn.checkpoint.logged import read_events
 from adjourn.cli.contents import Contents, contents_of, is_agent
 from adjourn.cli.documents import add_json_option, owner_of, plain, print_json, questions, session, status_of
 from adjourn.cli.questions import open_questions, print_question
 from adjourn.cli.stores import add_store_option, command, with_store
 from adjourn.cli.times import ago, at, clock
 from adjourn.core.events import CheckpointSaved, Event, Failed, Interrupt, Interrupted, MessageEvent
-from adjourn.core.logged import read_events
 from adjourn.core.owner import owner_name
 from adjourn.core.visible import visible_line
 from adjourn.printing import described, print_event
@@ -65,7 +65,7 @@ async def _read(store: Store, options: argparse.Namespace) -> _Found:
     # The last one tells why a session failed, whether all are wanted or not.
     after = 0 if options.events else max(contents.head.seq - 1, 0)
     batches = await store.events(options.session, after)
-    events = [event for batch in batches for event in read_events(batch.body, batch.first, batch.count)]
+    events = [event for batch in batches for event in read_events(batch)]
     return _Found(contents, asked, events)
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from .errors import UsageError
-from .frozen import check_json, is_plain, shorten
+from .frozen import FrozenDict, check_json, freeze, is_plain, shorten
 from .jsonschema import JSONSchema, Part, resolved
 from .jsonschema import problems as problems
 from .schemas import essence as essence
@@ -18,14 +18,24 @@ from .typeschema import type_schema
 from .wording import a_type, undotted
 
 
+class Checked(FrozenDict):
+    """A JSON Schema that was checked, for questions that are asked many times; `choices` are those of `choices_of`."""
+
+    __slots__ = ("choices",)
+
+    def __init__(self, schema: JSONSchema) -> None:
+        super().__init__(freeze(_given(schema), "The schema"))
+        self.choices = tuple(_choices(self, self))
+
+
 def schema_of(type_: object) -> JSONSchema | None:
     """The JSON Schema of the type given as a question's `schema`; a JSON Schema given as a dict is checked.
 
     Raises:
         UsageError: nothing that answers could be checked against.
     """
-    if type_ is None:
-        return None
+    if type_ is None or type(type_) is Checked:
+        return type_
     if isinstance(type_, dict):
         return _given(cast("JSONSchema", type_))
     # The text tells types apart that are equal and have different schemas, such as int | str and str | int.
@@ -67,7 +77,7 @@ def convert(data: Any, type_: Any) -> Any:
 
 def choices_of(schema: JSONSchema | None) -> tuple[Any, ...]:
     """Every answer that a schema takes when they can be listed, else nothing."""
-    return tuple(_choices(schema or {}, schema or {}))
+    return schema.choices if type(schema) is Checked else tuple(_choices(schema or {}, schema or {}))
 
 
 def _choices(schema: Part, root: JSONSchema) -> Iterable[Any]:

@@ -42,7 +42,7 @@ class SessionValues(MutableMapping[str, Any]):
 
     def _write(self, key: str, value: object) -> None:
         # On the loop, where entries end: a thread past its time cannot slip its write into the next attempt's.
-        self._frame.scope.on_loop(lambda: self._at.check() or self._frame.write_value(key, value, self._at.once))
+        self._frame.scope.on_loop(lambda: self._at.check() or self._frame.write_value(key, value, self._at.once))()
 
     def __getitem__(self, key: str) -> Any:
         self._at.check()
@@ -153,7 +153,7 @@ class RunContext(Generic[D]):
         """Send `data` to whoever follows the run; it is stored, and not sent again when this code runs again."""
         owned, _ = codec.own(data, "emit")
         straight = self._at.frame.is_straight()
-        self._at.frame.scope.on_loop(lambda: self._emit(owned, straight))
+        self._at.frame.scope.on_loop(self._emit)(owned, straight)
 
     def _emit(self, data: Any, straight: bool) -> None:
         frame = self._at.frame
@@ -193,7 +193,7 @@ class RunContext(Generic[D]):
         # Kept as a session value is: with this code's result, dropped with its failure, given back when it runs again.
         self._at.frame.scope.on_loop(
             lambda: self._at.check() or self._at.frame.write_value(ACTION, action, self._at.once)
-        )
+        )()
 
     async def run(self, program: Program, input: Any = None, *, key: str | None = None) -> Any:
         """Run a graph, workflow or agent as a child frame; its result is kept, and its pause is this code's pause."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from asyncio import current_task
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, ClassVar, Final, cast
+from typing import Any, ClassVar, Final
 
 from .errors import Pause, ReplayMismatch, RunError, UsageError
 from .frame import Place, UserFrame, here
@@ -18,7 +19,7 @@ PATIENCE = 5.0
 """Seconds that tasks left behind by a pause get to end after they are cancelled."""
 
 
-async def execute(frame: UserFrame, call: Callable[..., Awaitable[Any]], *given: Any) -> Any:
+async def execute(frame: UserFrame, call: Callable[[Any], Awaitable[Any]], given: Any) -> Any:
     """Run user code in its frame, called with what is given, and give its result, or `PAUSED`.
 
     Once the frame has asked, its outcome is a pause whatever the code returns or raises.
@@ -27,7 +28,7 @@ async def execute(frame: UserFrame, call: Callable[..., Awaitable[Any]], *given:
         frame.enter_again()
     frame.entered = True
     scope = frame.scope
-    frame.main = main = asyncio.current_task(scope.loop)
+    frame.main = main = current_task(scope.loop)
     at = Place(frame)
     token = here.set(at)
     # While it is in user code, a task can be cut by a cancel of the run; code of ours above it may stand there already.
@@ -36,7 +37,7 @@ async def execute(frame: UserFrame, call: Callable[..., Awaitable[Any]], *given:
     cuts.add(main)
     result, raised = None, None
     try:
-        result = await call(*given)
+        result = await call(given)
     except GeneratorExit:
         raise
     except BaseException as error:  # noqa: BLE001  # every way out of user code ends the frame, Pause included
@@ -47,7 +48,8 @@ async def execute(frame: UserFrame, call: Callable[..., Awaitable[Any]], *given:
     here.reset(token)
     if raised is None and not frame.pausing:
         return _returned(at, result)
-    await settle(frame)
+    if frame.busy or frame.spawned:
+        await settle(frame)
     frame.main = None  # A frame that waits is kept, and need not keep the task that ran it.
     try:
         return _outcome(at, result, raised)
@@ -55,7 +57,7 @@ async def execute(frame: UserFrame, call: Callable[..., Awaitable[Any]], *given:
         del raised  # Its traceback holds this frame.
 
 
-def execute_inline(frame: UserFrame, call: Callable[..., Any], *given: Any) -> Any:
+def execute_inline(frame: UserFrame, call: Callable[[Any], Any], given: Any) -> Any:
     """`execute` for a sync function that runs on the event loop itself."""
     if frame.entered or frame.questions:
         frame.enter_again()
@@ -64,7 +66,7 @@ def execute_inline(frame: UserFrame, call: Callable[..., Any], *given: Any) -> A
     token = here.set(at)
     result, raised = None, None
     try:
-        result = call(*given)
+        result = call(given)
     except BaseException as error:  # noqa: BLE001  # every way out of user code ends the frame, Pause included
         raised = error
     here.reset(token)
@@ -84,7 +86,11 @@ def _returned(at: Place, result: Any) -> Any:
         frame.take_back()
         raise frame.fault
     if frame.memos or frame.questions or frame.children or frame.scope.sleeping:
-        _check_replayed(frame)
+        try:
+            frame.check_replayed()
+        except ReplayMismatch:
+            frame.take_back()
+            raise
     return result
 
 
@@ -104,14 +110,6 @@ def _outcome(at: Place, result: Any, raised: BaseException | None) -> Any:
         )
     assert raised is not None
     raise raised
-
-
-def _check_replayed(frame: UserFrame) -> None:
-    try:
-        frame.check_replayed()
-    except ReplayMismatch:
-        frame.take_back()
-        raise
 
 
 def _is_signal(frame: UserFrame, raised: BaseException | None) -> bool:
@@ -160,29 +158,32 @@ class TaskWatch:
     Installed on an event loop while runs are live on it, around the factory that was there.
     """
 
-    _live: ClassVar[dict[asyncio.AbstractEventLoop, TaskWatch]] = {}
+    _of: ClassVar[dict[asyncio.AbstractEventLoop, TaskWatch]] = {}
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._before = loop.get_task_factory()
+        self._loop: Any = loop  # Any: what typeshed says of factories, no class can fulfil
+        self._before: Any = None
         self._runs = 0
 
     @classmethod
     def begin(cls, loop: asyncio.AbstractEventLoop) -> TaskWatch:
         """A run starts on `loop`; `end` it there."""
-        watch = cls._live.get(loop)
+        watch = cls._of.get(loop)
         if watch is None:
-            watch = cls._live[loop] = cls(loop)
-            loop.set_task_factory(cast("Any", watch))  # what typeshed says of factories, no class can fulfil
+            for each in [each for each in list(cls._of) if each.is_closed()]:
+                cls._of.pop(each, None)
+            watch = cls._of[loop] = cls(loop)
+        if not watch._runs:
+            watch._before = watch._loop.get_task_factory()
+            watch._loop.set_task_factory(watch)
         watch._runs += 1
         return watch
 
-    def end(self, loop: asyncio.AbstractEventLoop) -> None:
-        """A run on `loop` has ended; after the last one the loop is as it was."""
+    def end(self) -> None:
+        """A run has ended; after the last one the loop is as it was."""
         self._runs -= 1
-        if self._runs == 0:
-            del self._live[loop]
-            if cast("Any", loop.get_task_factory()) is self:
-                loop.set_task_factory(self._before)
+        if not self._runs and self._loop.get_task_factory() is self:
+            self._loop.set_task_factory(self._before)
 
     def __call__(
         self, loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **options: Any

@@ -140,9 +140,13 @@ class Delta(_Event, frozen=True, kw_only=True, tag="delta", gc=False):
 
 
 class ToolCalled(_Event, frozen=True, kw_only=True, tag="tool_call"):
-    """A tool is about to run."""
+    """A tool is about to run.
+
+    One that is `muted` is in the log alone: whoever goes back before an at-most-once tool finds there that it ran.
+    """
 
     call: ToolCall
+    muted: bool = False
 
 
 class NodeStart(_Event, frozen=True, kw_only=True, tag="node_start"):
@@ -198,12 +202,17 @@ _decoder = msgspec.json.Decoder(Event)
 
 def is_muted(event: Event) -> bool:
     """Whether an event is in the log only, and told to nobody."""
-    return type(event) is ToolResult and event.muted
+    return (type(event) is ToolResult or type(event) is ToolCalled) and event.muted
 
 
 def to_json(event: Event) -> bytes:
     """The event as JSON; user data in it keeps its types by the codec's tags."""
-    return _encoder.encode(_map_data(event, codec.lower) if isinstance(event, _CARRY_DATA) else event)
+    return _encoder.encode(lowered(event) if isinstance(event, _CARRY_DATA) else event)
+
+
+def lowered(event: Event) -> Event:
+    """The event with user data in it as JSON has it."""
+    return _map_data(event, codec.lower)
 
 
 def from_json(body: bytes | str) -> Event:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
+from asyncio import current_task
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, Struct
 
 from . import codec
 from .errors import ReplayMismatch, UsageError
@@ -49,7 +50,6 @@ class UserFrame(Frame):
     memos: dict[str, Raw] | None = None
     memos_new: dict[str, Raw] | None = None
     children: dict[str, Frame] | None = None
-    composite: Question | None = None
     busy: set[asyncio.Future[None]] | None = None
     spawned: weakref.WeakSet[asyncio.Future[Any]] | None = None
     running: set[str] | None = None
@@ -116,12 +116,17 @@ class UserFrame(Frame):
         self.seen[what] = count = self.seen.get(what, 0) + 1
         return count
 
-    def is_straight(self) -> bool:
-        """Whether the caller is this frame's own flow of code, and not one of several that it has started."""
-        ident = threading.get_ident()
+    def take_back_occurrence(self, what: str) -> None:
+        """Have the next time that `what` happens be the same time again."""
+        assert self.seen is not None
+        self.seen[what] -= 1
+
+    def is_straight(self, caller: int | None = None) -> bool:
+        """Whether a thread (this one) is this frame's own flow of code, and not one of several that it has started."""
+        ident = caller or threading.get_ident()
         if ident != self.scope.thread:
             return ident == self.thread
-        return self.main is None or asyncio.current_task(self.scope.loop) is self.main
+        return self.main is None or current_task(self.scope.loop) is self.main
 
     def write_value(self, key: str, value: object, once: str | None = None) -> None:
         """Write a session value; it takes effect with this frame's result. `once` names the kept call that writes."""
@@ -191,7 +196,7 @@ class UserFrame(Frame):
 
     def keep(self, memo: str, value: object) -> None:
         """Keep a result for the next time this code runs."""
-        raw = Raw(codec.encode(*codec.own(value, memo)))
+        raw = codec.stored(value, memo)
         self.memos = self.memos or {}
         self.memos_new = self.memos_new or {}
         self.memos[memo] = self.memos_new[memo] = raw
@@ -240,44 +245,53 @@ class UserFrame(Frame):
 
     def unasked(self) -> list[Question]:
         """Questions of an earlier entry that this one has not come to yet."""
-        used = self.replayed or set[str]()
-        earlier = (self.questions or [])[: self.asked_before]
-        return [q for q in earlier if not q.raised and q.how != "refused" and q.id not in used]
+        used, earlier = self.replayed or (), (self.questions or [])[: self.asked_before]
+        return [q for q in earlier if q.id not in used and not q.raised and q.how != "refused"]
 
     def check_replayed(self) -> None:
         """Refuse to end when something that was recorded did not happen again."""
-        for memo in self.unused(""):
+        for memo in self.unused("") if self.memos else ():
             raise ReplayMismatch(self.address, f"the kept call {memo}", "the code ended without it")
-        for question in self.unasked():
+        for question in self.unasked() if self.asked_before else ():
             raise ReplayMismatch(self.address, f"the question '{question.id}'", "the code ended without asking it")
-        for segment in (*(self.children or ()), *self.scope.sleeping.get(self.path, ())):
-            if f"run:{segment}" not in (self.replayed or ()):
-                raise ReplayMismatch(self.address, f"the child run '{segment}'", "the code ended without it")
+        if self.children or self.scope.sleeping:
+            for segment in (*(self.children or ()), *self.scope.sleeping.get(self.path, ())):
+                if f"run:{segment}" not in (self.replayed or ()):
+                    raise ReplayMismatch(self.address, f"the child run '{segment}'", "the code ended without it")
 
     # Records
 
     def take(self) -> UserImage:
-        image = UserImage(
-            fresh=not self.recorded,
-            questions=UNSET if self.questions is None else self.questions,
-            parent=self.composite or UNSET,
-            memos=self.memos_new or {},
-        )
-        self.memos_new = None
+        image = UserImage(fresh=not self.recorded)
         self.recorded = True
         if self.status != "pending" or not image.fresh:
             image.status = self.status
+        if self.questions is not None:
+            image.questions = self.questions
+        if self.composite is not None:
+            image.parent = self.composite
+        if self.memos_new:
+            image.memos, self.memos_new = self.memos_new, None
+        if self.attempt != 1 or self.emitted or self.error:
+            self._take_attempts(image)
+        if self.status == "done":
+            self.take_result(image)
+        return image
+
+    def _take_attempts(self, image: UserImage) -> None:
         if self.attempt != 1 or self.emitted:
             image.attempt, image.emitted = self.attempt, self.emitted
-        if self.error or self.attempt != 1:
+        if self.attempt != 1 or self.error:
             image.error = self.error
-        if self.written and self.status == "done":
+
+    def take_result(self, image: UserImage) -> None:
+        """What the finished code came to."""
+        if self.written:
             image.values = lower_values(self.written)
-        return image
 
     def take_all(self, into: dict[str, Image]) -> None:
         self.recorded = False
-        self.memos_new = self.memos
+        self.memos_new = self.memos and dict(self.memos)
         into[self.path] = self.take()
         for child in (self.children or {}).values():
             child.take_all(into)
@@ -297,6 +311,7 @@ class UserFrame(Frame):
         self.written = lift_values(value_or(image.values, {})) or None
         if self.questions or self.composite:
             self.scope.askers[self.path] = self
+            self.scope.has_composites |= self.composite is not None
         self.scope.bound(self)
 
     def live_children(self) -> Iterable[Frame]:
@@ -346,21 +361,18 @@ def encoded(value: object) -> Raw:
     return Raw(codec.encode(value, plain=False))
 
 
-class Place:
+class Place(Struct, eq=False):
     """Where code stands: a frame, segments that the code added itself, and the `@once` call it is in.
 
     Each entry into a frame has a place of its own, which is `over` when the entry has ended: what it left behind
     (a thread past its timeout, a forgotten task) is refused from then on.
     """
 
-    __slots__ = ("base", "extra", "frame", "once", "over")
-
-    def __init__(self, frame: UserFrame, extra: str = "", once: str | None = None, base: Place | None = None) -> None:
-        self.frame = frame
-        self.extra = extra
-        self.once = once
-        self.over = False
-        self.base = base  # None, not itself: a cycle here would be work for the garbage collector at every step
+    frame: UserFrame
+    extra: str = ""
+    once: str | None = None
+    base: Place | None = None  # None, not itself: a cycle here would be work for the garbage collector at every step
+    over: bool = False
 
     @property
     def address(self) -> str:
@@ -376,8 +388,10 @@ class Place:
 
     def check(self) -> None:
         """Refuse calls from an entry that has ended, or from a run that has let go of its session."""
-        self.frame.scope.check_open()
-        if self.is_over:
+        scope = self.frame.scope
+        if scope.closed is not None:
+            scope.check_open()
+        if (self.base or self).over:
             raise UsageError(f"'{self.address}' has ended, and something that it left behind still calls into the run.")
 
 

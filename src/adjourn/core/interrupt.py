@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import lru_cache
 from typing import Any, NoReturn, TypeVar, overload
 
 import msgspec
@@ -37,20 +38,6 @@ class Default(msgspec.Struct, frozen=True):
     """What a question is answered with when it expires."""
 
     value: Any
-
-
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A question as the asker put it."""
-
-    info: Any
-    key: str | None = None
-    reason: str = "need_input"
-    prompt: str | None = None
-    schema: Any = None
-    state: Any = None
-    expires_in: timedelta | float | None = None
-    on_expire: Any = "fail"
-    raised: bool = False
 
 
 @overload
@@ -101,8 +88,10 @@ def interrupt(
         ReplayMismatch: the code asks something else than the first time.
     """
     at = _standing("interrupt")
-    asked = Asked(
-        info=info,
+    scope, caller = at.frame.scope, threading.get_ident()
+    asked = new_question(
+        scope,
+        info,
         key=key,
         reason=reason,
         prompt=prompt,
@@ -111,14 +100,15 @@ def interrupt(
         expires_in=expires_in,
         on_expire=on_expire,
     )
-    scope, straight, number = at.frame.scope, at.frame.is_straight(), 0
     while True:
-        number, question = scope.on_loop(partial(_ask, at, asked, number, straight))
+        question = scope.on_loop(_ask)(at, asked, caller)
+        if question.how is None:
+            raise Pause(question.id)
         try:
             return _delivered(scope, question, schema)
         except ValueError as error:
             # It fitted the JSON Schema, but the type itself refuses it: ask again rather than fail for good.
-            scope.on_loop(partial(_refuse, at.frame, question))
+            scope.on_loop(_refuse)(at.frame, question)
             asked = msgspec.structs.replace(asked, prompt=_told_why(prompt or _prompt(info), error))
 
 
@@ -138,8 +128,9 @@ def raise_interrupt(
     parent's info and state to them.
     """
     at = _standing("raise_interrupt")
-    asked = Asked(info=info, key=key, reason=reason, prompt=prompt, schema=schema, state=state, raised=True)
-    at.frame.scope.on_loop(lambda: _compose(at, asked) if children else _raise(at, asked))
+    scope = at.frame.scope
+    asked = new_question(scope, info, key=key, reason=reason, prompt=prompt, schema=schema, state=state, raised=True)
+    scope.on_loop(_compose if children else _raise)(at, asked)
     at.frame.pausing = True
     raise Pause(at.address)
 
@@ -157,41 +148,45 @@ def _standing(call: str) -> Place:
 
 def _refuse(frame: UserFrame, question: Question) -> None:
     question.how = "refused"
+    frame.take_back_occurrence(f"ask:{question.key or ''}")
     frame.scope.mark(frame)
 
 
 def _told_why(prompt: str | None, error: Exception) -> str:
-    return f"{prompt or ''} (The last answer did not fit: {' '.join(str(error).split())})".strip()
+    told = f"{prompt or ''} (The last answer did not fit: {' '.join(str(error).split())})".strip()
+    _check_text("prompt", told)
+    return told
 
 
-def _ask(at: Place, asked: Asked, number: int, straight: bool) -> tuple[int, Question]:
-    """The answered question that this one is, and the how-many-th of its key in this entry; 0 if that is not known."""
+def _ask(at: Place, asked: Question, caller: int) -> Question:
+    """The question that this one is: of an earlier entry, or a new one. `caller` is the thread that asks."""
     frame = at.frame
     at.check()
-    number = number or frame.occurrence(f"ask:{asked.key or ''}")
-    question = _recorded(frame, asked, number)
-    if question is None:
-        _check_new(at, asked, straight)
-        question = _open(at, asked)
-        question.beside = not straight
-    frame.repeat(question.id)
-    if question.is_open:
+    number = frame.occurrence(f"ask:{asked.key or ''}")
+    question = _recorded(frame, asked, number) if frame.questions else None
+    if question is not None:
+        frame.repeat(question.id)
+    else:
+        question = asked
+        question.beside = not frame.is_straight(caller)
+        _open(at, question)
+    if question.how is None:
         frame.pausing = True
-        raise Pause(question.id)
-    return number, question
+    return question
 
 
-def _check_new(at: Place, asked: Asked, straight: bool) -> None:
+def _check_new(at: Place, asked: Question) -> None:
     """Refuse a question that could be taken for another, now or when the code runs again."""
     frame = at.frame
-    if not frame.questions:
-        return
-    for missed in [question for question in frame.unasked() if straight and not question.beside]:
-        now = f"a question with key '{asked.key}'" if asked.key else f"a question that shows {asked.info!r}"
-        raise _faulty(frame, ReplayMismatch(frame.address, f"question '{missed.id}' {_shown(missed)}", now))
+    for missed in [question for question in frame.unasked() if not asked.beside and not question.beside]:
+        raise _mismatched(frame, missed, f"a question {_shown(asked)}")
     rivals = [question.key for question in questions_of(frame) if question.is_open and not question.raised]
     if rivals and (asked.key is None or None in rivals or asked.key in rivals):
         raise _faulty(frame, AmbiguousInterrupt(at.address))
+
+
+def _mismatched(frame: UserFrame, question: Question, now: str) -> Exception:
+    return _faulty(frame, ReplayMismatch(frame.address, f"question '{question.id}' {_shown(question)}", now))
 
 
 def _faulty(frame: UserFrame, error: Exception) -> Exception:
@@ -200,32 +195,32 @@ def _faulty(frame: UserFrame, error: Exception) -> Exception:
     return error
 
 
-def _recorded(frame: UserFrame, asked: Asked, number: int) -> Question | None:
-    same = [q for q in frame.questions or () if q.key == asked.key and not q.raised and q.how != "refused"]
-    if number > len(same):
-        return None
-    question = same[number - 1]
-    now = _mismatch(question, asked)
-    if now:
-        raise _faulty(frame, ReplayMismatch(frame.address, f"question '{question.id}' {_shown(question)}", now))
-    return question
+def _recorded(frame: UserFrame, asked: Question, number: int) -> Question | None:
+    for question in frame.questions or ():
+        if question.key == asked.key and not question.raised and question.how != "refused":
+            number -= 1
+            if number == 0:
+                if now := _difference(question, asked):
+                    raise _mismatched(frame, question, now)
+                return question
+    return None
 
 
-def _mismatch(question: Question, asked: Asked) -> str:
+def _difference(question: Question, asked: Question) -> str:
     if asked.key is None:
-        return "" if _shows_the_same(question, asked) else f"a question that shows {asked.info!r}"
+        return "" if _shows_the_same(question, asked) else f"a question {_shown(asked)}"
     if question.reason != asked.reason:
         return f"key '{asked.key}' with reason '{asked.reason}'"
-    if _essence(question.schema) != _essence(answers.schema_of(asked.schema)):
+    if _essence(question.schema) != _essence(asked.schema):
         return f"key '{asked.key}' with another schema"
     return ""
 
 
-def _shows_the_same(question: Question, asked: Asked) -> bool:
-    if codec.encode(*codec.own(asked.info, "info")) == bytes(question.info):
+def _shows_the_same(question: Question, asked: Question) -> bool:
+    if question.info == asked.info:
         return True
     # The keys of a dict and the elements of a set may come in another order.
-    return codec.fingerprint(asked.info) == codec.fingerprint(decoded(question.info))
+    return codec.fingerprint(decoded(asked.info)) == codec.fingerprint(decoded(question.info))
 
 
 def _essence(schema: dict[str, Any] | None) -> object:
@@ -240,19 +235,17 @@ def _shown(question: Question) -> str:
     )
 
 
-def _open(at: Place, asked: Asked) -> Question:
-    frame, scope, path = at.frame, at.frame.scope, at.frame.path
-    if not scope.interrupts:
+def _open(at: Place, question: Question) -> None:
+    frame = at.frame
+    if not frame.scope.interrupts:
         raise _faulty(frame, InterruptsDisabled(at.address))
-    question = new_question(scope, asked, at.address)
-    frame.questions = [*(frame.questions or ()), question]
-    scope.askers[path] = frame
-    scope.open[question.id] = (path, question)
-    scope.mark(frame)
-    return question
+    if frame.questions and not question.raised:
+        _check_new(at, question)
+    frame.questions = [*frame.questions, question] if frame.questions else [question]
+    frame.scope.ask(frame, question, at.address)
 
 
-def _raise(at: Place, asked: Asked) -> None:
+def _raise(at: Place, asked: Question) -> None:
     """Open a raised question, or wait on for the one that an earlier entry raised."""
     frame = at.frame
     at.check()
@@ -262,44 +255,51 @@ def _raise(at: Place, asked: Asked) -> None:
     if found is None and waiting:
         raise _faulty(frame, AmbiguousInterrupt(at.address))
     if found is None:
-        found = _open(at, asked)
-    elif asked.state is not None:
-        found.state = Raw(codec.encode(*codec.own(asked.state, "state")))
+        found = asked
+        _open(at, found)
+    elif asked.state is not NONE:
+        found.state = asked.state
         frame.scope.mark(frame)
     frame.repeat(found.id)
 
 
-def new_question(scope: Scope, asked: Asked, address: str, *, numbered: bool = True) -> Question:
-    """A question at `address`; everything in it is checked for being storable here, where it was asked."""
-    _check_texts(asked)
-    now = scope.clock()
-    question = Question(
-        id=address,
-        info=Raw(codec.encode(*codec.own(asked.info, "info"))),
-        created=now,
-        reason=asked.reason,
-        key=asked.key,
-        prompt=asked.prompt,
-        schema=answers.schema_of(asked.schema),
-        state=NONE if asked.state is None else Raw(codec.encode(*codec.own(asked.state, "state"))),
-        expires=None if asked.expires_in is None else now + _seconds(asked.expires_in),
-        default=_default(asked.on_expire),
-        raised=asked.raised,
-    )
-    if numbered:
-        # A question that was refused above must not use up a number.
-        question.id = scope.number(address)
+def new_question(
+    scope: Scope,
+    info: Any,
+    *,
+    key: str | None = None,
+    reason: str = "need_input",
+    prompt: str | None = None,
+    schema: Any = None,
+    state: Any = None,
+    expires_in: timedelta | float | None = None,
+    on_expire: Any = "fail",
+    raised: bool = False,
+) -> Question:
+    """A question that has no id yet; everything in it is checked for being storable here, where it is asked."""
+    if reason != "need_input":
+        _check_text("reason", reason)
+    if key is not None:
+        _check_text("key", key)
+    if prompt is not None:
+        _check_text("prompt", prompt)
+    shown = codec.stored(info, "info")
+    question = Question(id="", info=shown, created=scope.clock(), reason=reason, key=key, prompt=prompt, raised=raised)
+    if schema is not None:
+        question.schema = answers.schema_of(schema)
+    if state is not None:
+        question.state = codec.stored(state, "state")
+    if expires_in is not None:
+        question.expires = question.created + _seconds(expires_in)
+    if on_expire != "fail":
+        question.default = _default(on_expire)
     return question
 
 
-def _check_texts(asked: Asked) -> None:
+def _check_text(name: str, text: str) -> None:
     """Refuse words that could not be stored: here the asker sees it, at the next commit nobody would know why."""
     try:
-        check_text(asked.reason, "interrupt(reason=...)")
-        if asked.key is not None:
-            check_text(asked.key, "interrupt(key=...)")
-        if asked.prompt is not None:
-            check_text(asked.prompt, "interrupt(prompt=...)")
+        check_text(text, f"interrupt({name}=...)")
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from error
 
@@ -316,18 +316,16 @@ def _seconds(span: timedelta | float) -> float:
 
 
 def _default(on_expire: object) -> Raw:
-    match on_expire:
-        case "fail":
-            return NONE
-        case Default(value=value):
-            return Raw(codec.encode(*codec.own(value, "on_expire")))
-        case _:
-            raise UsageError(f"on_expire is {on_expire!r}. Use 'fail' or Default(value).")
+    if not isinstance(on_expire, Default):
+        raise UsageError(f"on_expire is {on_expire!r}. Use 'fail' or Default(value).")
+    return codec.stored(on_expire.value, "on_expire")
 
 
-def _compose(at: Place, asked: Asked) -> None:
-    at.frame.composite = new_question(at.frame.scope, asked, at.address, numbered=False)
+def _compose(at: Place, asked: Question) -> None:
+    asked.id = at.address
+    at.frame.composite = asked
     at.frame.scope.askers[at.frame.path] = at.frame
+    at.frame.scope.has_composites = True
     at.frame.scope.mark(at.frame)
 
 
@@ -346,16 +344,14 @@ def open_interrupts(scope: Scope, checkpoint_id: str | None) -> tuple[Interrupt,
     if not scope.open:
         return ()
     parents = Parents(scope)
-    return tuple([_shown_to_people(scope, q, checkpoint_id, parents) for q in _open_in_order(scope)])
+    found = _in_order(scope) if len(scope.open) > 1 else scope.open.values()
+    return tuple([_shown_to_people(scope, question, checkpoint_id, parents) for _, question in found])
 
 
-def _open_in_order(scope: Scope) -> list[Question]:
-    if len(scope.open) < 2:
-        return [question for _, question in scope.open.values()]
+def _in_order(scope: Scope) -> list[tuple[str, Question]]:
     paths = [path for path, _ in scope.sleeping_below("")] if scope.is_asleep else _paths(scope.root)
     rank = {path: number for number, path in enumerate(paths)}
-    found = [(rank.get(path, len(rank)), question) for path, question in scope.open.values()]
-    return [question for _, question in sorted(found, key=lambda pair: pair[0])]
+    return sorted(scope.open.values(), key=lambda found: rank.get(found[0], len(rank)))
 
 
 def _paths(frame: Frame) -> list[str]:
@@ -390,21 +386,30 @@ def _shown_to_people(scope: Scope, question: Question, checkpoint_id: str | None
     )
 
 
+@lru_cache(maxsize=1024)
+def parent_at(place: str) -> Interrupt | None:
+    """A place above questions to which it adds nothing, with all above it; None above the root."""
+    if not place:
+        return None
+    return Interrupt(id=place, address=place, is_root_cause=False, parent=parent_at(place.rpartition(";")[0]))
+
+
 class Parents:
     """The places above questions, as people see them: each once, with what its composite interrupt adds."""
 
     def __init__(self, scope: Scope) -> None:
         self._made: dict[str, Interrupt] = {}
-        self.composites = {
-            address_of(path): composite
-            for path, asker in scope.askers.items()
-            if (composite := asker.composite if isinstance(asker, UserFrame) else getattr(asker, "parent", None))
-            if isinstance(composite, Question)
-        }
+        self.composites: dict[str, Question] = {}
+        for path, asker in scope.askers.items() if scope.has_composites else ():
+            composite = asker.composite if isinstance(asker, Frame) else getattr(asker, "parent", None)
+            if composite:
+                self.composites[address_of(path)] = composite
 
     def above(self, address: str) -> Interrupt | None:
         """The place above `address`, with all above it; None at the root."""
         place = address.rpartition(";")[0]
+        if not self.composites:
+            return parent_at(place)
         if place and place not in self._made:
             self._made[place] = self._at(place)
         return self._made.get(place)

@@ -151,11 +151,11 @@ def _keep_sync(at: Place, memo: str, name: str, call: Call) -> Any:
     try:
         value = call()
     except BaseException:
-        scope.on_loop(lambda: _note_failure(at, memo))
+        scope.on_loop(_note_failure)(at, memo)
         raise
     finally:
         here.reset(token)
-    scope.on_loop(lambda: at.check() or _keep(frame, memo, value, straight))
+    scope.on_loop(lambda: at.check() or _keep(frame, memo, value, straight))()
     if threading.get_ident() != scope.thread:
         # In a thread it can be waited for; on the loop itself it is durable with the next commit.
         asyncio.run_coroutine_threadsafe(scope.journal.durable(), scope.loop).result()

@@ -31,16 +31,16 @@ def _namespace() -> str:
         return ""
 
 
+@cache
 def process_id() -> str:
     """This process among all that ever ran: boot, pid namespace, pid and start time."""
-    return _process_id(os.getpid())
-
-
-@cache
-def _process_id(pid: int) -> str:
     boot = _read("/proc/sys/kernel/random/boot_id").replace("-", "")[:12]
-    space = _namespace().removeprefix("pid:[").removesuffix("]")
-    return f"{boot}/{space}/{pid}/{_start_time(str(pid))}"
+    space, pid = _namespace().removeprefix("pid:[").removesuffix("]"), str(os.getpid())
+    return f"{boot}/{space}/{pid}/{_start_time(pid)}"
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=process_id.cache_clear)
 
 
 def is_dead(owner: str) -> bool:

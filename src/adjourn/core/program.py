@@ -33,6 +33,7 @@ class ProgramFrame(Frame):
     """
 
     has_tasks: bool = True
+    step: int = 0
 
     def begin(self, input: Any) -> None:
         """Take a turn's input (or, below another frame, the child's); wrong input raises and changes nothing."""

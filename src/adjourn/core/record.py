@@ -18,7 +18,10 @@ from adjourn.messages import Usage
 from .errors import CheckpointCorrupt, CheckpointTooNew
 from .nesting import check_nesting
 
-FORMAT = 1
+FORMAT = 2
+OLDEST = 2
+"""The oldest format that is still read."""
+
 NONE = Raw(b"")
 """No value; one object, since msgspec leaves a default out by identity (and knows no union with Raw)."""
 
@@ -178,8 +181,8 @@ def _version_of(body: bytes) -> int:
 def _check_version(version: int) -> None:
     if version > FORMAT:
         raise CheckpointTooNew(version, FORMAT)
-    if version < 1:
-        raise CheckpointCorrupt(f"a record has the format version {version}")
+    if version < OLDEST:
+        raise CheckpointCorrupt(f"a record has the format {version}, and the oldest that is read is {OLDEST}")
 
 
 def fold(bodies: Iterable[bytes]) -> Tree:
@@ -230,6 +233,9 @@ def _fold_frame(tree: Tree, path: str, new: Image) -> None:
             old.values = {**old.values, **new.values}
             _fold_channels(tree.pieces.setdefault(path, {}), new)
         case UserImage(), UserImage():
+            if new.status is not UNSET and new.status != "done":
+                # It failed after it was done, as when its writes could not be applied: what it came to is void.
+                old.values = old.writes = old.goto = old.sends = UNSET
             _fold_fields(old, new)
             old.memos = {**old.memos, **new.memos}
         case _:

@@ -6,8 +6,9 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
@@ -18,6 +19,7 @@ from .errors import Conflict
 from .events import Event
 from .record import FORMAT, GraphImage, Image, Question, Record, Tree, UserImage, join
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -26,6 +28,7 @@ TURN = 0.005
 
 
 NOTHING_USED = Usage()
+NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 
 class Cut(BaseException):
@@ -66,6 +69,26 @@ GONE = object()
 """Marks a session value that was deleted."""
 
 
+class _Path:
+    """A frame's key among all of its session: computed when it is first needed, an attribute of its own from then on.
+
+    As a `cached_property`, without its lock and the dict that it makes of every frame.
+    """
+
+    def __get__(self, frame: Frame, _: type[Frame]) -> str:
+        assert frame.parent is not None
+        frame.path = path = f"{frame.parent.path};{frame.segment}"
+        return path
+
+
+class _Address:
+    """The address that people see, computed as a path is: segments of the engine's own are no part of it."""
+
+    def __get__(self, frame: Frame, _: type[Frame]) -> str:
+        frame.address = address = address_of(frame.path)
+        return address
+
+
 class Frame:
     """A place that runs: its durable data is what `take` gives to a record.
 
@@ -77,28 +100,17 @@ class Frame:
     takes_actions: bool = False
     recorded: bool = False
     questions: list[Question] | None = None
-    _path: str | None = None
-    _address: str | None = None
+    composite: Question | None = None
+    path: str = _Path()  # pyright: ignore[reportAssignmentType]  # it gives a str, and becomes one
+    address: str = _Address()  # pyright: ignore[reportAssignmentType]  # likewise
 
     def __init__(self, scope: Scope, parent: Frame | None, segment: str) -> None:
         self.scope = scope
         self.parent = parent
         self.segment = segment
-
-    @property
-    def path(self) -> str:
-        """The key of this frame among all of its session, computed when it is first needed."""
-        # Not a cached_property, which takes a lock: half a microsecond for every frame that is stored.
-        if self._path is None:
-            self._path = f"{self.parent.path};{self.segment}" if self.parent else self.segment
-        return self._path
-
-    @property
-    def address(self) -> str:
-        """The address that people see: segments of the engine's own are no part of it."""
-        if self._address is None:
-            self._address = address_of(self.path)
-        return self._address
+        self.alive, self.recorded, self.questions = True, False, None
+        if parent is None:
+            self.path = self.address = segment
 
     @property
     def instance(self) -> str:
@@ -140,16 +152,15 @@ class Frame:
 
     def close(self) -> None:
         """End this frame and all below it: they write nothing more."""
-        self.alive = False
-        if self.questions:
-            for question in self.questions:
-                self.scope.open.pop(question.id, None)
-        if self.scope.askers:
-            self.scope.askers.pop(self.path, None)
+        scope, self.alive = self.scope, False
+        for question in self.questions or ():
+            scope.open.pop(question.id, None)
+        if scope.askers:
+            scope.askers.pop(self.path, None)
         for child in self.live_children():
             child.close()
-        if self.scope.sleeping:
-            self.scope.forget_below(self.path)
+        if scope.sleeping:
+            scope.forget_below(self.path)
 
     def drop(self) -> None:
         """End this frame, and have the next record forget it."""
@@ -179,37 +190,69 @@ class Scope:
     reaches stays asleep and is written again into the next full record, so nothing is lost on the way.
     """
 
-    # What is seldom set has its default here: with 30 attributes or more, an object gets a dict of its own in Python.
+    # Slots for what most runs have: an object with more than 30 attributes of its own is slow to make and to read.
+    __slots__ = (
+        "__dict__",
+        "app",
+        "asked",
+        "asked_new",
+        "askers",
+        "bordering",
+        "branch",
+        "cancel_mode",
+        "clock",
+        "closed",
+        "dirty",
+        "dropped",
+        "journal",
+        "loop",
+        "open",
+        "pieces",
+        "root",
+        "session_id",
+        "sleeping",
+        "slots",
+        "stirred",
+        "telling",
+        "thread",
+        "turn",
+        "turn_ends",
+        "turn_stored",
+        "user_cuts",
+        "user_id",
+    )
+
     journal: Recorder
     root: Frame
     loop: asyncio.AbstractEventLoop
     thread: int
 
-    branch: str = ""
-    turn: int = 0
-    turn_stored: int = 0
-    turn_ends: float = 0.0
+    # What is seldom anything else:
     deps: Any = None  # Any: whatever the user brings
     interrupts: bool = True
-    max_steps: int | None = None
     streaming: bool = True
+    watched: bool = False
+    has_composites: bool = False
+    max_steps: int | None = None
     middleware: tuple[Any, ...] = ()  # Any: their type lives with the agents, above
     after_transfer: str = "stay"
-    model_options: Mapping[str, Any] = MappingProxyType({})
+    model_options: Mapping[str, Any] = NO_OPTIONS
     usage: Usage = NOTHING_USED
     usage_stored: Usage = NOTHING_USED
-    telling: bool = False
-    watched: bool = False
-    bordering: bool = True
-    closed: Exception | None = None
-    cancel_mode: str | None = None
-    slots: asyncio.Semaphore | None = None
 
     def __init__(self, session_id: str, *, app: str, user_id: str | None, clock: Callable[[], float]) -> None:
         self.session_id = session_id
         self.app = app
         self.user_id = user_id
         self.clock = clock
+        self.branch = ""
+        self.turn = self.turn_stored = 0
+        self.turn_ends = 0.0
+        self.bordering = True
+        self.telling = False
+        self.slots: asyncio.Semaphore | None = None
+        self.closed: Exception | None = None
+        self.cancel_mode: str | None = None
         self.asked: dict[str, int] = {}
         self.asked_new: dict[str, int] = {}
         self.askers: dict[str, Frame | Image] = {}
@@ -220,18 +263,12 @@ class Scope:
         self.dirty: dict[Frame, None] = {}
         self.dropped: dict[str, None] = {}
         self.user_cuts: set[asyncio.Task[Any] | None] = set()
-        self.attach_loop()
 
     def next_input(self, model_options: Mapping[str, Any]) -> None:
         """Begin a turn: what it uses is counted from here, and these options are for all of its model calls."""
         self.turn += 1
         self.usage = NOTHING_USED
         self.model_options = model_options
-
-    def attach_loop(self) -> None:
-        """Belong to the running event loop from now on."""
-        self.loop = asyncio.get_running_loop()
-        self.thread = threading.get_ident()
 
     # Sleeping frames
 
@@ -250,8 +287,10 @@ class Scope:
 
     def _index(self, path: str, image: Image) -> None:
         questions = questions_of(image)
-        if questions or (isinstance(image, UserImage) and image.parent):
+        is_composite = isinstance(image, UserImage) and bool(image.parent)
+        if questions or is_composite:
             self.askers[path] = image
+            self.has_composites |= is_composite
         for question in questions:
             if question.is_open:
                 self.open[question.id] = (path, question)
@@ -336,11 +375,14 @@ class Scope:
         parent, _, segment = path.rpartition(";")
         return self.sleeping.get(parent, {}).get(segment)
 
-    def number(self, address: str) -> str:
-        """The id of the next question asked at `address`."""
-        count = self.asked.get(address, 0) + 1
-        self.asked[address] = self.asked_new[address] = count
-        return address if count == 1 else f"{address}#{count}"
+    def ask(self, frame: Frame, question: Question, address: str) -> None:
+        """Open a question of `frame`: it is asked at `address`, under the next id of that place."""
+        self.asked[address] = self.asked_new[address] = count = self.asked.get(address, 0) + 1
+        question.id = address if count == 1 else f"{address}#{count}"
+        path = frame.path
+        self.askers[path] = frame
+        self.open[question.id] = (path, question)
+        self.dirty[frame] = None
 
     def has_ended(self, question_id: str) -> bool:
         """Whether this question was asked on this branch and is not open any more."""
@@ -350,16 +392,17 @@ class Scope:
 
     # Calls from user code
 
-    def on_loop(self, call: Callable[[], T]) -> T:
-        """Do `call` on the session's own thread: frames are touched from nowhere else."""
-        if threading.get_ident() == self.thread:
-            return call()
+    def on_loop(self, call: Callable[P, T]) -> Callable[P, T]:
+        """`call` as it can be made from here: on the session's own thread, where alone frames are touched."""
+        return call if threading.get_ident() == self.thread else partial(self._carry_over, call)
+
+    def _carry_over(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         done: threading.Event = threading.Event()
         outcome: list[tuple[T | None, BaseException | None]] = []
 
         def deliver() -> None:
             try:
-                outcome.append((call(), None))
+                outcome.append((call(*args, **kwargs), None))
             except BaseException as error:  # noqa: BLE001  # it belongs to the waiting thread, Pause included
                 outcome.append((None, error))
             done.set()
@@ -400,17 +443,18 @@ class Scope:
 
     def take(self, *, full: bool) -> Record:
         """A record of all that was marked, or of everything; the marks are gone afterwards."""
-        frames: dict[str, Image] = {}
-        record = Record(v=FORMAT, full=full, frames=frames)
-        if full:
+        frames: dict[str, Image] = {} if full else self.stirred
+        if full and self.root.recorded:
             self.root.take_all(frames)
-            record.app, record.user, record.asked = self.app, self.user_id, dict(self.asked)
         else:
-            frames.update(self.stirred)
+            # Of a session of which nothing is stored yet, all is marked.
             for frame in self.dirty:
                 if frame.alive:
                     frames[frame.path] = frame.take()
-            record.dropped, record.asked = list(self.dropped), self.asked_new
+        if full:
+            record = Record(v=FORMAT, full=True, frames=frames, app=self.app, user=self.user_id, asked=self.asked)
+        else:
+            record = Record(v=FORMAT, frames=frames, dropped=list(self.dropped), asked=self.asked_new)
         if full or self.turn != self.turn_stored:
             record.turn = self.turn_stored = self.turn
             record.options = dict(self.model_options)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial, update_wrapper
+from functools import update_wrapper
 from typing import Any, Protocol, Self, overload
-
-from msgspec import Raw
 
 from . import codec
 from .entry import PAUSED, execute
@@ -107,7 +105,7 @@ class WorkflowFrame(UserFrame, ProgramFrame):
         return {**self.kept_values, **(self.written or {})}
 
     def begin(self, input: Any) -> None:
-        self.input = Raw(codec.encode(*codec.own(input, "input")))
+        self.input = codec.stored(input, "input")
         self._start_anew()
 
     def _start_anew(self) -> None:
@@ -138,7 +136,7 @@ class WorkflowFrame(UserFrame, ProgramFrame):
             raise Cut
         argument = decoded(self.input)
         try:
-            result = await execute(self, partial(self.workflow.call, argument))
+            result = await execute(self, self.workflow.call, argument)
         except Exception as error:
             self.status, self.exception = "failed", error
             self.scope.mark(self)
@@ -150,7 +148,7 @@ class WorkflowFrame(UserFrame, ProgramFrame):
         if result is PAUSED:
             self.status = "waiting"
         else:
-            self.output = Raw(codec.encode(*codec.own(result, "the workflow's result")))
+            self.output = codec.stored(result, "the workflow's result")
             self.kept_values.update(self.written or {})
             self.status = "done"
             self.close_children()

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from operator import is_
 from typing import Any, Protocol, cast, get_origin
 
+from msgspec import Struct
+
 from adjourn.core import codec
 from adjourn.core.errors import RunError, StateInvalid, WriteConflict, text_of
 from adjourn.core.wording import a_type
@@ -36,18 +38,15 @@ class MessageIds(Protocol):
         ...
 
 
-class Changes:
+class Changes(Struct, eq=False):
     """What one superstep does to the state."""
 
-    __slots__ = ("ids", "state", "tagged", "tails", "values", "writers")
-
-    def __init__(self, state: Mapping[str, Any], ids: MessageIds) -> None:
-        self.state = state
-        self.ids = ids
-        self.values: dict[str, Any] = {}
-        self.tails: dict[str, list[Any]] = {}
-        self.tagged: set[str] = set()
-        self.writers: dict[str, str] = {}
+    state: Mapping[str, Any]
+    ids: MessageIds
+    values: dict[str, Any] = {}
+    tails: dict[str, list[Any]] = {}
+    tagged: frozenset[str] = frozenset()
+    writers: dict[str, str] = {}
 
     def value(self, name: str) -> Any:
         """The field as it is after the changes so far."""
@@ -99,6 +98,11 @@ class Channel:
         self.default = default
         self.required = required
 
+    @property
+    def starts(self) -> bool:
+        """Whether the field may have a value before anybody has written."""
+        return self.default is not ABSENT or (not self.required and type(self) is not Channel)
+
     def first(self) -> Any:
         """The value before anybody has written, or `ABSENT`."""
         return self.default() if callable(self.default) else self.default
@@ -125,10 +129,10 @@ class Channel:
 
     def update(self, changes: Changes, value: Any, writer: str) -> None:
         """Take one update that is no overwriting."""
-        if self.name in changes.writers and changes.writers[self.name] != writer:
-            raise WriteConflict(self.name, changes.writers[self.name], writer)
-        changes.writers[self.name] = writer
-        changes.values[self.name] = value
+        name, writers = self.name, changes.writers
+        if writers.setdefault(name, writer) != writer:
+            raise WriteConflict(name, writers[name], writer)
+        changes.values[name] = value
 
     def check_whole(self, value: Any, writer: str) -> None:
         """Refuse a value with which later updates could not be put together."""
@@ -289,7 +293,7 @@ class FoldChannel(Channel):
             raise ReducerFailed(self.name, writer, error) from error
         owned, plain = codec.own(result, self.name)
         if not plain:
-            changes.tagged.add(self.name)
+            changes.tagged |= {self.name}
         changes.values[self.name] = owned
 
     def difference(self, old: Any, new: Any) -> Any:

@@ -248,7 +248,7 @@ def _link_join(sources: list[NodeSpec], target: NodeSpec) -> None:
 
 def _link_condition(graph: CompiledGraph, spec: NodeSpec, draft: ConditionDraft) -> None:
     mapping = mapped(draft.mapping)
-    condition = Condition(len(spec.conditions), adapt(draft.fn), is_async(draft.fn), mapping)
+    condition = Condition(spec, len(spec.conditions), adapt(draft.fn), is_async(draft.fn), mapping)
     resolved = {name: graph.specs.get(target) for name, target in mapping.items() if isinstance(name, str)}
     condition.known = {**graph.specs, END: None, **resolved}
     spec.conditions += (condition,)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from adjourn.core.errors import AdjournError, Conflict, MaxStepsExceeded, NodeTimeout, RunError, add_note
@@ -14,7 +15,7 @@ from adjourn.core.scope import TURN, Cut, Scope
 from .cache import keep
 from .channels import Changes, Channel, MessagesChannel
 from .commands import Overwrite
-from .halts import hit, passed
+from .halts import passed
 from .routing import decide, settle, take_edges
 from .running import run_task
 from .task import Task
@@ -32,11 +33,10 @@ async def advance(frame: GraphFrame) -> bool:
     limit = scope.max_steps or graph.max_steps
     while True:
         if frame.phase == "route":
-            if not frame.finished:
-                settle(frame)
-            elif not await decide(frame):
+            if frame.finished and not await decide(frame):
                 return False
-            if scope.bordering and frame.tasks and not hit(frame):
+            settle(frame)
+            if scope.bordering and frame.tasks and not frame.is_pausing():
                 await scope.journal.border("step", frame, frame.step, frame.following)
         if graph.halts and not passed(frame):
             return False
@@ -44,7 +44,10 @@ async def advance(frame: GraphFrame) -> bool:
             return True
         if frame.count >= limit or scope.cancel_mode is not None:
             _stop(frame, limit)
-        if not await _run(frame):
+        if time.monotonic() > scope.turn_ends:
+            await scope.next_turn()
+        await _run(frame)
+        if not _have_ended(frame.tasks):
             return False
         _apply(frame)
 
@@ -57,23 +60,21 @@ def _stop(frame: GraphFrame, limit: int) -> None:
         raise Cut
 
 
-async def _run(frame: GraphFrame) -> bool:
-    """Run the tasks that can run; False when some of them wait for an answer."""
-    if time.monotonic() > frame.scope.turn_ends:
-        await frame.scope.next_turn()
+def _run(frame: GraphFrame) -> Awaitable[None]:
+    """Run the tasks that can run."""
     tasks = frame.tasks
-    if len(tasks) == 1 and frame.graph.step_timeout is None:
-        task = tasks[0]
-        if task.status != "waiting":
-            await run_task(task, alone=True)
-        if task.status == "done":
-            return True
-    else:
-        ready = [task for task in tasks if task.status in ("pending", "failed")]
-        if ready:
-            await _run_together(frame, ready)
-    _raise_failure(tasks)
-    return all(task.status == "done" for task in tasks)
+    if len(tasks) == 1 and tasks[0].status != "waiting" and frame.graph.step_timeout is None:
+        return run_task(tasks[0], alone=True)
+    return _run_together(frame, [task for task in tasks if task.status in ("pending", "failed")])
+
+
+def _have_ended(tasks: list[Task]) -> bool:
+    """Whether all tasks are done, and none waits for an answer; raises what they failed with."""
+    for task in tasks:
+        if task.status != "done":
+            _raise_failure(tasks)
+            return False
+    return True
 
 
 def _raise_failure(tasks: list[Task]) -> None:
@@ -154,6 +155,8 @@ class _Together:
 
 
 async def _run_together(frame: GraphFrame, ready: list[Task]) -> None:
+    if not ready:
+        return
     together = _Together(frame.scope, ready)
     # Our own tasks are not among those that a frame's code has started.
     token = here.set(None)
@@ -178,29 +181,26 @@ async def _run_together(frame: GraphFrame, ready: list[Task]) -> None:
 
 def _apply(frame: GraphFrame) -> None:
     """Make the writes of all tasks the state's next values, in task order, or none of them."""
-    changes = frame.changes()
-    channels, several = frame.graph.schema.channels, len(frame.tasks) > 1
+    changes, schema = Changes(frame.channels, frame), frame.graph.schema
+    several = len(frame.tasks) > 1
     for task in frame.tasks:
         writer = task.label if several else task.spec.name
         if frame.exports:
             _identify_messages(frame, changes, task)
         try:
             for name, value, plain in task.writes:
-                channel = channels.get(name) or frame.graph.schema.channel(name, writer)
+                channel = schema.channels.get(name) or schema.channel(name, writer)
                 if type(value) is Overwrite:
                     channel.overwrite(changes, value.value, writer)
                 else:
                     channel.update(changes, value, writer)
                 if not plain:
-                    changes.tagged.add(name)
+                    changes.tagged |= {name}
         except AdjournError as error:
             task.writes, task.goto, task.sends = [], None, None
             task.fail(error)
             raise
     frame.commit_changes(changes)
-    for task in frame.tasks:
-        if frame.exports or task.written is not None or task.cache_key is not None:
-            _pass_on(frame, task)
     _finish(frame)
 
 
@@ -231,8 +231,8 @@ def _export(frame: GraphFrame, task: Task) -> None:
 
 def _finish(frame: GraphFrame) -> None:
     """Let the finished tasks go and take their edges."""
-    tasks, frame.tasks = frame.tasks, []
-    scope = frame.scope
+    tasks, scope = frame.tasks, frame.scope
+    frame.tasks = []
     frame.step += 1
     frame.count += 1
     frame.phase = "route"
@@ -241,6 +241,8 @@ def _finish(frame: GraphFrame) -> None:
         frame.ended = [task.spec.name for task in tasks if task.spec.interrupt_after]
     left: dict[Any, None] = {}
     for task in tasks:
+        if frame.exports or task.written is not None or task.spec.cache is not None:
+            _pass_on(frame, task)
         scope.dirty.pop(task, None)
         if task.recorded:
             scope.dropped[frame.path + ";" if frame.has_tasks_alone else task.path] = None

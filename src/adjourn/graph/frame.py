@@ -23,12 +23,15 @@ from adjourn.messages import Message
 from .channels import Changes, Channel, MessagesChannel
 from .commands import START, Overwrite
 from .engine import advance
+from .halts import hit
 from .plan import Plan
 from .routing import bind, depart
 from .spec import NodeSpec
 from .state import Snapshot
 from .task import Routing, Send, Task, lift_overlay, lower_sends, target
 from .voice import Voice, voice_of
+
+NONE_OF_THEM: frozenset[str] = frozenset()
 
 _messages_decoder = msgspec.json.Decoder(list[Message])
 
@@ -41,24 +44,46 @@ class GraphFrame(ProgramFrame):
     stand ready and it is in "run" again.
     """
 
-    exports: frozenset[str] = frozenset()
-    step: int = 0
-    count: int = 0
-    ids: int = 0
-    phase: str = "run"
-    routes_stored: bool = False
-    _voice: Voice | None = None
+    # Slots, beside the attributes that all frames have: see Scope.
+    __slots__ = (
+        "_values",
+        "_voice",
+        "channels",
+        "count",
+        "deferred",
+        "ended",
+        "exports",
+        "finished",
+        "graph",
+        "grown",
+        "ids",
+        "joins",
+        "made",
+        "phase",
+        "replaced",
+        "routes_stored",
+        "routings",
+        "step",
+        "tagged",
+        "targets",
+        "tasks",
+        "values_new",
+    )
 
     def __init__(self, graph: Plan, scope: Scope, parent: Frame | None, segment: str) -> None:
         super().__init__(scope, parent, segment)
         self.graph = graph
+        self._voice: Voice | None = None
+        self.step = self.count = self.ids = 0
         self.channels: dict[str, Any] = {}
-        self.tagged: set[str] = set()
+        self.tagged: frozenset[str] = NONE_OF_THEM
         self.replaced: dict[str, None] = {}
         self.grown: dict[str, int] = {}
+        self.exports: frozenset[str] = NONE_OF_THEM
         self.made: dict[str, list[Any]] = {}
         self._values: dict[str, Any] = {}
         self.values_new: dict[str, Any] = {}
+        self.phase = "run"
         self.tasks: list[Task] = []
         self.routings: list[Routing] = []
         self.finished: list[NodeSpec] = []
@@ -66,6 +91,7 @@ class GraphFrame(ProgramFrame):
         self.targets: list[Send] = []
         self.joins: dict[str, dict[str, None]] = {}
         self.deferred: list[Send] = []
+        self.routes_stored = False
 
     @property
     def values(self) -> dict[str, Any]:
@@ -83,15 +109,17 @@ class GraphFrame(ProgramFrame):
     def begin(self, input: Any) -> None:
         update = self._input(input)
         self._voice = None
-        fresh = not self.channels and not self.recorded
-        if fresh:
-            self.channels = {name: self._owned(name, value) for name, value in self.graph.schema.first().items()}
-            self.replaced = dict.fromkeys(self.channels)
+        if not self.channels and not self.recorded:
+            for name, value in self.graph.schema.first().items():
+                self.channels[name] = self._owned(name, value)
+                self.replaced[name] = None
         self.commit_changes(self._checked(update, "the input"))
         self.made = {}
         self._start()
 
     def _input(self, input: Any) -> Mapping[str, Any]:
+        if isinstance(input, dict):
+            return input  # pyright: ignore[reportUnknownVariableType]  # of the user's making
         if input is None:
             return {}
         if isinstance(input, Mapping):
@@ -110,22 +138,22 @@ class GraphFrame(ProgramFrame):
 
     def _checked(self, update: Mapping[str, Any], writer: str) -> Changes:
         """What values from outside do to the state, once they fit the schema."""
-        changes, schema = self.changes(), self.graph.schema
+        changes, schema = Changes(self.channels, self), self.graph.schema
         for name, value in update.items():
             is_whole = type(value) is Overwrite
             owned, plain = codec.own(value.value if is_whole else value, name)
             if not plain:
-                changes.tagged.add(name)
+                changes.tagged |= {name}
             channel = schema.channel(name, writer)
             (channel.overwrite if is_whole else channel.update)(changes, owned, writer)
         # Only what is new is checked: the rest has been, and may be long.
-        schema.check({**changes.values, **changes.tails}, self.channels)
+        schema.check({**changes.values, **changes.tails} if changes.tails else changes.values, self.channels)
         return changes
 
     def _owned(self, name: str, value: Any) -> Any:
         owned, plain = codec.own(value, name)
         if not plain:
-            self.tagged.add(name)
+            self.tagged |= {name}
         return owned
 
     def _start(self) -> None:
@@ -134,10 +162,6 @@ class GraphFrame(ProgramFrame):
         self.deferred = []
         self.close_questions()
         depart(self, self.graph.start)
-
-    def changes(self) -> Changes:
-        """An empty set of changes to the present state."""
-        return Changes(self.channels, self)
 
     def new_message_id(self) -> str:
         """The next message id: from the session's counter at the root, with a prefix of its own below."""
@@ -168,16 +192,22 @@ class GraphFrame(ProgramFrame):
         return dict(self.channels)
 
     def following(self) -> tuple[str, ...]:
-        if self.phase == "route":
-            return tuple(dict.fromkeys(spec.name for spec, _ in self.targets))
-        waiting = self.tasks or [Task(self, spec) for spec, _ in self.deferred]
-        return tuple(dict.fromkeys([task.spec.name for task in waiting]))
+        tasks = self.tasks
+        if len(tasks) == 1:
+            return (tasks[0].spec.name,)
+        sends = self.targets if self.phase == "route" else self.deferred
+        names = [task.spec.name for task in tasks] if tasks else [spec.name for spec, _ in sends] if sends else ()
+        return tuple(dict.fromkeys(names))
 
     def has_more(self) -> bool:
         return bool(self.finished or self.following())
 
     def advance(self) -> CoroutineType[Any, Any, bool]:
         return advance(self)
+
+    def is_pausing(self) -> bool:
+        """Whether the next thing to happen here is a pause: then its record is that of the border before it, too."""
+        return hit(self)
 
     def stops_before(self, tasks: list[Task]) -> bool:
         """Whether a cancel of the run stops this graph before these tasks."""
@@ -191,18 +221,22 @@ class GraphFrame(ProgramFrame):
 
     def commit_changes(self, changes: Changes) -> None:
         """Make the changes that a superstep, an input or an edit amounts to."""
-        for name, value in changes.values.items():
-            self.channels[name] = value
+        self.channels.update(changes.values)
+        for name in changes.values:
             self.replaced[name] = None
-            self.grown.pop(name, None)
-            self.tagged.discard(name)
-        for name, tail in changes.tails.items():
+            if self.grown:
+                self.grown.pop(name, None)
+        if changes.tails:
+            self._extend(changes.tails)
+        if self.tagged or changes.tagged:
+            self.tagged = self.tagged.difference(changes.values) | changes.tagged
+        self.scope.dirty[self] = None
+
+    def _extend(self, tails: Mapping[str, list[Any]]) -> None:
+        for name, tail in tails.items():
             if name not in self.replaced:
                 self.grown.setdefault(name, len(self.channels[name]))
             self.channels[name].extend(tail)
-        if changes.tagged:
-            self.tagged |= changes.tagged
-        self.scope.dirty[self] = None
 
     def export(self, name: str, value: Any, reduces: bool) -> None:
         """Note an update for the parent graph, which shares this field."""
@@ -286,22 +320,24 @@ class GraphFrame(ProgramFrame):
     def take(self) -> GraphImage:
         image = GraphImage(fresh=not self.recorded, step=self.step, count=self.count)
         if image.fresh:
-            image.graph = self.graph.name
+            image.graph, self.recorded = self.graph.name, True
         if self.replaced:
-            image.set = {name: self._lowered(name, self._content(name)) for name in self.replaced}
+            image.set = {name: self._stored(name) for name in self.replaced}
+            self.replaced = {}
         if self.grown:
-            image.add = {name: self._lowered(name, self._content(name)[since:]) for name, since in self.grown.items()}
+            image.add = {name: self._stored(name, since) for name, since in self.grown.items()}
+            self.grown = {}
         if self.values_new:
             image.values = lower_values(self.values_new)
+            self.values_new = {}
         if self.ids:
             image.ids = self.ids
         if self.questions is not None:
             image.questions = self.questions
-        routes = self.phase != "run" or bool(self.targets or self.joins or self.deferred or self.ended)
+        routes = self.phase != "run" or bool(self.joins or self.deferred or self.ended)
         if routes or self.routes_stored:
             self._take_routing(image)
         self.routes_stored = routes
-        self.replaced, self.grown, self.values_new, self.recorded = {}, {}, {}, True
         return image
 
     def _take_routing(self, image: GraphImage) -> None:
@@ -312,18 +348,22 @@ class GraphFrame(ProgramFrame):
         image.joins = {name: list(arrived) for name, arrived in self.joins.items()}
         image.deferred = lower_sends(self.deferred)
 
-    def _content(self, name: str) -> Any:
-        return self.made[name[1:]] if name[0] == "^" else self.channels[name]
-
-    def _lowered(self, name: str, value: Any) -> Raw:
+    def _stored(self, name: str, since: int | None = None) -> Any:  # Any: encoded with the record, as if it were Raw
+        """A field as a record keeps it, or what a list has got `since`."""
+        is_made = name[0] == "^"
+        value = self.made[name[1:]] if is_made else self.channels[name]
+        if since is not None:
+            value = value[since:]
         # Plain values are encoded with the record, in one native call; only tagged ones need a walk.
-        return codec.lower(value) if name in self.tagged or name[0] == "^" else value
+        return codec.lower(value) if is_made or name in self.tagged else value
 
     def take_all(self, into: dict[str, Image]) -> None:
         self.recorded = False
-        self.replaced = dict.fromkeys([*self.channels, *["^" + name for name in self.made]])
+        self.replaced = dict.fromkeys(self.channels)
+        for name in self.made:
+            self.replaced["^" + name] = None
         self.grown = {}
-        self.values_new = self._values
+        self.values_new = dict(self._values)
         into[self.path] = self.take()
         for child in self.live_children():
             child.take_all(into)
@@ -375,8 +415,8 @@ class GraphFrame(ProgramFrame):
                 return _messages_decoder.decode(body)
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
                 pass  # Not only messages, or damaged: the general decoder tells which.
-        if b'"$t"' in body:
-            self.tagged.add(name)
+        if body.find(b'"$t"') >= 0:
+            self.tagged |= {name}
         return codec.decode(body)
 
     def _restore_children(self) -> None:

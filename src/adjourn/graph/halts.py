@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from adjourn.core import answers, codec
 from adjourn.core.errors import InterruptsDisabled, UsageError
 from adjourn.core.frame import decoded
-from adjourn.core.interrupt import Asked, new_question
+from adjourn.core.interrupt import new_question
 from adjourn.core.record import NONE
 
 from .commands import Overwrite
@@ -44,12 +44,9 @@ def _ask(frame: GraphFrame, before: list[str], after: list[str]) -> None:
         raise InterruptsDisabled(frame.address)
     state = {name: codec.copy(value) for name, value in frame.channels.items()}
     info = {"nodes": [*after, *before], "before": before, "after": after, "state": state}
-    asked = Asked(info=info, reason="static", prompt=_prompt(frame, before, after), schema=_schema(frame))
-    question = new_question(scope, asked, frame.address)
+    question = new_question(scope, info, reason="static", prompt=_prompt(frame, before, after), schema=_schema(frame))
     frame.questions = [question]
-    scope.askers[frame.path] = frame
-    scope.open[question.id] = (frame.path, question)
-    scope.mark(frame)
+    scope.ask(frame, question, frame.address)
 
 
 def _prompt(frame: GraphFrame, before: list[str], after: list[str]) -> str:

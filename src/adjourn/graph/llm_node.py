@@ -7,11 +7,10 @@ from typing import Any, cast
 
 from adjourn.calls.asking import Asking, hooked
 from adjourn.calls.ids import with_own_ids
-from adjourn.calls.instruction import check_template, render
+from adjourn.calls.instruction import Template
 from adjourn.calls.kit import Kit, as_tools
 from adjourn.core.errors import UsageError
 from adjourn.core.events import MessageEvent
-from adjourn.core.scope import GONE
 from adjourn.messages import Message, RemoveAllMessages
 from adjourn.models import ChatModel, ModelRequest, resolve_model
 from adjourn.tools import Tool
@@ -61,7 +60,7 @@ class LLMNode:
         self.options = _options(name, options)
         if not isinstance(instruction, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
             raise UsageError(f"LLM node '{name}': instruction={instruction!r}. Give a text.")
-        check_template(instruction, f"The instruction of node '{name}'")
+        self._template = Template(instruction, f"The instruction of node '{name}'")
         self._plain = Kit(name, self.tools, self.middleware)
 
     async def __call__(self, state: object) -> dict[str, Any]:
@@ -99,7 +98,7 @@ class LLMNode:
         return _Given(messages=read.messages, new=read.new, stored=before, key=key)
 
     def _request(self, task: Task, kit: Kit, messages: Sequence[Message]) -> ModelRequest:
-        instruction = render(self.instruction, task.read_value, GONE, f"The instruction of node '{self.name}'")
+        instruction = self._template.filled(task.read_value)
         has_own = any(message.role == "system" for message in messages)
         sent = [Message.system(instruction), *messages] if instruction and not has_own else messages
         options = {**task.scope.model_options, **self.options}

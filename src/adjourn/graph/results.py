@@ -59,7 +59,8 @@ def owned_writes(task: Task, update: Mapping[str, Any]) -> list[tuple[str, Any, 
     for name, value in update.items():
         if name not in channels:
             task.graph.graph.schema.channel(name, f"node '{task.spec.name}'")
-        writes.append((name, *codec.own(value, name)))
+        owned, plain = codec.own(value, name)
+        writes.append((name, owned, plain))
     return writes
 
 

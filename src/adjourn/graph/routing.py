@@ -6,7 +6,6 @@ that are decided keep their targets, and only the others are asked again.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
@@ -15,7 +14,6 @@ from adjourn.core.address import address_of
 from adjourn.core.entry import PAUSED, execute, execute_inline
 from adjourn.core.errors import CheckpointCorrupt, NodeNotFound, ShapeChanged
 from adjourn.core.record import UserImage
-from adjourn.core.scope import Cut
 
 from .commands import END
 from .spec import NodeSpec
@@ -31,7 +29,7 @@ def depart(frame: GraphFrame, spec: NodeSpec) -> None:
     frame.phase = "route"
     frame.finished, frame.ended, frame.targets = [], [], []
     take_edges(frame, spec)
-    frame.scope.mark(frame)
+    frame.scope.dirty[frame] = None
     if not spec.conditions:
         settle(frame)
 
@@ -59,11 +57,9 @@ async def decide(frame: GraphFrame) -> bool:
         if routing.status in ("pending", "failed"):
             routing.exception = None
             if routing.condition.is_async:
-                try:
-                    await _evaluate(frame, routing)
-                except (Cut, asyncio.CancelledError):
-                    _remember(frame, routings)
-                    raise
+                # Others may have a record made while it runs: what was asked and kept so far must be in it.
+                _remember(frame, routings)
+                await _evaluate(frame, routing)
             else:
                 _evaluate_inline(frame, routing)
         decided = decided and routing.status == "done"
@@ -83,10 +79,10 @@ def _conclude(frame: GraphFrame, routings: list[Routing]) -> None:
             frame.targets.append((spec, None))
         if routing.written:
             frame.merge_values(routing.written)
+        frame.scope.dirty.pop(routing, None)
         if routing.recorded or routing.questions:
             routing.drop()
     frame.routings = []
-    settle(frame)
 
 
 def bind(frame: GraphFrame) -> None:
@@ -196,25 +192,26 @@ def _remember(frame: GraphFrame, routings: list[Routing]) -> None:
 
 def settle(frame: GraphFrame) -> None:
     """Make the next tasks of what was decided; deferred ones when nothing else is left."""
-    targets, frame.targets, frame.finished = frame.targets, [], []
+    targets, scope = frame.targets, frame.scope
+    frame.targets, frame.finished, frame.phase = [], [], "run"
     if frame.graph.defers:
         frame.deferred += [send for send in targets if send[0].defer]
         targets = [send for send in targets if not send[0].defer]
         if not targets:
             targets, frame.deferred = frame.deferred, []
-    frame.phase = "run"
     if frame.routes_stored:
         # A record says that this is still to be decided: the next one must say otherwise.
-        frame.scope.dirty[frame] = None
-    if len(targets) == 1 and targets[0][1] is None:
-        frame.tasks = [Task(frame, targets[0][0])]
-    else:
+        scope.dirty[frame] = None
+    if targets:
         frame.tasks = _tasks(frame, targets)
-    for task in frame.tasks:
-        frame.scope.dirty[task] = None
+        for task in frame.tasks:
+            scope.dirty[task] = None
 
 
 def _tasks(frame: GraphFrame, targets: list[Send]) -> list[Task]:
+    if len(targets) == 1:
+        spec, overlay = targets[0]
+        return [Task(frame, spec, None if overlay is None else 1, overlay)]
     by_node: dict[NodeSpec, list[Any]] = {}
     for spec, overlay in targets:
         overlays = by_node.setdefault(spec, [])

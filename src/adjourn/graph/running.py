@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from adjourn.core.attempts import attempted
@@ -28,17 +29,14 @@ from .task import HANDLED, Task
 
 async def run_task(task: Task, *, alone: bool) -> None:
     """Run a task to its end, whatever that is; the outcome stands in the task, and only cancellation is raised."""
-    scope = task.scope
-    tells = scope.telling and task.graph.voice.tells and not task.spec.is_inner
-    started = time.perf_counter() if tells else 0.0
+    scope, spec = task.scope, task.spec
     if task.status == "failed":
         task.begin_again()
-    if tells and scope.watched:
-        _tell_start(task)
+    started = _tell_start(task) if scope.telling and not spec.is_inner else 0.0
     try:
         if scope.cancel_mode is not None and task.graph.stops_before([task]):
             raise Cut
-        result = await (_once_through(task) if task.spec.is_plain and scope.slots is None else _attempts(task))
+        result = await (_once_through(task) if spec.is_plain and scope.slots is None else _attempts(task))
         if result is PAUSED:
             task.status = "waiting"
         else:
@@ -49,24 +47,37 @@ async def run_task(task: Task, *, alone: bool) -> None:
         task.exception = cut
     except Exception as error:  # noqa: BLE001  # protects the siblings: they finish, and the engine raises it then
         task.fail(error)
-    if tells and task.status == "done":
-        _tell_end(task, round(time.perf_counter() - started, 6))
-    if not alone or task.status != "done":
+    if task.status != "done":
+        _have_recorded(task, alone)
+        return
+    if started:
+        _tell_end(task, started)
+    if not alone:
         _have_recorded(task, alone)
 
 
-def _tell_start(task: Task) -> None:
+def _tell_start(task: Task) -> float:
+    """Tell that a task begins, and give the time; 0 when nothing is told of it."""
     voice = task.graph.voice
-    start = NodeStart(
-        node=task.spec.name, address=task.address, attempt=task.attempt, agent=voice.agent, path=voice.path
-    )
-    task.scope.journal.tell_live(start)
+    if not voice.tells:
+        return 0.0
+    if task.scope.watched:
+        start = NodeStart(
+            node=task.spec.name, address=task.address, attempt=task.attempt, agent=voice.agent, path=voice.path
+        )
+        task.scope.journal.tell_live(start)
+    return time.perf_counter()
 
 
-def _tell_end(task: Task, seconds: float) -> None:
-    voice, address = task.graph.voice, task.address
+def _tell_end(task: Task, started: float) -> None:
+    voice, seconds = task.graph.voice, time.perf_counter() - started
     end = NodeEnd(
-        node=task.spec.name, address=address, seconds=seconds, cached=task.cached, agent=voice.agent, path=voice.path
+        node=task.spec.name,
+        address=task.address,
+        seconds=int(seconds * 1e6) / 1e6,
+        cached=task.cached,
+        agent=voice.agent,
+        path=voice.path,
     )
     task.scope.journal.tell(end)
 
@@ -115,13 +126,13 @@ def _once_through(task: Task) -> Awaitable[Any]:
     call = spec.call
     if call is None:
         return _run_graph(task)
-    state = None if spec.is_inner else read(graph.graph.schema, graph.channels, task.overlay)
+    state = task if spec.is_inner else read(graph.graph.schema, graph.channels, task.overlay)
     if spec.cache is not None and find(task, spec.cache):
         return _handled()
     if spec.kind == "async":
         return execute(task, call, state)
     if spec.kind == "sync":
-        return execute(task, in_thread, lambda: _in_its_thread(task, call, state))
+        return execute(task, in_thread, partial(_in_its_thread, task, call, state))
     return _run_inline(task, call, state)
 
 

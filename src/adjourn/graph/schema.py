@@ -109,6 +109,8 @@ class Schema:
         self.channels: dict[str, Channel] = (
             {} if self.problems else {field.name: field.channel() for field in self.fields}
         )
+        self.required = [name for name, channel in self.channels.items() if channel.required]
+        self._starting = [channel for channel in self.channels.values() if channel.starts]
         for field in self.fields:
             register_types(field.type)
 
@@ -140,9 +142,9 @@ class Schema:
     def first(self) -> dict[str, Any]:
         """The state before anybody has written."""
         firsts: dict[str, Any] = {}
-        for name, channel in self.channels.items():
-            if (not channel.required or channel.default is not ABSENT) and (value := channel.first()) is not ABSENT:
-                firsts[name] = value
+        for channel in self._starting:
+            if (value := channel.first()) is not ABSENT:
+                firsts[channel.name] = value
         return firsts
 
     def check(self, new: Mapping[str, Any], state: Mapping[str, Any]) -> None:
@@ -156,8 +158,8 @@ class Schema:
             problem = None if channel is None else misfit(value, channel.type)
             if problem:
                 raise StateInvalid(name, f"{problem}.")
-        for name, channel in self.channels.items():
-            if channel.required and name not in state and name not in new:
+        for name in self.required:
+            if name not in state and name not in new:
                 raise StateInvalid(name, "it is required, and the input does not have it.")
 
     def build(self, values: Mapping[str, Any]) -> Any:

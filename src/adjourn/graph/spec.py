@@ -33,24 +33,27 @@ class Join:
 class Condition:
     """A conditional edge: a function of the state whose result, through `mapping`, names where to go."""
 
-    __slots__ = ("call", "is_async", "known", "mapping", "number", "segment")
+    __slots__ = ("below", "call", "is_async", "known", "mapping", "number", "segment")
 
-    def __init__(self, number: int, call: Callable[[Any], Any], is_async: bool, mapping: dict[Any, str] | None) -> None:
+    def __init__(
+        self, spec: NodeSpec, number: int, call: Callable[[Any], Any], is_async: bool, mapping: dict[Any, str] | None
+    ) -> None:
         self.number = number
         self.call = call
         self.is_async = is_async
         self.mapping = mapping
         self.segment = segment_text("branch", str(number))
+        self.below = f"{spec.segment};{self.segment}"
         self.known: dict[str, NodeSpec | None] = {}
 
 
 class NodeSpec:
     """A node ready to run: `call(state)` is its function, whatever parameters that has.
 
-    A plain one needs no care for attempts and time. One that is `inner` to an agent is not told of: its agent tells
-    what it does. There `segment_of` names its tasks, and `decide` says what follows when they have finished. A program
-    that runs as a node stands at `inside` below its task; `begin` makes its input, `hand_up` the task's result, and
-    when it fails `forgive` may make one, too.
+    A plain one needs no care for attempts and time. One that is `inner` to an agent is called with its task, and is not
+    told of: its agent tells what it does. There `segment_of` names its tasks, and `decide` says what follows when they
+    have finished. A program that runs as a node stands at `inside` below its task; `begin` makes its input, `hand_up`
+    the task's result, and when it fails `forgive` may make one, too.
     """
 
     __slots__ = (

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Raw
 
 from adjourn.checkpoint.logbook import note
+from adjourn.checkpoint.logged import read_interrupt
 from adjourn.checkpoint.store import Answer, Answered, Store
 from adjourn.core import answers as schemas
 from adjourn.core import codec
@@ -22,7 +23,6 @@ from adjourn.core.errors import (
     UsageError,
 )
 from adjourn.core.interrupt import open_keys
-from adjourn.core.logged import read_interrupt
 from adjourn.core.record import NONE, Question
 from adjourn.core.scope import Scope
 
@@ -53,11 +53,11 @@ async def resolve(store: Store, live: Live, given: Answers, by: str | None) -> t
 
 def _wanted(given: Mapping[str, Any] | Sequence[str]) -> Mapping[str, Any]:
     names: list[Any] = list(given) if isinstance(given, _COLLECTIONS) else []  # Any: users pass anything
-    if not names or not all(isinstance(name, str) for name in names):
+    if not names or [name for name in names if not isinstance(name, str)]:
         raise UsageError(
             f"answers={given!r}: give a mapping of question ids (or keys) to answers, a list of ids, or None for all."
         )
-    return given if isinstance(given, _COLLECTIONS[:2]) else dict.fromkeys(names)
+    return given if isinstance(given, dict | Mapping) else dict.fromkeys(names)
 
 
 def _without_data(scope: Scope, by: str | None) -> tuple[Answer, ...]:

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
+from adjourn.checkpoint.logged import log_question
 from adjourn.checkpoint.store import Answer, Header, Loaded, Question, Status, Store, Write
 from adjourn.core.errors import AlreadyResumed, CheckpointNotFound, UsageError
 from adjourn.core.interrupt import Parents
-from adjourn.core.logged import log_question
 from adjourn.core.owner import process_id
 from adjourn.core.record import FORMAT, Record, encode, fold
 from adjourn.core.scope import Scope

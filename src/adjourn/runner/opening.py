@@ -6,19 +6,18 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 
 from adjourn.checkpoint.logbook import note
-from adjourn.checkpoint.store import Answer, Claimed, Header
+from adjourn.checkpoint.store import Answer, Claimed
 from adjourn.core.amounts import is_count
 from adjourn.core.errors import (
     AdjournError,
     AlreadyResumed,
     CheckpointNotFound,
     Conflict,
-    CrashLoop,
     PendingInterrupts,
     SessionBusy,
     SessionError,
@@ -26,20 +25,15 @@ from adjourn.core.errors import (
     UnfinishedRun,
     UsageError,
 )
+from adjourn.core.events import Event
 from adjourn.core.interrupt import open_keys
-from adjourn.core.program import Program
 
 from .answering import Answers, apply_answers, expire, resolve
 from .driving import stop
-from .live import Live, LiveCache, load_live, new_live
-from .settings import Settings, check_name
+from .live import TRIES, Live, Sessions
+from .settings import check_name
 
 OnPending = Literal["error", "abandon", "finish"]
-TRIES = 20
-"""How often a call looks again when the session moves under it."""
-
-MAX_CLAIMS = 5
-"""Claims without progress after which a run counts as a crash loop."""
 
 
 class Call(msgspec.Struct, kw_only=True):
@@ -52,9 +46,6 @@ class Call(msgspec.Struct, kw_only=True):
     max_steps: int | None = None
     model_options: dict[str, Any] = {}
     is_anonymous: bool = False
-    wants_events: bool = False
-    since: int = 0
-    sink: Any = None
 
     def __post_init__(self) -> None:
         check_name("session_id", self.session_id)
@@ -64,22 +55,38 @@ class Call(msgspec.Struct, kw_only=True):
             raise UsageError(f"max_steps={self.max_steps!r}: a graph needs at least one superstep.")
 
 
-class Opener:
-    """Opens sessions of one program for one runner."""
+class Reader(Protocol):
+    """Whoever hears of a run: what it is told, and from which event on it follows one that somebody else drives."""
 
-    def __init__(self, settings: Settings, program: Program) -> None:
-        self.settings = settings
-        self.program = program
-        self.cache = LiveCache()
-        self.fleeting: set[str] = set()
+    wants_events: bool
+    seen: int
+    since: int | None
+
+    def deliver(self, events: list[Event]) -> None:
+        """Take in what has happened."""
+        ...
+
+
+class Opener:
+    """Opens the sessions of one runner."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._settings = sessions.settings
 
     # A new turn
 
-    async def turn(self, call: Call, input: Any, on_pending: OnPending) -> Live:
+    async def turn(self, call: Call, input: Any, on_pending: OnPending, reader: Reader) -> Live:
         """A session with a turn's input, claimed (unless nobody else could know it)."""
         for _ in range(TRIES):
-            live, cached = await self._existing_or_new(call)
-            self._prepare(live, call)
+            live = self._sessions.take(call.session_id)
+            cached = live is not None
+            if live is None and not call.is_anonymous:
+                live = await self._sessions.find(call.session_id)
+            if live is None:
+                volatile = call.is_anonymous and self._settings.is_private
+                live = self._sessions.new(call.session_id, call.user_id, volatile=volatile)
+            self._prepare(live, call, reader)
             if not live.is_new and not cached:
                 _check_not_running(live)
             if live.status != "done":
@@ -89,7 +96,7 @@ class Opener:
             live.scope.next_input(call.model_options)
             live.root.begin(input)
             if live.journal.volatile:
-                self.fleeting.add(call.session_id)
+                self._sessions.fleeting.add(call.session_id)
                 return live
             try:
                 await self._claim(live, "input")
@@ -100,38 +107,26 @@ class Opener:
             return live
         raise Conflict(call.session_id, "others keep writing it")
 
-    async def _existing_or_new(self, call: Call) -> tuple[Live, bool]:
-        live = self.cache.take(call.session_id)
-        if live is not None:
-            return live, True
-        if not call.is_anonymous:
-            live = await load_live(self.settings, self.program, call.session_id)
-        if live is None:
-            volatile = call.is_anonymous and self.settings.is_private
-            live = new_live(self.settings, self.program, call.session_id, call.user_id, volatile=volatile)
-        return live, False
-
-    def _prepare(self, live: Live, call: Call) -> None:
-        settings, scope = self.settings, live.scope
+    def _prepare(self, live: Live, call: Call, reader: Reader) -> None:
+        scope, settings, is_watched = live.scope, self._settings, reader.wants_events
         if call.user_id is not None and scope.user_id not in (None, call.user_id):
             # Somebody else's: told in the words for one that is not there, and never run in the other one's name.
             raise CheckpointNotFound(call.session_id)
-        live.prepare(settings, call.sink)
-        live.is_fleeting = live.journal.volatile or call.session_id in self.fleeting
+        live.prepare(self._sessions)
+        live.journal.sink = reader.deliver
         scope.deps = call.deps
         scope.max_steps = call.max_steps
-        scope.streaming = settings.streaming
-        scope.middleware = settings.middleware
-        scope.after_transfer = settings.after_transfer
-        scope.watched = call.wants_events
-        scope.telling = call.wants_events or not (call.is_anonymous and settings.is_private)
-        scope.bordering = scope.telling or settings.durability != "pause"
+        scope.watched = is_watched
+        scope.telling = is_watched or not (call.is_anonymous and settings.is_private)
+        if settings.is_private:
+            live.is_fleeting = live.journal.volatile or call.session_id in self._sessions.fleeting
+            scope.bordering = scope.telling or settings.durability != "pause"
         if call.values:
             live.root.set_values(call.values)
 
     async def _end_last_turn(self, live: Live, on_pending: OnPending) -> None:
         """Give up what is unfinished, if `on_pending` says so, or say what it is."""
-        live.answers += await expire(self.settings.store, live, self.settings.clock())
+        live.answers += await expire(self._settings.store, live, self._settings.clock())
         answered = {answer.id for answer in live.answers}
         waiting = [name for name in live.scope.open if name not in answered]
         if on_pending == "abandon":
@@ -148,18 +143,28 @@ class Opener:
     # Going on
 
     async def resume(
-        self, call: Call, given: Answers, by: str | None, checkpoint_id: str | None, state: Mapping[str, Any] | None
+        self,
+        call: Call,
+        given: Answers,
+        by: str | None,
+        checkpoint_id: str | None,
+        state: Mapping[str, Any] | None,
+        reader: Reader,
     ) -> Live | None:
         """A session with answers in place, claimed; None when a live owner has it and takes the answers up."""
         for _ in range(TRIES):
-            live, cached = await self._existing(call)
+            live = self._sessions.take(call.session_id)
+            cached = live is not None
+            if live is None:
+                live = await self._sessions.load(call.session_id)
+            self._prepare(live, call, reader)
             try:
                 if checkpoint_id is not None:
                     await self._check_seen(live, given, checkpoint_id, cached)
                 taken = await self._answered(live, given, by)
                 if state:
                     live.root.supply(state)
-                return await self._go_on(call, live, taken, cached)
+                return await self._go_on(live, taken, cached, reader)
             except Conflict:
                 continue
             except (SessionError, UsageError):
@@ -170,7 +175,7 @@ class Opener:
 
     async def _answered(self, live: Live, given: Answers, by: str | None) -> tuple[Answer, ...]:
         """Put answers into the frames: what waits beside the log, what has expired, and what is given."""
-        store, now = self.settings.store, self.settings.clock()
+        store, now = self._settings.store, self._settings.clock()
         live.answers += await expire(store, live, now)
         if live.answers:
             self._take_up(live)
@@ -180,55 +185,46 @@ class Opener:
         apply_answers(live, taken, now)
         return taken
 
-    async def _existing(self, call: Call) -> tuple[Live, bool]:
-        live, cached = self.cache.take(call.session_id), True
-        if live is None:
-            live, cached = await load_live(self.settings, self.program, call.session_id), False
-        if live is None:
-            raise CheckpointNotFound(call.session_id)
-        self._prepare(live, call)
-        return live, cached
-
     async def _check_seen(self, live: Live, given: Answers, checkpoint_id: str, cached: bool) -> None:
         head = live.journal.head or ""
         if checkpoint_id == head and not cached:
             return
-        stored = await self.settings.store.head(live.scope.session_id)
+        stored = await self._settings.store.head(live.scope.session_id)
         if stored is not None and stored.checkpoint == checkpoint_id:
             return
         if given:
             # The question may have been answered since: that is the better explanation.
-            await resolve(self.settings.store, live, given, None)
-        await self.settings.store.load(live.scope.session_id, checkpoint_id)  # Raises if there is no such checkpoint.
+            await resolve(self._settings.store, live, given, None)
+        await self._settings.store.load(live.scope.session_id, checkpoint_id)  # Raises if there is no such checkpoint.
         raise StaleCheckpoint(live.scope.session_id, checkpoint_id, head)
 
     def _take_up(self, live: Live) -> None:
         waiting = tuple(answer for answer in live.answers if answer.id in live.scope.open)
         live.answers = ()
-        apply_answers(live, waiting, self.settings.clock())
+        apply_answers(live, waiting, self._settings.clock())
         live.journal.take_up(waiting)
 
-    async def _go_on(self, call: Call, live: Live, taken: tuple[Answer, ...], cached: bool) -> Live | None:
+    async def _go_on(self, live: Live, taken: tuple[Answer, ...], cached: bool, reader: Reader) -> Live | None:
         try:
             claimed = await self._claim(live, "resume", taken)
         except SessionBusy:
             if cached:
                 raise Conflict(live.scope.session_id, "it moved since it was kept") from None
             raise
-        note(logging.INFO, "resumed", live.scope.session_id, claimed.head.checkpoint, answers=len(taken))
-        call.since = claimed.head.seq
-        return live if claimed.lease is not None else None
+        note(logging.INFO, "resumed", live.scope.session_id, claimed.checkpoint, answers=len(taken))
+        if claimed.lease is not None:
+            return live
+        reader.seen = reader.since = claimed.seq
+        return None
 
-    async def recover(self, call: Call) -> Live:
+    async def recover(self, call: Call, reader: Reader) -> Live:
         """A session that goes on where it was cut off, claimed if there is anything left to run."""
         for _ in range(TRIES):
-            live = await load_live(self.settings, self.program, call.session_id)
-            if live is None:
-                raise CheckpointNotFound(call.session_id)
-            self.cache.take(call.session_id)
+            live = await self._sessions.load(call.session_id)
+            self._sessions.take(call.session_id)
             _check_not_running(live)
-            self._prepare(live, call)
-            live.answers += await expire(self.settings.store, live, self.settings.clock())
+            self._prepare(live, call, reader)
+            live.answers += await expire(self._settings.store, live, self._settings.clock())
             if live.status == "done" or (live.status == "waiting" and not live.answers):
                 return live
             self._take_up(live)
@@ -242,18 +238,16 @@ class Opener:
 
     # Going back
 
-    async def travel(self, call: Call, checkpoint_id: str) -> Live:
+    async def travel(self, call: Call, checkpoint_id: str, reader: Reader) -> Live:
         """A session at `checkpoint_id`, on a new branch unless that is its head, claimed."""
         for _ in range(TRIES):
-            live = await load_live(self.settings, self.program, call.session_id, checkpoint_id)
-            if live is None or live.head is None:
-                raise CheckpointNotFound(call.session_id, checkpoint_id)
-            self.cache.take(call.session_id)
+            live = await self._sessions.load(call.session_id, checkpoint_id)
+            self._sessions.take(call.session_id)
             _check_not_running(live)
-            self._prepare(live, call)
+            self._prepare(live, call, reader)
             source = None
-            if live.head.checkpoint != checkpoint_id:
-                live.journal.branch_off(self.settings.new_branch(), checkpoint_id)
+            if live.journal.head != checkpoint_id:
+                live.journal.branch_off(self._settings.new_branch(), checkpoint_id)
                 source = "fork"
             else:
                 self._take_up(live)
@@ -268,15 +262,9 @@ class Opener:
     # Claims
 
     async def _claim(self, live: Live, source: str | None, taken: tuple[Answer, ...] = ()) -> Claimed:
-        header = Header(
-            source=source,
-            step=getattr(live.root, "step", 0),
-            address=live.root.address,
-            next=live.root.following() if source else (),
-        )
         writes = source is not None or live.journal.has_news
         try:
-            claimed = await live.journal.claim(header, answers=taken, over=live.dead_owner, write=writes)
+            claimed = await live.journal.claim(live.header(source), answers=taken, over=live.dead_owner, write=writes)
         except asyncio.CancelledError:
             # Whoever called has left: the session must not look alive.
             if live.journal.lease is not None:
@@ -285,15 +273,15 @@ class Opener:
             raise
         if claimed.lease is None:
             return claimed
-        live.note_takeover()
-        if claimed.head.claims > MAX_CLAIMS:
-            live.refusal = CrashLoop(live.scope.session_id, claimed.head.claims - 1)
+        if live.head is not None:
+            live.note_takeover()
+        live.claims = claimed.claims
         return claimed
 
     async def _raise_if_busy(self, session_id: str) -> None:
-        head = await self.settings.store.head(session_id)
+        head = await self._settings.store.head(session_id)
         if head is not None and head.owner is not None:
-            live = await load_live(self.settings, self.program, session_id)
+            live = await self._sessions.find(session_id)
             if live is not None:
                 _check_not_running(live)
 
@@ -301,9 +289,3 @@ class Opener:
 def _check_not_running(live: Live) -> None:
     if live.is_running and live.head is not None:
         raise SessionBusy(live.scope.session_id, live.owner or "", live.head.expires)
-
-
-def check_on_pending(on_pending: str) -> None:
-    """Refuse what `on_pending` does not know."""
-    if on_pending not in ("error", "abandon", "finish"):
-        raise UsageError(f"on_pending={on_pending!r}: use 'error', 'abandon' or 'finish'.")

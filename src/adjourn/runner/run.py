@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 import warnings
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from msgspec.structs import replace
 
-from adjourn.core.errors import UsageError
 from adjourn.core.events import FINAL, CheckpointSaved, Delta, Event, Failed, ModelRetrying, is_muted
+from adjourn.core.frame import here
 
-from .driving import cut, drive, stored_end, stored_result
+from .driving import drive, stored_end, stored_result
+from .eager import begin_task
+from .elsewhere import CancelMode, Elsewhere, check_mode
 from .live import Live
+from .opening import Reader
 from .result import RunResult
 from .sync import read_from_thread
 
-CancelMode = Literal["now", "after_model", "after_tools", "after_step"]
-MODES = ("now", "after_model", "after_tools", "after_step")
-
-Begin = Callable[["Run"], Awaitable[Live | None]]
-
-
-async def _begun(_: Run) -> Live | None:
-    raise AssertionError("a run begins once")
+Begin = Callable[[Reader], Awaitable[Live | None]]
 
 
 class _OfResult:
@@ -63,42 +60,26 @@ class Run:
     is_detached: bool = False
     _live: Live | None = None
     _driver: asyncio.Task[None] | None = None
-    _outcome: asyncio.Future[RunResult]
-    _is_awaited: bool = False
-    _is_starting: bool = False
+    _outcome: RunResult | BaseException | None = None
+    _waiters: tuple[asyncio.Future[None], ...] = ()
     _was_asked_for: bool = False
+    _has_started: bool = False
     _started: asyncio.Future[None] | None = None
-    _following: bool = False
     _news: asyncio.Event | None = None
     _told: int = 0
     _behind: bool = False
     _last: Event | None = None
     _point: str | None = None
 
-    def __init__(
-        self,
-        session_id: str,
-        *,
-        begin: Begin,
-        follow: Callable[[str, int, int | None], AsyncGenerator[Event]],
-        stored: Callable[[str, int], AsyncIterator[Event]],
-        result: Callable[[str, Event | None, str | None], Awaitable[RunResult]],
-        stop: Callable[[str, CancelMode], Awaitable[bool]],
-        ended: Callable[..., None],
-        buffer_size: int,
-    ) -> None:
+    def __init__(self, session_id: str, begin: Begin, elsewhere: Elsewhere) -> None:
         self.session_id = session_id
-        self._begin = begin
-        self._follow = follow
-        self._log = stored
-        self._stored = result
-        self._stop = stop
-        self._ended = ended
-        self._limit = buffer_size
+        self._begin: Begin | None = begin
+        self._elsewhere = elsewhere
+        self._sessions = elsewhere.sessions
         self._events: deque[tuple[int, Event]] = deque()
 
     def __repr__(self) -> str:
-        state = "not started" if self._driver is None else "ended" if self._driver.done() else "running"
+        state = "not started" if self._live is None else "running" if self._outcome is None else "ended"
         return f"<Run of session {self.session_id}, {state}>"
 
     def __del__(self) -> None:
@@ -113,29 +94,28 @@ class Run:
 
     # Starting and ending
 
-    async def _start(self) -> None:
+    async def _start(self, *, at_once: bool = False) -> None:
+        """Begin, unless that was done; `at_once` drives the run here and now, until it first has to wait."""
         self._was_asked_for = True
-        if self._driver is not None or self._following:
+        if self._has_started:
             return
-        loop = asyncio.get_running_loop()
-        if self._is_starting:
-            self._started = self._started or loop.create_future()
+        begin, self._begin = self._begin, None
+        if begin is None:
+            self._started = self._started or asyncio.get_running_loop().create_future()
             await asyncio.shield(self._started)
             return
-        self._is_starting = True
-        begin, self._begin = self._begin, _begun  # It holds the call, which holds this run.
         try:
             self._live = live = await begin(self)
         except BaseException as error:
-            self._begin, self._is_starting = begin, False  # It may be tried again.
+            self._begin = begin  # It may be tried again.
             self._tell_started(error)
             raise
-        if live is None:
-            self._following = True
-        else:
-            self._outcome = loop.create_future()
+        self._has_started = True
+        if live is not None:
+            self._sessions.running[self.session_id] = live
             # Made without the loop's factory, as the engine makes its tasks: it is for tasks of users.
-            self._driver = asyncio.Task(self._drive(live), loop=loop)
+            make = begin_task if at_once else asyncio.Task
+            self._driver = make(self._drive(live), loop=live.scope.loop, name=self.session_id)
         if self._started is not None:
             self._tell_started(None)
 
@@ -151,58 +131,64 @@ class Run:
             started.exception()  # Whoever waits for it hears it; nobody has to.
 
     async def _drive(self, live: Live) -> None:
+        live.begin()
         well = False
         try:
             if live.journal.lease is None and not live.journal.volatile:
-                result = stored_result(live)
+                self._outcome = result = stored_result(live)
                 self.deliver([stored_end(live, result)])
             else:
-                result = await drive(live)
+                self._outcome = result = await drive(live)
                 well = result.status != "cancelled"
-            self._open_outcome().set_result(result)
-        except asyncio.CancelledError:
-            self._outcome.cancel()
+        except asyncio.CancelledError as error:
+            self._outcome = error
             raise
         except BaseException as error:  # noqa: BLE001  # it belongs to whoever awaits or reads the run
-            self._open_outcome().set_exception(error)
-            self._outcome.exception()  # Nobody has to.
+            self._outcome = error
         finally:
-            self._ended(live, well=well)
-            self._tell_reader()
-
-    def _open_outcome(self) -> asyncio.Future[RunResult]:
-        if self._outcome.cancelled():
-            # Its only awaiter was cancelled just now, and has not had its turn yet; others may still ask.
-            self._outcome = asyncio.get_running_loop().create_future()
-        return self._outcome
+            self._sessions.ended(live, well=well)
+            if self._news is not None:
+                self._news.set()
+            for waiter in self._waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
 
     async def _finish(self) -> RunResult:
-        await self._start()
-        if self._driver is None:
+        # In code of another run it gets its turn from the loop: one in another, they would fill up Python's stack.
+        await self._start(at_once=here.get() is None)
+        if self._live is None:
             async for _ in self._read():
                 pass
-            return await self._stored(self.session_id, self._last, self._point)
+            return await self._elsewhere.result(self.session_id, self._last, self._point)
         try:
-            return await self._result()
+            if self._outcome is None:
+                await self._until_over()
+            elif time.monotonic() > self._sessions.turn_ends:
+                await asyncio.sleep(0)  # Others on the loop have their turns, however many runs one task awaits.
         except asyncio.CancelledError:
             # Whoever awaits is cancelled, not the run's own task: it stops at a point from which it can be recovered.
-            if not self._driver.done() and self._live is not None and not self.is_detached:
-                cut(self._live, "now")
-                await asyncio.wait([self._driver])
+            if self._outcome is None and not self.is_detached:
+                self._live.cut("now")
+                await self.settled()
             raise
+        return self._result()
 
-    async def _result(self) -> RunResult:
-        """What the run comes to; many may wait for it, and each may leave."""
-        if self._is_awaited or self._outcome.done():
-            return await asyncio.shield(self._outcome)
-        self._is_awaited = True
-        try:
-            # Without a shield, which costs a turn of the loop: whoever leaves takes only this future along.
-            return await self._outcome
-        finally:
-            self._is_awaited = False
-            if self._outcome.cancelled() and self._driver is not None and not self._driver.done():
-                self._outcome = asyncio.get_running_loop().create_future()
+    async def _until_over(self) -> None:
+        """Wait for the run's end, as many may do; each has a future of its own, and may leave with it."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters = (*self._waiters, waiter)
+        await waiter
+
+    def _result(self) -> RunResult:
+        """What the run came to."""
+        if isinstance(self._outcome, RunResult):
+            return self._outcome
+        assert self._outcome is not None
+        raise self._outcome
+
+    @property
+    def _goes_on(self) -> bool:
+        return self._live is not None and self._outcome is None
 
     def __await__(self) -> Generator[Any, None, RunResult]:
         return self._finish().__await__()
@@ -214,7 +200,7 @@ class Run:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._driver is not None and not self._driver.done() and not self.is_detached:
+        if self._goes_on and not self.is_detached:
             await self.cancel("after_step")
 
     def detach(self) -> None:
@@ -230,33 +216,33 @@ class Run:
         check_mode(mode)
         if self.is_attached:
             await self._start()
-        if self._driver is None or self._live is None:
+        if self._live is None:
             await self._cancel_elsewhere(mode, timeout)
             return
-        cut(self._live, mode)
-        done, _ = await asyncio.wait([self._driver], timeout=timeout)
-        if not done:
-            cut(self._live, "now")
-            await asyncio.wait([self._driver])
+        self._live.cut(mode)
+        await self.settled(timeout)
+        if self._goes_on:
+            self._live.cut("now")
+            await self.settled()
 
     async def _cancel_elsewhere(self, mode: CancelMode, seconds: float | None) -> None:
-        if not self._following or not await self._stop(self.session_id, mode):
+        if not self._has_started or not await self._elsewhere.stop(self.session_id, mode):
             return
         try:
             async with asyncio.timeout(seconds):
                 await self._until_it_ends()
         except TimeoutError:
-            await self._stop(self.session_id, "now")
+            await self._elsewhere.stop(self.session_id, "now")
             await self._until_it_ends()
 
     async def _until_it_ends(self) -> None:
-        async for _ in self._follow(self.session_id, self.seen, self.since):
+        async for _ in self._elsewhere.follow(self.session_id, self.seen, self.since):
             pass
 
-    async def settled(self) -> None:
-        """Return when nothing of the run goes on any more, whatever became of it."""
+    async def settled(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as that of asyncio.wait
+        """Return when nothing of the run goes on any more, whatever became of it, or after `timeout` seconds."""
         if self._driver is not None:
-            await asyncio.wait([self._driver])
+            await asyncio.wait([self._driver], timeout=timeout)
 
     # Reading
 
@@ -264,6 +250,7 @@ class Run:
         """Take events from the run; a reader who falls behind reads durable ones from the log later."""
         if not self.wants_events:
             return
+        limit = self._sessions.settings.buffer_size
         for event in events:
             if event.seq is not None:
                 self.seen = self.seen if self._told else event.seq - 1
@@ -273,7 +260,7 @@ class Run:
             elif type(event) in FINAL:
                 self._last = event  # It is in no log; it comes after all that is.
                 continue
-            if not self._behind and (len(self._events) < self._limit or self._is_unsaved(event)):
+            if not self._behind and (len(self._events) < limit or self._is_unsaved(event)):
                 self._events.append((self._told, event))
             elif event.seq is not None:
                 self._behind = True
@@ -302,6 +289,8 @@ class Run:
     async def __aiter__(self) -> AsyncGenerator[Event]:
         self.wants_events = True
         await self._start()
+        if self._live is not None:
+            self._live.scope.watched = True  # The run may have been started by somebody who did not read it.
         try:
             async with contextlib.aclosing(self._read()) as events:
                 async for event in events:
@@ -310,16 +299,18 @@ class Run:
             # Nobody reads now, so nothing is kept in memory; one who comes back reads the log.
             self.wants_events, self._behind = False, True
             self._events.clear()
-            if self._driver is not None and not self._driver.done() and not self.is_detached and self._live is not None:
-                cut(self._live, "after_step")
-        if self._driver is not None:
-            await self._result()
+            if self._live is not None and self._outcome is None and not self.is_detached:
+                self._live.cut("after_step")
+        if self._live is not None:
+            if self._outcome is None:
+                await self._until_over()
+            self._result()
         elif self._last is None or isinstance(self._last, Failed):
-            await self._stored(self.session_id, self._last, self._point)
+            await self._elsewhere.result(self.session_id, self._last, self._point)
 
     async def _read(self) -> AsyncGenerator[Event]:
-        if self._driver is None:
-            async with contextlib.aclosing(self._follow(self.session_id, self.seen, self.since)) as events:
+        if self._live is None:
+            async with contextlib.aclosing(self._elsewhere.follow(self.session_id, self.seen, self.since)) as events:
                 async for event in events:
                     self._note(event)
                     yield event
@@ -327,7 +318,7 @@ class Run:
         self._news = news = self._news or asyncio.Event()
         while True:
             news.clear()
-            has_ended = self._driver.done()
+            has_ended = self._outcome is not None
             while self._events:
                 number, event = self._events.popleft()
                 # The log may have overtaken the queue: then a live event is too old, too.
@@ -337,7 +328,7 @@ class Run:
             if self._behind:
                 # From here on events are queued again; what the log has of them by now is not read twice.
                 self._behind = False
-                async for event in self._log(self.session_id, self.seen):
+                async for event in self._elsewhere.logged(self.session_id, self.seen):
                     self.seen = event.seq or self.seen
                     yield event
             elif has_ended:
@@ -364,9 +355,3 @@ class Run:
 
     def __iter__(self) -> Iterator[Event]:
         return read_from_thread(self)
-
-
-def check_mode(mode: str) -> None:
-    """Refuse a cancel mode that does not exist."""
-    if mode not in MODES:
-        raise UsageError(f"cancel(mode={mode!r}): use one of {', '.join(MODES)}.")

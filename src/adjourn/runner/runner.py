@@ -2,47 +2,36 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from itertools import chain
+from functools import partial
 from typing import Any, Unpack
 
 import msgspec
 
+from adjourn.checkpoint.logged import read_interrupt
 from adjourn.checkpoint.store import Head, Status, Store
 from adjourn.core.errors import (
     CheckpointNotFound,
-    Conflict,
     PendingInterrupts,
-    RunError,
-    SessionBusy,
     UnfinishedRun,
     UsageError,
 )
 from adjourn.core.events import (
-    FINAL,
-    CheckpointSaved,
-    Done,
-    Event,
-    Failed,
     Interrupt,
-    Interrupted,
     ToolResult,
-    is_muted,
 )
-from adjourn.core.logged import read_events, read_interrupt
 from adjourn.core.owner import is_dead, owner_name, process_id
 from adjourn.core.program import Program
-from adjourn.core.wording import undotted
 from adjourn.messages import Message
 
 from .answering import Answers
-from .driving import cut, stored_result
-from .live import Live, ended_with, load_live, questions_at, root_segment
-from .opening import TRIES, Call, OnPending, Opener, check_on_pending
+from .driving import stored_result
+from .elsewhere import CancelMode, Elsewhere, check_mode, is_running
+from .live import Live, Sessions
+from .opening import Call, OnPending, Opener, Reader
 from .result import RunResult, SessionStatus
-from .run import Begin, CancelMode, Run, check_mode
+from .run import Begin, Run
 from .settings import Options, Settings, check_name, stored_options
 from .sync import wait_for
 from .travel import Checkpoint, Diff, Traveller, Tree
@@ -84,9 +73,10 @@ class Runner:
             )
         self._settings = Settings(options)
         self._options = options
-        self._opener = Opener(self._settings, agent)
-        self._travel = Traveller(self._opener)
-        self._live: dict[str, Live] = {}
+        self._sessions = Sessions(self._settings, agent)
+        self._opener = Opener(self._sessions)
+        self._travel = Traveller(self._sessions)
+        self._elsewhere = Elsewhere(self._sessions, self._travel)
 
     @property
     def store(self) -> Store:
@@ -96,7 +86,7 @@ class Runner:
     @property
     def program(self) -> Program:
         """What this runner runs."""
-        return self._opener.program
+        return self._sessions.program
 
     @property
     def options(self) -> Options:
@@ -135,11 +125,8 @@ class Runner:
         max_steps: how many supersteps this run may take; by default what the graph was compiled with.
         model_options: options for every model call of the turn, under the provider's names.
         """
-        check_on_pending(on_pending)
-        if checkpoint_id is not None and (input is not None or session_id is None):
-            raise UsageError(
-                "run(checkpoint_id=...) goes on from a checkpoint: give it a session_id and None as input."
-            )
+        if on_pending not in ("error", "abandon", "finish"):
+            raise UsageError(f"on_pending={on_pending!r}: use 'error', 'abandon' or 'finish'.")
         call = Call(
             session_id=self._settings.new_id() if session_id is None else session_id,
             user_id=user_id,
@@ -149,16 +136,16 @@ class Runner:
             model_options=stored_options(model_options),
             is_anonymous=session_id is None,
         )
-
-        async def begin(run: Run) -> Live | None:
-            self._bind(call, run)
-            if checkpoint_id is not None:
-                return self._started(await self._opener.travel(call, checkpoint_id))
-            if on_pending == "finish":
-                await self._finish_first(call)
-            return self._started(await self._opener.turn(call, input, on_pending))
-
-        return self._run(call, begin)
+        begin = partial(self._opener.turn, call, input, on_pending)
+        if on_pending == "finish":
+            begin = partial(self._finish_first, call, begin)
+        if checkpoint_id is not None:
+            if input is not None or session_id is None:
+                raise UsageError(
+                    "run(checkpoint_id=...) goes on from a checkpoint: give it a session_id and None as input."
+                )
+            begin = partial(self._opener.travel, call, checkpoint_id)
+        return Run(call.session_id, begin, self._elsewhere)
 
     def resume(
         self,
@@ -188,144 +175,33 @@ class Runner:
         if by is not None:
             check_name("by", by)
 
-        async def begin(run: Run) -> Live | None:
-            self._bind(call, run)
-            live = await self._opener.resume(call, answers, by, checkpoint_id, state)
-            if live is not None:
-                return self._started(live)
-            run.seen = run.since = call.since
-            return None
-
-        return self._run(call, begin)
+        begin = partial(self._opener.resume, call, answers, by, checkpoint_id, state)
+        return Run(session_id, begin, self._elsewhere)
 
     def recover(self, session_id: str, *, deps: Any = None, max_steps: int | None = None) -> Run:
         """Go on after a crash, failure or cancel; answers nothing. A finished session gives its stored result."""
         call = Call(session_id=session_id, deps=deps, max_steps=max_steps)
-
-        async def begin(run: Run) -> Live | None:
-            self._bind(call, run)
-            return self._started(await self._opener.recover(call))
-
-        return self._run(call, begin)
+        return Run(session_id, partial(self._opener.recover, call), self._elsewhere)
 
     def attach(self, session_id: str, *, after: int = 0) -> Run:
         """Follow a run that anyone drives, from the event after number `after`."""
-
-        async def begin(run: Run) -> Live | None:
-            if await self.store.head(session_id) is None:
-                raise CheckpointNotFound(session_id)
-            return None
-
-        run = self._run(Call(session_id=session_id), begin)
+        check_name("session_id", session_id)
+        run = Run(session_id, partial(self._elsewhere.find, session_id), self._elsewhere)
         run.seen, run.is_attached = after, True
         return run
 
-    def _run(self, call: Call, begin: Begin) -> Run:
-        return Run(
-            call.session_id,
-            begin=begin,
-            follow=self._follow,
-            stored=self._logged,
-            result=self._stored_result,
-            stop=self.cancel,
-            ended=self._ended,
-            buffer_size=self._settings.buffer_size,
-        )
-
-    def _bind(self, call: Call, run: Run) -> None:
-        call.sink = run.deliver
-        call.wants_events = run.wants_events
-
-    def _started(self, live: Live) -> Live:
-        self._live[live.scope.session_id] = live
-        return live
-
-    def _ended(self, live: Live, *, well: bool) -> None:
-        self._live.pop(live.scope.session_id, None)
-        live.detach()
-        if live.is_fleeting and live.status == "done":
-            self._opener.fleeting.discard(live.scope.session_id)
-        elif well:
-            self._opener.cache.put(live)
-
-    async def _finish_first(self, call: Call) -> None:
+    async def _finish_first(self, call: Call, begin: Begin, reader: Reader) -> Live | None:
+        """Finish what is unfinished, and only then begin."""
         head = await self.store.head(call.session_id)
         if head is None or head.status == "done":
-            return
+            return await begin(reader)
         result = await self.recover(call.session_id, deps=call.deps)
         if result.interrupts:
             keys = {asked.id: asked.key for asked in result.interrupts if asked.key is not None}
             raise PendingInterrupts(call.session_id, [asked.id for asked in result.interrupts], keys)
         if result.status != "done":
             raise UnfinishedRun(call.session_id, result.status)
-
-    async def _follow(self, session_id: str, after: int, since: int | None) -> AsyncGenerator[Event]:
-        """The stored events after a number, until the run that is live now (or was live at `since`) has ended."""
-        head = await self.store.head(session_id)
-        since = since if since is not None else head.seq if head else 0
-        pause = POLL[0]
-        while head is not None:
-            found = False
-            async for event in self._logged(session_id, after):
-                after, found = event.seq or after, True
-                yield event
-                if after > since and isinstance(event, FINAL):
-                    return
-            if not found and not _is_running(head):
-                return
-            pause = POLL[0] if found else min(2 * pause, POLL[1])
-            await asyncio.sleep(0 if found else pause)
-            head = await self.store.head(session_id)
-
-    async def _logged(self, session_id: str, after: int) -> AsyncIterator[Event]:
-        """The events after a number that are stored by now, as readers of the run get them."""
-        async for event, point in self._stored_events(session_id, after):
-            if not is_muted(event):
-                yield await self._whole(session_id, event, point)
-
-    async def _stored_events(self, session_id: str, after: int) -> AsyncIterator[tuple[Event, str]]:
-        """Every stored event after a number, with the checkpoint that was told of last."""
-        point = ""
-        try:
-            while batches := await self.store.events(session_id, after, limit=PAGE):
-                read = [read_events(batch.body, batch.first, batch.count) for batch in batches]
-                for event in chain.from_iterable(read):
-                    point = event.checkpoint_id if isinstance(event, CheckpointSaved) else point
-                    if event.seq is not None and event.seq > after:
-                        after = event.seq
-                        yield event, point
-        except CheckpointNotFound:
-            return  # It was forgotten or deleted meanwhile, and its events with it.
-
-    async def _whole(self, session_id: str, event: Event, point: str) -> Event:
-        """An event from the log; a pause and an end with the questions and the state of their checkpoint, `point`."""
-        if isinstance(event, CheckpointSaved) and not event.address:
-            return msgspec.structs.replace(event, address=root_segment(self._opener.program))
-        if isinstance(event, Done) and point:
-            return msgspec.structs.replace(event, state=await ended_with(self._settings, session_id, point))
-        if not isinstance(event, Interrupted):
-            return event
-        interrupts = await questions_at(self._settings, session_id, event.checkpoint_id)
-        return msgspec.structs.replace(event, address=root_segment(self._opener.program), interrupts=interrupts)
-
-    async def _stored_result(self, session_id: str, last: Event | None, point: str | None) -> RunResult:
-        """What a run came to that somebody else drove: its last event, and the checkpoint before that, if any came."""
-        if isinstance(last, Failed):
-            failure = f"{last.error}: {last.message}"
-            raise RunError(f"Session '{session_id}' failed with {undotted(failure)}. Try again with `recover`.")
-        live = await self._loaded(session_id, point if last else None)
-        if last is None and live.status == "failed" and live.head is not None:
-            async for event in self._logged(session_id, live.head.seq - 1):
-                return await self._stored_result(session_id, event, None)
-        if last is None and live.status == "running":
-            raise UnfinishedRun(session_id, "crashed")
-        return stored_result(live, last)
-
-    async def _loaded(self, session_id: str, checkpoint_id: str | None = None) -> Live:
-        live = await load_live(self._settings, self._opener.program, session_id, checkpoint_id)
-        if live is None:
-            raise CheckpointNotFound(session_id)
-        return live
+        return await begin(reader)
 
     def run_sync(self, input: Any = None, **options: Any) -> RunResult:
         """`run` from sync code."""
@@ -359,7 +235,7 @@ class Runner:
 
     async def _described(self, head: Head) -> SessionStatus:
         # The lease of a process that died stands for a while; nobody owns the session all the same.
-        owner = head.owner if _is_running(head) else None
+        owner = head.owner if is_running(head) else None
         return SessionStatus(
             session_id=head.session,
             status=_status(head),
@@ -379,7 +255,7 @@ class Runner:
 
     async def messages(self, session_id: str) -> tuple[Message, ...]:
         """The conversation of a session."""
-        return stored_result(await self._loaded(session_id)).messages
+        return stored_result(await self._sessions.load(session_id)).messages
 
     async def tool_output(self, session_id: str, call_id: str) -> str:
         """The whole result of a tool call (the latest, if turns use one id), of which its model may have read a part.
@@ -389,7 +265,7 @@ class Runner:
         """
         await self._head(session_id)
         found: ToolResult | None = None
-        async for event, _ in self._stored_events(session_id, 0):
+        async for event, _ in self._elsewhere.events(session_id, 0):
             if isinstance(event, ToolResult) and event.call_id == call_id:
                 # An agent inside a tool may use the ids of the one outside, who is meant first.
                 found = event if found is None or found.muted or not event.muted else found
@@ -420,35 +296,11 @@ class Runner:
         Returns whether there was anything to stop.
         """
         check_mode(mode)
-        live = self._live.get(session_id)
-        if live is not None:
-            live.scope.loop.call_soon_threadsafe(cut, live, mode)
-            return True
-        for _ in range(TRIES):
-            head = await self._head(session_id)
-            if head.status in ("done", "cancelled"):
-                return False
-            if await self._stopped(head, mode):
-                return True
-        raise Conflict(session_id, "others keep writing it")
-
-    async def _stopped(self, head: Head, mode: CancelMode) -> bool:
-        """Whether its owner could be asked to stop, or it could be stopped here; else it moved on meanwhile."""
-        if _is_running(head):
-            return await self.store.cancel(head.session, mode)
-        found = await self._loaded(head.session)
-        if found.journal.head != head.checkpoint:
-            return False
-        try:
-            await self._travel.stop(found)
-        except (Conflict, SessionBusy):
-            return False
-        self._opener.cache.take(head.session)
-        return True
+        return await self._elsewhere.stop(session_id, mode)
 
     async def delete(self, session_id: str) -> None:
         """Remove a session whole."""
-        self._opener.cache.take(session_id)
+        self._sessions.take(session_id)
         head = await self.store.head(session_id)
         if head is not None and head.owner is not None and is_dead(head.owner):
             # Nobody runs it any more: its lease is taken over, and is over at once.
@@ -520,12 +372,8 @@ class Runner:
         return await self._travel.fork(session_id, checkpoint_id, to)
 
 
-def _is_running(head: Head) -> bool:
-    return head.owner is not None and not is_dead(head.owner)
-
-
 def _status(head: Head) -> Status:
-    return "failed" if head.status == "running" and not _is_running(head) else head.status
+    return "failed" if head.status == "running" and not is_running(head) else head.status
 
 
 def _check_limit(limit: int | None) -> None:

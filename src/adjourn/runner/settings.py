@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypedDict, TypeVar, cast
@@ -63,7 +64,6 @@ class Settings:
             )
         given = options.get("store")
         self.is_private = given is None
-        self._store = _store(given)
         self.durability: Durability = options.get("durability", "pause" if self.is_private else "step")
         if self.durability not in ("step", "pause", "async"):
             raise UsageError(f"durability={self.durability!r}: use 'step', 'pause' or 'async'.")
@@ -85,24 +85,28 @@ class Settings:
             raise UsageError(f"buffer_size={self.buffer_size!r}: give a number of events, 1 or more.")
         self.clock = _function("clock", options.get("clock")) or time.time
         self.new_id = _function("new_id", options.get("new_id")) or new_id
+        self.store = _store(given, self.clock)
 
     def new_branch(self) -> str:
         """The name of a new branch: short, and of letters and digits whatever the ids are like."""
+        if self.new_id is new_id:
+            return f"{_branches.getrandbits(32):08x}"
         return hashlib.blake2b(self.new_id().encode(errors="replace"), digest_size=4).hexdigest()
 
-    @property
-    def store(self) -> Store:
-        """The store; without one given, a memory store of this runner's own."""
-        if self._store is None:
-            self._store = MemoryStore(clock=self.clock)
-        return self._store
+
+# Names of branches need not be hard to guess; they must differ between processes, whatever they do with `random.seed`.
+_branches = random.Random()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_branches.seed)
 
 
-def _store(given: Store | str | None) -> Store | None:
+def _store(given: Store | str | None, clock: Callable[[], float]) -> Store:
     """The store that is meant, so that a wrong URL is told where it is written; its file is not opened here."""
+    if given is None:
+        return MemoryStore(clock=clock)
     if isinstance(given, str):
         return open_store(given)
-    if given is not None and not hasattr(given, "claim"):
+    if not hasattr(given, "claim"):
         raise UsageError(
             f"store={given!r}: give a store, such as SQLiteStore(path), or a URL, such as 'sqlite:///file.db'."
         )
@@ -115,10 +119,11 @@ def check_name(what: str, text: object) -> None:
     Raises:
         UsageError: naming `what`, or it is the id of a session and empty.
     """
-    try:
-        check_text(text, what)
-    except (TypeError, ValueError) as error:
-        raise UsageError(str(error)) from error
+    if type(text) is not str or not text.isascii():
+        try:
+            check_text(text, what)
+        except (TypeError, ValueError) as error:
+            raise UsageError(str(error)) from error
     if what == "session_id" and not text:
         raise UsageError("session_id is empty. Give a name, or None for a new one.")
 

@@ -20,8 +20,7 @@ from adjourn.core.scope import Frame
 from adjourn.core.visible import visible_line
 
 from .answering import apply_answers
-from .live import Live, fields_at, load_live, new_live, plain_fields, questions_at
-from .opening import TRIES, Opener
+from .live import TRIES, Live, Sessions, fields_at, plain_fields, questions_at
 from .result import plain_state
 from .settings import check_name
 
@@ -91,9 +90,9 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
 class Traveller:
     """Looks at and changes the history of one runner's sessions."""
 
-    def __init__(self, opener: Opener) -> None:
-        self._opener = opener
-        self._settings = opener.settings
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._settings = sessions.settings
 
     async def history(
         self,
@@ -138,23 +137,17 @@ class Traveller:
 
     async def _seen(self, session_id: str, checkpoint_id: str) -> tuple[Any, tuple[Interrupt, ...]]:
         try:
-            live = await self._loaded(session_id, checkpoint_id)
+            live = await self._sessions.load(session_id, checkpoint_id)
             return plain_state(live.root.report()), open_interrupts(live.scope, checkpoint_id)
         except ShapeChanged:
             # The program has changed since then, so nobody can go on from there; it can be looked at all the same.
             fields = await fields_at(self._settings, session_id, checkpoint_id)
             return fields, await questions_at(self._settings, session_id, checkpoint_id)
 
-    async def _loaded(self, session_id: str, checkpoint_id: str | None) -> Live:
-        live = await load_live(self._settings, self._opener.program, session_id, checkpoint_id)
-        if live is None:
-            raise CheckpointNotFound(session_id, checkpoint_id)
-        return live
-
     async def state(self, session_id: str, checkpoint_id: str | None, at: str | None) -> Any:
         """The state at a checkpoint, of the root or of the frame at the address `at`."""
         try:
-            live = await self._loaded(session_id, checkpoint_id)
+            live = await self._sessions.load(session_id, checkpoint_id)
         except ShapeChanged:
             if at is not None:
                 raise
@@ -208,10 +201,10 @@ class Traveller:
     ) -> str | None:
         """Begin a branch after a checkpoint, with a change made to it; returns its first checkpoint."""
         for _ in range(TRIES):
-            live = await self._loaded(session_id, checkpoint_id)
+            live = await self._sessions.load(session_id, checkpoint_id)
             if live.head is None or live.is_running:
                 raise SessionBusy(session_id, live.owner or "")
-            live.prepare(self._settings, lambda _: None)
+            live.prepare(self._sessions)
             live.journal.branch_off(self._settings.new_branch(), checkpoint_id or live.head.checkpoint)
             self._keep_answers(live)
             change(live)
@@ -219,7 +212,7 @@ class Traveller:
                 await self._write(live, source, metadata)
             except Conflict:
                 continue
-            self._opener.cache.take(session_id)
+            self._sessions.take(session_id)
             return live.journal.head
         raise Conflict(session_id, "others keep writing it")
 
@@ -229,40 +222,34 @@ class Traveller:
 
     async def _write(self, live: Live, source: str, metadata: dict[str, Any], status: Status | None = None) -> None:
         """Add one record and let go again at once."""
-        header = Header(
-            source=source,
-            step=getattr(live.root, "step", 0),
-            address=live.root.address,
-            next=live.root.following(),
-            metadata=metadata,
-        )
+        header = msgspec.structs.replace(live.header(source), metadata=metadata)
         if status is None:
             status = "waiting" if live.scope.open else "cancelled" if live.root.has_more() else "done"
         is_new = live.journal.head is None
         await live.journal.claim(header, over=live.dead_owner, write=is_new)
         if not is_new:
             live.note_takeover()
-        await live.journal.finish(Header() if is_new else header, status, lambda _: [])
+        await live.journal.finish(Header() if is_new else header, status)
 
     async def stop(self, live: Live) -> None:
         """Cancel a session that nobody runs; its questions stay open."""
-        live.prepare(self._settings, lambda _: None)
+        live.prepare(self._sessions)
         await self._write(live, "cancel", {}, "cancelled")
 
     async def fork(self, session_id: str, checkpoint_id: str | None, to: str | None) -> str:
         """A new session that begins as this one was at a checkpoint, or a branch of this one; returns its id."""
         target = self._settings.new_id() if to is None else to
         check_name("session_id", target)
-        live = await self._loaded(session_id, checkpoint_id)
+        live = await self._sessions.load(session_id, checkpoint_id)
         base = checkpoint_id or (live.journal.head or "")
         if target == session_id:
             origin = {"session_id": session_id, "checkpoint_id": base}
             await self._branch(session_id, base, "fork", {"forked_from": origin}, lambda _: None)
             return target
-        copy = new_live(self._settings, self._opener.program, target, live.scope.user_id, volatile=False)
+        copy = self._sessions.new(target, live.scope.user_id, volatile=False)
         live.scope.session_id = target
         live.scope.branch = copy.scope.branch
-        live.prepare(self._settings, lambda _: None)
+        live.prepare(self._sessions)
         live.journal.stand(None, 0)
         live.journal.branch_off(copy.scope.branch, "")
         live.journal.parent = None

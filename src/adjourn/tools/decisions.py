@@ -23,8 +23,9 @@ class ToolCallInfo(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
     agent: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("tool", "call_id", "agent"):
-            check_text(getattr(self, name), f"ToolCallInfo.{name}")
+        check_text(self.tool, "ToolCallInfo.tool")
+        check_text(self.call_id, "ToolCallInfo.call_id")
+        check_text(self.agent, "ToolCallInfo.agent")
         force_setattr(self, "arguments", freeze(self.arguments, "ToolCallInfo.arguments"))
 
 

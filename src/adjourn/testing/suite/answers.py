@@ -111,7 +111,8 @@ class AnswerSuite(Bench):
         clock = FakeClock()
         async with self.fresh(clock) as store:
             run = Drive(store)
-            created = (await run.start()).head.created
+            await run.start()
+            created = (await run.head()).created
             await run.pause(question("q", expires=created + 10 * self.tick), question("r"))
             await self.pass_time(clock, 5 * self.tick)
             assert [asked.id for asked in await store.interrupts()] == ["q", "r"]
@@ -134,7 +135,7 @@ class AnswerSuite(Bench):
             run = await paused(store, "q1", "q2")
             claimed = await run.claim(run.next(), yes("q1", by="eve"))
             assert claimed.lease is not None
-            assert claimed.head.checkpoint == "b.2"
+            assert claimed.checkpoint == "b.2"
             loaded = await run.loaded()
             assert (loaded.answers, loaded.rows) == ((), (b"b0", b"b1", b"b2"))
             assert [(each.how, each.by) for each in await store.decisions("s")] == [("answered", "eve"), (None, None)]
@@ -168,8 +169,7 @@ class AnswerSuite(Bench):
             await run.commit(run.next(asks=(question("q1"), question("q2"))))
             claimed = await store.claim("s", "bob", 10, after="b.1", write=run.next(b"bob's"), answers=[yes("q1")])
             assert claimed.lease is None
-            assert claimed.head.owner == "ann"
-            assert (await run.head()).checkpoint == "b.1"
+            assert ((await run.head()).owner, claimed.checkpoint) == ("ann", "b.1")
             await store.answer("s", [yes("q2")])
             committed = await run.pause()
             assert not committed.released
@@ -189,7 +189,7 @@ class AnswerSuite(Bench):
             await run.start()
             await run.commit(run.next(asks=(question("q"),)))
             await store.answer("s", [yes("q")])
-            last = run.next(status="waiting", events=b"[1]", first_seq=1, event_count=1)
+            last = run.next(status="waiting", events=b"[1]", event_count=1)
             first = await run.commit(last, release=True)
             assert not first.released
             assert await store.commit(run.held, last, after="b.1", release=True) == first
@@ -204,7 +204,7 @@ class AnswerSuite(Bench):
         async with self.fresh() as store:
             run = Drive(store)
             await run.start()
-            last = run.next(status="waiting", asks=(question("q"),), events=b"[1]", first_seq=1, event_count=1)
+            last = run.next(status="waiting", asks=(question("q"),), events=b"[1]", event_count=1)
             await run.commit(last, release=True)
             await store.answer("s", [yes("q")])
             again = await store.commit(run.held, last, after="b.0", release=True)
@@ -248,14 +248,44 @@ class AnswerSuite(Bench):
             await run.commit(run.next(asks=(question("q"),)))
             await run.steps(3)
             claimed = await store.claim("s", "bob", 10, after="b.1", write=run.next(), answers=[yes("q")])
-            assert (claimed.lease, claimed.head.checkpoint) == (None, "b.4")
+            assert (claimed.lease, claimed.checkpoint) == (None, "b.4")
+
+    async def test_records_of_one_commit_know_of_each_other(self) -> None:
+        """A question that one of them asks, a later one can close; if one is refused, none was written."""
+        async with self.fresh() as store:
+            run = Drive(store)
+            await run.start()
+            await run.commit(run.next(asks=(question("q"),)))
+            gone = (Answer(id="q", value=b"", how="abandoned"), Answer(id="r", value=b"", how="abandoned"))
+            ask = record(2, "b.1", asks=(question("r"),))
+            before = await run.loaded()
+            for last in (
+                record(4, "b.2"),
+                record(3, "b.1"),
+                record(3, "b.2", asks=(question("r"),)),
+                record(3, "b.2", asks=(question("q"),)),
+            ):
+                await refused(Conflict, store.commit(run.held, ask, last, after="b.1"))
+            close = record(3, "b.2", closes=gone)
+            await refused(
+                AlreadyResumed, store.commit(run.held, ask, close, record(4, "b.3", closes=gone), after="b.1")
+            )
+            unknown = record(3, "b.2", closes=(Answer(id="s", value=b"", how="abandoned"),))
+            await refused(UnknownInterrupt, store.commit(run.held, ask, unknown, after="b.1"))
+            assert await run.loaded() == before
+            await store.commit(run.held, ask, close, after="b.1")
+            assert [each.how for each in await store.decisions("s")] == ["abandoned", "abandoned"]
+            fork, then = record(0, "b.1", branch="c", asks=(question("q"),)), record(1, "c.0", branch="c", closes=gone)
+            await refused(UnknownInterrupt, store.commit(run.held, fork, then, after="b.3"))
+            await store.commit(run.held, fork, record(1, "c.0", branch="c", closes=gone[:1]), after="b.3")
 
     async def test_a_record_can_close_questions(self) -> None:
         """As abandoned or expired; they are then ended for everybody."""
         clock = FakeClock()
         async with self.fresh(clock) as store:
             run = Drive(store)
-            created = (await run.start()).head.created
+            await run.start()
+            created = (await run.head()).created
             await run.pause(question("q1"), question("q2"), question("q3", expires=created + self.tick))
             await self.pass_time(clock, 2 * self.tick)
             closes = (

@@ -99,7 +99,6 @@ def record(
     takes: tuple[str, ...] = (),
     closes: tuple[Answer, ...] = (),
     events: bytes = b"",
-    first_seq: int = 0,
     event_count: int = 0,
 ) -> Write:
     """A write, full if it is the first of its branch, listed with source "step" unless `header` says otherwise."""
@@ -115,7 +114,6 @@ def record(
         takes=takes,
         closes=closes,
         events=events,
-        first_seq=first_seq,
         event_count=event_count,
     )
 
@@ -156,7 +154,6 @@ class Drive:
         takes: tuple[str, ...] = (),
         closes: tuple[Answer, ...] = (),
         events: bytes = b"",
-        first_seq: int = 0,
         event_count: int = 0,
     ) -> Write:
         """The write that would come next."""
@@ -172,7 +169,6 @@ class Drive:
             takes=takes,
             closes=closes,
             events=events,
-            first_seq=first_seq,
             event_count=event_count,
         )
 

@@ -190,7 +190,8 @@ class KeepingSuite(Bench):
         clock = FakeClock()
         async with self.fresh(clock) as store:
             run = Drive(store)
-            times = [(await run.start()).head.updated]
+            await run.start()
+            times = [(await run.head()).updated]
             for _ in range(5):
                 await self.pass_time(clock, self.tick)
                 await run.commit(run.next(full=True))
@@ -258,7 +259,7 @@ class KeepingSuite(Bench):
             run = Drive(store)
             await run.start()
             for n in range(1, 9):
-                await run.commit(run.next(full=True, events=b"[%d]" % n, first_seq=n, event_count=1))
+                await run.commit(run.next(full=True, events=b"[%d]" % n, event_count=1))
             await store.prune("s", keep=3)
             assert [events.first for events in await store.events("s")] == [6, 7, 8]
             assert [events.first for events in await store.events("s", 6)] == [7, 8]

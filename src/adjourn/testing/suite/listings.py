@@ -176,7 +176,8 @@ class ListingSuite(Bench):
             ttl = 10 * self.tick
             for name in ("dead", "live", "released"):
                 run = Drive(store, name, ttl=ttl)
-                created = (await run.start()).head.created
+                await run.start()
+                created = (await run.head()).created
                 soon = question("q", expires=created + self.tick)
                 await run.commit(run.next(asks=(soon,), status="waiting"), release=name == "released")
             await paused(store, "q", session="waiting")

@@ -5,9 +5,16 @@ from __future__ import annotations
 import asyncio
 
 from adjourn.checkpoint.store import Committed, Events, Header
-from adjourn.core.errors import AdjournError, CheckpointNotFound, Conflict, NotStorable
+from adjourn.core.errors import (
+    AdjournError,
+    AlreadyResumed,
+    CheckpointNotFound,
+    Conflict,
+    NotStorable,
+    UnknownInterrupt,
+)
 from adjourn.testing.clock import FakeClock
-from adjourn.testing.suite.bench import Bench, Drive, paused, question, record, refused
+from adjourn.testing.suite.bench import Bench, Drive, paused, question, record, refused, yes
 
 HOSTILE = (
     *("%", "%s", "_", "*", "' OR 1=1 --", '"', "\\", ";", "a;b", "{x}", "$1", "?", "..", "/etc/passwd", " ", "\n"),
@@ -26,7 +33,7 @@ class LogSuite(Bench):
             run = Drive(store)
             claimed = await run.start(run.next(b"one", header=Header(source="input")), app="shop", user="u1")
             head = await run.head()
-            assert claimed.head == head
+            assert (claimed.checkpoint, claimed.seq, claimed.claims) == (head.checkpoint, head.seq, head.claims)
             assert (head.session, head.app, head.user, head.status) == ("s", "shop", "u1", "running")
             assert (head.checkpoint, head.branch, head.owner, head.seq) == ("b.0", "b", "ann", 0)
             assert head.created == head.updated
@@ -96,6 +103,29 @@ class LogSuite(Bench):
             assert await run.loaded() == before
             assert await store.decisions("s") == []
 
+    async def test_of_records_that_come_together_all_are_kept_or_none(self) -> None:  # rule C1
+        """Whichever of them is refused, and for whatever reason."""
+        async with self.fresh() as store:
+            run = await paused(store, "q", "r")
+            await run.claim(run.next())
+            head, before = await run.head(), await store.decisions("s")
+            start = int(head.checkpoint.removeprefix("b."))
+            fine = record(start + 1, head.checkpoint, asks=(question("new"),), closes=(yes("q"),))
+            bad = {
+                Conflict: record(start + 3, fine.id),
+                UnknownInterrupt: record(start + 2, fine.id, closes=(yes("never asked"),)),
+                AlreadyResumed: record(start + 2, fine.id, closes=(yes("q"),)),
+                NotStorable: record(start + 2, fine.id, header=Header(metadata={"x": object()})),
+            }
+            for error, write in bad.items():
+                await refused(error, store.commit(run.held, fine, write, after=head.checkpoint))
+                assert (await run.head()).checkpoint == head.checkpoint
+                assert await store.decisions("s") == before
+            good = record(start + 2, fine.id, closes=(yes("new"),))
+            await store.commit(run.held, fine, good, after=head.checkpoint)
+            assert (await run.loaded()).rows[-2:] == (fine.body, good.body)
+            assert [each.how for each in await store.decisions("s")] == ["answered", None, "answered"]
+
     async def test_records_follow_each_other_without_gaps(self) -> None:  # rule C2
         """A record that does not come next is refused."""
         async with self.fresh() as store:
@@ -112,7 +142,7 @@ class LogSuite(Bench):
         async with self.fresh() as store:
             run = Drive(store)
             await run.start()
-            write = run.next(asks=(question("q"),), events=b"[1]", first_seq=1, event_count=1)
+            write = run.next(asks=(question("q"),), events=b"[1]", event_count=1)
             await run.commit(write)
             assert await store.commit(run.held, write, after="b.0") == Committed()
             await run.commit()
@@ -126,12 +156,12 @@ class LogSuite(Bench):
         async with self.fresh() as store:
             run = Drive(store)
             await run.start()
-            await run.commit(run.next(b"one", asks=(question("q"),), events=b"[1]", first_seq=1, event_count=1))
+            await run.commit(run.next(b"one", asks=(question("q"),), events=b"[1]", event_count=1))
             for other in (
-                record(1, "b.0", b"two", asks=(question("q"),), events=b"[1]", first_seq=1, event_count=1),
-                record(1, "b.0", b"one", asks=(question("q"),), events=b"[2]", first_seq=1, event_count=1),
-                record(1, "b.0", b"one", asks=(question("r"),), events=b"[1]", first_seq=1, event_count=1),
-                record(1, "b.0", b"one", full=True, asks=(question("q"),), events=b"[1]", first_seq=1, event_count=1),
+                record(1, "b.0", b"two", asks=(question("q"),), events=b"[1]", event_count=1),
+                record(1, "b.0", b"one", asks=(question("q"),), events=b"[2]", event_count=1),
+                record(1, "b.0", b"one", asks=(question("r"),), events=b"[1]", event_count=1),
+                record(1, "b.0", b"one", full=True, asks=(question("q"),), events=b"[1]", event_count=1),
             ):
                 await refused(Conflict, store.commit(run.held, other, after="b.0"))
             assert (await run.loaded()).rows == (b"b0", b"one")
@@ -297,18 +327,19 @@ class LogSuite(Bench):
             await run.commit()
 
     async def test_events_come_back_in_order(self) -> None:
-        """From the batch that holds the first number asked for."""
+        """From the batch that holds the first number asked for, each with its record's id and header."""
         async with self.fresh() as store:
             run = Drive(store)
-            await run.start(run.next(events=b"[1,2]", first_seq=1, event_count=2))
+            await run.start(run.next(events=b"[1,2]", event_count=2))
             await run.commit()
-            await run.commit(run.next(events=b"[3]", first_seq=3, event_count=1))
-            await run.commit(run.next(events=b"[4,5,6]", first_seq=4, event_count=3))
+            await run.commit(run.next(header=Header(), events=b"[3]", event_count=1))
+            fork = Header(source="fork", next=("n",))
+            await run.commit(record(0, "b.1", branch="c", header=fork, events=b"[4,5,6]", event_count=3))
             await run.commit()
             one, two, three = (
-                Events(first=1, count=2, body=b"[1,2]"),
-                Events(first=3, count=1, body=b"[3]"),
-                Events(first=4, count=3, body=b"[4,5,6]"),
+                Events(id="b.0", header=Header(source="step"), first=1, count=2, body=b"[1,2]"),
+                Events(id="b.2", header=Header(), first=3, count=1, body=b"[3]"),
+                Events(id="c.0", header=Header(source="fork", next=("n",)), first=4, count=3, body=b"[4,5,6]"),
             )
             assert (await run.head()).seq == 6
             assert await store.events("s") == [one, two, three]
@@ -324,12 +355,13 @@ class LogSuite(Bench):
             run = Drive(store)
             await run.start()
             for n in range(1, 60):
-                await run.commit(run.next(events=b"[%d]" % n, first_seq=n, event_count=1) if n % 3 else run.next())
+                await run.commit(run.next(events=b"[%d]" % n, event_count=1) if n % 3 else run.next())
             for size in (1, 7, 100):
-                seen: list[int] = []
-                while batch := await store.events("s", seen[-1] if seen else 0, limit=size):
-                    seen += [events.first for events in batch]
-                assert seen == [n for n in range(1, 60) if n % 3]
+                seen: list[Events] = []
+                while batch := await store.events("s", seen[-1].first if seen else 0, limit=size):
+                    seen += batch
+                assert [events.body for events in seen] == [b"[%d]" % n for n in range(1, 60) if n % 3]
+                assert [events.first for events in seen] == list(range(1, 41))  # numbered through, without gaps
 
     async def test_what_was_acknowledged_is_there_for_another_store(self) -> None:  # rule C8
         """And the other way round."""
