@@ -28,6 +28,7 @@ from adjourn import (
 from adjourn.checkpoint import Store
 from adjourn.events import Delta, ToolCalled, ToolResult
 from adjourn.graph import START, MessagesState, StateGraph, StateSchema, add_messages, append
+from adjourn.middleware import ApprovalPolicy, CallLimits, FileTools, Setup, TodoList, ToolSearch
 from adjourn.testing import ScriptedModel
 
 from .shapes import events_of
@@ -496,3 +497,24 @@ async def test_agents_in_tools_share_the_places_that_there_are(store: Store, lim
     result = await runner("done", "").resume("s", dict.fromkeys(ids(paused), "y"))
     assert lines(result.messages)[2:] == ["tool: done"] * 3 + ["assistant: end"]
     assert result.usage.calls == 8
+
+
+class Preparing(Middleware):
+    """Does its work before an agent begins, and nothing else."""
+
+    def before_agent(self, setup: Setup) -> Setup:
+        return setup
+
+
+@pytest.mark.parametrize("made", [TodoList(), FileTools(), ToolSearch([look]), Preparing()])
+def test_middleware_that_prepares_agents_is_refused_where_it_would_do_nothing(made: Middleware) -> None:
+    graph, told = StateGraph(MessagesState), rf"Node 'n': the middleware {made.name} prepares .* add_agent_node"
+    with pytest.raises(UsageError, match=told):
+        graph.add_llm_node("n", ScriptedModel(["hi"]), middleware=[made])
+    with pytest.raises(UsageError, match=told):
+        graph.add_tools_node("n", [look], middleware=[made])
+
+
+def test_middleware_around_calls_that_prepares_agents_too_has_its_place() -> None:
+    limits = CallLimits(tool_calls=1)
+    StateGraph(MessagesState).add_tools_node("n", [look], middleware=[limits, ApprovalPolicy([])])

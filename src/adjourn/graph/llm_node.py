@@ -17,7 +17,7 @@ from adjourn.tools import Tool
 
 from .channels import Channel, LastChannel
 from .conversation import Input, call_ids, field, has_own_history, history, known_to, one_shot, with_input
-from .node_caller import NodeCaller, running_task
+from .node_caller import NodeCaller, node_middleware, running_task
 from .task import Task
 
 BY_NODE = "one_shot_messages_by_node"
@@ -56,7 +56,7 @@ class LLMNode:
         self.instruction = instruction
         self.tools = as_tools(tools, name)
         self.key = user_input_key
-        self.middleware = tuple(middleware)
+        self.middleware = node_middleware(middleware, name)
         self.options = _options(name, options)
         if not isinstance(instruction, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
             raise UsageError(f"LLM node '{name}': instruction={instruction!r}. Give a text.")

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
+from adjourn.core.errors import UsageError
 from adjourn.core.events import Event
 from adjourn.core.frame import here
 from adjourn.core.scope import Frame, Scope
+from adjourn.middleware.hooks import for_agents_only
 
 from .task import Task
+
+
+def node_middleware(given: Sequence[Any], node: str) -> tuple[Any, ...]:
+    """The middleware of a node.
+
+    Raises:
+        UsageError: one of them is for agents, and would do nothing here.
+    """
+    for each in for_agents_only(tuple(given)):
+        raise UsageError(
+            f"Node '{node}': the middleware {type(each).__name__} prepares an agent (`before_agent`), and a node is "
+            "none. Give it to a ChatModelAgent, and add that with add_agent_node."
+        )
+    return tuple(given)
 
 
 class NodeCaller:

@@ -20,7 +20,7 @@ from adjourn.messages import Message, ToolCall
 from adjourn.tools import Tool
 
 from .conversation import call_ids, history, known_to
-from .node_caller import NodeCaller, running_task
+from .node_caller import NodeCaller, node_middleware, running_task
 
 _End = tuple[Message, Mapping[str, Any] | None]
 """The message that answers a call, and the arguments that it ran with if a person has edited them."""
@@ -50,7 +50,7 @@ class ToolsNode:
         self.tools = as_tools(tools, name)
         self.sequential = sequential
         self.raises_errors = raises_errors
-        self.middleware = tuple(middleware)
+        self.middleware = node_middleware(middleware, name)
         self._plain = Kit(name, self.tools, self.middleware, raises_errors=raises_errors)
 
     async def __call__(self, state: object) -> dict[str, Any]:

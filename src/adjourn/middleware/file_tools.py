@@ -37,6 +37,8 @@ class FileTools(Middleware):
     one file the first is done, and the model is told to repeat the others.
     """
 
+    brings_tools = True
+
     def __init__(
         self,
         backend: Backend | None = None,

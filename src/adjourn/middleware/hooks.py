@@ -57,6 +57,9 @@ class Middleware:
     back, so it may do after `call` what it likes.
     """
 
+    brings_tools: bool = False
+    """Whether it gives tools to the agent that it prepares, without which the rest of it makes no sense."""
+
     @property
     def name(self) -> str:
         """The name in addresses, by default the class's."""
@@ -88,6 +91,16 @@ class Middleware:
     def wrap_tool_stream(self, call: ToolStream, request: ToolRequest) -> AsyncIterator[str]:
         """Surround the pieces of a streaming tool."""
         raise NotImplementedError
+
+
+AROUND_CALLS = ("before_model", "after_model", "wrap_model", "wrap_tool", "wrap_tool_stream")
+"""The hooks that a node of a graph has a place for, as an agent has."""
+
+
+def for_agents_only(middleware: tuple[Any, ...]) -> tuple[Middleware, ...]:
+    """Those that can do nothing, or not what they are for, without an agent to prepare."""
+    around = {each for hook in AROUND_CALLS for each in having(middleware, hook)}
+    return tuple(each for each in having(middleware, "before_agent") if each.brings_tools or each not in around)
 
 
 def having(middleware: tuple[Any, ...], hook: str) -> tuple[Middleware, ...]:

@@ -32,6 +32,8 @@ class ToolSearch(Middleware):
     that fits the query.
     """
 
+    brings_tools = True
+
     def __init__(
         self,
         tools: Sequence[Tool | Callable[..., Any]],
