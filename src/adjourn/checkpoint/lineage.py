@@ -63,8 +63,8 @@ def _origin(starts: Mapping[str, Listed], leading: Mapping[str, int]) -> tuple[s
     """The session and checkpoint that a session was forked from."""
     for branch in leading:
         start = starts.get(branch)
-        if start is not None and start.parent is None:
-            came = cast("dict[str, Any]", start.header.metadata.get("forked_from", {}))
+        if start is not None and start.parent is None and "forked_from" in start.header.metadata:
+            came = cast("dict[str, Any]", start.header.metadata["forked_from"])
             return came["session_id"], came["checkpoint_id"]
     return None
 
