@@ -21,7 +21,6 @@ from adjourn import (
     AdjournError,
     Agent,
     ChatModel,
-    CheckpointSaved,
     Interrupt,
     InvalidAnswer,
     Run,
@@ -30,6 +29,7 @@ from adjourn import (
     ToolCall,
     print_event,
 )
+from adjourn.events import CheckpointSaved
 from adjourn.graph import CompiledGraph
 from adjourn.models import ModelRequest
 from adjourn.testing import FunctionModel

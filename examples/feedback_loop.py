@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator
 
 from _console import main, model
 
-from adjourn import Agent, AgentInput, ChatModelAgent, LoopAgent, Message, MessageEvent, RunContext, interrupt
+from adjourn import Agent, ChatModelAgent, LoopAgent, Message, MessageEvent, RunContext, interrupt
+from adjourn.agents import AgentInput
 from adjourn.models import ModelRequest
 from adjourn.testing import FunctionModel
 

@@ -9,7 +9,7 @@ from typing import Protocol
 import pytest
 from hypothesis import settings
 
-from adjourn.checkpoint import MemoryStore, SQLiteStore, Store
+from adjourn.stores import MemoryStore, SQLiteStore, Store
 
 # No deadlines: an example's time says more about the machine than about the code, and pytest-timeout ends what hangs.
 # In CI the examples are the same every time, so that a red run is the change's doing and can be had again at will;

@@ -15,10 +15,13 @@ MODULES = [
     import_module(name)
     for name in (
         "adjourn",
+        "adjourn.errors",
+        "adjourn.interrupts",
+        "adjourn.context",
         "adjourn.graph",
         "adjourn.tools",
         "adjourn.middleware",
-        "adjourn.checkpoint",
+        "adjourn.stores",
         "adjourn.models",
     )
 ]

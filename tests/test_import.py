@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 import adjourn
+import adjourn.errors
 import adjourn.testing
 from adjourn.graph import CompiledGraph, StateGraph
 
-# What modules of the package import of Python itself; all else that comes with them is Python's own affair.
+# What modules of the package import of Python itself; all else that comes with them is Python's adopt affair.
 STANDARD = (
     "__future__ asyncio binascii collections contextlib contextvars copy dataclasses datetime decimal enum functools "
     "fnmatch hashlib importlib inspect ipaddress itertools json logging math operator os pathlib queue random re "
@@ -47,7 +48,7 @@ def test_importing_the_package_loads_one_module_of_it():
 def test_a_name_loads_what_it_needs_and_no_more():
     loaded = loaded_by("from adjourn import Message")
     assert "asyncio" not in loaded
-    assert not {name for name in ours(loaded) if name.startswith(("adjourn.graph", "adjourn.runner", "adjourn.check"))}
+    assert not {name for name in ours(loaded) if name.startswith(("adjourn.graph", "adjourn.runner", "adjourn.stores"))}
 
 
 @pytest.mark.parametrize(
@@ -60,8 +61,8 @@ def test_what_programs_import_brings_nothing_that_they_do_not_use(statement: str
         "adjourn.cli",
         "adjourn.testing",
         "adjourn.printing",
-        "adjourn.screen",
-        "adjourn.checkpoint.sql",
+        "adjourn._screen",
+        "adjourn.stores.sql",
     )
     assert {name for name in loaded if name.startswith(unused) or name.startswith("_sqlite")} == set()
     standard = ", ".join(name for name in STANDARD.split() if name != "__future__")
@@ -76,11 +77,11 @@ def test_nothing_from_outside_but_msgspec_is_loaded():
 
 
 def test_sqlite_is_loaded_by_those_who_open_a_file():
-    graph = "import adjourn.graph, adjourn.checkpoint"
-    run = "adjourn.checkpoint.open_store('memory://')"
+    graph = "import adjourn.graph, adjourn.stores"
+    run = "adjourn.stores.open_store('memory://')"
     assert not {name for name in loaded_by(graph, run) if "sqlite" in name}
-    assert "sqlite3" in loaded_by(graph, "adjourn.checkpoint.SQLiteStore('x.db')")
-    assert "sqlite3" in loaded_by(graph, "adjourn.checkpoint.open_store('sqlite:///x.db')")
+    assert "sqlite3" in loaded_by(graph, "adjourn.stores.SQLiteStore('x.db')")
+    assert "sqlite3" in loaded_by(graph, "adjourn.stores.open_store('sqlite:///x.db')")
 
 
 # The facades
@@ -121,7 +122,7 @@ def test_every_name_of_the_facade_is_there(name: str):
 
 
 def test_a_name_that_does_not_exist_is_an_attribute_error():
-    for module in (adjourn, adjourn.testing, adjourn.checkpoint):
+    for module in (adjourn, adjourn.testing, adjourn.stores):
         with pytest.raises(AttributeError, match="nobody"):
             _ = module.nobody
 
@@ -129,14 +130,14 @@ def test_a_name_that_does_not_exist_is_an_attribute_error():
 # The names that the API promises
 
 PROMISED = {
-    "adjourn": "Runner Run RunResult Checkpoint Interrupt Interrupted interrupt raise_interrupt Default current "
+    "adjourn": "Runner Run RunResult Checkpoint Interrupt Interrupted interrupt raise_interrupt AnswerWith current "
     "RunContext session_value set_session_value session_values resume_value has_resume_value address_segment "
-    "once workflow Message ToolCall Retry MessageEvent Delta ModelRetrying print_event stored "
+    "once workflow Message ToolCall Retry MessageEvent Delta Retrying print_event stored "
     "ChatModel OpenAIChatModel tool Tool ToolCallInfo Approve Reject Edit Respond ExitTool",
     "adjourn.graph": "START END StateGraph StateSchema MessagesState Command Cache Overwrite Shared replace last "
     "append merge add_messages AppendMessages ReplaceLastUser RemoveAllMessages",
-    "adjourn.checkpoint": "MemoryStore SQLiteStore Store open_store",
-    "adjourn.events": "to_json from_json Interrupted MessageEvent Delta ModelRetrying Event",
+    "adjourn.stores": "MemoryStore SQLiteStore Store open_store",
+    "adjourn.events": "to_json from_json Interrupted MessageEvent Delta Retrying Event",
     "adjourn.models": "ChatModel Chunk ToolCallChunk ModelRequest ToolSpec generate stream resolve_model "
     "OpenAIChatModel DemoModel",
     "adjourn.tools": "tool Tool ToolSpec ToolCallInfo Approve Reject Edit Respond ExitTool approved reviewed follow_up "
@@ -156,16 +157,16 @@ ERRORS = {
     "SessionError": "CheckpointNotFound SessionBusy PendingInterrupts UnfinishedRun AlreadyResumed UnknownInterrupt "
     "InvalidAnswer InterruptExpired StaleCheckpoint",
     "RunError": "NodeNotFound WriteConflict StateInvalid MaxStepsExceeded MaxIterationsExceeded LimitExceeded "
-    "NodeTimeout RetryExhausted ReplayMismatch ShapeChanged GraphInterrupted ModelError ToolError",
+    "NodeTimeout RetryExhausted ReplayMismatch ProgramChanged GraphInterrupted ModelError ToolError",
     "StoreError": "Conflict StoreUnavailable CheckpointCorrupt CheckpointTooNew NotStorable",
 }
 
 
 @pytest.mark.parametrize("parent", ERRORS)
 def test_the_tree_of_errors_is_as_promised(parent: str):
-    above = getattr(adjourn, parent)
+    above = getattr(adjourn.errors, parent)
     assert above.__bases__ == (adjourn.AdjournError,)
-    assert [getattr(adjourn, name).__bases__ for name in ERRORS[parent].split()] == [(above,)] * len(
+    assert [getattr(adjourn.errors, name).__bases__ for name in ERRORS[parent].split()] == [(above,)] * len(
         ERRORS[parent].split()
     )
 
@@ -244,7 +245,7 @@ FIELDS: dict[Any, str] = {
     adjourn.RunContext: "address values session_id user_id deps attempt idempotency_key was_interrupted "
     "interrupt_state is_resume_target has_resume_data resume_data",
     adjourn.Message: "role text parts tool_calls tool_call_id name usage finish_reason id",
-    adjourn.ModelRetrying: "attempt max_attempts delay error",
+    adjourn.Retrying: "attempt max_attempts delay error",
     adjourn.Interrupted: "interrupts checkpoint_id agent path address seq",
 }
 

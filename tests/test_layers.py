@@ -18,30 +18,51 @@ MODULES = {
     for path in sorted(ROOT.rglob("*.py"))
 }
 
-# What the modules of a layer may import, beside their own layer. Whatever is not named here is a layer of its own that
-# nobody may import: then this table says where it stands.
+# The layers, lowest first: a module may import from its own and from those named here. Whatever is not named here is a
+# layer that nobody may import: then this table says where it stands.
+_GROUND = {"_text", "_checks", "_owner", "errors", "_values", "_schemas", "messages", "events"}
+_ENGINE = _GROUND | {"_engine", "context", "interrupts", "workflows"}
+_PARTS = _ENGINE | {"models", "tools", "middleware"}
+_KEEPING = _ENGINE | {"stores", "sessions"}
+_RUNNING = _PARTS | _KEEPING | {"runner", "_calls"}
 BELOW: dict[str, set[str]] = {
-    "core": set(),
-    "events": {"core"},
-    "models": {"core"},
-    "tools": {"models", "core"},
-    "checkpoint": {"core"},
-    "runner": {"checkpoint", "core"},
-    "graph": {"calls", "middleware", "tools", "models", "runner", "checkpoint", "core"},
-    "middleware": {"tools", "models", "core"},
-    "calls": {"runner", "checkpoint", "middleware", "tools", "models", "core"},
-    "agents": {"calls", "middleware", "graph", "runner", "checkpoint", "tools", "models", "core"},
-    "screen": {"core"},
-    "forms": set(),
-    "printing": {"core", "screen", "forms"},
-    "testing": {"checkpoint", "models", "core"},
-    "cli": {"adjourn", "agents", "graph", "runner", "checkpoint", "tools", "models", "core"}
-    | {"printing", "events", "screen"},
+    "_text": set(),
+    "_checks": set(),
+    "_owner": set(),
+    "errors": {"_text", "_owner"},
+    "_values": {"errors", "_text"},
+    "_schemas": {"_values", "errors", "_text"},
+    "messages": {"_values", "_text"},
+    "events": {"messages", "_values"},
+    "_engine": _GROUND,
+    "context": _GROUND | {"_engine"},
+    "interrupts": _GROUND | {"_engine"},
+    "workflows": _GROUND | {"_engine"},
+    "models": _GROUND,
+    "tools": _ENGINE | {"models"},
+    "middleware": _ENGINE | {"models", "tools"},
+    "stores": _GROUND,
+    "sessions": _GROUND | {"_engine", "stores"},
+    "runner": _KEEPING,
+    "_calls": _PARTS | _KEEPING | {"runner"},
+    "graph": _RUNNING,
+    "agents": _RUNNING | {"graph"},
+    "_screen": {"_text"},
+    "printing": _GROUND | {"_engine", "_screen"},
+    "testing": _GROUND | {"models", "stores"},
+    "cli": _RUNNING | {"adjourn", "agents", "graph", "printing", "_screen"},
     "__main__": {"cli"},
-    "adjourn": set(),
+    "adjourn": _RUNNING | {"agents", "printing"},
 }
-# Messages are values of the core that have names of their own for users.
-WITH_CORE = {"messages", "parts"}
+
+# Who may import the private modules of another package, and of which.
+PRIVATE: dict[str, set[str]] = {
+    "sessions": {"runner", "_calls", "cli"},
+    "stores": {"sessions", "runner"},
+    "runner": {"cli"},
+    "graph": {"agents"},
+    "agents": {"cli"},
+}
 
 DANGEROUS = {"pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "copyreg", "yaml", "code", "codeop"}
 RUNNING = {"eval", "exec", "compile", "__import__"}
@@ -49,8 +70,12 @@ STANDARD = sys.stdlib_module_names
 
 
 def layer_of(module: str) -> str:
-    name = module.split(".")[1] if "." in module else module
-    return "core" if name in WITH_CORE else name
+    return module.split(".")[1] if "." in module else module
+
+
+def is_private(module: str) -> bool:
+    """Whether a module stands behind an underscore inside its package; packages of ours alone count as a whole."""
+    return any(part.startswith("_") and part != "__main__" for part in module.split(".")[2:])
 
 
 @cache
@@ -58,16 +83,16 @@ def tree_of(module: str) -> ast.Module:
     return ast.parse(MODULES[module].read_text(encoding="utf-8"))
 
 
-def statements(node: ast.AST, *, in_function: bool) -> Iterator[ast.Import | ast.ImportFrom]:
-    """The imports that run, those inside functions only if wanted; type checkers' own are left out."""
+def statements(node: ast.AST, *, in_function: bool, for_types: bool) -> Iterator[ast.Import | ast.ImportFrom]:
+    """The imports of a module; those inside functions, and those for type checkers alone, only if wanted."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import | ast.ImportFrom):
             yield child
-        elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+        elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test) and not for_types:
             for other in child.orelse:
-                yield from statements(other, in_function=in_function)
+                yield from statements(other, in_function=in_function, for_types=for_types)
         elif in_function or not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            yield from statements(child, in_function=in_function)
+            yield from statements(child, in_function=in_function, for_types=for_types)
 
 
 def absolute(module: str, statement: ast.ImportFrom) -> str:
@@ -79,10 +104,10 @@ def absolute(module: str, statement: ast.ImportFrom) -> str:
     return ".".join([*base, *([statement.module] if statement.module else [])])
 
 
-def imported(module: str, *, in_function: bool = True) -> set[str]:
+def imported(module: str, *, in_function: bool = True, for_types: bool = True) -> set[str]:
     """The modules, ours and others, that a module imports."""
     found: set[str] = set()
-    for statement in statements(tree_of(module), in_function=in_function):
+    for statement in statements(tree_of(module), in_function=in_function, for_types=for_types):
         if isinstance(statement, ast.Import):
             found |= {alias.name for alias in statement.names}
             continue
@@ -106,6 +131,17 @@ def test_a_module_imports_only_what_is_below_it(module: str):
 
 
 @pytest.mark.parametrize("module", MODULES)
+def test_private_modules_are_imported_only_by_their_own_package_and_its_named_friends(module: str):
+    layer = layer_of(module)
+    strangers = {
+        name
+        for name in ours(imported(module))
+        if is_private(name) and layer_of(name) != layer and layer not in PRIVATE.get(layer_of(name), ())
+    }
+    assert strangers == set()
+
+
+@pytest.mark.parametrize("module", MODULES)
 def test_a_module_names_modules_that_exist(module: str):
     named = {name for name in imported(module) if layer_of(name) in BELOW and name.split(".")[0] == "adjourn"}
     assert named <= set(MODULES)
@@ -122,7 +158,7 @@ def test_the_layers_themselves_have_no_cycle():
 
 
 def test_there_are_no_import_cycles():
-    edges = {module: ours(imported(module)) - {module} for module in MODULES}
+    edges = {module: ours(imported(module, for_types=False)) - {module} for module in MODULES}
     finished: set[str] = set()
 
     def visit(module: str, path: tuple[str, ...]) -> None:
@@ -142,7 +178,7 @@ def test_only_msgspec_is_needed_from_outside():
     outside = {
         name.partition(".")[0]
         for module in MODULES
-        for name in imported(module, in_function=False)
+        for name in imported(module, in_function=False, for_types=False)
         if name.partition(".")[0] != "adjourn"
     }
     assert outside - STANDARD == {"msgspec"}
@@ -160,6 +196,6 @@ def test_nothing_in_the_package_can_run_what_is_stored(module: str):  # rule C10
 
 
 def test_modules_are_imported_by_name_only_from_tables():
-    """Stored text can never name a module: these import from tables of their own, one what the person typed."""
+    """Stored text can never name a module: these import from tables of their adopt, one what the person typed."""
     by_name = {module for module in MODULES if {"importlib", "runpy", "pkgutil"} & imported(module)}
-    assert by_name == {"adjourn", "adjourn.cli", "adjourn.cli.programs", "adjourn.middleware", "adjourn.testing"}
+    assert by_name == {"adjourn", "adjourn.cli", "adjourn.cli._programs", "adjourn.middleware", "adjourn.testing"}

@@ -11,7 +11,7 @@ from typing import Any, TextIO, get_args
 import pytest
 
 from adjourn import Message, ToolCall, print_event
-from adjourn.core.events import (
+from adjourn.events import (
     BreakLoop,
     Cancelled,
     CheckpointSaved,
@@ -24,10 +24,10 @@ from adjourn.core.events import (
     Interrupt,
     Interrupted,
     MessageEvent,
-    ModelRetrying,
     NodeEnd,
     NodeStart,
     Progress,
+    Retrying,
     ToolCalled,
     ToolResult,
     Transfer,
@@ -76,7 +76,7 @@ LINES: list[tuple[Event, str]] = [
     (Cancelled(mode="after_step"), "■ cancelled (after_step), can be recovered\n"),
     (Delta(text="He"), "● assistant  He"),
     (
-        ModelRetrying(attempt=1, max_attempts=3, delay=0.5, error="busy"),
+        Retrying(attempt=1, max_attempts=3, delay=0.5, error="busy"),
         "↻ attempt 1 of 3 failed, again in 500.0 ms  busy\n",
     ),
     (Progress(message="reading", fraction=0.4), "… 40% reading\n"),

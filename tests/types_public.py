@@ -10,15 +10,14 @@ import msgspec
 
 from adjourn import (
     Address,
+    AnswerWith,
     ChatModel,
     Checkpoint,
-    Default,
     Event,
     Interrupt,
     Interrupted,
     Message,
     OpenAIChatModel,
-    Outcome,
     Retry,
     Run,
     RunContext,
@@ -36,14 +35,15 @@ from adjourn import (
     tool,
     workflow,
 )
-from adjourn.checkpoint import MemoryStore, SQLiteStore, Store, open_store
-from adjourn.core.workflow import Workflow
+from adjourn.context import Outcome
 from adjourn.events import from_json, to_json
 from adjourn.graph import END, START, Command, CompiledGraph, MessagesState, StateGraph, add_messages, append
 from adjourn.models import Chunk, DemoModel, ModelRequest, generate, resolve_model, stream
 from adjourn.runner import SessionStatus
+from adjourn.stores import MemoryStore, SQLiteStore, Store, open_store
 from adjourn.testing import FakeClock, FunctionModel, ScriptedModel, count_ids
 from adjourn.tools import approved, follow_up, reviewed
+from adjourn.workflows import Workflow
 
 
 class Decision(msgspec.Struct):
@@ -63,7 +63,7 @@ def ask() -> None:
     assert_type(interrupt("how many?", key="n", schema=int, expires_in=timedelta(days=1)), int)
     assert_type(interrupt({"draft": "x"}, schema=Decision), Decision)
     assert_type(interrupt("which?", schema=list[str]), list[str])
-    assert_type(interrupt("anything", on_expire=Default(1)), Any)
+    assert_type(interrupt("anything", on_expire=AnswerWith(1)), Any)
     assert_type(interrupt("anything", schema={"type": "string"}), Any)
     assert_type(interrupt("one of two", schema=Literal["a", "b"]), Any)
 

@@ -37,7 +37,7 @@ class Talk(Protocol):
         ...
 
 
-Opener = Callable[[Path], AbstractAsyncContextManager[Talk]]
+SessionOpener = Callable[[Path], AbstractAsyncContextManager[Talk]]
 
 
 def said(turn: int, characters: int = TURN_CHARACTERS) -> str:
@@ -54,7 +54,7 @@ def _text(seed: str, characters: int) -> str:
     return shake_256(seed.encode()).hexdigest(characters // 2)
 
 
-async def converse(opener: Opener, turns: int, *, window: int = 30) -> Outcome:
+async def converse(opener: SessionOpener, turns: int, *, window: int = 30) -> Outcome:
     """Talk for `turns` turns; then compare the next `window` turns with the first ones of a new session."""
     with database() as path:
         async with opener(path) as talk:
@@ -68,7 +68,7 @@ async def converse(opener: Opener, turns: int, *, window: int = 30) -> Outcome:
     return Outcome(figures=figures, result=result)
 
 
-async def converse_in(openers: Mapping[str, Opener], turns: int) -> Outcome:
+async def converse_in(openers: Mapping[str, SessionOpener], turns: int) -> Outcome:
     """The same conversation in several kinds of state; each figure carries its kind's name."""
     outcomes = {kind: await converse(opener, turns) for kind, opener in openers.items()}
     (result,) = {outcome.result for outcome in outcomes.values()}
@@ -89,13 +89,13 @@ async def _growth(talk: Talk, turns: int, window: int) -> float:
     return median(late[5:]) / median(early[5:])
 
 
-async def restore(opener: Opener, path: Path, *, times: int = 5) -> Outcome:
+async def restore(opener: SessionOpener, path: Path, *, times: int = 5) -> Outcome:
     """Open the database anew and load the session `deep`, several times."""
     runs = [await _restored(opener, path) for _ in range(times)]
     return Outcome(figures={"restore": median(took for took, _ in runs) * 1e3}, result=runs[0][1])
 
 
-async def _restored(opener: Opener, path: Path) -> tuple[float, str]:
+async def _restored(opener: SessionOpener, path: Path) -> tuple[float, str]:
     start = perf_counter()
     async with opener(path) as talk:
         messages = await talk.load("deep")

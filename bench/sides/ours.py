@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
 from adjourn import Message, RunResult, interrupt
-from adjourn.checkpoint import MemoryStore, SQLiteStore
 from adjourn.graph import END, START, Command, MessagesState, StateGraph, append
+from adjourn.stores import MemoryStore, SQLiteStore
 from bench.sides import conversation
 from bench.sides.conversation import DEEP_CHARACTERS, converse, converse_in, reply, said
 from bench.sides.database import database

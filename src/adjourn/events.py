@@ -1,28 +1,242 @@
-"""The events of a run, and their JSON form."""
+"""Events: one tagged union of small immutable records, the same in Python, on the wire and on a page.
 
-from .core.events import (
-    BreakLoop,
-    Cancelled,
-    CheckpointSaved,
-    Custom,
-    Delta,
-    Done,
-    Event,
-    Exit,
-    Failed,
-    Interrupt,
-    Interrupted,
-    MessageEvent,
-    ModelRetrying,
-    NodeEnd,
-    NodeStart,
-    Progress,
-    ToolCalled,
-    ToolResult,
-    Transfer,
-    from_json,
-    to_json,
+*Durable* events are numbered (`seq`) and stored with the commit that holds their data. *Live* ones have no number,
+are not stored, and may be merged or dropped for a reader who falls behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, TypeAlias
+
+import msgspec
+
+from ._values import codec
+from .messages import Message, ToolCall, Usage
+
+
+class Interrupt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
+    """A question that waits for a person. `schema` is the JSON Schema of an answer, `parent` the place above."""
+
+    id: str
+    address: str = ""
+    info: Any = None  # Any: what the asker shows
+    reason: str = "need_input"
+    prompt: str | None = None
+    key: str | None = None
+    schema: dict[str, Any] | None = None
+    choices: tuple[Any, ...] = ()
+    created: datetime | None = None
+    expires: datetime | None = None
+    is_root_cause: bool = True
+    parent: Interrupt | None = None
+    checkpoint_id: str | None = None
+    session_id: str = ""
+
+
+class _Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True, tag_field="type"):
+    agent: str = ""
+    path: tuple[str, ...] = ()
+    address: str = ""
+    seq: int | None = None
+
+
+class MessageEvent(_Event, frozen=True, kw_only=True, tag="message"):
+    """A whole message joined the conversation."""
+
+    message: Message
+
+
+class ToolResult(_Event, frozen=True, kw_only=True, tag="tool_result"):
+    """A tool call ended; `full` is its whole result when the model got to read only a part.
+
+    One that is `muted` is in the log for that whole result alone: nobody is told what agents inside a tool do.
+    """
+
+    tool: str
+    call_id: str
+    result: str = ""
+    error: str | None = None
+    full: str | None = None
+    muted: bool = False
+
+
+class Transfer(_Event, frozen=True, kw_only=True, tag="transfer"):
+    """One agent hands over to another."""
+
+    target: str
+
+
+class Exit(_Event, frozen=True, kw_only=True, tag="exit"):
+    """Something ended the run early."""
+
+    result: str = ""
+
+
+class BreakLoop(_Event, frozen=True, kw_only=True, tag="break_loop"):
+    """Something left its loop."""
+
+
+class NodeEnd(_Event, frozen=True, kw_only=True, tag="node_end"):
+    """A node finished; `cached` when its function was not called."""
+
+    node: str
+    seconds: float = 0.0
+    cached: bool = False
+
+
+class CheckpointSaved(_Event, frozen=True, kw_only=True, tag="checkpoint"):
+    """A checkpoint was stored."""
+
+    checkpoint_id: str
+    source: str = ""
+    step: int = 0
+
+
+class Custom(_Event, frozen=True, kw_only=True, tag="custom"):
+    """What user code emitted with `current().emit(data)`."""
+
+    data: Any = None
+
+
+class Interrupted(_Event, frozen=True, kw_only=True, tag="interrupt"):
+    """The run paused and asks; the last event of its run."""
+
+    interrupts: tuple[Interrupt, ...] = ()
+    checkpoint_id: str
+
+
+class Done(_Event, frozen=True, kw_only=True, tag="done"):
+    """The run ended; the last event of its run. `state` has the fields of a graph's final state, by name."""
+
+    output: str = ""
+    usage: Usage | None = None
+    state: Mapping[str, Any] | None = None  # Any: what the graph's schema has
+
+
+class Failed(_Event, frozen=True, kw_only=True, tag="error"):
+    """The run failed and can be recovered; the last event of its run."""
+
+    error: str
+    message: str
+
+
+class Cancelled(_Event, frozen=True, kw_only=True, tag="cancelled"):
+    """The run was stopped and can be recovered; the last event of its run."""
+
+    mode: str = "now"
+
+
+class Delta(_Event, frozen=True, kw_only=True, tag="delta", gc=False):
+    """A piece of text, reasoning or tool output as it arrives."""
+
+    # There are thousands of these, and none can be in a reference cycle: gc=False.
+
+    text: str = ""
+    reasoning: str = ""
+    call_id: str | None = None
+
+
+class ToolCalled(_Event, frozen=True, kw_only=True, tag="tool_call"):
+    """A tool is about to run.
+
+    One that is `muted` is in the log alone: whoever goes back before an at-most-once tool finds there that it ran.
+    """
+
+    call: ToolCall
+    muted: bool = False
+
+
+class NodeStart(_Event, frozen=True, kw_only=True, tag="node_start"):
+    """A node begins."""
+
+    node: str
+    attempt: int = 1
+
+
+class Retrying(_Event, frozen=True, kw_only=True, tag="retry"):
+    """Something failed and will be tried again after `delay` seconds; partial text from it is void."""
+
+    attempt: int
+    max_attempts: int
+    delay: float
+    error: str
+
+
+class Progress(_Event, frozen=True, kw_only=True, tag="progress"):
+    """A sign of life from something that takes long."""
+
+    message: str = ""
+    fraction: float | None = None
+
+
+Event: TypeAlias = (
+    MessageEvent
+    | ToolResult
+    | Transfer
+    | Exit
+    | BreakLoop
+    | NodeEnd
+    | CheckpointSaved
+    | Custom
+    | Interrupted
+    | Done
+    | Failed
+    | Cancelled
+    | Delta
+    | ToolCalled
+    | NodeStart
+    | Retrying
+    | Progress
 )
+Final: TypeAlias = Interrupted | Done | Failed | Cancelled
+FINAL = (Interrupted, Done, Failed, Cancelled)
+"""The events that end a run."""
+
+_CARRY_DATA = (Custom, Interrupted, Done)
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Event)
+
+
+def is_muted(event: Event) -> bool:
+    """Whether an event is in the log only, and told to nobody."""
+    return (type(event) is ToolResult or type(event) is ToolCalled) and event.muted
+
+
+def to_json(event: Event) -> bytes:
+    """The event as JSON; user data in it keeps its types by the codec's tags."""
+    return _encoder.encode(lowered(event) if isinstance(event, _CARRY_DATA) else event)
+
+
+def lowered(event: Event) -> Event:
+    """The event with user data in it as JSON has it."""
+    return _map_data(event, codec.lower)
+
+
+def from_json(body: bytes | str) -> Event:
+    """The event that `to_json` wrote."""
+    return _map_data(_decoder.decode(body), codec.lift)
+
+
+def _map_data(event: Event, change: Any) -> Event:  # Any: codec.lower or codec.lift
+    match event:
+        case Custom():
+            return msgspec.structs.replace(event, data=change(event.data))
+        case Interrupted():
+            interrupts = tuple(map_interrupt(interrupt, change) for interrupt in event.interrupts)
+            return msgspec.structs.replace(event, interrupts=interrupts)
+        case Done(state=Mapping() as state):
+            return msgspec.structs.replace(event, state=change(dict(state)))
+        case _:
+            return event
+
+
+def map_interrupt(interrupt: Interrupt, change: Any) -> Interrupt:  # Any: codec.lower or codec.lift
+    """The interrupt with its user data lowered or lifted, its parents too."""
+    parent = map_interrupt(interrupt.parent, change) if interrupt.parent else None
+    return msgspec.structs.replace(interrupt, info=change(interrupt.info), parent=parent)
+
 
 __all__ = [
     "BreakLoop",
@@ -37,10 +251,10 @@ __all__ = [
     "Interrupt",
     "Interrupted",
     "MessageEvent",
-    "ModelRetrying",
     "NodeEnd",
     "NodeStart",
     "Progress",
+    "Retrying",
     "ToolCalled",
     "ToolResult",
     "Transfer",

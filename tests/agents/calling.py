@@ -8,7 +8,7 @@ from typing import Any
 from adjourn import ChatModelAgent, Message, Runner, RunResult, ToolCall
 from adjourn.events import Event, ToolResult
 from adjourn.models import Chunk
-from adjourn.models.chunk import ToolCallChunk
+from adjourn.models.chunks import ToolCallChunk
 from adjourn.testing import ScriptedModel
 
 

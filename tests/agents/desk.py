@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from adjourn import Runner, RunResult
-from adjourn.checkpoint import SQLiteStore
+from adjourn.stores import SQLiteStore
 from tests.agents.paying import KINDS, payer, work
 
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from adjourn import ChatModelAgent, Runner, current, interrupt, once, tool
-from adjourn.checkpoint import SQLiteStore
+from adjourn.stores import SQLiteStore
 from adjourn.testing import ScriptedModel
 from tests.agents.calling import call
 

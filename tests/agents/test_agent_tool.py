@@ -20,7 +20,7 @@ from adjourn import (
     current,
     tool,
 )
-from adjourn.checkpoint import Store
+from adjourn.stores import Store
 
 from .crew import ask, call, chat, events_of, ids, model_of, note, said, seen, transfer
 

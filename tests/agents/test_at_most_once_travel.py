@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from adjourn import ChatModelAgent, Message, Reject, Respond, Runner, RunResult, ToolCall, tool
-from adjourn.checkpoint import Store
 from adjourn.events import ToolCalled
 from adjourn.models import ModelRequest
-from adjourn.runner.forking import fork_stored
+from adjourn.runner._forking import fork_stored
+from adjourn.stores import Store
 from tests.agents.calling import results
 
 

@@ -24,8 +24,8 @@ from adjourn import (
     UnfinishedRun,
     tool,
 )
-from adjourn.checkpoint import Store
 from adjourn.models import Chunk, ModelRequest
+from adjourn.stores import Store
 from adjourn.testing import FunctionModel
 
 from .crew import ask, call, chat, events_of, ids, kinds, model_of, note, said

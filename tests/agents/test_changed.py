@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from adjourn import Agent, ChatModelAgent, ParallelAgent, Runner, SequentialAgent, ShapeChanged, interrupt, tool
-from adjourn.checkpoint import Store
+from adjourn import Agent, ChatModelAgent, ParallelAgent, Runner, SequentialAgent, interrupt, tool
+from adjourn.errors import ProgramChanged
+from adjourn.stores import Store
 
 from .crew import ask, call, chat, ids, note, said, transfer
 
@@ -28,7 +29,7 @@ async def resumable(store: Store, runner: Runner) -> None:
 async def test_a_tool_that_is_gone_is_named(store: Store) -> None:  # rule R10
     await paused(store)
     runner = Runner(chat("A", "end", tools=[note]), store=store)
-    with pytest.raises(ShapeChanged, match="ask"):
+    with pytest.raises(ProgramChanged, match="ask"):
         await runner.resume("s", {PLACE: "y"})
     mended = Runner(chat("A", "end", tools=[ask]), store=store)
     assert said((await mended.recover("s")).messages) == ["user: go", "tool: y", "assistant: end"]
@@ -42,7 +43,7 @@ async def test_arguments_that_do_not_fit_any_more_are_told(store: Store) -> None
         """Ask."""
         return str(interrupt(wording))
 
-    with pytest.raises(ShapeChanged, match="do not fit"):
+    with pytest.raises(ProgramChanged, match="do not fit"):
         await Runner(chat("A", tools=[other]), store=store).resume("s", {PLACE: "y"})
     mended = Runner(chat("A", "end", tools=[ask]), store=store)
     assert (await mended.recover("s")).output == "end"
@@ -58,14 +59,14 @@ async def test_more_tools_and_another_instruction_are_fine(store: Store) -> None
 async def test_another_kind_of_agent_of_the_name_is_told(store: Store, kind: Any) -> None:  # rule R10
     await paused(store)
     runner = Runner(kind("A", agents=[chat("B")]), store=store)
-    with pytest.raises(ShapeChanged):
+    with pytest.raises(ProgramChanged):
         await runner.resume("s", {PLACE: "y"})
     await resumable(store, runner)
 
 
 async def test_another_name_is_told(store: Store) -> None:  # rule R10
     await paused(store)
-    with pytest.raises(ShapeChanged):
+    with pytest.raises(ProgramChanged):
         await Runner(chat("Renamed", tools=[ask]), store=store).resume("s", {PLACE: "y"})
     await resumable(store, Runner(chat("A", tools=[ask]), store=store))
 
@@ -76,7 +77,7 @@ async def test_a_sub_agent_that_is_gone_is_named(store: Store) -> None:  # rule 
 
     first = await Runner(team(chat("B", call("ask", question="?"), tools=[ask])), store=store).run("go", session_id="s")
     runner = Runner(team(chat("C")), store=store)
-    with pytest.raises(ShapeChanged, match="B"):
+    with pytest.raises(ProgramChanged, match="B"):
         await runner.resume("s", dict.fromkeys(ids(first), "y"))
     mended = Runner(team(chat("B", "end", tools=[ask])), store=store)
     assert (await mended.resume("s", dict.fromkeys(ids(first), "y"))).output == "end"
@@ -89,7 +90,7 @@ async def test_a_child_that_is_gone_from_a_row_is_named(store: Store) -> None:  
     first = await Runner(row(chat("A", "a"), chat("B", call("ask", question="?"), tools=[ask])), store=store).run(
         "go", session_id="s"
     )
-    with pytest.raises(ShapeChanged, match="B"):
+    with pytest.raises(ProgramChanged, match="B"):
         await Runner(row(chat("A"), chat("C")), store=store).resume("s", dict.fromkeys(ids(first), "y"))
     longer = row(chat("A"), chat("B", "b", tools=[ask]), chat("C", "c"))
     assert (await Runner(longer, store=store).resume("s", dict.fromkeys(ids(first), "y"))).output == "c"
@@ -112,7 +113,7 @@ async def test_an_inner_agent_that_is_gone_is_named(store: Store) -> None:  # ru
 
     inner = chat("Inner", call("ask", question="?"), tools=[ask])
     first = await Runner(outer(inner, script=[call("Inner", "i1", request="x")]), store=store).run("go", session_id="s")
-    with pytest.raises(ShapeChanged, match="Inner"):
+    with pytest.raises(ProgramChanged, match="Inner"):
         await Runner(outer(note), store=store).resume("s", dict.fromkeys(ids(first), "y"))
     mended = outer(chat("Inner", "in", tools=[ask]), script=["end"])
     assert (await Runner(mended, store=store).recover("s")).output == "end"

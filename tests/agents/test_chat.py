@@ -12,9 +12,7 @@ from adjourn import (
     ChatModelAgent,
     Done,
     ExitTool,
-    LimitExceeded,
     Limits,
-    MaxIterationsExceeded,
     Message,
     MessageEvent,
     Runner,
@@ -25,7 +23,8 @@ from adjourn import (
     UsageError,
     tool,
 )
-from adjourn.checkpoint import Store
+from adjourn.errors import LimitExceeded, MaxIterationsExceeded
+from adjourn.stores import Store
 from adjourn.testing import FunctionModel, ScriptedModel
 
 from .crew import ask, call, chat, events_of, failing_events, ids, kinds, model_of, note, said, seen

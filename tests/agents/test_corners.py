@@ -9,29 +9,27 @@ import pytest
 
 from adjourn import (
     Agent,
-    AgentInput,
     ChatModelAgent,
     Delta,
-    LimitExceeded,
     Limits,
     LoopAgent,
     Message,
     MessageEvent,
     Middleware,
-    ModelState,
     ParallelAgent,
     RunContext,
     Runner,
     SequentialAgent,
-    Setup,
-    ToolRequest,
     UsageError,
     current,
     interrupt,
 )
-from adjourn.checkpoint import Store
+from adjourn.agents import AgentInput
+from adjourn.errors import LimitExceeded
 from adjourn.events import Event
+from adjourn.middleware import ModelState, Setup, ToolRequest
 from adjourn.models import ModelRequest
+from adjourn.stores import Store
 
 from .crew import ask, call, chat, events_of, ids, model_of, note, said, seen, transfer
 

@@ -10,12 +10,10 @@ import pytest
 
 from adjourn import (
     Agent,
-    AgentInput,
     Custom,
     LoopAgent,
     Message,
     MessageEvent,
-    ResumeInfo,
     RunContext,
     RunError,
     Runner,
@@ -27,8 +25,9 @@ from adjourn import (
     raise_interrupt,
     workflow,
 )
-from adjourn.checkpoint import Store
+from adjourn.agents import AgentInput, ResumeInfo
 from adjourn.events import Event
+from adjourn.stores import Store
 
 from .crew import ask, call, chat, events_of, ids, kinds, model_of, said, seen
 

@@ -13,7 +13,6 @@ from adjourn import (
     Custom,
     DeepAgent,
     MessageEvent,
-    ModelError,
     ParallelAgent,
     PlanExecute,
     Runner,
@@ -21,9 +20,10 @@ from adjourn import (
     UsageError,
     tool,
 )
-from adjourn.checkpoint import SQLiteStore, Store
+from adjourn.errors import ModelError
 from adjourn.middleware import ApprovalPolicy, ApprovalRule, FolderBackend, MemoryBackend
 from adjourn.models import ModelRequest
+from adjourn.stores import SQLiteStore, Store
 from adjourn.testing import FunctionModel, ScriptedModel
 from adjourn.tools import ExitTool
 

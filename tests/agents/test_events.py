@@ -28,8 +28,8 @@ from adjourn import (
     interrupt,
     tool,
 )
-from adjourn.checkpoint import Store
 from adjourn.events import Event, from_json, to_json
+from adjourn.stores import Store
 from adjourn.testing import FunctionModel
 
 from .crew import LIVE, ask, call, chat, events_of, failing_events, ids, kind, note, said, transfer

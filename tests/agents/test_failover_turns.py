@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from adjourn import ChatModelAgent, ModelError, Runner
-from adjourn.checkpoint import Store
+from adjourn import ChatModelAgent, Runner
+from adjourn.errors import ModelError
+from adjourn.stores import Store
 from adjourn.testing import ScriptedModel
 
 

@@ -13,7 +13,6 @@ from adjourn import (
     LoopAgent,
     Message,
     Middleware,
-    ModelError,
     ParallelAgent,
     Runner,
     SequentialAgent,
@@ -21,9 +20,10 @@ from adjourn import (
     interrupt,
     tool,
 )
-from adjourn.checkpoint import Store
+from adjourn.errors import ModelError
 from adjourn.events import Delta, Done, NodeEnd, NodeStart, from_json, to_json
 from adjourn.graph import END, START, MessagesState, StateGraph, append
+from adjourn.stores import Store
 from adjourn.testing import FunctionModel, ScriptedModel
 
 from .crew import ask, call, chat, events_of, ids, model_of, said, seen, transfer

@@ -8,10 +8,11 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
-from adjourn import ChatModelAgent, GraphAgent, Runner, StoreUnavailable, interrupt, tool
-from adjourn.checkpoint import MemoryStore, Store
+from adjourn import ChatModelAgent, GraphAgent, Runner, interrupt, tool
+from adjourn.errors import StoreUnavailable
 from adjourn.events import Done, NodeEnd
 from adjourn.graph import END, START, MessagesState, StateGraph, append
+from adjourn.stores import MemoryStore, Store
 from adjourn.testing import FakeClock, FaultStore, FunctionModel, ScriptedModel
 
 from .crew import ask, call, chat, ids, said, transfer

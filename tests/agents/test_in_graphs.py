@@ -6,18 +6,10 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 
-from adjourn import (
-    ChatModelAgent,
-    InterruptsDisabled,
-    MessageEvent,
-    Runner,
-    StoreUnavailable,
-    current,
-    interrupt,
-    tool,
-)
-from adjourn.checkpoint import MemoryStore, Store
+from adjourn import ChatModelAgent, MessageEvent, Runner, current, interrupt, tool
+from adjourn.errors import InterruptsDisabled, StoreUnavailable
 from adjourn.graph import START, StateGraph, append
+from adjourn.stores import MemoryStore, Store
 from adjourn.testing import FakeClock, FaultStore, FunctionModel
 
 from .crew import ask, call, chat, events_of, ids, note, said

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from adjourn import Middleware, RunError, Runner, SequentialAgent, Setup, UsageError, set_session_value, tool
-from adjourn.checkpoint import Store
+from adjourn import Middleware, RunError, Runner, SequentialAgent, UsageError, set_session_value, tool
+from adjourn.middleware import Setup
+from adjourn.stores import Store
 
 from .crew import ask, call, chat, model_of, note, seen
 

@@ -14,20 +14,17 @@ from adjourn import (
     Message,
     MessageEvent,
     Middleware,
-    ModelRetrying,
-    ModelState,
+    Retrying,
     RunContext,
     Runner,
-    Setup,
-    ToolRequest,
     UsageError,
     interrupt,
     tool,
 )
-from adjourn.checkpoint import Store
 from adjourn.events import Event
-from adjourn.middleware import AgentEnd
+from adjourn.middleware import AgentEnd, ModelState, Setup, ToolRequest
 from adjourn.models import Chunk, ModelRequest
+from adjourn.stores import Store
 from adjourn.testing import FunctionModel
 
 from .crew import ask, call, chat, events_of, ids, kinds, model_of, note, said, seen
@@ -189,7 +186,7 @@ def text_read(events: list[Event]) -> str:
     for event in events:
         if isinstance(event, Delta):
             text += event.text
-        elif isinstance(event, ModelRetrying):
+        elif isinstance(event, Retrying):
             text = ""
     return text
 

@@ -7,22 +7,11 @@ from typing import Any
 
 import pytest
 
-from adjourn import (
-    ChatModelAgent,
-    Delta,
-    Message,
-    MessageEvent,
-    ModelError,
-    ModelRetrying,
-    Retry,
-    RetryExhausted,
-    Runner,
-    UsageError,
-    interrupt,
-)
-from adjourn.checkpoint import Store
+from adjourn import ChatModelAgent, Delta, Message, MessageEvent, Retry, Retrying, Runner, UsageError, interrupt
+from adjourn.errors import ModelError, RetryExhausted
 from adjourn.events import Event
 from adjourn.models import Chunk, ModelRequest, ToolCallChunk
+from adjourn.stores import Store
 from adjourn.testing import FunctionModel, ScriptedModel
 
 from .crew import ask, call, chat, events_of, failing_events, ids, kinds, model_of, note, said
@@ -40,7 +29,7 @@ def read(events: list[Event]) -> str:
     for event in events:
         if isinstance(event, Delta):
             text += event.text
-        elif isinstance(event, ModelRetrying):
+        elif isinstance(event, Retrying):
             text = ""
     return text
 
@@ -59,7 +48,7 @@ async def test_a_retry_is_seen_between_the_two_streams(store: Store) -> None:  #
         "message",
         "done",
     ]
-    retried = next(event for event in events if isinstance(event, ModelRetrying))
+    retried = next(event for event in events if isinstance(event, Retrying))
     assert (retried.attempt, retried.max_attempts, retried.agent, retried.address) == (1, 3, "A", "agent:A")
     assert "cut" in retried.error
     assert read(events) == "a whole sentence"
@@ -105,7 +94,7 @@ async def test_what_cannot_be_helped_is_not_retried() -> None:  # rule A8
 async def test_a_provider_that_says_when_is_waited_for() -> None:  # rule A8
     agent = chat("A", ModelError("slow down", retry_after=0.01), "ok", retry=QUICK)
     events = await events_of(Runner(agent).run("go"))
-    assert next(event.delay for event in events if isinstance(event, ModelRetrying)) == 0.01
+    assert next(event.delay for event in events if isinstance(event, Retrying)) == 0.01
 
 
 async def test_failover_tries_the_next_model_after_retries(store: Store) -> None:  # rule A8

@@ -15,8 +15,8 @@ from adjourn import (
     SequentialAgent,
     UnfinishedRun,
 )
-from adjourn.checkpoint import Store
 from adjourn.messages import Message
+from adjourn.stores import Store
 
 from .crew import ask, call, chat, ids, model_of, note, said, seen, transfer
 

@@ -9,20 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from adjourn import (
-    Agent,
-    AgentInput,
-    MessageEvent,
-    ModelError,
-    RunContext,
-    Runner,
-    SequentialAgent,
-    session_value,
-    tool,
-)
-from adjourn.checkpoint import Store
+from adjourn import Agent, MessageEvent, RunContext, Runner, SequentialAgent, session_value, tool
+from adjourn.agents import AgentInput
+from adjourn.errors import ModelError
 from adjourn.events import Event
 from adjourn.messages import Message
+from adjourn.stores import Store
 
 from .crew import ask, call, chat, ids, model_of, seen, transfer
 

@@ -12,13 +12,11 @@ from pydantic import BaseModel
 
 from adjourn import (
     Agent,
-    AgentInput,
     ChatModelAgent,
     GraphAgent,
     LoopAgent,
     Message,
     MessageEvent,
-    ModelError,
     PlanExecute,
     RunContext,
     Runner,
@@ -26,10 +24,11 @@ from adjourn import (
     Supervisor,
     UsageError,
 )
-from adjourn.agents import Plan, Prompts, Replan
-from adjourn.checkpoint import Store
+from adjourn.agents import AgentInput, Plan, Prompts, Replan
+from adjourn.errors import ModelError
 from adjourn.events import Event
 from adjourn.graph import START, MessagesState, StateGraph
+from adjourn.stores import Store
 from adjourn.testing import FunctionModel, ScriptedModel
 from adjourn.tools import ExitTool
 

@@ -22,10 +22,10 @@ from adjourn import (
     tool,
 )
 from adjourn.agents import Approval, Approvals
-from adjourn.checkpoint import Store
 from adjourn.graph import START, MessagesState, StateGraph
 from adjourn.middleware import ApprovalPolicy, ApprovalRule
 from adjourn.middleware.hooks import Setup, ToolCallable, ToolRequest
+from adjourn.stores import Store
 from adjourn.testing import ScriptedModel
 
 paid: list[int] = []

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from adjourn import Agent, GraphAgent, PlanExecute, Runner, Supervisor, interrupt
-from adjourn.checkpoint import Store
 from adjourn.graph import MessagesState, StateGraph
+from adjourn.stores import Store
 from adjourn.testing import ScriptedModel
 
 from .crew import chat, model_of, seen, transfer

@@ -6,10 +6,11 @@ import asyncio
 
 import pytest
 
-from adjourn import ChatModelAgent, Delta, ModelError, Retry, Runner
-from adjourn.checkpoint import Store
-from adjourn.events import Event, ModelRetrying
+from adjourn import ChatModelAgent, Delta, Retry, Runner
+from adjourn.errors import ModelError
+from adjourn.events import Event, Retrying
 from adjourn.models import Chunk
+from adjourn.stores import Store
 from adjourn.testing import ScriptedModel
 
 PIECES = [Chunk(text=f"word{number} ") for number in range(1000)]
@@ -23,7 +24,7 @@ def told(events: list[Event]) -> str:
         match event:
             case Delta(text=text):
                 screen += text
-            case ModelRetrying():
+            case Retrying():
                 screen = ""
             case _:
                 pass

@@ -9,28 +9,26 @@ import pytest
 
 from adjourn import (
     Agent,
-    AgentInput,
     ChatModelAgent,
     GraphAgent,
     LoopAgent,
-    MaxIterationsExceeded,
     Message,
     MessageEvent,
-    ModelError,
     ParallelAgent,
     RunContext,
     Runner,
     SequentialAgent,
-    ShapeChanged,
     Supervisor,
     Transfer,
     UsageError,
     interrupt,
     tool,
 )
-from adjourn.checkpoint import Store
+from adjourn.agents import AgentInput
+from adjourn.errors import MaxIterationsExceeded, ModelError, ProgramChanged
 from adjourn.events import Event
 from adjourn.graph import START, MessagesState, StateGraph
+from adjourn.stores import Store
 from adjourn.testing import FunctionModel, ScriptedModel
 from adjourn.tools import ExitTool
 
@@ -340,7 +338,7 @@ async def test_changed_code_is_no_failure_of_a_member(store: Store) -> None:  # 
     deep = SequentialAgent("Row", agents=[chat("R1", call("ask", question="?"), tools=[ask])])
     paused = await Runner(boss(transfer("Row"), members=[deep]), store=store).run("go", session_id="s")
     other = SequentialAgent("Row", agents=[chat("R9")])
-    with pytest.raises(ShapeChanged):
+    with pytest.raises(ProgramChanged):
         await Runner(boss("end", members=[other]), store=store).resume("s", dict.fromkeys(ids(paused), "y"))
     mended = SequentialAgent("Row", agents=[chat("R1", "r1", tools=[ask])])
     assert (await Runner(boss("end", members=[mended]), store=store).recover("s")).output == "end"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from adjourn import ChatModelAgent, Done, MessageEvent, Runner, current, interrupt, tool
-from adjourn.checkpoint import MemoryStore, SQLiteStore, Store
+from adjourn.stores import MemoryStore, SQLiteStore, Store
 from adjourn.testing import FunctionModel
 
 from .crew import ask, call, chat, ids, note, said

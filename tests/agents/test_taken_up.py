@@ -8,14 +8,14 @@ from adjourn import (
     Middleware,
     Runner,
     SequentialAgent,
-    Setup,
     ToolCall,
     interrupt,
     set_session_value,
     tool,
 )
-from adjourn.checkpoint import MemoryStore
+from adjourn.middleware import Setup
 from adjourn.models import ModelRequest
+from adjourn.stores import MemoryStore
 from adjourn.testing import FunctionModel
 
 

@@ -24,8 +24,8 @@ from adjourn import (
     tool,
     workflow,
 )
-from adjourn.checkpoint import Store
 from adjourn.events import BreakLoop, Exit, Transfer
+from adjourn.stores import Store
 from adjourn.testing import ScriptedModel
 from tests.agents.calling import agent, all_of, call, lone, results, runner, told
 

@@ -11,7 +11,6 @@ import pytest
 from adjourn import (
     AlreadyResumed,
     ChatModelAgent,
-    InterruptsDisabled,
     InvalidAnswer,
     PendingInterrupts,
     Runner,
@@ -22,8 +21,9 @@ from adjourn import (
     interrupt,
     tool,
 )
-from adjourn.checkpoint import Store
+from adjourn.errors import InterruptsDisabled
 from adjourn.events import Interrupted, from_json, to_json
+from adjourn.stores import Store
 from adjourn.testing import FunctionModel
 from tests.agents.calling import agent, all_of, call, lone, results, runner, told
 

@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 import pytest
 
-from adjourn import ChatModelAgent, InvalidArguments, Runner, ToolError, tool
-from adjourn.checkpoint import Store
+from adjourn import ChatModelAgent, Runner, ToolError, tool
+from adjourn.errors import InvalidArguments
 from adjourn.messages import ToolCall
+from adjourn.stores import Store
 from adjourn.testing import ScriptedModel
 from tests.agents.calling import agent, call, lone, results, runner, written
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from adjourn import Approve, ChatModelAgent, Edit, Reject, Respond, Retry, Runner, current, interrupt, tool
-from adjourn.checkpoint import Store
+from adjourn.stores import Store
 from adjourn.testing import ScriptedModel
 from tests.agents.calling import call, lone, results, runner
 from tests.agents.desk import Desk

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from adjourn import ChatModelAgent, MaxIterationsExceeded, Message, Runner, current, interrupt, tool
-from adjourn.checkpoint import Store
+from adjourn import ChatModelAgent, Message, Runner, current, interrupt, tool
+from adjourn.errors import MaxIterationsExceeded
 from adjourn.events import ToolCalled
 from adjourn.models import Chunk
+from adjourn.stores import Store
 from adjourn.testing import FunctionModel, ScriptedModel
 from tests.agents.calling import agent, all_of, call, lone, results, runner, told, written
 

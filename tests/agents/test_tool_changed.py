@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from adjourn import AlreadyResumed, Approve, Edit, Runner, ShapeChanged, ToolCall, interrupt, tool
-from adjourn.checkpoint import Store
+from adjourn import AlreadyResumed, Approve, Edit, Runner, ToolCall, interrupt, tool
+from adjourn.errors import ProgramChanged
+from adjourn.stores import Store
 from tests.agents.calling import agent, call, lone, results, runner
 
 ran: list[Any] = []
@@ -32,10 +33,10 @@ async def paused(store: Store, *tools: Any, **arguments: Any) -> str:
 
 async def changed_and_mended(store: Store, asked: str, changed: list[Any], mended: Any = pay) -> None:
     """The changed tools are refused, whatever is answered, and the session goes on when they are mended."""
-    with pytest.raises(ShapeChanged, match="pay"):
+    with pytest.raises(ProgramChanged, match="pay"):
         await runner(changed, store=store).resume("s", {asked: True})
     assert ran == []
-    with pytest.raises(ShapeChanged, match="pay"):
+    with pytest.raises(ProgramChanged, match="pay"):
         await runner(changed, store=store).recover("s")
     with pytest.raises(AlreadyResumed):
         await runner([mended], store=store).resume("s", {asked: True})
@@ -77,7 +78,7 @@ async def test_a_tool_that_asked_by_itself_and_is_gone_is_missed(store: Store) -
 
     made = runner([ask], call("ask"), store=store)
     asked = lone(await made.run("go", session_id="s"))
-    with pytest.raises(ShapeChanged, match="ask"):
+    with pytest.raises(ProgramChanged, match="ask"):
         await runner([], store=store).resume("s", {asked: "it"})
     assert results(await runner([ask], store=store).recover("s")) == ["got it"]
 
@@ -140,7 +141,7 @@ async def test_an_edit_is_checked_by_the_tool_as_it_is_now(store: Store) -> None
         return "paid"
 
     made = runner([tool(other, name="pay", approval=True)], store=store)
-    with pytest.raises(ShapeChanged):
+    with pytest.raises(ProgramChanged):
         await made.resume("s", {asked: Edit({"amount": 6, "currency": "EUR"})})
     assert ran == []
 
@@ -149,7 +150,7 @@ async def test_the_other_questions_stay_open_when_one_tool_is_gone(store: Store)
     second = tool(pay.fn, name="pay2", approval=True)
     made = runner([pay, second], [call("pay", "c1", amount=5), call("pay2", "c2", amount=6)], store=store)
     first_id, second_id = [each.id for each in (await made.run("go", session_id="s")).interrupts]
-    with pytest.raises(ShapeChanged, match="pay2"):
+    with pytest.raises(ProgramChanged, match="pay2"):
         await runner([pay], store=store).resume("s", {second_id: True})
     assert [each.id for each in await made.pending("s")] == [first_id]
     result = await runner([pay, second], store=store).resume("s", {first_id: True})
@@ -158,7 +159,7 @@ async def test_the_other_questions_stay_open_when_one_tool_is_gone(store: Store)
 
 async def test_another_agent_is_not_taken_for_it(store: Store) -> None:  # rule R10
     asked = await paused(store)
-    with pytest.raises(ShapeChanged):
+    with pytest.raises(ProgramChanged):
         await Runner(agent([pay], name="B"), store=store).resume("s", {asked: True})
     assert ran == []
     assert results(await _finished(store, asked)) == ["paid"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from adjourn import AlreadyResumed, ChatModelAgent, Runner, interrupt, tool
-from adjourn.checkpoint import Store
+from adjourn.stores import Store
 from adjourn.testing import ScriptedModel
 from tests.agents.calling import call, lone, results, runner
 from tests.agents.desk import Desk

@@ -8,9 +8,9 @@ import pytest
 from msgspec import Meta, Struct
 
 from adjourn import Approve, Edit, InvalidAnswer, Reject, Respond, Runner, tool
-from adjourn.checkpoint import Store
-from adjourn.checkpoint.store import Answer
 from adjourn.events import ToolCalled
+from adjourn.stores import Store
+from adjourn.stores.protocol import Answer
 from tests.agents.calling import agent, all_of, call, lone, results, runner, told
 
 ran: list[Any] = []

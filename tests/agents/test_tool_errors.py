@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from adjourn import Approve, NotStorable, Runner, StoreUnavailable, ToolError, current, interrupt, tool
-from adjourn.checkpoint import MemoryStore, Store
+from adjourn import Approve, Runner, ToolError, current, interrupt, tool
+from adjourn.errors import NotStorable, StoreUnavailable
+from adjourn.stores import MemoryStore, Store
 from adjourn.testing import FaultStore
 from tests.agents.calling import agent, all_of, call, results, runner, told
 

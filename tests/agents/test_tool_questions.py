@@ -15,7 +15,6 @@ from msgspec import Struct
 from adjourn import (
     AgentTool,
     AlreadyResumed,
-    AmbiguousInterrupt,
     ChatModelAgent,
     InvalidAnswer,
     Middleware,
@@ -27,7 +26,8 @@ from adjourn import (
     raise_interrupt,
     tool,
 )
-from adjourn.checkpoint import MemoryStore, Store
+from adjourn.errors import AmbiguousInterrupt
+from adjourn.stores import MemoryStore, Store
 from adjourn.testing import FakeClock, ScriptedModel
 from tests.agents.calling import agent, call, lone, results, runner
 

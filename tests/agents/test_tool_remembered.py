@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adjourn import Approve, ChatModelAgent, Runner, session_values, tool
-from adjourn.checkpoint import Store
+from adjourn.stores import Store
 from adjourn.testing import ScriptedModel
 from tests.agents.calling import call, lone, results, runner
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from adjourn import AgentTool, Middleware, Retry, Runner, interrupt, tool
-from adjourn.checkpoint import SQLiteStore, Store
-from adjourn.events import Delta, ModelRetrying, ToolResult
+from adjourn.events import Delta, Retrying, ToolResult
 from adjourn.messages import ImagePart, TextPart
+from adjourn.stores import SQLiteStore, Store
 from tests.agents.calling import agent, all_of, call, lone, results, runner, told
 
 ran: list[Any] = []
@@ -188,7 +188,7 @@ async def test_without_streaming_there_is_only_the_result() -> None:  # rule T7
 
 async def test_a_pause_in_the_middle_takes_the_pieces_back(store: Store) -> None:  # rule T7
     events = await all_of(runner([count], call("count", to=2, ask=True), store=store).run("go", session_id="s"))
-    resets = [event for event in events if isinstance(event, ModelRetrying)]
+    resets = [event for event in events if isinstance(event, Retrying)]
     assert [event.address for event in resets] == ["agent:A;tool:count:c1"]
     assert not told(events)
     events = await all_of(runner([count], store=store).resume("s", {"agent:A;tool:count:c1": "2"}))
@@ -226,7 +226,7 @@ async def test_a_piece_that_cannot_be_told_ends_the_tool_and_closes_it() -> None
     (ended,) = told(events)
     assert ended.error is not None
     assert ran == ["closed"]
-    assert [event for event in events if isinstance(event, ModelRetrying)]
+    assert [event for event in events if isinstance(event, Retrying)]
 
 
 async def test_a_streaming_tool_that_is_tried_again_begins_anew() -> None:  # rules T6, T7
@@ -241,7 +241,7 @@ async def test_a_streaming_tool_that_is_tried_again_begins_anew() -> None:  # ru
 
     events = await all_of(runner([flaky], call("flaky")).run("go", session_id="s"))
     assert [event.result for event in told(events)] == ["one two"]
-    last = max(index for index, event in enumerate(events) if isinstance(event, ModelRetrying))
+    last = max(index for index, event in enumerate(events) if isinstance(event, Retrying))
     after = [event.text for event in events[last:] if isinstance(event, Delta) and event.call_id]
     assert "".join(after) == "one two"
 

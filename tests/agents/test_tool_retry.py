@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from adjourn import Middleware, Retry, RetryExhausted, Runner, current, interrupt, once, tool
-from adjourn.checkpoint import Store
-from adjourn.events import Custom, ModelRetrying
+from adjourn import Middleware, Retry, Runner, current, interrupt, once, tool
+from adjourn.errors import RetryExhausted
+from adjourn.events import Custom, Retrying
+from adjourn.stores import Store
 from tests.agents.calling import agent, all_of, call, lone, results, runner
 
 AGAIN = Retry(attempts=3, backoff=0)
@@ -46,7 +47,7 @@ async def test_tried_again_it_has_the_same_idempotency_key(store: Store, thread:
     events = await all_of(made.run("go", session_id="s"))
     assert results(await made.messages("s")) == ["attempt 3"]
     assert (len(ran), len(set(ran))) == (3, 1)
-    retries = [event for event in events if isinstance(event, ModelRetrying)]
+    retries = [event for event in events if isinstance(event, Retrying)]
     assert [(event.attempt, event.max_attempts) for event in retries] == [(1, 3), (2, 3)]
     assert {event.address for event in retries} == {"agent:A;tool:fetch:c1"}
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from adjourn import ChatModelAgent, Retry, ToolError, current, interrupt, once, tool
-from adjourn.checkpoint import Store
+from adjourn.stores import Store
 from adjourn.testing import ScriptedModel
 from tests.agents.calling import all_of, call, lone, results, runner, told
 

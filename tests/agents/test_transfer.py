@@ -6,19 +6,9 @@ from typing import Any
 
 import pytest
 
-from adjourn import (
-    ChatModelAgent,
-    MaxIterationsExceeded,
-    MessageEvent,
-    RunContext,
-    Runner,
-    SequentialAgent,
-    ShapeChanged,
-    Transfer,
-    UsageError,
-    tool,
-)
-from adjourn.checkpoint import Store
+from adjourn import ChatModelAgent, MessageEvent, RunContext, Runner, SequentialAgent, Transfer, UsageError, tool
+from adjourn.errors import MaxIterationsExceeded, ProgramChanged
+from adjourn.stores import Store
 from adjourn.testing import FunctionModel
 
 from .crew import ask, call, chat, events_of, ids, kinds, model_of, note, said, seen, transfer
@@ -193,7 +183,7 @@ async def test_of_two_transfers_the_first_counts() -> None:  # rule A5
 async def test_the_active_agent_that_is_gone_is_named(store: Store) -> None:  # rule R10
     await Runner(chat("A", transfer("B"), sub_agents=[chat("B", "one")]), store=store).run("go", session_id="s")
     without = Runner(chat("A", "root", sub_agents=[chat("C")]), store=store)
-    with pytest.raises(ShapeChanged, match="B"):
+    with pytest.raises(ProgramChanged, match="B"):
         await without.run("more", session_id="s")
     rooted = Runner(chat("A", "root", sub_agents=[chat("C")]), store=store, after_transfer="root")
     assert (await rooted.run("more", session_id="s")).output == "root"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from adjourn import AlreadyResumed, ChatModelAgent, Message, Runner, SequentialAgent, StaleCheckpoint, UsageError
-from adjourn.checkpoint import Store
 from adjourn.graph import Overwrite
+from adjourn.stores import Store
 from adjourn.testing import FunctionModel
 
 from .crew import ask, call, chat, ids, model_of, note, said, seen, transfer

@@ -9,7 +9,6 @@ import pytest
 
 from adjourn import (
     Agent,
-    BreakLoop,
     ChatModelAgent,
     ExitTool,
     LoopAgent,
@@ -22,7 +21,8 @@ from adjourn import (
     set_session_value,
     tool,
 )
-from adjourn.checkpoint import Store
+from adjourn.events import BreakLoop
+from adjourn.stores import Store
 from adjourn.testing import FunctionModel
 
 from .crew import ask, call, chat, events_of, ids, kinds, model_of, said, seen

@@ -5,8 +5,8 @@ from typing import Any, Literal
 import pytest
 
 from adjourn import Interrupt, InvalidAnswer
-from adjourn.cli.parsing import parse
-from adjourn.core.answers import choices_of, schema_of
+from adjourn._schemas.answers import choices_of, schema_of
+from adjourn.cli.ask.parsing import parse
 
 
 def asking(type_: Any, reason: str = "need_input") -> Interrupt:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from adjourn import Message, Runner
-from adjourn.checkpoint import SQLiteStore
+from adjourn.stores import SQLiteStore
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a dead owner is noticed at once on Linux only")
 

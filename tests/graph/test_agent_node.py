@@ -6,10 +6,11 @@ from typing import Any, TypedDict
 
 import pytest
 
-from adjourn import ChatModelAgent, GraphAgent, GraphError, Message, ModelError, Retry, SequentialAgent, interrupt, tool
-from adjourn.checkpoint import Store
+from adjourn import ChatModelAgent, GraphAgent, Message, Retry, SequentialAgent, interrupt, tool
+from adjourn.errors import GraphError, ModelError
 from adjourn.events import MessageEvent
 from adjourn.graph import START, Command, MessagesState, StateGraph
+from adjourn.stores import Store
 from adjourn.testing import FunctionModel, ScriptedModel
 
 from .shapes import events_of, giving

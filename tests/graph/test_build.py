@@ -9,9 +9,10 @@ from typing import Annotated, Any, TypedDict, cast
 
 import pytest
 
-from adjourn import GraphError, Retry, RunContext, UsageError, interrupt
-from adjourn.checkpoint import Store
+from adjourn import Retry, RunContext, UsageError, interrupt
+from adjourn.errors import GraphError
 from adjourn.graph import END, START, Cache, Command, CompiledGraph, StateGraph, StateSchema, append
+from adjourn.stores import Store
 from tests.graph.shapes import giving
 
 

@@ -6,10 +6,11 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 
-from adjourn import NotStorable, Retry, current, interrupt
-from adjourn.checkpoint import Store
+from adjourn import Retry, current, interrupt
+from adjourn.errors import NotStorable
 from adjourn.events import NodeEnd
 from adjourn.graph import END, Cache, Command, CompiledGraph, Overwrite, StateGraph, append
+from adjourn.stores import Store
 from adjourn.testing import FakeClock
 from tests.graph.shapes import Node, events_of, giving
 

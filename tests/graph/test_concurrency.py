@@ -10,10 +10,11 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 
-from adjourn import NodeTimeout, current, interrupt, workflow
-from adjourn.checkpoint import Store
+from adjourn import current, interrupt, workflow
+from adjourn.errors import NodeTimeout
 from adjourn.graph import START, Command, CompiledGraph, StateGraph, append
 from adjourn.runner import Runner
+from adjourn.stores import Store
 from tests.graph.shapes import Node, chain, events_of, giving, together
 
 WAIT = 10.0

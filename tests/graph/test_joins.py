@@ -6,8 +6,8 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 from adjourn import interrupt
-from adjourn.checkpoint import Store
 from adjourn.graph import END, START, Command, CompiledGraph, StateGraph, append
+from adjourn.stores import Store
 from tests.graph.shapes import Node, giving
 
 

@@ -9,23 +9,13 @@ import msgspec
 import pydantic
 import pytest
 
-from adjourn import (
-    GraphError,
-    Message,
-    Middleware,
-    ModelError,
-    ModelState,
-    RunError,
-    Runner,
-    StateInvalid,
-    UsageError,
-    interrupt,
-    tool,
-)
-from adjourn.checkpoint import Store
-from adjourn.events import Delta, MessageEvent, ModelRetrying
+from adjourn import Message, Middleware, RunError, Runner, UsageError, interrupt, tool
+from adjourn.errors import GraphError, ModelError, StateInvalid
+from adjourn.events import Delta, MessageEvent, Retrying
 from adjourn.graph import START, Command, MessagesState, StateGraph, StateSchema, add_messages, append, last
+from adjourn.middleware import ModelState
 from adjourn.models import Chunk
+from adjourn.stores import Store
 from adjourn.testing import FunctionModel, ScriptedModel
 
 from .shapes import events_of, giving
@@ -465,5 +455,5 @@ async def test_readers_drop_what_a_hook_has_changed_afterwards() -> None:  # rul
             return ModelState(messages=(*state.messages[:-1], Message.assistant("hush")))
 
     events = await events_of(asking(ScriptedModel(["loud"]), middleware=[Hushing()]).run({"user_input": "hi"}))
-    told = [event for event in events if isinstance(event, Delta | ModelRetrying | MessageEvent)]
-    assert [type(event) for event in told] == [Delta, ModelRetrying, MessageEvent]
+    told = [event for event in events if isinstance(event, Delta | Retrying | MessageEvent)]
+    assert [type(event) for event in told] == [Delta, Retrying, MessageEvent]

@@ -4,8 +4,8 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 
-from adjourn import StateInvalid, UsageError, interrupt
-from adjourn.checkpoint import Store
+from adjourn import UsageError, interrupt
+from adjourn.errors import StateInvalid
 from adjourn.graph import (
     AppendMessages,
     Command,
@@ -18,6 +18,7 @@ from adjourn.graph import (
     ToolCall,
     add_messages,
 )
+from adjourn.stores import Store
 from tests.graph.shapes import chain, giving, together
 
 HELLO = [Message.user("hello"), Message.assistant("hi")]

@@ -6,9 +6,10 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 
-from adjourn import GraphInterrupted, UsageError, current, interrupt, once
-from adjourn.checkpoint import Store
+from adjourn import UsageError, current, interrupt, once
+from adjourn.errors import GraphInterrupted
 from adjourn.graph import END, START, Command, CompiledGraph, StateGraph, append
+from adjourn.stores import Store
 from tests.graph.shapes import Node, chain, events_of, failing, giving, together
 
 

@@ -7,9 +7,10 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 
-from adjourn import AdjournError, NotStorable, StateInvalid, WriteConflict
-from adjourn.checkpoint import Store
+from adjourn import AdjournError
+from adjourn.errors import NotStorable, StateInvalid, WriteConflict
 from adjourn.graph import END, START, Command, Overwrite, StateGraph, append, last, merge, replace
+from adjourn.stores import Store
 from tests.graph.shapes import chain, giving, together
 
 

@@ -5,10 +5,12 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 
-from adjourn import ModelRetrying, NodeNotFound, NodeTimeout, Retry, RetryExhausted, backoff, current, interrupt, once
-from adjourn.checkpoint import Store
+from adjourn import Retry, Retrying, current, interrupt, once
+from adjourn.errors import NodeNotFound, NodeTimeout, RetryExhausted
 from adjourn.events import Custom, NodeStart
 from adjourn.graph import START, Command, CompiledGraph, StateGraph, append
+from adjourn.stores import Store
+from adjourn.workflows import backoff
 from tests.graph.shapes import Node, events_of, giving, names
 
 AT_ONCE = 0.0
@@ -117,7 +119,7 @@ def test_jitter_varies_the_backoff_and_respects_the_cap() -> None:  # rule G12
 
 async def test_each_retry_is_told() -> None:  # rule G12
     events = await events_of(lone(Flaky(ValueError("one"), KeyError("two")), Retry(backoff=AT_ONCE)).run({}))
-    retries = [event for event in events if isinstance(event, ModelRetrying)]
+    retries = [event for event in events if isinstance(event, Retrying)]
     assert [(event.attempt, event.max_attempts) for event in retries] == [(1, 3), (2, 3)]
     assert "ValueError" in retries[0].error
     assert "one" in retries[0].error

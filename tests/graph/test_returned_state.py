@@ -4,7 +4,8 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 
-from adjourn import AdjournError, StateInvalid
+from adjourn import AdjournError
+from adjourn.errors import StateInvalid
 from adjourn.graph import END, Command, Overwrite, StateGraph, append, merge
 from tests.graph.shapes import chain, giving, together
 

@@ -7,10 +7,11 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 
-from adjourn import AdjournError, NodeNotFound, NotStorable, current, interrupt
-from adjourn.checkpoint import Store
+from adjourn import AdjournError, current, interrupt
+from adjourn.errors import NodeNotFound, NotStorable
 from adjourn.events import NodeEnd, NodeStart
 from adjourn.graph import END, START, Command, CompiledGraph, StateGraph, append, last
+from adjourn.stores import Store
 from tests.graph.shapes import Node, events_of, failing, giving, names
 
 

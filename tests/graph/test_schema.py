@@ -10,18 +10,10 @@ import msgspec
 import pydantic
 import pytest
 
-from adjourn import StateInvalid, UsageError, interrupt
-from adjourn.checkpoint import Store
-from adjourn.graph import (
-    Command,
-    Message,
-    Overwrite,
-    StateGraph,
-    StateSchema,
-    add_messages,
-    append,
-    last,
-)
+from adjourn import UsageError, interrupt
+from adjourn.errors import StateInvalid
+from adjourn.graph import Command, Message, Overwrite, StateGraph, StateSchema, add_messages, append, last
+from adjourn.stores import Store
 from tests.graph.shapes import chain, giving, together
 
 

@@ -6,8 +6,8 @@ from typing import Annotated, Any, NotRequired, Required, TypedDict
 
 import pytest
 
-from adjourn import AdjournError, NotStorable, StateInvalid, WriteConflict, interrupt
-from adjourn.checkpoint import Store
+from adjourn import AdjournError, interrupt
+from adjourn.errors import NotStorable, StateInvalid, WriteConflict
 from adjourn.graph import (
     START,
     Command,
@@ -21,6 +21,7 @@ from adjourn.graph import (
     last,
     merge,
 )
+from adjourn.stores import Store
 from tests.graph.shapes import chain, giving, together
 
 

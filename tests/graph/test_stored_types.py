@@ -11,9 +11,10 @@ import msgspec
 import pydantic
 import pytest
 
-from adjourn import NotStorable, interrupt
-from adjourn.checkpoint import Store
+from adjourn import interrupt
+from adjourn.errors import NotStorable
 from adjourn.graph import Command, CompiledGraph, Message, StateGraph, add_messages, append
+from adjourn.stores import Store
 from tests.graph.shapes import chain, giving
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, TypedDict
 import pydantic
 import pytest
 
-from adjourn import StateInvalid, WriteConflict, current, interrupt
-from adjourn.checkpoint import Store
+from adjourn import current, interrupt
+from adjourn.errors import StateInvalid, WriteConflict
 from adjourn.events import NodeEnd
 from adjourn.graph import (
     START,
@@ -25,6 +25,7 @@ from adjourn.graph import (
     last,
     merge,
 )
+from adjourn.stores import Store
 from tests.graph.shapes import Node, chain, events_of, failing, giving, names, together
 
 

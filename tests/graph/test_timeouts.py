@@ -7,10 +7,11 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 
-from adjourn import AdjournError, NodeTimeout, Retry, current, interrupt, once
-from adjourn.checkpoint import Store
-from adjourn.core.threads import Threads
+from adjourn import AdjournError, Retry, current, interrupt, once
+from adjourn._engine.concurrency import Threads
+from adjourn.errors import NodeTimeout
 from adjourn.graph import CompiledGraph, StateGraph, append
+from adjourn.stores import Store
 from tests.graph.shapes import Node, chain, giving, together
 
 SOON = 0.02

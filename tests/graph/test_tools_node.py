@@ -11,24 +11,23 @@ import pytest
 from adjourn import (
     ChatModelAgent,
     Edit,
-    GraphError,
     Message,
     Middleware,
     Reject,
     Respond,
     RunError,
     Runner,
-    ShapeChanged,
     ToolError,
     UsageError,
     current,
     interrupt,
     tool,
 )
-from adjourn.checkpoint import Store
+from adjourn.errors import GraphError, ProgramChanged
 from adjourn.events import Delta, ToolCalled, ToolResult
 from adjourn.graph import START, MessagesState, StateGraph, StateSchema, add_messages, append
 from adjourn.middleware import ApprovalPolicy, CallLimits, FileTools, Setup, TodoList, ToolSearch
+from adjourn.stores import Store
 from adjourn.testing import ScriptedModel
 
 from .shapes import events_of
@@ -325,7 +324,7 @@ async def test_a_person_decides_about_a_call(  # rule T4
 
 async def test_a_tool_that_is_gone_since_the_pause_is_told(store: Store) -> None:  # rules R4, T1
     paused = await looping([ask], call("ask", question="?"), store=store).run("go", session_id="s")
-    with pytest.raises(ShapeChanged, match="there is no tool 'ask' any more"):
+    with pytest.raises(ProgramChanged, match="there is no tool 'ask' any more"):
         await looping([look], store=store).resume("s", {ids(paused)[0]: "yes"})
     result = await looping([ask], "end", store=store).recover("s")
     assert lines(result.messages)[2:] == ["tool: yes", "assistant: end"]

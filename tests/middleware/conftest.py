@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adjourn.checkpoint import SQLiteStore, Store
+from adjourn.stores import SQLiteStore, Store
 
 Reopen = Callable[[], Store]
 

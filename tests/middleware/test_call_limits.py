@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from adjourn import LimitExceeded, Message, Runner, Usage, UsageError, tool
+from adjourn import Message, Runner, Usage, UsageError, tool
+from adjourn.errors import LimitExceeded
 from adjourn.middleware import CallLimits
 
 from .conftest import Reopen

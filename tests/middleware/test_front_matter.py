@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from adjourn.middleware.front_matter import read_front_matter
+from adjourn.middleware._front_matter import read_front_matter
 
 
 def read(*lines: str) -> Any:

@@ -6,18 +6,8 @@ from typing import Any
 
 import pytest
 
-from adjourn import (
-    ChatModelAgent,
-    Message,
-    Middleware,
-    ModelState,
-    ParallelAgent,
-    Runner,
-    ToolRequest,
-    UsageError,
-    tool,
-)
-from adjourn.middleware import RedactPII
+from adjourn import ChatModelAgent, Message, Middleware, ParallelAgent, Runner, UsageError, tool
+from adjourn.middleware import ModelState, RedactPII, ToolRequest
 from adjourn.testing import ScriptedModel
 
 from .scripts import call, scripted

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from adjourn import ModelError, Runner, interrupt, tool
+from adjourn import Runner, interrupt, tool
+from adjourn.errors import ModelError
 from adjourn.middleware import LogCalls
 
 from .conftest import Reopen

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from adjourn import Custom, Message, ModelError, Runner, ToolCall, UsageError, interrupt, tool
+from adjourn import Custom, Message, Runner, ToolCall, UsageError, interrupt, tool
+from adjourn.errors import ModelError
 from adjourn.middleware import PatchToolCalls, Summarize
 from adjourn.middleware.summarize import LEFT_OUT, SUMMARY
 from adjourn.testing import FunctionModel, ScriptedModel

@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from adjourn import Message, ModelError, Retry, ToolCall, UsageError
+from adjourn import Message, Retry, ToolCall, UsageError
+from adjourn.errors import ModelError
 from adjourn.messages import ReasoningPart
 from adjourn.models import Chunk, ModelRequest, ToolSpec, close_stream, generate, stream
 

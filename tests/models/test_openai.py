@@ -15,10 +15,11 @@ import msgspec
 import openai
 import pytest
 
-from adjourn import Message, ModelError, OpenAIChatModel, Retry, ToolCall, Usage, UsageError
+from adjourn import Message, OpenAIChatModel, Retry, ToolCall, Usage, UsageError
+from adjourn.errors import ModelError
 from adjourn.messages import AudioPart, FilePart, ImagePart, ReasoningPart, TextPart
 from adjourn.models import Chunk, Gathering, ModelRequest, ToolSpec, close_stream
-from adjourn.models.openai_errors import retry_after
+from adjourn.models.openai._errors import retry_after
 from tests.models.openai_server import (
     TOTAL,
     USAGE,

@@ -13,7 +13,6 @@ import msgspec
 
 from adjourn import (
     Agent,
-    AgentInput,
     AgentTool,
     Approve,
     ChatModelAgent,
@@ -37,6 +36,7 @@ from adjourn import (
     once,
     tool,
 )
+from adjourn.agents import AgentInput
 from adjourn.models import ModelRequest
 from adjourn.testing import FunctionModel
 from adjourn.tools import ToolRefused, reviewed

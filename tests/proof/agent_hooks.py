@@ -6,7 +6,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from adjourn import Message, Middleware, ModelState, RunContext, Setup, ToolRequest, current, interrupt
+from adjourn import Message, Middleware, RunContext, current, interrupt
+from adjourn.middleware import ModelState, Setup, ToolRequest
 from adjourn.middleware.hooks import AgentEnd, ModelCall, ToolCallable
 from adjourn.models import ModelRequest
 

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Sequence
 
 from adjourn import (
     Agent,
-    AgentInput,
     AgentTool,
     ChatModelAgent,
     Interrupt,
@@ -24,6 +23,7 @@ from adjourn import (
     set_session_value,
     tool,
 )
+from adjourn.agents import AgentInput
 from adjourn.models import ModelRequest
 from adjourn.testing import FunctionModel
 from adjourn.tools import reviewed

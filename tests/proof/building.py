@@ -9,18 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Unpack
 
 from adjourn import Message, Retry, current, interrupt, once
-from adjourn.graph import (
-    END,
-    START,
-    Command,
-    CompiledGraph,
-    StateGraph,
-    StateSchema,
-    add_messages,
-    append,
-    last,
-    merge,
-)
+from adjourn.graph import END, START, Command, CompiledGraph, StateGraph, StateSchema, add_messages, append, last, merge
 from adjourn.runner import Options
 
 from . import plans

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from adjourn import CheckpointSaved, Custom, Event, MessageEvent, NodeEnd, Runner, ToolResult
-from adjourn.checkpoint import SQLiteStore, Store
-from adjourn.core.events import FINAL
+from adjourn import Custom, Event, MessageEvent, NodeEnd, Runner, ToolResult
+from adjourn.events import FINAL, CheckpointSaved
+from adjourn.stores import SQLiteStore, Store
 
 from .agent_workloads import PROGRAMS
 from .child import SESSION

@@ -20,9 +20,9 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from adjourn import CheckpointNotFound, Interrupt, MessageEvent, NodeEnd, Run, Runner, RunResult, ToolResult
-from adjourn.checkpoint import SQLiteStore
-from adjourn.checkpoint.store import Answer, Claimed, Committed, Lease, Write
-from adjourn.core.errors import AlreadyResumed, SessionBusy
+from adjourn.errors import AlreadyResumed, SessionBusy
+from adjourn.stores import SQLiteStore
+from adjourn.stores.protocol import Answer, Claimed, Committed, Lease, Write
 from adjourn.testing import FaultStore
 
 from .agent_workloads import PROGRAMS

@@ -14,13 +14,13 @@ from typing import Any
 from msgspec import UNSET, Raw
 
 from adjourn import Interrupt
-from adjourn.core import codec
-from adjourn.core.address import segment_text
-from adjourn.core.events import Event
-from adjourn.core.interrupt import open_interrupts
-from adjourn.core.program import Program, ProgramFrame
-from adjourn.core.record import NONE, Image, Question, Tree, decode, encode, fold, join
-from adjourn.core.scope import Frame, Scope
+from adjourn._engine.address import segment_text
+from adjourn._engine.program import Program, ProgramFrame
+from adjourn._engine.questions import open_interrupts
+from adjourn._engine.record import NONE, Image, Question, Tree, decode, encode, fold, join
+from adjourn._engine.scope import Frame, Scope
+from adjourn._values import codec
+from adjourn.events import Event
 
 from .building import World
 from .strategies import Dice
@@ -113,7 +113,7 @@ class Folding:
     def tell(self, event: Event) -> None:
         pass
 
-    def tell_live(self, event: Event) -> None:
+    def emit_live(self, event: Event) -> None:
         pass
 
     # Records
@@ -133,7 +133,7 @@ class Folding:
         stored = canonical(fold(other.bodies))
         other.scope = other._scope()
         other.scope.restore(tree)
-        image = other.scope.awaken("", self.segment)
+        image = other.scope.pop_dormant("", self.segment)
         assert image is not None
         other.root = other.scope.root = self.build().open(other.scope, None, self.segment, image)
         again = canonical(fold([encode(other.scope.take(full=True))]))
@@ -159,7 +159,7 @@ class Folding:
         for asked in self.dice.some(list(open_interrupts(self.scope, None))):
             path, question = self.scope.open.pop(asked.id)
             answer = self.answer_to(asked)
-            question.how, question.value = "answered", Raw(codec.encode(*codec.own(answer, "answer")))
+            question.how, question.value = "answered", Raw(codec.encode(*codec.adopt(answer, "answer")))
             self.scope.wake(path)
         if self.dice.roll(2):
             self.record()

@@ -7,7 +7,8 @@ from typing import Any
 from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 
-from adjourn import Interrupt, RetryExhausted
+from adjourn import Interrupt
+from adjourn.errors import RetryExhausted
 from tests.proof import agent_building, agent_plans, plans
 from tests.proof.agent_strategies import HOOKED, agents
 from tests.proof.building import Trouble, World, build

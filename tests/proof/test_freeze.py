@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from adjourn.checkpoint import SQLiteStore
-from adjourn.checkpoint.store import Head
+from adjourn.stores import SQLiteStore
+from adjourn.stores.protocol import Head
 
 from .checker import check, pids
 from .child import SESSION

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from adjourn.checkpoint import SQLiteStore
-from adjourn.checkpoint.store import Decision
+from adjourn.stores import SQLiteStore
+from adjourn.stores.protocol import Decision
 
 from .checker import check, check_effects, check_fences, pids
 from .child import SESSION, Ended

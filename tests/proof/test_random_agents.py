@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from adjourn import Address, Done, Event, MessageEvent, RunError, Runner, RunResult, ToolResult, Transfer
-from adjourn.checkpoint import MemoryStore, SQLiteStore, Store
+from adjourn.stores import MemoryStore, SQLiteStore, Store
 from adjourn.testing import FakeClock
 
 from .agent_building import TooLong, World, build

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from adjourn import Done, Interrupt, NodeEnd, WriteConflict
-from adjourn.checkpoint import MemoryStore, SQLiteStore, Store
+from adjourn import Done, Interrupt, NodeEnd
+from adjourn.errors import WriteConflict
+from adjourn.stores import MemoryStore, SQLiteStore, Store
 from adjourn.testing import FakeClock
 from tests.proof import plans
 from tests.proof.building import World, build

@@ -11,9 +11,9 @@ from typing import Annotated, Any, TypedDict, TypeVar
 import pytest
 
 from adjourn import AlreadyResumed, RunResult, current, interrupt, once, session_values, set_session_value
-from adjourn.checkpoint import MemoryStore, SQLiteStore, Store
-from adjourn.core.errors import SessionError
+from adjourn.errors import SessionError
 from adjourn.graph import START, Command, CompiledGraph, StateGraph, append
+from adjourn.stores import MemoryStore, SQLiteStore, Store
 
 T = TypeVar("T")
 THREADS = 4

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from adjourn import Interrupt, RetryExhausted, RunError, Runner, RunResult, StoreUnavailable, WriteConflict
-from adjourn.checkpoint import Store
-from adjourn.checkpoint.store import Head, Lease, Renewed
-from adjourn.core.address import is_under
+from adjourn import Interrupt, RunError, Runner, RunResult
+from adjourn._engine.address import is_under
+from adjourn.errors import RetryExhausted, StoreUnavailable, WriteConflict
 from adjourn.runner import Run
+from adjourn.stores import Store
+from adjourn.stores.protocol import Head, Lease, Renewed
 from adjourn.testing import FakeClock, FaultStore
 
 from .building import Trouble, World

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Protocol, TypedDict, cast
 import msgspec
 
 from adjourn import (
-    Default,
+    AnswerWith,
     Interrupt,
     Retry,
     Runner,
@@ -234,7 +234,9 @@ def fan() -> CompiledGraph:
 
 
 def _decide(state: Notes) -> dict[str, Any]:
-    said = interrupt("which?", key="decision", schema=str, expires_in=timedelta(hours=1), on_expire=Default("nobody"))
+    said = interrupt(
+        "which?", key="decision", schema=str, expires_in=timedelta(hours=1), on_expire=AnswerWith("nobody")
+    )
     world().do("decided", state["order"], said)
     return {"notes": [said]}
 

@@ -11,7 +11,7 @@ import signal
 import sys
 from typing import Any
 
-from adjourn.checkpoint import SQLiteStore
+from adjourn.stores import SQLiteStore
 
 from .programs import line, step
 

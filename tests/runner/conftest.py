@@ -2,7 +2,7 @@
 
 import pytest
 
-from adjourn.checkpoint import Store
+from adjourn.stores import Store
 from adjourn.testing import FakeClock
 from tests.conftest import MakeStore
 

@@ -16,9 +16,9 @@ from typing import Annotated, Any
 import msgspec
 
 from adjourn import Message, Runner, current, interrupt, once, set_session_value, workflow
-from adjourn.checkpoint import Header, MemoryStore, Question, Store, Write
-from adjourn.core.record import FORMAT
+from adjourn._engine.record import FORMAT
 from adjourn.graph import START, Command, MessagesState, StateGraph, append
+from adjourn.stores import Header, MemoryStore, Question, Store, Write
 from adjourn.testing import FakeClock, count_ids
 
 from .stores import WatchedStore

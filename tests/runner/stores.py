@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from adjourn.checkpoint import Answer, Claimed, Committed, Lease, Store, Write
+from adjourn.stores import Answer, Claimed, Committed, Lease, Store, Write
 from adjourn.testing import FaultStore
 
 

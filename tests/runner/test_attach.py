@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from adjourn import CheckpointCorrupt, CheckpointNotFound, RunError, UnfinishedRun, interrupt
-from adjourn.checkpoint import Store
+from adjourn import CheckpointNotFound, RunError, UnfinishedRun, interrupt
+from adjourn.errors import CheckpointCorrupt
 from adjourn.events import Cancelled, Done, Event, Failed, Interrupted, NodeEnd
 from adjourn.graph import START, StateGraph
+from adjourn.stores import Store
 from adjourn.testing import FakeClock
 
 from .programs import (

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from adjourn import CheckpointNotFound, Retry, Runner, UsageError, current, interrupt, once, workflow
-from adjourn.checkpoint import Store
 from adjourn.events import Cancelled
 from adjourn.graph import START, StateGraph
+from adjourn.stores import Store
 
 from .programs import (
     FINAL,

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from adjourn import Message, NotStorable, Runner, current, interrupt, once, workflow
-from adjourn.checkpoint import MemoryStore, SQLiteStore, Store
+from adjourn import Message, Runner, current, interrupt, once, workflow
+from adjourn.errors import NotStorable
 from adjourn.events import Custom, Done, Event, Interrupted, NodeEnd
 from adjourn.graph import START, MessagesState, StateGraph
+from adjourn.stores import MemoryStore, SQLiteStore, Store
 
 from .programs import (
     Gate,

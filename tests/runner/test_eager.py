@@ -13,9 +13,9 @@ from weakref import WeakSet
 
 import pytest
 
-from adjourn.checkpoint import MemoryStore, Store
-from adjourn.core.scope import Scope
-from adjourn.runner.eager import begin_task
+from adjourn._engine.scope import Scope
+from adjourn.runner._eager import begin_task
+from adjourn.stores import MemoryStore, Store
 
 from .programs import Gate, awaited, begin, held, line, step, steps, turns
 

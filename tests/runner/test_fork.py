@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from adjourn import CheckpointNotFound, Conflict, UsageError
-from adjourn.checkpoint import Store
+from adjourn import CheckpointNotFound, UsageError
+from adjourn.errors import Conflict
+from adjourn.stores import Store
 
 from .programs import Gate, asking, events_of, held, ids, line, step, steps
 from .test_travel import ASKED, finished

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from adjourn import CheckpointNotFound, Runner, UsageError, current, interrupt, workflow
-from adjourn.checkpoint import Answer, Store
-from adjourn.runner.forking import fork_stored
+from adjourn.runner._forking import fork_stored
+from adjourn.stores import Answer, Store
 
 from .programs import asking, ids, steps
 from .test_travel import ASKED, finished

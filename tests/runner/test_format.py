@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from adjourn import Runner
-from adjourn.checkpoint import Store
-from adjourn.core import record
+from adjourn._engine import record
 from adjourn.events import Custom, Interrupted
+from adjourn.stores import Store
 
 from . import golden
 from .golden import PROGRAMS, SESSION, plant

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adjourn import CheckpointNotFound, Runner, interrupt, once, workflow
-from adjourn.checkpoint import MemoryStore, Store
 from adjourn.events import CheckpointSaved
 from adjourn.graph import END, START, Command, CompiledGraph, StateGraph
+from adjourn.stores import MemoryStore, Store
 from adjourn.testing import FakeClock
 
 from .programs import (

@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from adjourn import Conflict, Runner, SessionBusy, UnfinishedRun, interrupt, once, workflow
-from adjourn.checkpoint import Committed, Lease, MemoryStore, Renewed, SQLiteStore, Store, Write
+from adjourn import Runner, SessionBusy, UnfinishedRun, interrupt, once, workflow
+from adjourn.errors import Conflict
 from adjourn.events import Cancelled, Failed
-from adjourn.runner.settings import Durability
+from adjourn.runner._settings import Durability
+from adjourn.stores import Committed, Lease, MemoryStore, Renewed, SQLiteStore, Store, Write
 from adjourn.testing import FakeClock, FaultStore
 
 from .programs import Gate, asking, begin, events_of, held, line, side_by_side, step, steps, turns, until

@@ -1,4 +1,4 @@
-"""The log `adjourn.checkpoint`: one line per save, load, resume, takeover and expiry."""
+"""The log `adjourn.stores`: one line per save, load, resume, takeover and expiry."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from adjourn import AlreadyResumed, Default, Runner, StoreUnavailable, interrupt, workflow
-from adjourn.checkpoint import Store
+from adjourn import AlreadyResumed, AnswerWith, Runner, interrupt, workflow
+from adjourn.errors import StoreUnavailable
 from adjourn.graph import CompiledGraph
+from adjourn.stores import Store
 from adjourn.testing import FakeClock, FaultStore
 
 from .programs import (
@@ -37,14 +38,14 @@ LINE = re.compile(r"(?P<what>[a-z ]+) session=(?P<session>.*?) checkpoint=(?P<ch
 
 @pytest.fixture(autouse=True)
 def at_debug(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "adjourn.checkpoint")
+    caplog.set_level(logging.DEBUG, "adjourn.stores")
 
 
 def lines(caplog: pytest.LogCaptureFixture, *whats: str) -> list[tuple[str, str, str]]:
     """What the log says since the last look, in words: what, session and checkpoint, which every line has."""
     found: list[tuple[str, str, str]] = []
     for record in caplog.records:
-        if record.name == "adjourn.checkpoint":
+        if record.name == "adjourn.stores":
             match = LINE.fullmatch(record.getMessage())
             assert match is not None, record.getMessage()
             found.append((match["what"], match["session"], match["checkpoint"]))
@@ -197,7 +198,7 @@ async def test_an_expiry_has_one_line_and_is_told_once(
 ):  # rule C13
     @workflow
     async def waits() -> Any:
-        return interrupt("quick!", key="q", expires_in=timedelta(hours=1), on_expire=Default(7))
+        return interrupt("quick!", key="q", expires_in=timedelta(hours=1), on_expire=AnswerWith(7))
 
     paused = await Runner(waits, store=timed, clock=clock).run(None, session_id="s")
     lines(caplog)
@@ -225,13 +226,13 @@ async def test_no_session_id_can_write_a_line_of_its_own(
 ):  # rule C12
     await asking(store=store).run({}, session_id=session)
     await asking(store=store).resume(session, {"go": 1})
-    texts = [record.getMessage() for record in caplog.records if record.name == "adjourn.checkpoint"]
+    texts = [record.getMessage() for record in caplog.records if record.name == "adjourn.stores"]
     assert len(texts) > 4
     assert all(text.isprintable() for text in texts)
 
 
 async def test_the_log_costs_nothing_to_those_who_do_not_listen(store: Store, caplog: pytest.LogCaptureFixture):
-    caplog.set_level(logging.ERROR, "adjourn.checkpoint")
+    caplog.set_level(logging.ERROR, "adjourn.stores")
     graph = asking(store=store)
     await graph.run({}, session_id="s")
     await graph.resume("s", {"go": 1})

@@ -19,9 +19,10 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from adjourn import AdjournError, CheckpointCorrupt, CheckpointTooNew, Runner
-from adjourn.checkpoint import SQLiteStore, Store, Write
-from adjourn.core import record
+from adjourn import AdjournError, Runner
+from adjourn._engine import record
+from adjourn.errors import CheckpointCorrupt, CheckpointTooNew
+from adjourn.stores import SQLiteStore, Store, Write
 
 from . import golden
 from .golden import PROGRAMS, SESSION, plant
@@ -427,9 +428,10 @@ DEEP = """
 import asyncio, sys
 sys.setrecursionlimit(10**7)
 from adjourn import CheckpointCorrupt
-from adjourn.checkpoint import Events, Header, logged
-from adjourn.core import record
-from adjourn.checkpoint.standing import decode_header
+from adjourn.stores import Events, Header
+from adjourn.sessions import _log as logged
+from adjourn._engine import record
+from adjourn.stores._rows import decode_header
 deep = b"[" * 3_000_000
 for read in (
     lambda: record.decode(b'{"v":2,"full":true,"frames":{"a":{"k":"u","input":' + deep),

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from adjourn import CheckpointNotFound, NodeEnd, Runner, interrupt, once, workflow
-from adjourn.checkpoint import MemoryStore
 from adjourn.events import Cancelled, Done
+from adjourn.stores import MemoryStore
 
 from .programs import Gate, asking, begin, events_of, held, line, step, steps
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from adjourn import Run, Runner, StoreUnavailable, current
-from adjourn.checkpoint import Store
+from adjourn import Run, Runner, current
+from adjourn.errors import StoreUnavailable
 from adjourn.events import Done, Event, Failed, Interrupted
+from adjourn.stores import Store
 from adjourn.testing import FaultStore
 
 from .programs import FINAL, Gate, asking, begin, held, kinds, line, step, steps, turns

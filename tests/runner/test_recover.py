@@ -10,22 +10,19 @@ import pytest
 from adjourn import (
     AlreadyResumed,
     CheckpointNotFound,
-    CrashLoop,
-    MaxStepsExceeded,
     PendingInterrupts,
     Runner,
     SessionBusy,
-    ShapeChanged,
     UnfinishedRun,
-    WriteConflict,
     current,
     interrupt,
     once,
     workflow,
 )
-from adjourn.checkpoint import Store
+from adjourn.errors import CrashLoop, MaxStepsExceeded, ProgramChanged, WriteConflict
 from adjourn.events import Done, Failed
 from adjourn.graph import END, START, Command, CompiledGraph, StateGraph
+from adjourn.stores import Store
 from adjourn.testing import FakeClock, FaultStore
 
 from .programs import (
@@ -147,9 +144,9 @@ async def test_a_mapping_also_continues_tasks_that_failed(store: Store):
 async def test_a_node_that_is_gone_is_named_and_the_session_waits_for_its_return(store: Store):  # rule R10
     await asking(store=store).run({}, session_id="s")
     other = line(("before", step("before")), name="asking", store=store)
-    with pytest.raises(ShapeChanged, match="ask"):
+    with pytest.raises(ProgramChanged, match="ask"):
         await other.resume("s", {"go": 1})
-    with pytest.raises(ShapeChanged):
+    with pytest.raises(ProgramChanged):
         await other.recover("s")
     assert (await asking(store=store).resume("s", {"go": 1})).status == "done"
 

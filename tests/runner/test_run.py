@@ -11,24 +11,21 @@ import pytest
 from adjourn import (
     AlreadyResumed,
     CheckpointNotFound,
-    CheckpointSaved,
     Interrupted,
     Message,
     NodeEnd,
-    NotStorable,
     PendingInterrupts,
     Runner,
-    StateInvalid,
-    StoreUnavailable,
     UnfinishedRun,
     Usage,
     UsageError,
     current,
     workflow,
 )
-from adjourn.checkpoint import Store
-from adjourn.events import Custom, Done, Failed
+from adjourn.errors import NotStorable, StateInvalid, StoreUnavailable
+from adjourn.events import CheckpointSaved, Custom, Done, Failed
 from adjourn.graph import START, MessagesState, StateGraph
+from adjourn.stores import Store
 
 from .programs import (
     FINAL,

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from adjourn import Default, Runner, interrupt, workflow
-from adjourn.checkpoint import Answer, Claimed, SQLiteStore, Store, Write
+from adjourn import AnswerWith, Runner, interrupt, workflow
+from adjourn.stores import Answer, Claimed, SQLiteStore, Store, Write
 from adjourn.testing import FakeClock, FaultStore, count_ids
 
 from .programs import Gate, asking, begin, held, line, side_by_side, step, steps, turns, until
@@ -84,7 +84,7 @@ async def test_a_session_whose_owner_died_is_due_and_can_be_advanced(timed: Stor
 async def test_a_session_whose_question_expired_is_due_and_can_be_advanced(timed: Store, clock: FakeClock):  # rule R11
     @workflow
     async def waits(_: Any) -> Any:
-        return interrupt("Well?", expires_in=timedelta(minutes=1), on_expire=Default("nobody"))
+        return interrupt("Well?", expires_in=timedelta(minutes=1), on_expire=AnswerWith("nobody"))
 
     runner = Runner(waits, store=timed, clock=clock)
     await runner.run(None, session_id="s")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from adjourn import Runner, UsageError, workflow
-from adjourn.runner.settings import Options
+from adjourn.runner._settings import Options
 
 from .programs import steps
 

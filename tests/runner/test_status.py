@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from adjourn import CheckpointNotFound, Message, Runner, SessionBusy, UsageError, interrupt, workflow
-from adjourn.checkpoint import Store
 from adjourn.graph import START, MessagesState, StateGraph
+from adjourn.stores import Store
 from adjourn.testing import FakeClock
 
 from .programs import Gate, asking, begin, events_until_failure, held, ids, line, side_by_side, step, steps, until

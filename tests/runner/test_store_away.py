@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from adjourn import StoreUnavailable, current, interrupt, once
-from adjourn.checkpoint import MemoryStore, SQLiteStore, Store
+from adjourn import current, interrupt, once
+from adjourn.errors import StoreUnavailable
 from adjourn.events import Event, Failed, NodeEnd
 from adjourn.graph import START, CompiledGraph, StateGraph
 from adjourn.runner import Options
+from adjourn.stores import MemoryStore, SQLiteStore, Store
 from adjourn.testing import FakeClock, FaultStore
 
 from .programs import FINAL, Path, awaited, begin, events_of, line, step, steps

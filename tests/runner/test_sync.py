@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from adjourn import AlreadyResumed, CheckpointNotFound, NodeEnd, Runner, SessionBusy, interrupt, workflow
-from adjourn.checkpoint import MemoryStore, SQLiteStore, Store
 from adjourn.events import Done, Failed, Interrupted
 from adjourn.graph import START, StateGraph
+from adjourn.stores import MemoryStore, SQLiteStore, Store
 
 from . import programs
 from .programs import asking, line, side_by_side, step, steps

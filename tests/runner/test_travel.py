@@ -11,7 +11,6 @@ from adjourn import (
     CheckpointNotFound,
     Runner,
     SessionBusy,
-    StateInvalid,
     UnknownInterrupt,
     UsageError,
     current,
@@ -19,8 +18,9 @@ from adjourn import (
     once,
     workflow,
 )
-from adjourn.checkpoint import Store
+from adjourn.errors import StateInvalid
 from adjourn.graph import END, START, Command, CompiledGraph, Overwrite, StateGraph
+from adjourn.stores import Store
 
 from .programs import (
     Gate,

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjourn import Message, ModelError, ToolCall, UsageError
+from adjourn import Message, ToolCall, UsageError
+from adjourn.errors import ModelError
 from adjourn.models import Chunk, Gathering, ModelRequest, generate, stream
 from adjourn.testing import FunctionModel, ScriptedModel
 

@@ -16,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from adjourn import InvalidArguments, Tool, ToolCall, tool
-from adjourn.core import codec
+from adjourn import Tool, ToolCall, tool
+from adjourn._values import codec
+from adjourn.errors import InvalidArguments
 
 
 class Color(Enum):
@@ -128,7 +129,7 @@ def test_values_of_any_types_become_json_and_the_same_values_again(call: tuple[T
 def test_converted_arguments_can_be_stored(call: tuple[Tool, dict[str, Any]]):
     made, values = call
     converted = made.validate(made.lower(values))
-    assert codec.decode(codec.encode(*codec.own(converted, "arguments"))) == converted
+    assert codec.decode(codec.encode(*codec.adopt(converted, "arguments"))) == converted
 
 
 MISFITS: list[Any] = [{"no such": {"key": [True]}}, [[[[[[[[[[]]]]]]]]]], [{}, {}, {}]]

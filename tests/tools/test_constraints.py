@@ -17,7 +17,8 @@ from msgspec import Meta, Struct
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 from typing_extensions import Doc
 
-from adjourn import InvalidArguments, Tool, UsageError, tool
+from adjourn import Tool, UsageError, tool
+from adjourn.errors import InvalidArguments
 
 
 def of_type(annotation: Any, **options: Any) -> Tool:

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from adjourn import Approve, Edit, InvalidAnswer, Reject, Respond, Runner, ToolCallInfo, interrupt, tool, workflow
-from adjourn.core import answers, codec
-from adjourn.core.jsonschema import problems
+from adjourn._schemas import answers
+from adjourn._schemas.jsonschema import problems
+from adjourn._values import codec
 from adjourn.tools import APPROVAL_SCHEMA, approval_schema, decision, fits_pattern
 
 MEANINGS: dict[str, tuple[Any, Any]] = {
@@ -41,7 +42,7 @@ def test_a_decision_is_the_same_as_its_json_and_can_be_stored(case: str):
     data = answers.to_json_data(made)
     assert problems(data, APPROVAL_SCHEMA) == []
     assert decision(data) == made
-    assert decision(codec.decode(codec.encode(*codec.own(made, "answer")))) == made
+    assert decision(codec.decode(codec.encode(*codec.adopt(made, "answer")))) == made
 
 
 NONE_OF_THESE: list[Any] = [
@@ -122,9 +123,9 @@ LOOK_ALIKE = {"$t": "message", "v": {"$t": "tuple", "v": [1]}}
 
 def test_arguments_that_look_like_stored_types_stay_what_they_are():
     info = ToolCallInfo(tool="book", arguments=LOOK_ALIKE)
-    assert codec.decode(codec.encode(*codec.own(info, "info"))) == info
+    assert codec.decode(codec.encode(*codec.adopt(info, "info"))) == info
     edit = Edit(LOOK_ALIKE)
-    assert codec.decode(codec.encode(*codec.own(edit, "answer"))) == edit
+    assert codec.decode(codec.encode(*codec.adopt(edit, "answer"))) == edit
 
 
 PATTERNS: list[tuple[dict[str, Any] | None, dict[str, Any], bool]] = [

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import msgspec
 import pytest
 
-from adjourn import NotInRun, RunContext, Tool, UsageError, tool
+from adjourn import RunContext, Tool, UsageError, tool
+from adjourn.errors import NotInRun
 
 if TYPE_CHECKING:
     from collections import OrderedDict as OnlyForCheckers

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from adjourn import InvalidArguments, RunContext, Tool, UsageError, tool
+from adjourn import RunContext, Tool, UsageError, tool
+from adjourn.errors import InvalidArguments
 
 
 @tool

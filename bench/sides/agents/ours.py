@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from itertools import count
 
 from adjourn import ChatModelAgent, Delta, Message, Runner, ToolCall, tool
-from adjourn.checkpoint import MemoryStore
 from adjourn.models import Chunk, ModelRequest
+from adjourn.stores import MemoryStore
 from bench.sides.agents.work import INSTRUCTION, QUESTION, Run, Script, look_up, seen, works
 from bench.sides.side import main
 

@@ -1,14 +1,14 @@
 """Agents: what thinks, and what runs agents in a row, side by side and in circles."""
 
-from adjourn.calls.remembered import Approval, Approvals
+from adjourn._calls.remembered import Approval, Approvals
 
+from ._inputs import AgentInput, ResumeInfo
 from .agent import Agent
 from .agent_tool import AgentTool
-from .chat import ChatModelAgent
+from .chat.agent import ChatModelAgent
+from .chat.limits import Limits
 from .deep import DeepAgent
 from .graph_agent import GraphAgent
-from .inputs import AgentInput, ResumeInfo
-from .limits import Limits
 from .plan_execute import Plan, PlanExecute, Prompts, Replan
 from .supervisor import Supervisor
 from .workflows import LoopAgent, ParallelAgent, SequentialAgent

@@ -6,20 +6,20 @@ from collections.abc import AsyncIterator, Sequence
 from functools import cached_property
 from typing import Any
 
-from adjourn.core.context import RunContext
-from adjourn.core.errors import ShapeChanged, UsageError
-from adjourn.core.events import Event
-from adjourn.core.frozen import check_text
-from adjourn.core.record import GraphImage, Image
-from adjourn.core.scope import Frame, Scope
+from adjourn._engine.record import GraphImage, Image
+from adjourn._engine.scope import Frame, Scope
+from adjourn._values.frozen import check_text
+from adjourn.context import RunContext
+from adjourn.errors import ProgramChanged, UsageError
+from adjourn.events import Event
 from adjourn.tools import Tool
 
+from ._frame import AgentFrame
+from ._inputs import AgentInput, ResumeInfo
+from ._plan import AgentPlan
+from ._progress import Ending
 from .agent_tool import AgentTool
 from .custom import CustomPlan
-from .frame import AgentFrame
-from .inputs import AgentInput, ResumeInfo
-from .plan import AgentPlan
-from .progress import Ending
 
 
 class Agent:
@@ -68,7 +68,7 @@ class Agent:
         if image is None:
             return frame
         if not isinstance(image, GraphImage):
-            raise ShapeChanged(frame.address, f"what stands there is no agent, as '{self.name}' is")
+            raise ProgramChanged(frame.address, f"what stands there is no agent, as '{self.name}' is")
         frame.restore(image)
         return frame
 

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from adjourn.core.answers import schema_of
-from adjourn.core.child import run_child
-from adjourn.core.context import standing
-from adjourn.core.record import Image
-from adjourn.core.scope import Frame, Scope
-from adjourn.graph.task import Task
+from adjourn._engine.child import run_child
+from adjourn._engine.frame import standing
+from adjourn._engine.record import Image
+from adjourn._engine.scope import Frame, Scope
+from adjourn._schemas.answers import schema_of
+from adjourn.graph._task import Task
 from adjourn.messages import Message
 from adjourn.tools import Tool, tool
 
-from .frame import AgentFrame
-from .progress import Ending
+from ._frame import AgentFrame
+from ._progress import Ending
 
 if TYPE_CHECKING:
     from .agent import Agent

@@ -9,16 +9,16 @@ import inspect
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, cast
 
-from adjourn.core.context import RunContext, current
-from adjourn.core.errors import UsageError
-from adjourn.core.events import BreakLoop, Exit, MessageEvent
-from adjourn.core.frame import decoded
-from adjourn.graph.task import HANDLED, Send, Task
+from adjourn._engine.frame import decoded
+from adjourn.context import RunContext, current
+from adjourn.errors import UsageError
+from adjourn.events import BreakLoop, Exit, MessageEvent
+from adjourn.graph._task import HANDLED, Send, Task
 
-from .frame import AgentFrame
-from .inputs import AgentInput, ResumeInfo
-from .plan import AgentPlan
-from .progress import Ending
+from ._frame import AgentFrame
+from ._inputs import AgentInput, ResumeInfo
+from ._plan import AgentPlan
+from ._progress import Ending
 
 if TYPE_CHECKING:
     from .agent import Agent

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from adjourn.core.child import run_child
-from adjourn.core.context import standing
-from adjourn.core.errors import UsageError
+from adjourn._engine.child import run_child
+from adjourn._engine.frame import standing
+from adjourn.errors import UsageError
 from adjourn.messages import Message
 from adjourn.middleware import FileTools, TodoList
-from adjourn.middleware.backend import Backend
+from adjourn.middleware.files.backend import Backend
 from adjourn.models import ChatModel
 from adjourn.tools import Tool, tool
 
 from .agent import Agent
 from .agent_tool import Inner
-from .chat import ChatModelAgent
+from .chat.agent import ChatModelAgent
 
 TASK = "task"
 GENERAL = "general_purpose"

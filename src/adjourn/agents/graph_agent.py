@@ -9,22 +9,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, cast
 
-from adjourn.core import codec
-from adjourn.core.errors import ShapeChanged, UsageError
-from adjourn.core.program import Report
-from adjourn.core.record import GraphImage, Image
-from adjourn.core.scope import Frame, Scope
+from adjourn._engine.program import Report
+from adjourn._engine.record import GraphImage, Image
+from adjourn._engine.scope import Frame, Scope
+from adjourn._values import codec
+from adjourn.errors import ProgramChanged, UsageError
+from adjourn.graph._frame import GraphFrame
+from adjourn.graph._task import Send, Task
 from adjourn.graph.commands import Overwrite
 from adjourn.graph.compiled import CompiledGraph
-from adjourn.graph.frame import GraphFrame
-from adjourn.graph.task import Send, Task
 from adjourn.messages import Message
 
+from ._frame import AgentFrame
+from ._inputs import input_messages
+from ._plan import AgentPlan
+from ._progress import Ending
 from .agent import Agent
-from .frame import AgentFrame
-from .inputs import input_messages
-from .plan import AgentPlan
-from .progress import Ending
 
 INNER = "~"
 
@@ -68,7 +68,7 @@ class GraphAgent(Agent):
         if image is None:
             return frame
         if not isinstance(image, GraphImage):
-            raise ShapeChanged(frame.address, f"what stands there is no agent, as '{self.name}' is")
+            raise ProgramChanged(frame.address, f"what stands there is no agent, as '{self.name}' is")
         frame.restore(image)
         return frame
 
@@ -119,12 +119,12 @@ class GraphAgentFrame(AgentFrame):
     def rouse_inner(self) -> GraphFrame | None:
         """The graph's frame, from its stored image if it sleeps."""
         if self.inner is None:
-            image = self.scope.awaken(self.path, INNER)
+            image = self.scope.pop_dormant(self.path, INNER)
             if image is not None:
                 self.inner = self.graph_agent.graph.open(self.scope, self, INNER, image)
         return self.inner
 
-    def rouse(self) -> None:
+    def bind_dormant(self) -> None:
         self.rouse_inner()
 
     async def advance(self) -> bool:

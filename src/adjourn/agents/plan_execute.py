@@ -13,17 +13,17 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from adjourn.core.errors import UsageError
-from adjourn.core.events import MessageEvent
-from adjourn.graph.task import Send
+from adjourn.errors import UsageError
+from adjourn.events import MessageEvent
+from adjourn.graph._task import Send
 from adjourn.messages import Message
 from adjourn.models import ChatModel
 
+from ._frame import AgentFrame
+from ._plan import AgentPlan
+from ._progress import Ending
 from .agent import Agent
-from .chat import ChatModelAgent
-from .frame import AgentFrame
-from .plan import AgentPlan
-from .progress import Ending
+from .chat.agent import ChatModelAgent
 
 _NAMES = re.compile(r"\{(goal|plan|step|done)\}")
 

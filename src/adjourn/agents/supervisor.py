@@ -11,18 +11,18 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from adjourn.core.errors import UsageError, text_of
-from adjourn.core.program import ProgramFrame
-from adjourn.graph.task import Send, Task
+from adjourn._engine.program import ProgramFrame
+from adjourn.errors import UsageError, text_of
+from adjourn.graph._task import Send, Task
 from adjourn.messages import Message
 from adjourn.models import ChatModel
 
+from ._frame import AgentFrame
+from ._plan import AgentPlan, agent_node
+from ._progress import Ending
+from ._transfer import chain_of
 from .agent import Agent
-from .chat import ChatModelAgent, ChatPlan
-from .frame import AgentFrame
-from .plan import AgentPlan, agent_node
-from .progress import Ending
-from .transfer import chain_of
+from .chat.agent import ChatModelAgent, ChatPlan
 
 INSTRUCTION = (
     "You supervise the agents below. Hand over to the one that fits what is to be done, one at a time. When it has "

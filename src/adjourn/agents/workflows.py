@@ -10,13 +10,13 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from adjourn.core.errors import UsageError
-from adjourn.graph.task import Send
+from adjourn.errors import UsageError
+from adjourn.graph._task import Send
 
+from ._frame import AgentFrame
+from ._plan import AgentPlan
+from ._progress import Ending
 from .agent import Agent, check_agent
-from .frame import AgentFrame
-from .plan import AgentPlan
-from .progress import Ending
 
 
 class _WorkflowAgent(Agent):

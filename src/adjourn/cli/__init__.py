@@ -66,7 +66,7 @@ def _parser(arguments: list[str]) -> argparse.ArgumentParser:
     for name, help_ in COMMANDS.items():
         command = commands.add_parser(name, help=help_, description=f"{help_[0].upper()}{help_[1:]}.")
         if name == named:
-            import_module(f"adjourn.cli.{name}").configure(command)
+            import_module(f"adjourn.cli.commands.{name}").configure(command)
     return parser
 
 
@@ -80,9 +80,9 @@ def _prepare_output() -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    failures = import_module("adjourn.cli.failures")
+    failures = import_module("adjourn.cli._failures")
     try:
-        return import_module(f"adjourn.cli.{options.command}").run(options)
+        return import_module(f"adjourn.cli.commands.{options.command}").run(options)
     except KeyboardInterrupt:
         print("\nStopped.")
         return failures.INTERRUPTED

@@ -8,20 +8,20 @@ from typing import Any, Literal, Unpack, cast
 
 import msgspec
 
-from adjourn.core.amounts import is_count, is_positive
-from adjourn.core.errors import UsageError
-from adjourn.core.program import Program
-from adjourn.core.retry import Retry
+from adjourn._checks import is_count, is_positive
+from adjourn._engine.program import Program
+from adjourn._engine.retry import Retry
+from adjourn.errors import UsageError
 from adjourn.models import ChatModel
 from adjourn.tools import Tool
 
-from .agent_node import AgentNode
+from ._compile import compile_graph, is_listing
+from ._spec import Role
 from .commands import END, START, Cache
 from .compiled import CompiledGraph, Options
-from .compiling import compile_graph, is_listing
-from .llm_node import ANSWERED, CALLED, LLMNode, went_on
-from .spec import Role
-from .tools_node import ToolsNode
+from .nodes.agent import AgentNode
+from .nodes.llm import ANSWERED, CALLED, LLMNode, went_on
+from .nodes.tools import ToolsNode
 
 Function = Callable[..., Any]
 OfState = Callable[[Any], Any]

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
-from adjourn.core.amounts import is_positive
-from adjourn.core.errors import UsageError
-from adjourn.core.registry import stored
+from adjourn._checks import is_positive
+from adjourn._values.registry import stored
+from adjourn.errors import UsageError
 
 START: Final = "__start__"
 END: Final = "__end__"

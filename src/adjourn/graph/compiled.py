@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from adjourn.core.child import run_child
-from adjourn.core.errors import GraphInterrupted, ShapeChanged
-from adjourn.core.frame import here
-from adjourn.core.record import GraphImage, Image
-from adjourn.core.scope import Frame, Scope
+from adjourn._engine.child import run_child
+from adjourn._engine.frame import here
+from adjourn._engine.record import GraphImage, Image
+from adjourn._engine.scope import Frame, Scope
+from adjourn.errors import GraphInterrupted, ProgramChanged
 from adjourn.runner import Options, Runner
 
-from .drawing import draw
-from .frame import GraphFrame
-from .plan import Plan
+from ._frame import GraphFrame
+from ._plan import Plan
+from .draw import draw
 from .schema import Schema
 
 __all__ = ["CompiledGraph", "Options"]
@@ -48,7 +48,7 @@ class CompiledGraph(Plan, Runner):
         if image is None:
             return frame
         if not isinstance(image, GraphImage):
-            raise ShapeChanged(frame.address, f"what stands there is no graph, as '{self.name}' is")
+            raise ProgramChanged(frame.address, f"what stands there is no graph, as '{self.name}' is")
         frame.restore(image)
         return frame
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from adjourn.core.registry import native
-from adjourn.core.wording import a_type
+from adjourn._text import a_type
+from adjourn._values.registry import native
 from adjourn.messages import AppendMessages, Message, RemoveAllMessages, ReplaceLastUser, apply_messages
 
 Reducer = Callable[[Any, Any], Any]

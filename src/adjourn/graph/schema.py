@@ -20,13 +20,13 @@ from typing import (
 
 import msgspec
 
-from adjourn.core.errors import StateInvalid, UsageError
-from adjourn.core.fits import misfit
-from adjourn.core.registry import register_types
-from adjourn.core.wording import undotted
+from adjourn._schemas.fits import misfit
+from adjourn._text import undotted
+from adjourn._values.registry import register_types
+from adjourn.errors import StateInvalid, UsageError
 from adjourn.messages import Message
 
-from .channels import ABSENT, Channel, channel_for, takes_two
+from ._channels import ABSENT, Channel, channel_for, takes_two
 from .reducers import Reducer, Shared, add_messages, last, merge
 
 _MARKS = (Required, NotRequired, getattr(typing, "ReadOnly", Required))  # ReadOnly: from Python 3.13 on

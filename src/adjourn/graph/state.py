@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, cast
 
-from adjourn.core import codec
-from adjourn.core.errors import StateInvalid
+from adjourn._values import codec
+from adjourn.errors import StateInvalid
 
-from .channels import ABSENT, same
+from ._channels import ABSENT, same
 from .commands import Overwrite
 from .schema import Schema
 

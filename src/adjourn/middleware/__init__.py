@@ -10,21 +10,21 @@ from .hooks import Setup as Setup
 from .hooks import ToolRequest as ToolRequest
 
 if TYPE_CHECKING:
+    from ._sizes import about_tokens as about_tokens
     from .approval_policy import ApprovalPolicy as ApprovalPolicy
     from .approval_policy import ApprovalRule as ApprovalRule
-    from .backend import Backend as Backend
-    from .backend import FileError as FileError
-    from .backend import checked_folder as checked_folder
-    from .backend import checked_path as checked_path
     from .call_limits import CallLimits as CallLimits
-    from .file_tools import FileTools as FileTools
-    from .folder_backend import FolderBackend as FolderBackend
+    from .files.backend import Backend as Backend
+    from .files.backend import FileError as FileError
+    from .files.backend import checked_folder as checked_folder
+    from .files.backend import checked_path as checked_path
+    from .files.folder import FolderBackend as FolderBackend
+    from .files.memory import MemoryBackend as MemoryBackend
+    from .files.tools import FileTools as FileTools
     from .log_calls import LogCalls as LogCalls
-    from .memory_backend import MemoryBackend as MemoryBackend
     from .patch_tool_calls import PatchToolCalls as PatchToolCalls
     from .redact_pii import RedactPII as RedactPII
     from .reduce_tool_results import ReduceToolResults as ReduceToolResults
-    from .sizes import about_tokens as about_tokens
     from .skills import Skill as Skill
     from .skills import Skills as Skills
     from .summarize import Summarize as Summarize
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "approval_policy": "ApprovalPolicy ApprovalRule",
-    "backend": "Backend FileError checked_folder checked_path",
+    "files.backend": "Backend FileError checked_folder checked_path",
     "call_limits": "CallLimits",
-    "file_tools": "FileTools",
-    "folder_backend": "FolderBackend",
+    "files.tools": "FileTools",
+    "files.folder": "FolderBackend",
     "log_calls": "LogCalls",
-    "memory_backend": "MemoryBackend",
+    "files.memory": "MemoryBackend",
     "patch_tool_calls": "PatchToolCalls",
     "redact_pii": "RedactPII",
     "reduce_tool_results": "ReduceToolResults",
-    "sizes": "about_tokens",
+    "_sizes": "about_tokens",
     "skills": "Skill Skills",
     "summarize": "Summarize",
     "todo_list": "Todo TodoList",

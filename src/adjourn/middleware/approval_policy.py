@@ -14,9 +14,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from adjourn.core.errors import ToolError, ToolRefused, UsageError
-from adjourn.core.interrupt import interrupt
-from adjourn.core.visible import visible_line
+from adjourn._text import visible_line
+from adjourn.errors import ToolError, ToolRefused, UsageError
+from adjourn.interrupts import interrupt
 from adjourn.tools import Decision, Edit, Reject, Tool, ToolCallInfo, decision, fits_pattern, review_schema
 
 from .hooks import Middleware, Setup, ToolCallable, ToolRequest

@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from adjourn.core.context import RunContext, current
-from adjourn.core.errors import LimitExceeded, ToolError, UsageError
+from adjourn.context import RunContext, current
+from adjourn.errors import LimitExceeded, ToolError, UsageError
 from adjourn.messages import Message, ToolCall
 from adjourn.models import ModelRequest
 
+from ._refusals import asked_unless
 from .hooks import Middleware, ModelCall, ModelState, Setup, ToolCallable, ToolRequest
-from .refusals import asked_unless
 
 COUNTS = "calls:"
 """Begins the names of the session values that hold an agent's counts."""

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from adjourn.core.context import RunContext
+from adjourn.context import RunContext
 from adjourn.messages import Message
 from adjourn.models import ModelRequest
 from adjourn.tools import Tool

@@ -11,8 +11,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
-from adjourn.core.context import current
-from adjourn.core.errors import Pause, text_of
+from adjourn.context import current
+from adjourn.errors import Pause, text_of
 from adjourn.messages import Message
 from adjourn.models import ModelRequest
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from adjourn.core.context import RunContext
+from adjourn.context import RunContext
 from adjourn.messages import Message, ToolCall
 
 from .hooks import Middleware, ModelState

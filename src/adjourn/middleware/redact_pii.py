@@ -11,8 +11,8 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from adjourn.core.context import RunContext
-from adjourn.core.errors import UsageError
+from adjourn.context import RunContext
+from adjourn.errors import UsageError
 from adjourn.messages import Message, TextPart
 
 from .hooks import Middleware, ModelState

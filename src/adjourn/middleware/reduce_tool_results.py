@@ -12,15 +12,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from adjourn.core.context import RunContext
-from adjourn.core.errors import UsageError
+from adjourn.context import RunContext
+from adjourn.errors import UsageError
 from adjourn.messages import Message
 
-from .backend import Backend, FileError, check_backend
-from .file_tools import READ
+from ._sizes import CountTokens, about_tokens
+from .files.backend import Backend, FileError, check_backend
+from .files.memory import MemoryBackend
+from .files.tools import READ
 from .hooks import Middleware, ModelState, ToolCallable, ToolRequest
-from .memory_backend import MemoryBackend
-from .sizes import CountTokens, about_tokens
 
 FOLDER = "tool_results"
 CLEARED = "[This result was cleared"

@@ -15,12 +15,12 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from adjourn.core.errors import UsageError, text_of
+from adjourn.errors import UsageError, text_of
 from adjourn.tools import tool
 
-from .backend import FileError
-from .folder_backend import FolderBackend
-from .front_matter import Value, read_front_matter
+from ._front_matter import Value, read_front_matter
+from .files.backend import FileError
+from .files.folder import FolderBackend
 from .hooks import Middleware, Setup
 
 FILE = "SKILL.md"

@@ -12,13 +12,13 @@ from typing import Literal
 
 import msgspec
 
-from adjourn.core.context import RunContext
-from adjourn.core.errors import ModelError, UsageError, text_of
+from adjourn.context import RunContext
+from adjourn.errors import ModelError, UsageError, text_of
 from adjourn.messages import Message
 from adjourn.models import ChatModel, ModelRequest, generate, resolve_model
 
+from ._sizes import CountTokens, about_tokens
 from .hooks import Middleware, ModelState
-from .sizes import CountTokens, about_tokens
 
 SUMMARY = "Summary of the conversation so far:\n"
 LEFT_OUT = "[Earlier messages were left out, since they could not be summarized: "

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from adjourn.core.context import current
+from adjourn.context import current
 from adjourn.tools import tool
 
 from .hooks import Middleware, Setup

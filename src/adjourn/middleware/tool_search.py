@@ -11,8 +11,8 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from adjourn.core.context import current
-from adjourn.core.errors import UsageError
+from adjourn.context import current
+from adjourn.errors import UsageError
 from adjourn.messages import Message
 from adjourn.models import ModelRequest
 from adjourn.tools import Tool, tool

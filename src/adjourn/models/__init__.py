@@ -2,15 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-from .chunk import Chunk, ToolCallChunk, chunks_of
-from .gathering import Gathering
-from .model import ChatModel, Generates, Streams, close_stream, generate, stream
+from .chunks import Chunk, Gathering, ToolCallChunk, chunks_of
 from .names import resolve_model
-from .request import ModelRequest, ToolSpec
+from .protocol import ChatModel, Generates, ModelRequest, Streams, ToolSpec, close_stream, generate, stream
 
 if TYPE_CHECKING:
     from .demo import DemoModel
-    from .openai import OpenAIChatModel
+    from .openai.model import OpenAIChatModel
 
 __all__ = [
     "ChatModel",
@@ -34,7 +32,7 @@ __all__ = [
 def __getattr__(name: str) -> object:
     # Adapters are loaded by those who use them.
     if name == "OpenAIChatModel":
-        from .openai import OpenAIChatModel  # noqa: PLC0415
+        from .openai.model import OpenAIChatModel  # noqa: PLC0415
 
         return OpenAIChatModel
     if name == "DemoModel":

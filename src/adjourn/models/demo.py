@@ -9,8 +9,8 @@ from typing import Any
 
 from adjourn.messages import Message, ToolCall, Usage
 
-from .chunk import Chunk, chunks_of
-from .request import ModelRequest
+from .chunks import Chunk, chunks_of
+from .protocol import ModelRequest
 
 TOOL = "book_ticket"
 _QUESTIONS = {"location": "Where would you like to go?", "passenger_name": "Who is travelling?"}

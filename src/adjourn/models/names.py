@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from adjourn.core.errors import UsageError
+from adjourn.errors import UsageError
 
-from .model import ChatModel
+from .protocol import ChatModel
 
 _LATER = ("anthropic", "gemini")
 
@@ -49,7 +49,7 @@ def _known() -> str:
 
 
 def _openai(name: str) -> ChatModel:
-    from .openai import OpenAIChatModel  # noqa: PLC0415 - an adapter is loaded by those who use it
+    from .openai.model import OpenAIChatModel  # noqa: PLC0415 - an adapter is loaded by those who use it
 
     return OpenAIChatModel(name)
 

@@ -8,8 +8,8 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from adjourn.core.events import Interrupt
-from adjourn.core.program import Report
+from adjourn._engine.program import Report
+from adjourn.events import Interrupt
 from adjourn.messages import Message, Usage
 
 

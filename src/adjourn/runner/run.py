@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import queue
+import threading
 import time
 import warnings
 from collections import deque
@@ -13,18 +15,119 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
-from adjourn.core.events import FINAL, CheckpointSaved, Delta, Event, Failed, ModelRetrying, is_muted
-from adjourn.core.frame import here
+from adjourn._engine.frame import here
+from adjourn.events import FINAL, CheckpointSaved, Delta, Event, Failed, Retrying, is_muted
 
-from .driving import drive, stored_end, stored_result
-from .eager import begin_task
-from .elsewhere import CancelMode, Elsewhere, check_mode
-from .live import Live
-from .opening import Reader
+from ._driving import drive, stored_end, stored_result
+from ._eager import begin_task
+from ._following import CancelMode, RunFollower, check_mode
+from ._live import LiveSession
+from ._opening import Reader
 from .result import RunResult
-from .sync import read_from_thread
 
-Begin = Callable[[Reader], Awaitable[Live | None]]
+
+def wait_for(run: Run) -> RunResult:
+    """The result of a run, from sync code, whether or not an event loop is running around it."""
+    if not _is_loop_running():
+        return asyncio.run(_awaited(run))
+    outcome: list[RunResult | BaseException] = []
+
+    def work() -> None:
+        try:
+            outcome.append(asyncio.run(_awaited(run)))
+        except BaseException as error:  # noqa: BLE001  # it belongs to the waiting thread
+            outcome.append(error)
+
+    thread = threading.Thread(target=work, name=f"adjourn-run {run.session_id}")
+    thread.start()
+    thread.join()
+    result = outcome[0]
+    if isinstance(result, BaseException):
+        raise result
+    return result
+
+
+def _is_loop_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+async def _awaited(run: Run) -> RunResult:
+    return await run
+
+
+def read_from_thread(run: Run) -> Iterator[Event]:
+    """The events of a run that has an event loop and a thread of its own."""
+    reader = _Reader(run)
+    try:
+        yield from reader.events()
+    finally:
+        reader.leave()
+
+
+class _Reader:
+    """Hands the events of a run from its thread to the one that reads, one at a time."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._handed: queue.Queue[Event | BaseException | None] = queue.Queue(maxsize=1)
+        self._left = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(target=self._work, name=f"adjourn-run {run.session_id}", daemon=True)
+        self._thread.start()
+
+    def events(self) -> Iterator[Event]:
+        while (item := self._handed.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+
+    def leave(self) -> None:
+        """Stop reading; return when the run has come to its safe point, or at once if it was detached."""
+        self._left = True
+        if self._loop is not None and self._reading is not None:
+            with contextlib.suppress(RuntimeError):  # The loop is closed, so the run has ended.
+                self._loop.call_soon_threadsafe(self._reading.cancel)
+        while self._thread.is_alive():
+            with contextlib.suppress(queue.Empty):
+                self._handed.get(timeout=0.02)  # Somebody may stand there with an event in hand.
+            if self._run.is_detached:
+                return
+
+    def _work(self) -> None:
+        try:
+            asyncio.run(self._read_to_the_end())
+            self._hand(None)
+        except BaseException as error:  # noqa: BLE001  # it belongs to the reading thread
+            self._hand(error)
+
+    async def _read_to_the_end(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._reading = self._loop.create_task(self._read())
+        try:
+            await self._reading
+        except asyncio.CancelledError:
+            if not self._left:
+                raise
+        await self._run.settled()
+
+    async def _read(self) -> None:
+        async with contextlib.aclosing(self._run.__aiter__()) as events:
+            async for event in events:
+                await asyncio.to_thread(self._hand, event)
+
+    def _hand(self, item: Event | BaseException | None) -> None:
+        while not self._left:
+            with contextlib.suppress(queue.Full):
+                self._handed.put(item, timeout=0.02)
+                return
+
+
+Begin = Callable[[Reader], Awaitable[LiveSession | None]]
 
 
 class _OfResult:
@@ -58,7 +161,7 @@ class Run:
     since: int | None = None
     is_attached: bool = False
     is_detached: bool = False
-    _live: Live | None = None
+    _live: LiveSession | None = None
     _driver: asyncio.Task[None] | None = None
     _outcome: RunResult | BaseException | None = None
     _waiters: tuple[asyncio.Future[None], ...] = ()
@@ -71,7 +174,7 @@ class Run:
     _last: Event | None = None
     _point: str | None = None
 
-    def __init__(self, session_id: str, begin: Begin, elsewhere: Elsewhere) -> None:
+    def __init__(self, session_id: str, begin: Begin, elsewhere: RunFollower) -> None:
         self.session_id = session_id
         self._begin: Begin | None = begin
         self._elsewhere = elsewhere
@@ -130,7 +233,7 @@ class Run:
             started.set_exception(error)
             started.exception()  # Whoever waits for it hears it; nobody has to.
 
-    async def _drive(self, live: Live) -> None:
+    async def _drive(self, live: LiveSession) -> None:
         live.begin()
         well = False
         try:
@@ -163,7 +266,7 @@ class Run:
         try:
             if self._outcome is None:
                 await self._until_over()
-            elif time.monotonic() > self._sessions.turn_ends:
+            elif time.monotonic() > self._sessions.yield_deadline:
                 await asyncio.sleep(0)  # Others on the loop have their turns, however many runs one task awaits.
         except asyncio.CancelledError:
             # Whoever awaits is cancelled, not the run's own task: it stops at a point from which it can be recovered.
@@ -283,7 +386,7 @@ class Run:
             if last.address == event.address and last.call_id == event.call_id:
                 text, reasoning = last.text + event.text, last.reasoning + event.reasoning
                 self._events[-1] = number, replace(last, text=text, reasoning=reasoning)
-        elif isinstance(event, Delta | ModelRetrying):  # Without the latter, what it makes void would stand.
+        elif isinstance(event, Delta | Retrying):  # Without the latter, what it makes void would stand.
             self._events.append((self._told, event))
 
     async def __aiter__(self) -> AsyncGenerator[Event]:

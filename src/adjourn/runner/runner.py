@@ -9,32 +9,23 @@ from typing import Any, Unpack
 
 import msgspec
 
-from adjourn.checkpoint.logged import read_interrupt
-from adjourn.checkpoint.store import Head, Status, Store
-from adjourn.core.errors import (
-    CheckpointNotFound,
-    PendingInterrupts,
-    UnfinishedRun,
-    UsageError,
-)
-from adjourn.core.events import (
-    Interrupt,
-    ToolResult,
-)
-from adjourn.core.owner import is_dead, owner_name, process_id
-from adjourn.core.program import Program
+from adjourn._engine.program import Program
+from adjourn._owner import is_dead, owner_name, process_id
+from adjourn.errors import CheckpointNotFound, PendingInterrupts, UnfinishedRun, UsageError
+from adjourn.events import Interrupt, ToolResult
 from adjourn.messages import Message
+from adjourn.sessions._log import read_interrupt
+from adjourn.stores.protocol import Head, Status, Store
 
-from .answering import Answers
-from .driving import stored_result
-from .elsewhere import CancelMode, Elsewhere, check_mode, is_running
-from .live import Live, Sessions
-from .opening import Call, OnPending, Opener, Reader
+from ._answering import Answers
+from ._driving import stored_result
+from ._following import CancelMode, RunFollower, check_mode, is_running
+from ._live import LiveSession, Sessions
+from ._opening import Call, OnPending, Reader, SessionOpener
+from ._settings import Options, Settings, check_name, stored_options
+from .history import Checkpoint, Diff, History, Tree
 from .result import RunResult, SessionStatus
-from .run import Begin, Run
-from .settings import Options, Settings, check_name, stored_options
-from .sync import wait_for
-from .travel import Checkpoint, Diff, Traveller, Tree
+from .run import Begin, Run, wait_for
 
 POLL = (0.01, 0.25)
 """Seconds between looks at a session that somebody else runs: the first and the longest."""
@@ -74,9 +65,9 @@ class Runner:
         self._settings = Settings(options)
         self._options = options
         self._sessions = Sessions(self._settings, agent)
-        self._opener = Opener(self._sessions)
-        self._travel = Traveller(self._sessions)
-        self._elsewhere = Elsewhere(self._sessions, self._travel)
+        self._opener = SessionOpener(self._sessions)
+        self._travel = History(self._sessions)
+        self._elsewhere = RunFollower(self._sessions, self._travel)
 
     @property
     def store(self) -> Store:
@@ -190,7 +181,7 @@ class Runner:
         run.seen, run.is_attached = after, True
         return run
 
-    async def _finish_first(self, call: Call, begin: Begin, reader: Reader) -> Live | None:
+    async def _finish_first(self, call: Call, begin: Begin, reader: Reader) -> LiveSession | None:
         """Finish what is unfinished, and only then begin."""
         head = await self.store.head(call.session_id)
         if head is None or head.status == "done":

@@ -4,12 +4,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from adjourn.testing.clock import FakeClock as FakeClock
-    from adjourn.testing.clock import count_ids as count_ids
-    from adjourn.testing.faults import FaultStore as FaultStore
-    from adjourn.testing.models import FunctionModel as FunctionModel
-    from adjourn.testing.models import ScriptedModel as ScriptedModel
-    from adjourn.testing.store_suite import StoreSuite as StoreSuite
+    from .clock import FakeClock as FakeClock
+    from .clock import count_ids as count_ids
+    from .faults import FaultStore as FaultStore
+    from .models import FunctionModel as FunctionModel
+    from .models import ScriptedModel as ScriptedModel
+    from .store_suite import StoreSuite as StoreSuite
 
 _HOMES = {
     "FakeClock": "clock",

@@ -9,7 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, TypeVar
 
-from adjourn.checkpoint.store import (
+from adjourn.errors import StoreUnavailable
+from adjourn.stores.protocol import (
     Answer,
     Claimed,
     Committed,
@@ -26,7 +27,6 @@ from adjourn.checkpoint.store import (
     Store,
     Write,
 )
-from adjourn.core.errors import StoreUnavailable
 
 T = TypeVar("T")
 

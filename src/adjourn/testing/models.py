@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from itertools import count
 from typing import Any, TypeAlias, cast
 
-from adjourn.core.errors import UsageError
-from adjourn.core.frozen import shorten
+from adjourn._values.frozen import shorten
+from adjourn.errors import UsageError
 from adjourn.messages import Message, ToolCall
 from adjourn.models import Chunk, Gathering, ModelRequest, chunks_of
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from adjourn.testing.suite.answers import AnswerSuite
-from adjourn.testing.suite.keeping import KeepingSuite
-from adjourn.testing.suite.leases import LeaseSuite
-from adjourn.testing.suite.listings import ListingSuite
-from adjourn.testing.suite.log import LogSuite
+from .suite.answers import AnswerSuite
+from .suite.keeping import KeepingSuite
+from .suite.leases import LeaseSuite
+from .suite.listings import ListingSuite
+from .suite.log import LogSuite
 
 
 class StoreSuite(LogSuite, LeaseSuite, AnswerSuite, ListingSuite, KeepingSuite):

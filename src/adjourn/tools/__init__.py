@@ -1,8 +1,9 @@
 """Tools: functions that models call, and what people say to their calls."""
 
-from adjourn.core.errors import InvalidArguments, ToolError, ToolRefused
-from adjourn.models.request import ToolSpec
+from adjourn.errors import InvalidArguments, ToolError, ToolRefused
+from adjourn.models.protocol import ToolSpec
 
+from .builtin import ExitTool, FollowUpInfo, follow_up
 from .decisions import (
     APPROVAL_SCHEMA,
     Approve,
@@ -16,10 +17,8 @@ from .decisions import (
     fits_pattern,
     review_schema,
 )
-from .definition import MAX_RESULT, Tool, tool
-from .exiting import ExitTool
-from .questions import FollowUpInfo, follow_up
 from .results import result_text
+from .tool import MAX_RESULT, Tool, tool
 from .wrappers import approved, reviewed
 
 __all__ = [

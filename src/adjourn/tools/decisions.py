@@ -9,9 +9,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from adjourn.core.frozen import check_text, freeze, shorten
-from adjourn.core.jsonschema import JSONSchema
-from adjourn.core.registry import native, stored
+from adjourn._schemas.jsonschema import JSONSchema
+from adjourn._values.frozen import check_text, freeze, shorten
+from adjourn._values.registry import native, stored
 
 
 class ToolCallInfo(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="$t", tag="tool_call_info"):

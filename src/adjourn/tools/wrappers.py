@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 from msgspec.structs import replace
 
-from adjourn.core.context import current
-from adjourn.core.errors import InvalidArguments, ToolError, ToolRefused, UsageError
-from adjourn.core.frame import here
-from adjourn.core.interrupt import interrupt
-from adjourn.core.layer import layer
-from adjourn.core.threads import in_thread
-from adjourn.core.visible import visible_line
+from adjourn._engine.concurrency import in_thread
+from adjourn._engine.frame import here
+from adjourn._engine.layer import layer
+from adjourn._text import visible_line
+from adjourn.context import current
+from adjourn.errors import InvalidArguments, ToolError, ToolRefused, UsageError
+from adjourn.interrupts import interrupt
 
 from .decisions import Decision, Edit, Reject, ToolCallInfo, decision, review_schema
-from .definition import Tool, tool
-from .predicates import Approval
 from .results import result_text
+from .tool import Approval, Tool, tool
 
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec, TypeVar

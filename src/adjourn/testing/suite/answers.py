@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from adjourn.checkpoint.store import Answer, Answered, Head
-from adjourn.core.errors import (
-    AlreadyResumed,
-    CheckpointNotFound,
-    Conflict,
-    InterruptExpired,
-    SessionBusy,
-    UnknownInterrupt,
-)
+from adjourn.errors import AlreadyResumed, CheckpointNotFound, Conflict, InterruptExpired, SessionBusy, UnknownInterrupt
+from adjourn.stores.protocol import Answer, Answered, Head
 from adjourn.testing.clock import FakeClock
-from adjourn.testing.suite.bench import Bench, Drive, paused, question, record, refused, yes
+
+from .bench import Bench, Drive, paused, question, record, refused, yes
 
 
 class AnswerSuite(Bench):

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from adjourn.checkpoint.store import (
+from adjourn.stores.protocol import (
     Answer,
     Claimed,
     Committed,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from adjourn.checkpoint.store import Header, Store
-from adjourn.core.errors import AlreadyResumed, CheckpointNotFound, Conflict, SessionBusy, UnknownInterrupt, UsageError
+from adjourn.errors import AlreadyResumed, CheckpointNotFound, Conflict, SessionBusy, UnknownInterrupt, UsageError
+from adjourn.stores.protocol import Header, Store
 from adjourn.testing.clock import FakeClock
-from adjourn.testing.suite.bench import Bench, Drive, paused, question, record, refused, yes
+
+from .bench import Bench, Drive, paused, question, record, refused, yes
 
 
 async def _ids(store: Store, session: str = "s") -> list[str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from adjourn.checkpoint.store import Lease
-from adjourn.core.errors import CheckpointNotFound, Conflict, SessionBusy
+from adjourn.errors import CheckpointNotFound, Conflict, SessionBusy
+from adjourn.stores.protocol import Lease
 from adjourn.testing.clock import FakeClock
-from adjourn.testing.suite.bench import Bench, Drive, question, refused
+
+from .bench import Bench, Drive, question, refused
 
 
 class LeaseSuite(Bench):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from adjourn.checkpoint.store import Header, Store
-from adjourn.core.errors import CheckpointNotFound
+from adjourn.errors import CheckpointNotFound
+from adjourn.stores.protocol import Header, Store
 from adjourn.testing.clock import FakeClock
-from adjourn.testing.suite.bench import Bench, Drive, paused, question, record, refused, yes
-from adjourn.testing.suite.log import HOSTILE
+
+from .bench import Bench, Drive, paused, question, record, refused, yes
+from .log import HOSTILE
 
 
 class ListingSuite(Bench):

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from adjourn.checkpoint.store import Committed, Events, Header
-from adjourn.core.errors import (
-    AdjournError,
-    AlreadyResumed,
-    CheckpointNotFound,
-    Conflict,
-    NotStorable,
-    UnknownInterrupt,
-)
+from adjourn.errors import AdjournError, AlreadyResumed, CheckpointNotFound, Conflict, NotStorable, UnknownInterrupt
+from adjourn.stores.protocol import Committed, Events, Header
 from adjourn.testing.clock import FakeClock
-from adjourn.testing.suite.bench import Bench, Drive, paused, question, record, refused, yes
+
+from .bench import Bench, Drive, paused, question, record, refused, yes
 
 HOSTILE = (
     *("%", "%s", "_", "*", "' OR 1=1 --", '"', "\\", ";", "a;b", "{x}", "$1", "?", "..", "/etc/passwd", " ", "\n"),

@@ -1,0 +1,116 @@
+"""Tools that run at most once: nothing runs again by itself after a crash in the middle, or on another branch.
+
+A person is asked instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from itertools import count
+
+from adjourn._engine.frame import UserFrame, decoded
+from adjourn._engine.record import Question
+from adjourn._values import codec
+from adjourn.errors import Pause, ToolError
+from adjourn.events import ToolCalled
+from adjourn.interrupts import interrupt
+from adjourn.messages import ToolCall
+from adjourn.middleware.hooks import ToolRequest
+from adjourn.sessions._log import logged_elsewhere
+from adjourn.tools import Approve, Edit, Reject, Respond, Tool, ToolCallInfo, approval_schema, decision
+
+KEY = "at_most_once"
+REASON = "need_decision"
+
+
+CRASHED = "was running when its process died"
+BRANCHED = "ran before, on a branch that this session has left"
+
+
+@asynccontextmanager
+async def begun(task: UserFrame, tool: Tool, request: ToolRequest) -> AsyncGenerator[str | None]:
+    """Surround a call of a tool: gives a result, if a person gave one in its place."""
+    number = next(each for each in count(1) if not task.is_loose(f"left:{each}"))
+    asked = _passed(task, request)
+    crashed = task.is_loose(f"began:{number}")  # And not that it left: its process died in between, or it was cut off.
+    if crashed or (number == 1 and await _is_repeated(task, request)):
+        text = _decided(task, tool, request, asked, CRASHED if crashed else BRANCHED)
+        if text is not None:
+            yield text
+            return
+        task.loosen(f"again:{number if crashed else 0}")
+    if crashed:
+        task.loosen(f"left:{number}")
+        number += 1
+    task.loosen(f"began:{number}")
+    call = ToolCall(id=request.call_id, name=tool.name, arguments=dict(request.arguments))
+    task.scope.journal.tell(ToolCalled(address=task.address, call=call, muted=True))
+    await task.scope.journal.durable()
+    try:
+        yield None
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        raise  # In the middle of what it did.
+    except BaseException:
+        task.loosen(f"left:{number}")
+        raise
+    # By a result, a failure or a pause: what it did is known, so it may be tried again.
+    task.loosen(f"left:{number}")
+
+
+async def _is_repeated(task: UserFrame, request: ToolRequest) -> bool:
+    """Whether this call, by its tool and arguments, was made on another branch, and nobody has decided about it yet."""
+    if task.is_loose("again:0"):
+        return False
+    scope, wanted = task.scope, codec.fingerprint(dict(request.arguments))
+    elsewhere = logged_elsewhere(scope.journal.store, scope.session_id, scope.branch)
+    calls = [event.call async for event in elsewhere if isinstance(event, ToolCalled)]
+    return any(call.name == request.tool and codec.fingerprint(call.arguments) == wanted for call in calls)
+
+
+def _passed(task: UserFrame, request: ToolRequest) -> list[Question]:
+    """The questions of this kind so far, each counted as asked in this entry: the tool's own come after."""
+    asked = [question for question in task.questions or () if question.key == KEY and question.reason == REASON]
+    mine = [question for question in asked if _is_about(question, request)]
+    for question in mine:
+        task.repeat(question.id)
+        task.occurrence(f"ask:{KEY}")
+    return mine
+
+
+def _is_about(question: Question, request: ToolRequest) -> bool:
+    info = decoded(question.info)
+    return isinstance(info, ToolCallInfo) and info.call_id == request.call_id
+
+
+def _decided(task: UserFrame, tool: Tool, request: ToolRequest, asked: list[Question], why: str) -> str | None:
+    """The result that a person gives, or None to run it again."""
+    earlier = sum(memo.startswith("loose:again:") for memo in task.memos or ())
+    if earlier == len(asked):
+        _ask(task, tool, request, why)
+    question = asked[earlier]
+    if question.is_open:
+        task.pausing = True
+        raise Pause(question.id)
+    match decision(decoded(question.value)):
+        case Respond(text=text):
+            return text
+        case Reject(reason=reason):
+            raise ToolError(reason or f"it {why}, and nobody let it run again")
+        case Edit():
+            raise ToolError(f"it {why}, and other arguments cannot tell whether it was done")
+        case Approve():
+            return None
+
+
+def _ask(task: UserFrame, tool: Tool, request: ToolRequest, why: str) -> None:
+    # This entry ends here: what else the tool has asked and kept, it comes to when it runs again.
+    task.forgo()
+    interrupt(
+        ToolCallInfo(tool=tool.name, arguments=request.arguments, call_id=request.call_id, agent=request.agent),
+        key=KEY,
+        reason=REASON,
+        prompt=f"'{tool.name}' {why}. Approve to run it again, or respond with its result.",
+        schema=approval_schema(tool.schema),
+    )

@@ -1,0 +1,179 @@
+"""Asking a model: one call, with the hooks before, around and after it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, cast
+
+from adjourn._engine.frame import UserFrame, here
+from adjourn._engine.layer import inner, layer
+from adjourn._engine.retry import Retry, attempted
+from adjourn.context import current
+from adjourn.errors import AdjournError, ModelError, StoreError, UsageError, text_of
+from adjourn.events import Delta, Event, Retrying
+from adjourn.messages import Message, Usage
+from adjourn.middleware.hooks import Middleware, ModelState
+from adjourn.models import ChatModel, Gathering, ModelRequest, close_stream, generate, stream
+
+from .caller import Caller
+from .kit import Kit
+
+ONE_CALL = Usage(calls=1)
+
+TURN = 64
+"""Pieces of an answer after which those who read it get a turn: a model that never waits would give them none."""
+
+
+async def hooked(hooks: Sequence[Middleware], hook: str, messages: Sequence[Message]) -> list[Message]:
+    """What the agent sees after these hooks, each in a layer of its own."""
+    # What is told last to a model is changed first by the innermost.
+    ordered = hooks if hook == "before_model" else tuple(reversed(hooks))
+    current_messages = list(messages)
+    for middleware in ordered:
+
+        async def run(middleware: Middleware = middleware, given: list[Message] = current_messages) -> Any:
+            found: Any = getattr(middleware, hook)(ModelState(messages=tuple(given)), current())
+            state: Any = await found if inspect.isawaitable(found) else found
+            if not isinstance(state, ModelState):
+                raise UsageError(f"{middleware.name}.{hook} returned {state!r}. Return the state, changed or not.")
+            if hook == "after_model" and (not state.messages or state.messages[-1].role != "assistant"):
+                raise UsageError(f"{middleware.name}.{hook} returned a state that does not end in the model's answer.")
+            if state.messages == tuple(given):
+                return None
+            same = same_start(given, state.messages)
+            return [same, list(state.messages[same:])]
+
+        changed: Any = await layer("middleware", middleware.name, run, part=f"{hook}:{middleware.name}")
+        if changed is not None:
+            # What is kept is what changed: a hook that changes the newest message costs no more in a long history.
+            same, rest = changed
+            current_messages = [*current_messages[:same], *rest]
+    return current_messages
+
+
+def same_start(old: Sequence[Message], new: Sequence[Message]) -> int:
+    """How many messages at the beginning are the same."""
+    pairs = enumerate(zip(old, new, strict=False))
+    return next((place for place, (one, other) in pairs if one != other), min(len(old), len(new)))
+
+
+class Asking:
+    """One call of a model, through its wrappers, retries and failover models; `model` is the one to ask first."""
+
+    def __init__(
+        self, caller: Caller, kit: Kit, models: Sequence[ChatModel], retry: Sequence[Retry] = (), model: int = 0
+    ) -> None:
+        self.caller = caller
+        self.kit = kit
+        self.models = models
+        self.retry = retry
+        self.model = model
+        self.streamed: Message | None = None
+        self._is_told = False
+
+    def answer(self, request: Callable[[], Awaitable[ModelRequest]]) -> Awaitable[Message]:
+        """The model's message. When hooks run after it, it is kept, so that one that asks does not repeat the call."""
+        return self._kept(request) if self.kit.keeps_answers else self._answer(request)
+
+    async def _kept(self, request: Callable[[], Awaitable[ModelRequest]]) -> Message:
+        async def answer() -> Any:
+            return [await self._answer(request), self.model]
+
+        message, self.model = cast("tuple[Message, int]", await inner(answer))
+        return message
+
+    async def _answer(self, made: Callable[[], Awaitable[ModelRequest]]) -> Message:
+        request = await made()
+        message = await self._wrapped(0, request) if self.kit.wrap_model else await self._asked(request)
+        self.check_told(message)
+        return message
+
+    def check_told(self, message: Message) -> None:
+        """Have readers drop what they have got, if that is not the message which it ends with."""
+        if self._is_told and message != self.streamed:
+            self._reset("a hook changed the answer")
+
+    async def _wrapped(self, place: int, request: ModelRequest) -> Message:
+        if place == len(self.kit.wrap_model):
+            return await self._asked(request)
+        middleware = self.kit.wrap_model[place]
+
+        async def call(request: ModelRequest) -> Message:
+            return await inner(partial(self._wrapped, place + 1, request))
+
+        async def run() -> Message:
+            found: Any = middleware.wrap_model(call, request)
+            message: Any = await found if inspect.isawaitable(found) else found
+            if not isinstance(message, Message) or message.role != "assistant":
+                raise UsageError(f"{middleware.name}.wrap_model returned {message!r}. Return the assistant's message.")
+            return message
+
+        return await layer("middleware", middleware.name, run, part=f"wrap_model:{middleware.name}")
+
+    async def _asked(self, request: ModelRequest) -> Message:
+        """Ask the models in turn, beginning with the one that answered last."""
+        models = self.models
+        first, count = self.model, len(models)
+        for number in range(count):
+            self.model = (first + number) % count
+            try:
+                return await self._tried(partial(self._once, models[self.model], request))
+            except Exception as error:
+                if number == count - 1 or isinstance(error, UsageError | StoreError):
+                    raise
+                self._reset(f"{type(error).__name__}: {text_of(error)}")
+        raise AssertionError("there is a model")
+
+    def _tried(self, once: Callable[[], Awaitable[Message]]) -> Awaitable[Message]:
+        if not self.retry:
+            return once()
+        frame = cast("UserFrame", cast("Any", here.get()).frame)
+        return attempted(frame, self.retry, once, self._tell)
+
+    def _tell(self, event: Event) -> None:
+        self.streamed, self._is_told = None, False
+        self.caller.emit_live(event)
+
+    def _reset(self, why: str) -> None:
+        """Have readers drop what they have got of an answer."""
+        tries = len(self.models)
+        self._tell(Retrying(address=self.caller.address, attempt=1, max_attempts=tries, delay=0.0, error=why))
+
+    async def _once(self, model: ChatModel, request: ModelRequest) -> Message:
+        scope = self.caller.scope
+        try:
+            if scope.streaming and scope.watched and self.caller.tells:
+                message = self.streamed = await self._stream(model, request)
+            else:
+                message = await generate(model, request)
+        except AdjournError:
+            raise
+        except Exception as error:
+            raise ModelError(
+                f"The model of '{self.caller.caller}' failed: {type(error).__name__}: {text_of(error)}"
+            ) from error
+        usage = message.usage or ONE_CALL
+        scope.usage += usage if usage.calls else usage + ONE_CALL
+        return message
+
+    async def _stream(self, model: ChatModel, request: ModelRequest) -> Message:
+        caller, gathering = self.caller, Gathering()
+        tell, name, path, address = caller.scope.journal.emit_live, caller.caller, caller.trail, caller.address
+        if self._is_told:
+            self._reset("the model is asked again")
+        chunks, told = stream(model, request), 0
+        try:
+            async for chunk in chunks:
+                gathering.add(chunk)
+                if chunk.text or chunk.reasoning:
+                    self._is_told = True
+                    tell(Delta(agent=name, path=path, address=address, text=chunk.text, reasoning=chunk.reasoning))
+                    told += 1
+                    if not told % TURN:
+                        await asyncio.sleep(0)
+        finally:
+            await close_stream(chunks)
+        return gathering.message()

@@ -1,0 +1,145 @@
+"""The frame of an async function: a workflow, or a layer of other code."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import Any, Protocol, Self
+
+from adjourn._values import codec
+from adjourn.errors import ProgramChanged, UsageError
+
+from .entry import PAUSED, execute
+from .frame import UserFrame, adopt_value, decoded, lift_values, lower_values, value_or
+from .program import ProgramFrame, Report
+from .record import NONE, Image, UserImage
+from .scope import Frame, RunCancelled, Scope
+
+
+class Routine(Protocol):
+    """What a frame of this module runs: a workflow, or a layer of other code."""
+
+    @property
+    def name(self) -> str: ...
+    def call(self, argument: Any) -> Awaitable[Any]:
+        """The coroutine that does it."""
+        ...
+
+
+class FunctionFrame(UserFrame, ProgramFrame):
+    """A running workflow. Its session values are those of its last finished turn, with its own writes on top."""
+
+    # It has no steps: where a kept call begins, everything before it is kept, so that it can stop there.
+    stops_between_calls = True
+
+    def __init__(self, workflow: Routine, scope: Scope, parent: Frame | None, segment: str) -> None:
+        super().__init__(scope, parent, segment)
+        self.workflow = workflow
+        self.input = NONE
+        self.output = NONE
+        self.kept_values: dict[str, Any] = {}
+
+    @classmethod
+    def of(cls, workflow: Routine, scope: Scope, parent: Frame | None, segment: str, image: Image | None) -> Self:
+        """A frame for this workflow, from its stored image if there is one."""
+        frame = cls(workflow, scope, parent, segment)
+        if image is not None:
+            if not isinstance(image, UserImage):
+                raise ProgramChanged(frame.address, f"what stands there is no workflow, as '{workflow.name}' is")
+            frame.restore(image)
+        return frame
+
+    @property
+    def values(self) -> dict[str, Any] | None:
+        return {**self.kept_values, **(self.written or {})}
+
+    def begin(self, input: Any) -> None:
+        self.input = codec.stored(input, "input")
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        # A new turn is a new entry into this place: nothing that the last one kept counts.
+        self.close_children()
+        self.memos = self.memos_new = None
+        self.questions, self.composite, self.asked_before = None, None, 0
+        self.attempt, self.emitted, self.status, self.error = 1, 0, "pending", None
+        self.output = NONE
+        self.recorded = False
+        self.scope.mark(self)
+
+    def close_children(self) -> None:
+        """End everything below."""
+        for child in (self.children or {}).values():
+            child.close()
+        self.children = None
+        self.scope.forget_below(self.path)
+        self.scope.dropped[self.path + ";"] = None
+        for question in self.questions or ():
+            self.scope.open.pop(question.id, None)
+        self.scope.askers.pop(self.path, None)
+
+    async def advance(self) -> bool:
+        if self.status in ("done", "waiting"):
+            return self.status == "done"
+        if self.stops_between_calls and self.scope.cancel_mode is not None:
+            raise RunCancelled
+        argument = decoded(self.input)
+        try:
+            result = await execute(self, self.workflow.call, argument)
+        except Exception as error:
+            self.status, self.exception = "failed", error
+            self.scope.mark(self)
+            raise
+        self._end(result)
+        return self.status == "done"
+
+    def _end(self, result: Any) -> None:
+        if result is PAUSED:
+            self.status = "waiting"
+        else:
+            self.output = codec.stored(result, "the workflow's result")
+            self.kept_values.update(self.written or {})
+            self.status = "done"
+            self.close_children()
+        self.scope.mark(self)
+
+    def report(self) -> Report:
+        value = decoded(self.output)
+        return Report(output=value if isinstance(value, str) else "", value=value)
+
+    def product(self) -> Any:
+        return decoded(self.output)
+
+    def following(self) -> tuple[str, ...]:
+        return () if self.status == "done" else (self.workflow.name,)
+
+    def set_values(self, values: Mapping[str, Any]) -> None:
+        for key, value in values.items():
+            self.kept_values[key] = adopt_value(key, value)
+        self.scope.mark(self)
+
+    def abandon(self) -> None:
+        self._start_anew()
+        self.status = "done"
+
+    def supply(self, state: Mapping[str, Any]) -> None:
+        raise UsageError(f"'{self.workflow.name}' is a workflow: it has no state that could lack something.")
+
+    def edit(self, values: Mapping[str, Any], as_node: str | None) -> None:
+        raise UsageError(
+            f"'{self.workflow.name}' is a workflow: it has no state to edit. Answer its questions, or fork it."
+        )
+
+    def take(self) -> UserImage:
+        image = super().take()
+        image.values = lower_values(self.kept_values)
+        if image.fresh:
+            image.input = self.input
+        if self.output is not NONE:
+            image.output = self.output
+        return image
+
+    def restore(self, image: UserImage) -> None:
+        super().restore(image)
+        self.written = None
+        self.kept_values = lift_values(value_or(image.values, {}))
+        self.input, self.output = image.input, image.output

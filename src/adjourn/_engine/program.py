@@ -1,0 +1,117 @@
+"""Programs: what a Runner can run, and what user code can run as a child."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+
+from adjourn.messages import Message
+
+from .record import Image
+from .scope import Frame, Scope
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What a program has to show for itself: the parts of a result. Without `messages`, they are those of the state.
+
+    `fields` are those of a graph's state, by name, whatever class its nodes read it as.
+    """
+
+    output: str = ""
+    messages: Sequence[Message] | None = None
+    value: Any = None
+    state: Mapping[str, Any] | Any = None
+    fields: Mapping[str, Any] | None = None
+
+
+class ProgramFrame(Frame):
+    """The frame of a whole program: a graph, a workflow, an agent.
+
+    `has_tasks` tells whether what runs in it takes places among the tasks that may run at once by itself.
+    """
+
+    has_tasks: bool = True
+    step: int = 0
+
+    def begin(self, input: Any) -> None:
+        """Take a turn's input (or, below another frame, the child's); wrong input raises and changes nothing."""
+        raise NotImplementedError
+
+    async def advance(self) -> bool:
+        """Run what can run: True when the program has ended, False when it waits."""
+        raise NotImplementedError
+
+    def report(self) -> Report:
+        """What the program shows now."""
+        raise NotImplementedError
+
+    def product(self) -> Any:
+        """What a parent gets for running this as a child; it must be storable."""
+        raise NotImplementedError
+
+    def following(self) -> tuple[str, ...]:
+        """The names of what runs next."""
+        raise NotImplementedError
+
+    def has_more(self) -> bool:
+        """Whether there is anything left to do, be it to decide what runs next."""
+        return bool(self.following())
+
+    def set_values(self, values: Mapping[str, Any]) -> None:
+        """Write session values at the root."""
+        raise NotImplementedError
+
+    def abandon(self) -> None:
+        """Give up what is unfinished of the last turn."""
+        raise NotImplementedError
+
+    def supply(self, state: Mapping[str, Any]) -> None:
+        """Add keys that the saved state lacks."""
+        raise NotImplementedError
+
+    def edit(self, values: Mapping[str, Any], as_node: str | None) -> None:
+        """Change the state by hand, through reducers, as if `as_node` had returned `values`."""
+        raise NotImplementedError
+
+
+def start(child: ProgramFrame, input: Any) -> None:
+    """Begin a program below another frame; one that cannot begin leaves nothing that would be stored."""
+    try:
+        child.begin(input)
+    except BaseException:
+        child.close()
+        raise
+
+
+@runtime_checkable
+class Giving(Protocol):
+    """A program whose product, which is stored, is not what the code that has run it gets."""
+
+    def give(self, product: Any) -> Any:
+        """What code gets for a product."""
+        ...
+
+
+@runtime_checkable
+class Program(Protocol):
+    """Something that runs in a frame of its own."""
+
+    @property
+    def name(self) -> str:
+        """The name in addresses."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """The type of its segment in addresses: `runnable`, or `agent`."""
+        ...
+
+    def open(self, scope: Scope, parent: Frame | None, segment: str, image: Image | None) -> ProgramFrame:
+        """A frame for this program, from its stored image if there is one.
+
+        Raises:
+            ProgramChanged: what is stored does not fit the program.
+        """
+        ...

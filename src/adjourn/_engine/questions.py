@@ -1,0 +1,357 @@
+"""Questions: what code asks of people, how a question is found again when the code runs again, and what is open."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any, NoReturn
+
+import msgspec
+from msgspec import Raw
+
+from adjourn._schemas import answers
+from adjourn._values import codec
+from adjourn._values.frozen import check_text
+from adjourn.errors import (
+    AmbiguousInterrupt,
+    InterruptExpired,
+    InterruptsDisabled,
+    NotInRun,
+    Pause,
+    ReplayMismatch,
+    UsageError,
+)
+from adjourn.events import Interrupt
+
+from .address import address_of
+from .frame import Place, UserFrame, decoded, here
+from .record import NONE, Question
+from .scope import Frame, Scope, questions_of
+
+MAX_WAIT = 1_000 * 365 * 86_400.0
+"""Seconds that a question can wait at most: beyond, its date has no form."""
+
+
+class AnswerWith(msgspec.Struct, frozen=True):
+    """What a question is answered with when it expires."""
+
+    value: Any
+
+
+def ask(at: Place, asked: Question, schema: Any) -> Any:
+    """Return the answer to a question, once there is one; until then raise `Pause`."""
+    scope, caller, prompt = at.frame.scope, threading.get_ident(), asked.prompt
+    while True:
+        question = scope.on_loop(_ask)(at, asked, caller)
+        if question.how is None:
+            raise Pause(question.id)
+        try:
+            return _delivered(scope, question, schema)
+        except ValueError as error:
+            # It fitted the JSON Schema, but the type itself refuses it: ask again rather than fail for good.
+            scope.on_loop(_refuse)(at.frame, question)
+            asked = msgspec.structs.replace(asked, prompt=_told_why(prompt or _prompt(decoded(asked.info)), error))
+
+
+def ask_by_hand(at: Place, asked: Question, *, is_composite: bool) -> NoReturn:
+    """Pause for a question whose answer the code takes up by itself; a composite asks nothing of its own."""
+    at.frame.scope.on_loop(_compose if is_composite else _raise)(at, asked)
+    at.frame.pausing = True
+    raise Pause(at.address)
+
+
+def asking_place(call: str) -> Place:
+    """Where the calling code stands, which must be somewhere that can pause."""
+    at = here.get()
+    if at is None:
+        raise NotInRun(call)
+    if at.once is not None:
+        raise UsageError(
+            f"`{call}` was called inside @once function '{at.once}'. Ask before or after it: a kept call cannot pause."
+        )
+    return at
+
+
+def _refuse(frame: UserFrame, question: Question) -> None:
+    question.how = "refused"
+    frame.take_back_occurrence(f"ask:{question.key or ''}")
+    frame.scope.mark(frame)
+
+
+def _told_why(prompt: str | None, error: Exception) -> str:
+    told = f"{prompt or ''} (The last answer did not fit: {' '.join(str(error).split())})".strip()
+    _check_text("prompt", told)
+    return told
+
+
+def _ask(at: Place, asked: Question, caller: int) -> Question:
+    """The question that this one is: of an earlier entry, or a new one. `caller` is the thread that asks."""
+    frame = at.frame
+    at.check()
+    number = frame.occurrence(f"ask:{asked.key or ''}")
+    question = _recorded(frame, asked, number) if frame.questions else None
+    if question is not None:
+        frame.repeat(question.id)
+    else:
+        question = asked
+        question.beside = not frame.is_straight(caller)
+        _open(at, question)
+    if question.how is None:
+        frame.pausing = True
+    return question
+
+
+def _check_new(at: Place, asked: Question) -> None:
+    """Refuse a question that could be taken for another, now or when the code runs again."""
+    frame = at.frame
+    for missed in [question for question in frame.unasked() if not asked.beside and not question.beside]:
+        raise _mismatched(frame, missed, f"a question {_shown(asked)}")
+    rivals = [question.key for question in questions_of(frame) if question.is_open and not question.raised]
+    if rivals and (asked.key is None or None in rivals or asked.key in rivals):
+        raise _faulty(frame, AmbiguousInterrupt(at.address))
+
+
+def _mismatched(frame: UserFrame, question: Question, now: str) -> Exception:
+    return _faulty(frame, ReplayMismatch(frame.address, f"question '{question.id}' {_shown(question)}", now))
+
+
+def _faulty(frame: UserFrame, error: Exception) -> Exception:
+    # The frame remembers its fault, so that code which swallows the exception cannot hide it.
+    frame.fault = error
+    return error
+
+
+def _recorded(frame: UserFrame, asked: Question, number: int) -> Question | None:
+    for question in frame.questions or ():
+        if question.key == asked.key and not question.raised and question.how != "refused":
+            number -= 1
+            if number == 0:
+                if now := _difference(question, asked):
+                    raise _mismatched(frame, question, now)
+                return question
+    return None
+
+
+def _difference(question: Question, asked: Question) -> str:
+    if asked.key is None:
+        return "" if _shows_the_same(question, asked) else f"a question {_shown(asked)}"
+    if question.reason != asked.reason:
+        return f"key '{asked.key}' with reason '{asked.reason}'"
+    if _essence(question.schema) != _essence(asked.schema):
+        return f"key '{asked.key}' with another schema"
+    return ""
+
+
+def _shows_the_same(question: Question, asked: Question) -> bool:
+    if question.info == asked.info:
+        return True
+    # The keys of a dict and the elements of a set may come in another order.
+    return codec.fingerprint(decoded(asked.info)) == codec.fingerprint(decoded(question.info))
+
+
+def _essence(schema: dict[str, Any] | None) -> object:
+    return None if schema is None else answers.essence(schema)
+
+
+def _shown(question: Question) -> str:
+    return (
+        f"(key '{question.key}')"
+        if question.key
+        else f"that shows {bytes(question.info).decode(errors='replace')[:200]}"
+    )
+
+
+def _open(at: Place, question: Question) -> None:
+    frame = at.frame
+    if not frame.scope.interrupts:
+        raise _faulty(frame, InterruptsDisabled(at.address))
+    if frame.questions and not question.raised:
+        _check_new(at, question)
+    frame.questions = [*frame.questions, question] if frame.questions else [question]
+    frame.scope.ask(frame, question, at.address)
+
+
+def _raise(at: Place, asked: Question) -> None:
+    """Open a raised question, or wait on for the one that an earlier entry raised."""
+    frame = at.frame
+    at.check()
+    used = frame.replayed or set[str]()
+    waiting = [q for q in questions_of(frame) if q.raised and q.is_open and q.key == asked.key]
+    found = next((question for question in waiting if question.id not in used), None)
+    if found is None and waiting:
+        raise _faulty(frame, AmbiguousInterrupt(at.address))
+    if found is None:
+        found = asked
+        _open(at, found)
+    elif asked.state is not NONE:
+        found.state = asked.state
+        frame.scope.mark(frame)
+    frame.repeat(found.id)
+
+
+def new_question(
+    scope: Scope,
+    info: Any,
+    *,
+    key: str | None = None,
+    reason: str = "need_input",
+    prompt: str | None = None,
+    schema: Any = None,
+    state: Any = None,
+    expires_in: timedelta | float | None = None,
+    on_expire: Any = "fail",
+    raised: bool = False,
+) -> Question:
+    """A question that has no id yet; everything in it is checked for being storable here, where it is asked."""
+    if reason != "need_input":
+        _check_text("reason", reason)
+    if key is not None:
+        _check_text("key", key)
+    if prompt is not None:
+        _check_text("prompt", prompt)
+    shown = codec.stored(info, "info")
+    question = Question(id="", info=shown, created=scope.clock(), reason=reason, key=key, prompt=prompt, raised=raised)
+    if schema is not None:
+        question.schema = answers.schema_of(schema)
+    if state is not None:
+        question.state = codec.stored(state, "state")
+    if expires_in is not None:
+        question.expires = question.created + _seconds(expires_in)
+    if on_expire != "fail":
+        question.default = _default(on_expire)
+    return question
+
+
+def _check_text(name: str, text: str) -> None:
+    """Refuse words that could not be stored: here the asker sees it, at the next commit nobody would know why."""
+    try:
+        check_text(text, f"interrupt({name}=...)")
+    except (TypeError, ValueError) as error:
+        raise UsageError(str(error)) from error
+
+
+def _prompt(info: object) -> str | None:
+    return info if isinstance(info, str) else None
+
+
+def _seconds(span: timedelta | float) -> float:
+    seconds = span.total_seconds() if isinstance(span, timedelta) else float(span)
+    if not 0 < seconds <= MAX_WAIT:
+        raise UsageError(f"expires_in is {seconds:g} s. Give a positive timedelta, or leave it out.")
+    return seconds
+
+
+def _default(on_expire: object) -> Raw:
+    if not isinstance(on_expire, AnswerWith):
+        raise UsageError(f"on_expire is {on_expire!r}. Use 'fail' or AnswerWith(value).")
+    return codec.stored(on_expire.value, "on_expire")
+
+
+def _compose(at: Place, asked: Question) -> None:
+    asked.id = at.address
+    at.frame.composite = asked
+    at.frame.scope.askers[at.frame.path] = at.frame
+    at.frame.scope.has_composites = True
+    at.frame.scope.mark(at.frame)
+
+
+def _delivered(scope: Scope, question: Question, schema: Any) -> Any:
+    if question.how == "expired" and question.value is NONE:
+        raise InterruptExpired(scope.session_id, question.id)
+    value = decoded(question.value)
+    return value if schema is None or value is None else answers.convert(answers.to_json_data(value), schema)
+
+
+# Showing what is open
+
+
+def open_interrupts(scope: Scope, checkpoint_id: str | None) -> tuple[Interrupt, ...]:
+    """Every open question of the session, in task order; siblings share their parents."""
+    if not scope.open:
+        return ()
+    parents = Parents(scope)
+    found = _in_order(scope) if len(scope.open) > 1 else scope.open.values()
+    return tuple([_shown_to_people(scope, question, checkpoint_id, parents) for _, question in found])
+
+
+def _in_order(scope: Scope) -> list[tuple[str, Question]]:
+    paths = [path for path, _ in scope.dormant_below("")] if scope.is_dormant else _paths(scope.root)
+    rank = {path: number for number, path in enumerate(paths)}
+    return sorted(scope.open.values(), key=lambda found: rank.get(found[0], len(rank)))
+
+
+def _paths(frame: Frame) -> list[str]:
+    paths = [frame.path]
+    for child in frame.live_children():
+        paths += _paths(child)
+    paths += [path for path, _ in frame.scope.dormant_below(frame.path)]
+    return paths
+
+
+def open_keys(scope: Scope) -> dict[str, str]:
+    """The keys of the open questions that have one, by id."""
+    return {name: question.key for name, (_, question) in scope.open.items() if question.key is not None}
+
+
+def _shown_to_people(scope: Scope, question: Question, checkpoint_id: str | None, parents: Parents) -> Interrupt:
+    info, address = decoded(question.info), question.id.partition("#")[0]
+    return Interrupt(
+        id=question.id,
+        address=address,
+        info=info,
+        reason=question.reason,
+        prompt=_prompt(info) if question.prompt is None else question.prompt,
+        key=question.key,
+        schema=question.schema,
+        choices=answers.choices_of(question.schema) if question.schema else (),
+        created=datetime.fromtimestamp(question.created, UTC),
+        expires=None if question.expires is None else datetime.fromtimestamp(question.expires, UTC),
+        parent=parents.above(address),
+        checkpoint_id=checkpoint_id,
+        session_id=scope.session_id,
+    )
+
+
+@lru_cache(maxsize=1024)
+def parent_at(place: str) -> Interrupt | None:
+    """A place above questions to which it adds nothing, with all above it; None above the root."""
+    if not place:
+        return None
+    return Interrupt(id=place, address=place, is_root_cause=False, parent=parent_at(place.rpartition(";")[0]))
+
+
+class Parents:
+    """The places above questions, as people see them: each once, with what its composite interrupt adds."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._made: dict[str, Interrupt] = {}
+        self.composites: dict[str, Question] = {}
+        for path, asker in scope.askers.items() if scope.has_composites else ():
+            composite = asker.composite if isinstance(asker, Frame) else getattr(asker, "parent", None)
+            if composite:
+                self.composites[address_of(path)] = composite
+
+    def above(self, address: str) -> Interrupt | None:
+        """The place above `address`, with all above it; None at the root."""
+        place = address.rpartition(";")[0]
+        if not self.composites:
+            return parent_at(place)
+        if place and place not in self._made:
+            self._made[place] = self._at(place)
+        return self._made.get(place)
+
+    def _at(self, place: str) -> Interrupt:
+        parent, added = self.above(place), self.composites.get(place)
+        if added is None:
+            return Interrupt(id=place, address=place, is_root_cause=False, parent=parent)
+        info, prompt = decoded(added.info), added.prompt
+        return Interrupt(
+            id=place,
+            address=place,
+            info=info,
+            reason=added.reason,
+            prompt=_prompt(info) if prompt is None else prompt,
+            is_root_cause=False,
+            parent=parent,
+        )

@@ -1,0 +1,269 @@
+"""Records: what one commit writes of the frames, and how records fold back into their images.
+
+An *image* is the durable data of one frame. A full record holds the image of every live frame; a partial one holds,
+per changed frame, only what changed. `fold` is the mirror of what frames `take`: a test compares the two.
+"""
+
+from __future__ import annotations
+
+from binascii import crc32
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from adjourn._values.codec import check_nesting
+from adjourn.errors import CheckpointCorrupt, CheckpointTooNew
+from adjourn.messages import Usage
+
+FORMAT = 2
+OLDEST = 2
+"""The oldest format that is still read."""
+
+NONE = Raw(b"")
+"""No value; one object, since msgspec leaves a default out by identity (and knows no union with Raw)."""
+
+MAX_BYTES = 256 * 1024 * 1024
+
+
+class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A question in the frame that asked it; values are encoded, since most are only carried around."""
+
+    id: str
+    info: Raw
+    created: float
+    reason: str = "need_input"
+    key: str | None = None
+    prompt: str | None = None
+    schema: dict[str, object] | None = None
+    state: Raw = NONE
+    expires: float | None = None
+    default: Raw = NONE
+    raised: bool = False
+    beside: bool = False
+    how: str | None = None
+    value: Raw = NONE
+    by: str | None = None
+    at: float | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self.how is None
+
+
+class UserImage(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="k", tag="u"):
+    """The image of a frame of user code: a node's task, a routing, a workflow.
+
+    A session value is kept as a list of one, and as an empty list when it was deleted.
+    """
+
+    fresh: bool = False
+    status: str | UnsetType = UNSET
+    overlay: dict[str, Raw] | None | UnsetType = UNSET
+    writes: list[tuple[str, Raw]] | UnsetType = UNSET
+    goto: list[str] | None | UnsetType = UNSET
+    sends: list[tuple[str, dict[str, Raw]]] | None | UnsetType = UNSET
+    values: dict[str, list[Raw]] | UnsetType = UNSET
+    questions: list[Question] | UnsetType = UNSET
+    parent: Question | None | UnsetType = UNSET
+    memos: dict[str, Raw] = {}
+    input: Raw = NONE
+    output: Raw = NONE
+    attempt: int | UnsetType = UNSET
+    emitted: int | UnsetType = UNSET
+    error: dict[str, str] | None | UnsetType = UNSET
+
+
+class GraphImage(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="k", tag="g"):
+    """The image of a graph: its channels and where its superstep stands; its tasks are frames of their own."""
+
+    fresh: bool = False
+    graph: str | UnsetType = UNSET
+    set: dict[str, Raw] = {}
+    add: dict[str, Raw] = {}
+    gone: list[str] = []
+    values: dict[str, list[Raw]] = {}
+    step: int | UnsetType = UNSET
+    count: int | UnsetType = UNSET
+    phase: str | UnsetType = UNSET
+    ids: int | UnsetType = UNSET
+    joins: dict[str, list[str]] | UnsetType = UNSET
+    deferred: list[tuple[str, dict[str, Raw] | None]] | UnsetType = UNSET
+    targets: list[tuple[str, dict[str, Raw] | None]] | UnsetType = UNSET
+    finished: list[str] | UnsetType = UNSET
+    ended: list[str] | UnsetType = UNSET
+    questions: list[Question] | UnsetType = UNSET
+
+
+Image: TypeAlias = UserImage | GraphImage
+
+
+class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One commit. `dropped` names frames that ended, with all below them; a trailing `;` spares the frame itself."""
+
+    v: int
+    full: bool = False
+    turn: int | UnsetType = UNSET
+    usage: Usage | UnsetType = UNSET
+    options: dict[str, Any] = {}
+    app: str | UnsetType = UNSET
+    user: str | None | UnsetType = UNSET
+    dropped: list[str] = []
+    frames: dict[str, Image] = {}
+    asked: dict[str, int] = {}
+
+
+class Tree(msgspec.Struct, kw_only=True):
+    """The folded images of a session at one point; channels are kept as lists of encoded pieces."""
+
+    turn: int = 0
+    usage: Usage | None = None
+    options: dict[str, Any] = {}
+    app: str = ""
+    user: str | None = None
+    frames: dict[str, Image] = {}
+    pieces: dict[str, dict[str, list[Raw]]] = {}
+    asked: dict[str, int] = {}
+
+
+class _Version(msgspec.Struct):
+    v: int = 0
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Record)
+_version = msgspec.json.Decoder(_Version)
+_DAMAGE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+
+
+# A record is one JSON object that begins with the check sum of the rest. An altered letter can leave valid JSON that
+# sends a run anywhere; like this it is noticed, and what is stored can still be read by anything that reads JSON.
+_SEAL = b'{"crc":"%08x",'
+_SEAL_SIZE = len(_SEAL % 0)
+
+
+def encode(record: Record) -> bytes:
+    """The bytes of a record."""
+    rest = _encoder.encode(record)[1:]
+    return _SEAL % crc32(rest) + rest
+
+
+def decode(body: bytes) -> Record:
+    """Read a record, refusing what is damaged or newer than this code."""
+    if len(body) > MAX_BYTES:
+        raise CheckpointCorrupt(f"a record of {len(body)} bytes is larger than any that is written")
+    check_nesting(body)
+    try:
+        _check_seal(body)
+        record = _decoder.decode(body)
+    except _DAMAGE as error:
+        # A newer format may not fit our types: then its version is the better explanation.
+        _check_version(_version_of(body))
+        raise CheckpointCorrupt(f"a record is not valid ({error})") from error
+    _check_version(record.v)
+    return record
+
+
+def _check_seal(body: bytes) -> None:
+    if body[:_SEAL_SIZE] != _SEAL % crc32(memoryview(body)[_SEAL_SIZE:]):
+        raise msgspec.DecodeError("it is not what was written, by its check sum")
+
+
+def _version_of(body: bytes) -> int:
+    try:
+        return _version.decode(body).v
+    except _DAMAGE:
+        return FORMAT
+
+
+def _check_version(version: int) -> None:
+    if version > FORMAT:
+        raise CheckpointTooNew(version, FORMAT)
+    if version < OLDEST:
+        raise CheckpointCorrupt(f"a record has the format {version}, and the oldest that is read is {OLDEST}")
+
+
+def fold(bodies: Iterable[bytes]) -> Tree:
+    """The state after all of these records, of which the first is full."""
+    tree = Tree()
+    for number, body in enumerate(bodies):
+        record = decode(body)
+        if record.full:
+            tree = Tree()
+        elif number == 0:
+            raise CheckpointCorrupt("the first record is not a full one")
+        apply(tree, record)
+    return tree
+
+
+def apply(tree: Tree, record: Record) -> None:
+    """Change `tree` as one record says."""
+    if record.turn is not UNSET:
+        tree.turn, tree.options = record.turn, record.options
+    if record.usage is not UNSET:
+        tree.usage = record.usage
+    if record.app is not UNSET:
+        tree.app = record.app
+    if record.user is not UNSET:
+        tree.user = record.user
+    tree.asked.update(record.asked)
+    for path in record.dropped:
+        _drop(tree, path)
+    for path, image in record.frames.items():
+        _fold_frame(tree, path, image)
+
+
+def _drop(tree: Tree, path: str) -> None:
+    below = path if path.endswith(";") else path + ";"
+    for key in [key for key in tree.frames if key.startswith(below) or key == path]:
+        del tree.frames[key]
+        tree.pieces.pop(key, None)
+
+
+def _fold_frame(tree: Tree, path: str, new: Image) -> None:
+    old = tree.frames.get(path)
+    if old is None or new.fresh:
+        tree.frames[path] = old = type(new)()
+        tree.pieces.pop(path, None)
+    match old, new:
+        case GraphImage(), GraphImage():
+            _fold_fields(old, new)
+            old.values = {**old.values, **new.values}
+            _fold_channels(tree.pieces.setdefault(path, {}), new)
+        case UserImage(), UserImage():
+            if new.status is not UNSET and new.status != "done":
+                # It failed after it was done, as when its writes could not be applied: what it came to is void.
+                old.values = old.writes = old.goto = old.sends = UNSET
+            _fold_fields(old, new)
+            old.memos = {**old.memos, **new.memos}
+        case _:
+            raise CheckpointCorrupt(f"the frame '{path}' changes its kind")
+
+
+_MERGED = frozenset({"fresh", "set", "add", "gone", "values", "memos"})
+
+
+def _fold_fields(old: Image, new: Image) -> None:
+    skip = _MERGED if isinstance(old, GraphImage) else _MERGED - {"values"}
+    for name in old.__struct_fields__:
+        value = getattr(new, name)
+        if name not in skip and value is not UNSET and value is not NONE:
+            setattr(old, name, value)
+
+
+def _fold_channels(pieces: dict[str, list[Raw]], new: GraphImage) -> None:
+    for name in new.gone:
+        pieces.pop(name, None)
+    for name, value in new.set.items():
+        pieces[name] = [value]
+    for name, tail in new.add.items():
+        pieces.setdefault(name, []).append(tail)
+
+
+def join(pieces: list[Raw]) -> bytes:
+    """The JSON of a channel from the pieces it was stored in: several are arrays that follow on one another."""
+    if len(pieces) == 1:
+        return bytes(pieces[0])
+    inner = [body for piece in pieces if (body := bytes(piece).strip()[1:-1].strip())]
+    return b"[" + b",".join(inner) + b"]"

@@ -1,0 +1,147 @@
+"""Retry policies, and trying again as they say: the same for nodes, tools and models."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from adjourn._checks import is_count, is_number
+from adjourn.errors import AdjournError, ModelError, RetryExhausted, UsageError, text_of
+from adjourn.events import Event, Retrying
+
+from .frame import UserFrame
+from .scope import RunCancelled
+
+Matcher = type[BaseException] | tuple[type[BaseException], ...] | Callable[[Exception], bool]
+
+
+def backoff(first: float = 0.5, factor: float = 2.0, cap: float = 30.0, jitter: float = 0.2) -> Callable[[int], float]:
+    """Seconds to wait after attempt 1, 2, …: growing by `factor` up to `cap`, varied by a share of `jitter`."""
+
+    def delay(attempt: int) -> float:
+        try:
+            seconds = min(cap, first * factor ** (attempt - 1))
+        except OverflowError:
+            seconds = cap
+        return min(cap, seconds * (1 + random.uniform(-jitter, jitter)))
+
+    return delay
+
+
+class Retry(msgspec.Struct, frozen=True, kw_only=True):
+    """How often to try (the first time included), after which errors, and how long to wait in between.
+
+    `on` is an exception class, several, or a function of the exception; `backoff` a number of seconds or a function of
+    the attempt. Interrupts, cancellation and errors of Adjourn itself are never retried.
+    """
+
+    attempts: int = 3
+    on: Matcher = Exception
+    backoff: float | Callable[[int], float] = backoff()
+
+    def __post_init__(self) -> None:
+        if not is_count(self.attempts):
+            raise UsageError(f"Retry(attempts={self.attempts!r}): give 1 or more; the first attempt counts.")
+        if not _is_matcher(self.on):
+            raise UsageError(
+                f"Retry(on={self.on!r}): give an exception class, a tuple of them, or a function of the exception."
+            )
+        if not callable(self.backoff) and not is_number(self.backoff):
+            raise UsageError(f"Retry(backoff={self.backoff!r}): give seconds, or a function of the attempt.")
+
+    def matches(self, error: Exception) -> bool:
+        """Whether this policy is for `error`."""
+        if isinstance(error, AdjournError) and not error.retryable:
+            return False
+        if self._names(error):
+            return True
+        # A model's own exception comes wrapped; a policy may name it all the same.
+        cause = error.__cause__ if isinstance(error, ModelError) else None
+        return isinstance(cause, Exception) and self._names(cause)
+
+    def _names(self, error: Exception) -> bool:
+        on = cast("Any", self.on)  # an isinstance of a type alias with a tuple in it is more than pyright can follow
+        return isinstance(error, on) if isinstance(on, type | tuple) else on(error)
+
+    def delay(self, attempt: int) -> float:
+        """Seconds to wait after this attempt."""
+        return max(0.0, self.backoff(attempt) if callable(self.backoff) else self.backoff)
+
+
+def _is_matcher(on: object) -> bool:
+    if isinstance(on, tuple):
+        return all(_is_error_class(each) for each in cast("tuple[object, ...]", on))
+    return _is_error_class(on) if isinstance(on, type) else callable(on)
+
+
+def _is_error_class(each: object) -> bool:
+    return isinstance(each, type) and issubclass(each, BaseException)
+
+
+def matching(policies: Sequence[Retry], error: Exception) -> Retry | None:
+    """The first policy that is for `error`."""
+    return next((policy for policy in policies if policy.matches(error)), None)
+
+
+STEP = 0.05
+"""Seconds between looks at whether the run was cancelled, while waiting for the next attempt."""
+
+
+async def attempted(
+    frame: UserFrame,
+    policies: Sequence[Retry],
+    call: Callable[[], Awaitable[Any]],
+    tell: Callable[[Event], None] | None = None,
+) -> Any:
+    """The result of `call`, tried as often as the policies allow; each new attempt is told.
+
+    Raises:
+        RetryExhausted: with the last error as its cause.
+    """
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            return await call()
+        except Exception as error:
+            policy = matching(policies, error) if policies else None
+            if policy is None:
+                raise
+            if tries >= policy.attempts:
+                raise RetryExhausted(frame.address, tries, error) from error
+            await _wait(frame, policy, tries, error, tell)
+            await frame.scope.journal.assure()
+
+
+async def _wait(
+    frame: UserFrame, policy: Retry, tries: int, error: Exception, tell: Callable[[Event], None] | None
+) -> None:
+    # A provider that says when to come again knows better than a policy, but cannot make it sooner.
+    delay = max(policy.delay(tries), getattr(error, "retry_after", None) or 0.0)
+    if tell is not None:
+        tell(
+            Retrying(
+                address=frame.address,
+                attempt=tries,
+                max_attempts=policy.attempts,
+                delay=delay,
+                error=f"{type(error).__name__}: {text_of(error)}",
+            )
+        )
+    frame.attempt += 1
+    frame.scope.mark(frame)
+    await _pause(frame, delay)
+
+
+async def _pause(frame: UserFrame, seconds: float) -> None:
+    """Wait, unless the run is cancelled meanwhile."""
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        await asyncio.sleep(min(STEP, left))
+        if frame.scope.cancel_mode is not None:
+            raise RunCancelled

@@ -1,0 +1,1 @@
+"""Types and JSON Schemas, and whether data fits them."""

@@ -1,0 +1,187 @@
+"""Answers: the schema that a question tells people, and the way from an answer to the value that the asker gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, cast
+
+import msgspec
+
+from adjourn._text import a_type, undotted
+from adjourn._values.frozen import FrozenDict, check_json, freeze, is_plain, shorten
+from adjourn.errors import UsageError
+
+from .jsonschema import JSONSchema, Part, mistakes, resolved
+from .jsonschema import essence as essence
+from .jsonschema import problems as problems
+from .types import type_schema
+
+
+class Checked(FrozenDict):
+    """A JSON Schema that was checked, for questions that are asked many times; `choices` are those of `choices_of`."""
+
+    __slots__ = ("choices",)
+
+    def __init__(self, schema: JSONSchema) -> None:
+        super().__init__(freeze(_given(schema), "The schema"))
+        self.choices = tuple(_choices(self, self))
+
+
+def schema_of(type_: object) -> JSONSchema | None:
+    """The JSON Schema of the type given as a question's `schema`; a JSON Schema given as a dict is checked.
+
+    Raises:
+        UsageError: nothing that answers could be checked against.
+    """
+    if type_ is None or type(type_) is Checked:
+        return type_
+    if isinstance(type_, dict):
+        return _given(cast("JSONSchema", type_))
+    # The text tells types apart that are equal and have different schemas, such as int | str and str | int.
+    text = repr(type_)
+    try:
+        schema = _schema_of(type_, text)
+    except TypeError:  # it cannot be hashed
+        schema = _schema_of.__wrapped__(type_, text)
+    return msgspec.to_builtins(schema)  # a copy, since the original is kept
+
+
+def to_json_data(answer: object) -> Any:
+    """The answer as plain JSON data.
+
+    Raises:
+        TypeError: something in it has no form in JSON.
+        ValueError: JSON would bend it, as it does NaN.
+    """
+    if is_plain(answer):
+        return answer
+    data = msgspec.to_builtins(answer, str_keys=True, enc_hook=_lower)
+    check_json(data, "$")
+    return _as_json(data)  # tuples are lists now
+
+
+def convert(data: Any, type_: Any) -> Any:
+    """The value of the type that the asker named, from data without `problems`; without a type, the data itself.
+
+    Raises:
+        ValueError: the type has rules of its own that no schema tells, such as a Pydantic validator.
+    """
+    if type_ is None or isinstance(type_, dict):
+        return data
+    try:
+        return _made(data, type_)
+    except ValueError:  # to JSON Schema 1.0 is an integer, to a type it may be none
+        return _made(_without_points(data), type_)
+
+
+def choices_of(schema: JSONSchema | None) -> tuple[Any, ...]:
+    """Every answer that a schema takes when they can be listed, else nothing."""
+    return schema.choices if type(schema) is Checked else tuple(_choices(schema or {}, schema or {}))
+
+
+def _choices(schema: Part, root: JSONSchema) -> Iterable[Any]:
+    schema = resolved(schema, root)
+    if "enum" in schema:
+        return schema["enum"]
+    if "const" in schema:
+        return [schema["const"]]
+    if "anyOf" in schema:
+        return _choices_together(schema["anyOf"], root)
+    return {"boolean": [True, False], "null": [None]}.get(str(schema.get("type")), [])
+
+
+def _choices_together(parts: list[Part], root: JSONSchema) -> list[Any]:
+    together = list[Any]()
+    for part in parts:
+        choices = list(_choices(part, root))
+        if not choices:
+            return []  # The answers of this one cannot be listed.
+        together += choices
+    return together
+
+
+def _lower(value: Any) -> Any:
+    if isinstance(value, str):  # of a subclass
+        return str(value)
+    if hasattr(value, "model_dump") and not isinstance(value, type):  # a Pydantic model
+        return value.model_dump(mode="json", by_alias=True)
+    raise TypeError(
+        f"The answer holds {a_type(value)} ({shorten(value)}), which has no form in JSON. "
+        "Give plain data, a dataclass, a msgspec Struct or a Pydantic model."
+    )
+
+
+def _made(data: Any, type_: Any) -> Any:
+    if _is_model(type_):
+        # As JSON, since a strict model takes dates and the like as text only there.
+        return type_.model_validate_json(msgspec.json.encode(data))
+    return msgspec.convert(data, type_)
+
+
+def _without_points(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _without_points(value) for key, value in cast("JSONSchema", data).items()}
+    if isinstance(data, list):
+        return [_without_points(item) for item in cast("list[Any]", data)]
+    return int(data) if isinstance(data, float) and data.is_integer() else data
+
+
+def _is_model(type_: Any) -> bool:
+    return isinstance(type_, type) and hasattr(type_, "model_json_schema")
+
+
+@lru_cache(maxsize=256)
+def _schema_of(type_: object, text: str) -> JSONSchema:
+    return _schema_of_model(type_) if _is_model(type_) else _schema_of_type(type_)
+
+
+def _schema_of_model(type_: Any) -> JSONSchema:
+    try:
+        schema = _as_json(type_.model_json_schema())
+    except (RuntimeError, TypeError, NameError) as error:  # what Pydantic raises for fields without a form in JSON
+        raise _refusal(type_, error) from error
+    return _checked(schema, f"The schema of {type_.__qualname__}")
+
+
+def _schema_of_type(type_: Any) -> JSONSchema:
+    try:
+        schema = _as_json(type_schema(type_))
+    except (TypeError, NameError) as error:
+        raise _refusal(type_, error) from error
+    return _checked(schema, f"The schema of {shorten(type_)}")
+
+
+def _refusal(type_: object, error: Exception) -> UsageError:
+    return UsageError(
+        f"schema={shorten(type_)} cannot describe an answer: {undotted(error)}. Give a type that msgspec can describe, "
+        "a Pydantic model, a JSON Schema as a dict, or None for any answer."
+    )
+
+
+def _given(schema: JSONSchema) -> JSONSchema:
+    try:
+        text = msgspec.json.encode(schema)
+    except (TypeError, ValueError):  # what is wrong with it is told better there
+        return _checked(schema, "The schema")
+    _check_once(text)
+    return msgspec.json.decode(text)
+
+
+@lru_cache(maxsize=256)
+def _check_once(text: bytes) -> None:
+    # The same question is asked many times, and to check its schema costs more than all else that is done to ask it.
+    _checked(msgspec.json.decode(text), "The schema")
+
+
+def _checked(schema: JSONSchema, name: str) -> JSONSchema:
+    if found := mistakes(schema):
+        raise UsageError(
+            f"{name} cannot be used to check answers: {undotted('; '.join(found))}. "
+            "Use only the keywords that msgspec and Pydantic generate."
+        )
+    return _as_json(schema)
+
+
+def _as_json(data: Any) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(data))

@@ -1,0 +1,477 @@
+"""What data has against a JSON Schema.
+
+The part of the standard that msgspec and Pydantic generate; `schemas.mistakes` refuses schemas that want more. A format
+without an entry in `_FORMATS` is a note for people, as in the standard.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterable, Iterator
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from itertools import islice
+from typing import Any, NamedTuple, cast
+from uuid import UUID
+
+import msgspec
+
+from adjourn._values.frozen import check_json
+
+JSONSchema = dict[str, Any]
+Part = JSONSchema | bool
+
+MAX_PROBLEMS = 20
+
+
+class _Place(NamedTuple):
+    """Where in the data a check stands.
+
+    `refs` were followed right here, so that coming by again would never end. `told` keeps what references had against
+    containers: without it, alternatives that nest would take twice as long with every level.
+    """
+
+    path: str
+    root: JSONSchema
+    told: dict[tuple[str, int], list[str]]
+    refs: frozenset[str] = frozenset()
+
+    def below(self, key: str | int) -> _Place:
+        return _Place(f"{self.path}[{key}]" if isinstance(key, int) else f"{self.path}.{key}", self.root, self.told)
+
+
+# A check gets the data, the keyword's value, the schema around it and the place.
+_Check = Callable[[Any, Any, JSONSchema, _Place], Iterable[str]]
+
+
+def problems(data: object, schema: JSONSchema | None) -> list[str]:
+    """What plain JSON data has against a schema, each with its path; nothing when it fits or there is no schema."""
+    root = schema or {}
+    try:
+        check_json(data, "$")
+    except (TypeError, ValueError) as error:
+        return [str(error)]
+    try:
+        return list(islice(_problems(data, root, _Place("$", root, {})), MAX_PROBLEMS))
+    except RecursionError:  # alternatives may nest in each level of the data
+        return ["$: is nested too deeply for its schema"]
+
+
+def resolved(schema: Part, root: JSONSchema) -> JSONSchema:
+    """What a chain of references ends in; an empty schema when it has no end."""
+    for _ in root.get("$defs", {}):
+        if isinstance(schema, dict) and "$ref" in schema:
+            schema = _target(schema["$ref"], root)
+    return schema if isinstance(schema, dict) and "$ref" not in schema else {}
+
+
+def _target(ref: str, root: JSONSchema) -> Part:
+    return root["$defs"][ref.removeprefix("#/$defs/")]
+
+
+def _problems(data: Any, schema: Part, at: _Place) -> Iterator[str]:
+    if isinstance(schema, bool):
+        if not schema:
+            yield f"{at.path}: expected nothing here, got {_show(data)}"
+    elif "type" in schema and not _has_type(data, schema["type"]):
+        yield f"{at.path}: expected {_type_words(schema['type'])}, got {_show(data)}"
+    else:
+        for keyword, value in schema.items():
+            if check := CHECKS.get(keyword):
+                yield from check(data, value, schema, at)
+
+
+# What data is
+
+
+_KINDS: dict[type, str] = {str: "string", bool: "boolean", int: "integer", float: "number"}
+
+
+def _kind(data: object) -> str:
+    if isinstance(data, dict):
+        return "object"
+    if isinstance(data, list | tuple):
+        return "array"
+    return _KINDS.get(type(data), "null")
+
+
+def _has_type(data: object, types: str | list[str]) -> bool:
+    if isinstance(types, list):
+        return any(_has_type(data, name) for name in types)
+    kind = _kind(data)
+    if types == "number" and kind == "integer":
+        return abs(cast("int", data)) < 1 << 1023  # there is no float for larger ones
+    return kind == types or (types == "integer" and isinstance(data, float) and data.is_integer())
+
+
+def _type_words(types: str | list[str]) -> str:
+    return types if isinstance(types, str) else " or ".join(types)
+
+
+def _key(data: Any) -> object:
+    """Equal for what JSON Schema calls equal: 1 and 1.0, but not 1 and true."""
+    if isinstance(data, bool):
+        return ("boolean", data)
+    if isinstance(data, dict):
+        return ("object", frozenset((name, _key(value)) for name, value in _items(cast("object", data))))
+    if isinstance(data, list | tuple):
+        return ("array", *(_key(item) for item in cast("list[Any]", data)))
+    return data
+
+
+def _items(data: object) -> Iterable[tuple[str, Any]]:
+    return cast("dict[str, Any]", data).items() if isinstance(data, dict) else ()
+
+
+def _show(data: object) -> str:
+    text = msgspec.json.encode(data).decode()
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+# Keywords for single values
+
+
+def _limit(kinds: tuple[str, ...], fits: Callable[[Any, Any], bool], words: str, unit: str = "") -> _Check:
+    """A check of a number or, when there is a unit, of a length."""
+
+    def check(data: Any, limit: float, schema: JSONSchema, at: _Place) -> Iterator[str]:
+        if _kind(data) in kinds and not fits(len(data) if unit else data, limit):
+            yield f"{at.path}: expected {words} {limit}{unit}, got {_show(data)}"
+
+    return check
+
+
+def _is_multiple(data: float, of: float) -> bool:
+    # As a person counts: 0.3 is a multiple of 0.1. And exactly, since a remainder of decimals is not.
+    numerator, denominator = Decimal(str(data)).as_integer_ratio()
+    of_numerator, of_denominator = Decimal(str(of)).as_integer_ratio()
+    return numerator * of_denominator % (of_numerator * denominator) == 0
+
+
+def _enum(data: Any, values: list[Any], schema: JSONSchema, at: _Place) -> Iterator[str]:
+    if all(_key(data) != _key(value) for value in values):
+        yield f"{at.path}: expected {_choice_words(values)}, got {_show(data)}"
+
+
+def _const(data: Any, value: Any, schema: JSONSchema, at: _Place) -> Iterator[str]:
+    return _enum(data, [value], schema, at)
+
+
+def _choice_words(values: list[Any]) -> str:
+    return ("one of " if len(values) > 1 else "") + ", ".join(map(_show, values))
+
+
+def _pattern(data: Any, pattern: str, schema: JSONSchema, at: _Place) -> Iterator[str]:
+    if isinstance(data, str) and not re.search(pattern, data):
+        yield f"{at.path}: expected text that matches {pattern}, got {_show(data)}"
+
+
+def _format(data: Any, name: str, schema: JSONSchema, at: _Place) -> Iterator[str]:
+    if isinstance(data, str) and name in _FORMATS and not _FORMATS[name](data):
+        yield f"{at.path}: expected the format {name}, got {_show(data)}"
+
+
+def _reads_as(kind: type) -> Callable[[str], bool]:
+    # By msgspec, since it is what builds the value in the end.
+    def check(text: str) -> bool:
+        try:
+            msgspec.convert(text, kind)
+        except msgspec.ValidationError:
+            return False
+        return True
+
+    return check
+
+
+def _is_pattern(text: str) -> bool:
+    try:
+        re.compile(text)
+    except re.error:
+        return False
+    return True
+
+
+_FORMATS: dict[str, Callable[[str], bool]] = {
+    "date-time": _reads_as(datetime),  # the offset is optional, as it is to Pydantic and msgspec
+    "date": _reads_as(date),
+    "time": _reads_as(time),
+    "partial-time": _reads_as(time),
+    "duration": _reads_as(timedelta),
+    "uuid": _reads_as(UUID),
+    "decimal": _reads_as(Decimal),
+    "base64": _reads_as(bytes),
+    "regex": _is_pattern,
+}
+
+
+# Keywords for arrays and objects
+
+
+def _unique_items(data: Any, wanted: bool, schema: JSONSchema, at: _Place) -> Iterator[str]:
+    if wanted and isinstance(data, list | tuple):
+        items = cast("list[Any]", data)
+        if len({_key(item) for item in items}) < len(items):
+            yield f"{at.path}: expected no item twice, got {_show(items)}"
+
+
+def _prefix_items(data: Any, parts: list[Part], schema: JSONSchema, at: _Place) -> Iterator[str]:
+    if isinstance(data, list | tuple):
+        for i, (item, part) in enumerate(zip(cast("list[Any]", data), parts, strict=False)):
+            yield from _problems(item, part, at.below(i))
+
+
+def _other_items(data: Any, part: Part, schema: JSONSchema, at: _Place) -> Iterator[str]:
+    if isinstance(data, list | tuple):
+        first = len(schema.get("prefixItems", ()))
+        for i, item in enumerate(cast("list[Any]", data)[first:], first):
+            yield from _problems(item, part, at.below(i))
+
+
+def _required(data: Any, names: list[str], schema: JSONSchema, at: _Place) -> Iterator[str]:
+    if isinstance(data, dict):
+        yield from (f"{at.path}: lacks '{name}'" for name in names if name not in data)
+
+
+def _properties(data: Any, parts: dict[str, Part], schema: JSONSchema, at: _Place) -> Iterator[str]:
+    for name, value in _items(data):
+        if name in parts:
+            yield from _problems(value, parts[name], at.below(name))
+
+
+def _pattern_properties(data: Any, parts: dict[str, Part], schema: JSONSchema, at: _Place) -> Iterator[str]:
+    for name, value in _items(data):
+        for pattern, part in parts.items():
+            if re.search(pattern, name):
+                yield from _problems(value, part, at.below(name))
+
+
+def _other_properties(data: Any, part: Part, schema: JSONSchema, at: _Place) -> Iterator[str]:
+    named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    for name, value in _items(data):
+        if name in named or any(re.search(pattern, name) for pattern in patterns):
+            continue
+        if part is False:
+            yield f"{at.path}: has the unknown key '{name}'; known: {_listing(named)}"
+        else:
+            yield from _problems(value, part, at.below(name))
+
+
+def _listing(names: Iterable[str]) -> str:
+    text = ", ".join(names) or "none"
+    return text if len(text) <= 100 else text[:99] + "…"
+
+
+def _property_names(data: Any, part: Part, schema: JSONSchema, at: _Place) -> Iterator[str]:
+    for name, _ in _items(data):
+        yield from _problems(name, part, at._replace(path=f"{at.path} (a key)"))
+
+
+# Keywords that combine schemas
+
+
+def _ref(data: Any, ref: str, schema: JSONSchema, at: _Place) -> Iterator[str]:
+    if ref in at.refs:
+        return iter([f"{at.path}: the schema refers to itself without end, by {ref}"])
+    found = _problems(data, _target(ref, at.root), at._replace(refs=at.refs | {ref}))
+    if _kind(data) not in ("object", "array"):
+        return found
+    if (ref, id(data)) not in at.told:
+        at.told[ref, id(data)] = list(islice(found, MAX_PROBLEMS))
+    return iter(at.told[ref, id(data)])
+
+
+def _all_of(data: Any, parts: list[Part], schema: JSONSchema, at: _Place) -> Iterator[str]:
+    for part in parts:
+        yield from _problems(data, part, at)
+
+
+def _any_of(data: Any, parts: list[Part], schema: JSONSchema, at: _Place) -> Iterator[str]:
+    found = list[list[str]]()
+    for part in parts:
+        found.append(list(islice(_problems(data, part, at), MAX_PROBLEMS)))
+        if not found[-1]:
+            return
+    yield from _nearest(data, schema, parts, found, at)
+
+
+def _one_of(data: Any, parts: list[Part], schema: JSONSchema, at: _Place) -> Iterator[str]:
+    found = [list(islice(_problems(data, part, at), MAX_PROBLEMS)) for part in parts]
+    if all(found):
+        yield from _nearest(data, schema, parts, found, at)
+    elif found.count([]) > 1:
+        yield f"{at.path}: fits {found.count([])} alternatives, expected exactly one, got {_show(data)}"
+
+
+def _discriminator(data: Any, value: JSONSchema, schema: JSONSchema, at: _Place) -> Iterator[str]:
+    # The alternatives say the same, but Pydantic wants the tag even where its schema has a default for it.
+    tag, known = value.get("propertyName"), list(value.get("mapping", ()))
+    if isinstance(data, dict) and tag is not None:
+        given = cast("JSONSchema", data).get(tag)
+        if given is None:
+            yield f"{at.path}: lacks '{tag}'"
+        elif known and isinstance(given, str):
+            yield from _enum(given, known, schema, at.below(tag))
+
+
+def _nearest(data: Any, schema: JSONSchema, parts: list[Part], found: list[list[str]], at: _Place) -> Iterable[str]:
+    """The problems with the alternative that was probably meant, or what the alternatives are."""
+    if any(_discriminator(data, schema.get("discriminator", {}), schema, at)):
+        return []  # told there
+    kinds = [_alternatives(part, at.root) for part in parts]
+    likely = [problems for types, problems in zip(kinds, found, strict=True) if _may_be(data, types)]
+    if _kind(data) in ("object", "array") and likely:
+        other_tag = f"{at.path}.{schema.get('discriminator', {}).get('propertyName')}:"
+        return min(likely, key=lambda problems: (problems[0].startswith(other_tag), len(problems)))
+    words = dict.fromkeys(_words(type_) for types in kinds for type_ in types)
+    return [f"{at.path}: expected {' or '.join(words)}, got {_show(data)}"]
+
+
+def _alternatives(part: Part, root: JSONSchema) -> list[JSONSchema]:
+    schema = resolved(part, root)
+    return [resolved(inner, root) for inner in schema["anyOf"]] if "anyOf" in schema else [schema]
+
+
+def _may_be(data: object, types: list[JSONSchema]) -> bool:
+    return any("type" in type_ and _has_type(data, type_["type"]) for type_ in types)
+
+
+def _words(schema: JSONSchema) -> str:
+    if "const" in schema or "enum" in schema:
+        return _choice_words(schema["enum"] if "enum" in schema else [schema["const"]])
+    words = _type_words(schema.get("type", "something else"))
+    limits = ", ".join(f"{key} {schema[key]}" for key in schema if key in _LIMITS)
+    return f"{words} with {limits}" if limits else words
+
+
+_NUMBER, _TEXT, _ARRAY, _OBJECT = ("integer", "number"), ("string",), ("array",), ("object",)
+_LIMITS: dict[str, _Check] = {
+    "minimum": _limit(_NUMBER, operator.ge, "at least"),
+    "maximum": _limit(_NUMBER, operator.le, "at most"),
+    "exclusiveMinimum": _limit(_NUMBER, operator.gt, "more than"),
+    "exclusiveMaximum": _limit(_NUMBER, operator.lt, "less than"),
+    "multipleOf": _limit(_NUMBER, _is_multiple, "a multiple of"),
+    "minLength": _limit(_TEXT, operator.ge, "at least", " characters"),
+    "maxLength": _limit(_TEXT, operator.le, "at most", " characters"),
+    "minItems": _limit(_ARRAY, operator.ge, "at least", " items"),
+    "maxItems": _limit(_ARRAY, operator.le, "at most", " items"),
+    "minProperties": _limit(_OBJECT, operator.ge, "at least", " keys"),
+    "maxProperties": _limit(_OBJECT, operator.le, "at most", " keys"),
+    "pattern": _pattern,
+    "format": _format,
+}
+CHECKS: dict[str, _Check] = _LIMITS | {
+    "contentEncoding": _format,
+    "enum": _enum,
+    "const": _const,
+    "uniqueItems": _unique_items,
+    "prefixItems": _prefix_items,
+    "items": _other_items,
+    "required": _required,
+    "properties": _properties,
+    "patternProperties": _pattern_properties,
+    "additionalProperties": _other_properties,
+    "propertyNames": _property_names,
+    "$ref": _ref,
+    "allOf": _all_of,
+    "anyOf": _any_of,
+    "oneOf": _one_of,
+    "discriminator": _discriminator,
+}
+
+
+# Keywords that say something to people alone.
+NOTES = frozenset(
+    {
+        "$comment",
+        "$schema",
+        "contentMediaType",
+        "contentSchema",
+        "default",
+        "deprecated",
+        "description",
+        "examples",
+        "readOnly",
+        "title",
+        "writeOnly",
+    }
+)
+_ONE = frozenset({"items", "additionalProperties", "propertyNames"})
+_SEVERAL = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+_NAMED = frozenset({"properties", "patternProperties", "$defs"})
+
+
+def mistakes(schema: JSONSchema) -> list[str]:
+    """What is wrong with a schema, or is in it and not supported, each with its path."""
+    if found := problems(schema, _SCHEMA_OF_SCHEMAS):
+        return found
+    known = {f"#/$defs/{name}" for name in schema.get("$defs", {})}
+    return [f"$: refers to {ref}, which is not there" for ref in sorted(_refs(schema) - known)]
+
+
+def essence(schema: JSONSchema) -> JSONSchema:
+    """The schema without its notes, so that a change of wording makes no difference."""
+    return {key: _each_part(key, value, essence) for key, value in schema.items() if key not in NOTES}
+
+
+def rewritten(schema: JSONSchema, change: Callable[[JSONSchema], JSONSchema]) -> JSONSchema:
+    """The schema with `change` applied to it and to every schema in it, innermost first."""
+    return change({key: _each_part(key, value, lambda part: rewritten(part, change)) for key, value in schema.items()})
+
+
+def _refs(schema: JSONSchema) -> set[str]:
+    found = {schema["$ref"]} if "$ref" in schema else set[str]()
+    for keyword, value in schema.items():
+        _each_part(keyword, value, lambda part: found.update(_refs(part)))
+    return found
+
+
+def _each_part(keyword: str, value: Any, make: Callable[[JSONSchema], Any]) -> Any:
+    """The keyword's value, with `make` applied to each schema in it."""
+    if keyword in _ONE:
+        return _made(value, make)
+    if keyword in _SEVERAL:
+        return [_made(part, make) for part in value]
+    if keyword in _NAMED:
+        return {name: _made(part, make) for name, part in cast("dict[str, Part]", value).items()}
+    return value
+
+
+def _made(part: Part, make: Callable[[JSONSchema], Any]) -> Any:
+    return part if isinstance(part, bool) else make(part)
+
+
+_PART = {"$ref": "#/$defs/part"}
+_TYPE = {"enum": ["null", "boolean", "integer", "number", "string", "array", "object"]}
+_A_STRING = {"type": "string"}
+_A_NUMBER = {"type": "number"}
+_SIZE = {"type": "integer", "minimum": 0}
+_PARTS = {"type": "array", "items": _PART, "minItems": 1}
+_NAMED_PARTS = {"type": "object", "additionalProperties": _PART}
+
+KEYWORDS: dict[str, Part] = {
+    **dict.fromkeys(sorted(NOTES), True),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _A_NUMBER),
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), _SIZE),
+    **dict.fromkeys(sorted(_ONE), _PART),
+    **dict.fromkeys(sorted(_SEVERAL), _PARTS),
+    "discriminator": {"type": "object", "properties": {"propertyName": _A_STRING, "mapping": {"type": "object"}}},
+    "type": {"anyOf": [_TYPE, {"type": "array", "items": _TYPE, "minItems": 1}]},
+    "enum": {"type": "array", "minItems": 1},
+    "const": True,
+    "multipleOf": {"type": "number", "exclusiveMinimum": 0},
+    "pattern": {"type": "string", "format": "regex"},
+    "format": _A_STRING,
+    "contentEncoding": {"const": "base64"},
+    "uniqueItems": {"type": "boolean"},
+    "required": {"type": "array", "items": _A_STRING},
+    "properties": _NAMED_PARTS,
+    "patternProperties": {**_NAMED_PARTS, "propertyNames": {"format": "regex"}},
+    "$ref": {"type": "string", "pattern": r"^#/\$defs/[^/]+$"},
+}
+_AN_OBJECT = {"type": "object", "additionalProperties": False}
+_SCHEMA_OF_SCHEMAS: JSONSchema = {
+    **_AN_OBJECT,
+    "properties": {**KEYWORDS, "$defs": _NAMED_PARTS},
+    "$defs": {"part": {"anyOf": [{"type": "boolean"}, {**_AN_OBJECT, "properties": KEYWORDS}]}},
+}

@@ -1,0 +1,56 @@
+"""Text for people: words that messages are built from, and text that hides nothing."""
+
+from __future__ import annotations
+
+import re
+
+
+def with_article(noun: str) -> str:
+    """A name with "a" or "an" before it; one with u is taken to sound like "UUID" and "user"."""
+    return f"{'an' if noun.lstrip('_')[:1].lower() in tuple('aeio') else 'a'} {noun}"
+
+
+def a_type(value: object) -> str:
+    """The name of a value's type, with its article."""
+    return with_article(type(value).__qualname__)
+
+
+def undotted(sentence: object) -> str:
+    """Somebody else's text without the dot at its end, so that more can follow."""
+    return str(sentence).rstrip(" .")
+
+
+# Letters and marks to Unicode, but nothing to the eye: fillers, variation selectors, the empty Braille pattern.
+_BLANK = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+# Not printable to Python, but seen for what they are: layout, and spaces that have a width.
+_SPACE = re.compile("[\t\n\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
+_LAYOUT = re.compile("[\t\n]")
+# One selector after a symbol is how emoji are written.
+_EMOJI = re.compile("(?<=[\u2190-\u2bff\U0001f000-\U0001faff])\ufe0f(?![\ufe00-\ufe0f])")
+
+
+def visible(text: str) -> str:
+    """The text with every character that shows nothing, or changes how others show, spelled as `<U+202E>`.
+
+    Line breaks and tabs stay.
+    """
+    text = text.replace("\r\n", "\n")
+    if text.isprintable() and not _BLANK.search(text):
+        return text
+    emoji = {match.start() for match in _EMOJI.finditer(text)}
+    return "".join(char if index in emoji or _is_seen(char) else _spelled(char) for index, char in enumerate(text))
+
+
+def visible_line(text: str) -> str:
+    """The text as `visible` has it and on one line, for names and ids."""
+    return _LAYOUT.sub(lambda match: _spelled(match[0]), visible(text))
+
+
+def _spelled(char: str) -> str:
+    return f"<U+{ord(char):04X}>"
+
+
+def _is_seen(char: str) -> bool:
+    return not _BLANK.match(char) if char.isprintable() else bool(_SPACE.match(char))

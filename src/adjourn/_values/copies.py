@@ -1,0 +1,66 @@
+"""Copies of owned values, for whoever reads them and may change what was read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from adjourn.errors import CheckpointCorrupt
+
+from .kinds import FieldsKind, type_of
+from .registry import SHARED, kind_of
+
+
+def copy(value: Any) -> Any:
+    """Give a copy of an owned value to somebody who may change it; what cannot be changed is shared."""
+    try:
+        return _copy(value)
+    except RecursionError:
+        # Nothing that was owned is this deep, unless the caller's own stack is nearly full.
+        raise CheckpointCorrupt("a value is nested too deeply to be copied") from None
+
+
+def _copy(value: Any) -> Any:
+    kind = type_of(value)
+    return value if kind in SHARED else _COPIERS.get(kind, _copy_instance)(value)
+
+
+def _copy_list(value: list[Any]) -> list[Any]:
+    if not value or (type_of(value[0]) in SHARED and SHARED.issuperset(map(type_of, value))):
+        return value.copy()
+    return [_copy(item) for item in value]
+
+
+def _copy_dict(value: dict[Any, Any]) -> dict[Any, Any]:
+    # Keys can be hashed, and so are taken for unchangeable.
+    return {key: item if type_of(item) in SHARED else _copy(item) for key, item in value.items()}
+
+
+def _copy_set(value: set[Any]) -> set[Any]:
+    return {_copy(item) for item in value}
+
+
+def _copy_frozen(value: tuple[Any, ...] | frozenset[Any]) -> Any:
+    copied = [_copy(item) for item in value]
+    same = all(new is old for new, old in zip(copied, value, strict=True))
+    return value if same else type(value)(copied)
+
+
+def _copy_instance(value: Any) -> Any:
+    kind = kind_of(type_of(value))
+    if not isinstance(kind, FieldsKind):
+        return value
+    fields = kind.read(value)
+    copied = {name: _copy(item) for name, item in fields.items()}
+    if kind.frozen and all(copied[name] is item for name, item in fields.items()):
+        return value
+    return kind.build(copied, kind.unset(value))
+
+
+_COPIERS: dict[type[Any], Callable[[Any], Any]] = {
+    list: _copy_list,
+    dict: _copy_dict,
+    set: _copy_set,
+    tuple: _copy_frozen,
+    frozenset: _copy_frozen,
+}

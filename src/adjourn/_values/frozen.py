@@ -1,0 +1,164 @@
+"""JSON data that cannot be changed, and still is a dict or list to whoever reads or encodes it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+import msgspec
+
+from adjourn._text import a_type
+
+MAX_DEPTH = 100
+MAX_DIGITS = 4300
+_TOO_LONG = 10**MAX_DIGITS
+
+
+def _refuse(self: object, *args: object, **kwargs: object) -> NoReturn:
+    kind = "dict" if isinstance(self, dict) else "list"
+    raise TypeError(
+        f"This {kind} is frozen, since others share it. Copy it and change the copy: {kind}(value), "
+        "or copy.deepcopy(value) for all levels."
+    )
+
+
+class FrozenDict(dict[str, Any]):
+    """A dict whose mutators raise; `dict(...)` and `copy.deepcopy` give ordinary ones."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # no signature that only raises fits the one it overrides
+        __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
+
+        def __hash__(self) -> int:
+            return hash(frozenset(self.items()))
+
+    def __copy__(self) -> dict[str, Any]:
+        return dict(self)
+
+    def __deepcopy__(self, memo: object) -> dict[str, Any]:
+        return msgspec.to_builtins(self)
+
+    def __reduce__(self) -> tuple[type[FrozenDict], tuple[dict[str, Any]]]:
+        return FrozenDict, (dict(self),)
+
+
+class FrozenList(list[Any]):
+    """A list whose mutators raise; `list(...)` and `copy.deepcopy` give ordinary ones."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # as above
+        __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+        append = clear = extend = insert = pop = remove = reverse = sort = _refuse
+
+        def __hash__(self) -> int:
+            return hash(tuple(self))
+
+    def __copy__(self) -> list[Any]:
+        return list(self)
+
+    def __deepcopy__(self, memo: object) -> list[Any]:
+        return msgspec.to_builtins(self)
+
+    def __reduce__(self) -> tuple[type[FrozenList], tuple[list[Any]]]:
+        return FrozenList, (list(self),)
+
+
+def freeze(data: Mapping[str, Any], name: str) -> FrozenDict:
+    """Give a frozen deep copy of a mapping that holds plain JSON data.
+
+    Raises:
+        TypeError: something in it is no JSON data; the message says where, by a path that starts with `name`.
+        ValueError: JSON would bend it (NaN, infinities, lone surrogates), or it is nested too deeply.
+    """
+    if type(data) is FrozenDict:  # frozen before, so checked before
+        return data
+    if not isinstance(data, dict):
+        raise TypeError(f"{name} is {a_type(data)}. Give a dict with string keys and plain JSON values.")
+    return _freeze_dict(cast("dict[object, object]", data), name, 1)
+
+
+def check_json(data: object, name: str) -> None:
+    """Refuse what is no plain JSON data, as `freeze` does, be it a dict or not."""
+    if not is_plain(data):
+        _freeze(data, name, 1)
+
+
+def check_text(text: object, name: str) -> None:
+    """Refuse what is no text, or text that has no UTF-8 form.
+
+    Raises:
+        TypeError: it is no plain `str`.
+        ValueError: it holds lone surrogates.
+    """
+    if type(text) is not str:
+        raise TypeError(f"{name} is {a_type(text)} ({shorten(text)}). Give a str.")
+    if not text.isascii():
+        _check_encodable(text, name)
+
+
+def _check_encodable(text: str, name: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{name} holds the lone surrogate {text[error.start]!r} at {error.start}, which no JSON text can hold. "
+            "Clean it first: text.encode('utf-8', 'replace').decode()."
+        ) from None
+
+
+def _freeze_dict(data: dict[object, object], path: str, depth: int) -> FrozenDict:
+    frozen: dict[str, Any] = {}
+    for key, value in data.items():
+        if type(key) is not str:
+            raise TypeError(f"{path} has the key {shorten(key)}, {a_type(key)}. JSON objects have only str keys.")
+        if not key.isascii():
+            _check_encodable(key, f"A key of {path}")
+        frozen[key] = value if is_plain(value) else _freeze(value, f"{path}.{key}", depth + 1)
+    return FrozenDict(frozen)
+
+
+def is_plain(value: object) -> bool:
+    """Whether a value is JSON as it stands, and the same when it is read back; not everything that is gets a yes."""
+    # Exact types: a subclass (an enum, say) would come back from a store as something else.
+    kind = type(value)
+    if kind is int:
+        return -_TOO_LONG < cast("int", value) < _TOO_LONG
+    return (kind is str and cast("str", value).isascii()) or kind is bool or value is None
+
+
+def _freeze(value: object, path: str, depth: int) -> object:
+    kind = type(value)
+    if kind is str:
+        _check_encodable(cast("str", value), path)
+    elif kind is int:
+        raise ValueError(
+            f"{path} is a number of more than {MAX_DIGITS} digits, which Python does not write. Give text."
+        )
+    elif kind is not float:
+        return _freeze_container(value, path, depth)
+    elif not math.isfinite(cast("float", value)):
+        raise ValueError(f"{path} is {value}, which JSON does not know. Give a finite number or None.")
+    return value
+
+
+def _freeze_container(value: object, path: str, depth: int) -> FrozenDict | FrozenList:
+    if depth > MAX_DEPTH:  # also how data that contains itself ends
+        raise ValueError(f"{path[:60]}… is nested more than {MAX_DEPTH} levels deep. Give flatter data.")
+    if isinstance(value, dict):
+        return _freeze_dict(cast("dict[object, object]", value), path, depth)
+    if isinstance(value, list | tuple):
+        items = enumerate(cast("list[object]", value))
+        return FrozenList([v if is_plain(v) else _freeze(v, f"{path}[{i}]", depth + 1) for i, v in items])
+    raise TypeError(
+        f"{path} is {a_type(value)} ({shorten(value)}), which is no plain JSON data. Give dicts, lists, str, int, "
+        "float, bool or None; msgspec.to_builtins(value) turns most other things into these."
+    )
+
+
+def shorten(value: object) -> str:
+    """The value as an error message shows it."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:59] + "…"

@@ -1,0 +1,84 @@
+"""Transfer: handing the turn to another agent, down to a sub-agent or back up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from adjourn.context import current
+from adjourn.errors import ToolError
+from adjourn.graph._task import Task
+from adjourn.tools import Tool, tool
+
+from ._frame import AgentFrame
+
+if TYPE_CHECKING:
+    from .agent import Agent
+    from .chat.agent import ChatModelAgent
+
+TRANSFER = "transfer_to_agent"
+
+
+def reachable(frame: AgentFrame) -> list[Agent]:
+    """The agents to which an agent can hand over: those below it, and the one that handed over to it."""
+    agent = cast("ChatModelAgent", frame.agent)
+    back = giver(frame) if agent.allows_return else None
+    return [*agent.sub_agents, *([back.agent] if back is not None else [])]
+
+
+def giver(frame: AgentFrame) -> AgentFrame | None:
+    """The agent that handed over to this one."""
+    above = frame.above
+    if above is None or not isinstance(frame.parent, Task) or not hasattr(above.agent, "sub_agents"):
+        return None
+    return above
+
+
+def chain_of(frame: AgentFrame) -> list[str] | None:
+    """The agents from the transcript's owner to this one, each handed over to by the one before; None if it is not."""
+    if frame.owner is frame:
+        return []
+    above = giver(frame)
+    chain = None if above is None else chain_of(above)
+    return None if chain is None else [*chain, frame.agent.name]
+
+
+def check_target(frame: AgentFrame, name: str) -> None:
+    """Refuse a target that the agent cannot hand over to.
+
+    Raises:
+        ToolError: for the model to read.
+    """
+    names = [agent.name for agent in reachable(frame)]
+    if name not in names:
+        raise ToolError(f"There is no agent '{name}' to hand over to. There are: {', '.join(names) or 'none'}.")
+
+
+def transfer_tool(agents: list[Agent]) -> Tool:
+    """The tool with which a model hands over to one of these agents."""
+
+    def hand_over(agent_name: str) -> str:
+        cast("Any", current()).transfer_to(agent_name)
+        return f"Handed over to {agent_name}."
+
+    schema = {
+        "type": "object",
+        "properties": {"agent_name": {"type": "string", "description": "The name of the agent."}},
+        "required": ["agent_name"],
+        "additionalProperties": False,
+    }
+    names = ", ".join(agent.name for agent in agents)
+    return tool(
+        hand_over,
+        name=TRANSFER,
+        description=f"Hand the conversation over to another agent. Agents: {names}.",
+        schema=schema,
+        thread=False,
+    )
+
+
+def told(agents: list[Agent]) -> str:
+    """What a model is told of the agents it can hand over to."""
+    lines = [f"- {agent.name}: {agent.description or 'no description'}" for agent in agents]
+    return "\n".join(
+        [f"You can hand the conversation over to another agent by calling `{TRANSFER}` with its name:", *lines]
+    )

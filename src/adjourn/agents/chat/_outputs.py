@@ -1,0 +1,85 @@
+"""Typed output: reading a model's last answer as the type that an agent promises."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from adjourn._schemas import answers
+from adjourn.errors import ModelError
+from adjourn.messages import Message
+
+if TYPE_CHECKING:
+    from .agent import ChatModelAgent
+
+MISFITS = 3
+"""Answers of the wrong form after which an agent fails."""
+
+
+def read_output(agent: ChatModelAgent, message: Message, misfits: int) -> tuple[Any, str | None]:
+    """The JSON of a final answer, or what to tell the model about it.
+
+    Raises:
+        ModelError: it did not fit too often.
+    """
+    if agent.output_schema is None:
+        return None, None
+    data, problems = _read(agent, message.text)
+    if not problems:
+        return data, None
+    if misfits + 1 >= MISFITS:
+        raise ModelError(
+            f"The model of agent '{agent.name}' gave {MISFITS} answers that do not fit its output type: {problems[0]}",
+            retryable=False,
+        )
+    return (
+        None,
+        f"Your answer does not fit the form that is wanted: {'; '.join(problems)}. Answer again, with JSON only.",
+    )
+
+
+def _read(agent: ChatModelAgent, text: str) -> tuple[Any, list[str]]:
+    try:
+        data = msgspec.json.decode(_bare(text))
+    except msgspec.DecodeError as error:
+        return None, [f"it is no JSON ({error})"]
+    problems = answers.problems(data, agent.output_schema)
+    if problems:
+        return None, problems
+    data = unwrapped(data, agent.output_type)
+    try:
+        answers.convert(data, agent.output_type)
+    except ValueError as error:
+        return None, [" ".join(str(error).split())]
+    return data, []
+
+
+def output_schema(type_: Any) -> dict[str, Any] | None:
+    """The schema of an agent's answer: an object, since providers take nothing else; other types are its `value`."""
+    schema = answers.schema_of(type_)
+    if schema is None or _is_object(schema):
+        return schema
+    definitions = {"$defs": schema.pop("$defs")} if "$defs" in schema else {}
+    value = {"type": "object", "properties": {"value": schema}, "required": ["value"], "additionalProperties": False}
+    return {**value, **definitions}
+
+
+def unwrapped(data: Any, type_: Any) -> Any:
+    """The JSON of the type itself, from an answer that fits `output_schema`."""
+    schema = answers.schema_of(type_)
+    return data if schema is None or _is_object(schema) else data["value"]
+
+
+def _is_object(schema: dict[str, Any]) -> bool:
+    if "$ref" in schema:
+        schema = schema["$defs"][schema["$ref"].rpartition("/")[2]]
+    return schema.get("type") == "object"
+
+
+def _bare(text: str) -> str:
+    """JSON without the fence that many models put around it."""
+    text = text.strip()
+    if text.startswith("```") and text.endswith("```") and "\n" in text:
+        return text[text.index("\n") + 1 : -3].strip()
+    return text

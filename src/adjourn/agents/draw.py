@@ -1,0 +1,67 @@
+"""Drawing agents: a graph agent as its graph, others as the tree of agents that they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from adjourn._text import visible_line
+from adjourn.graph.draw import Chart, Edge, Node, chart_of, check_format, draw, mermaid, svg, tool_names
+
+from .agent import Agent, check_agent
+from .chat.agent import ChatModelAgent
+from .deep import DeepAgent
+from .graph_agent import GraphAgent
+from .workflows import LoopAgent, SequentialAgent
+
+
+def draw_agent(agent: Agent, format: str) -> str:
+    """The agent in one of the formats that graphs are drawn in.
+
+    Raises:
+        UsageError: there is no such format.
+    """
+    check_format(format)
+    if isinstance(agent, GraphAgent):
+        return draw(agent.graph, format)
+    check_agent(agent)
+    if format == "text":
+        return "\n".join(_rows(agent, ""))
+    chart = _chart(agent)
+    return mermaid(chart) if format == "mermaid" else svg(chart, agent.name)
+
+
+def _marks(agent: Agent) -> list[str]:
+    return [type(agent).__name__, *(tool_names(agent.tools) if isinstance(agent, ChatModelAgent) else ())]
+
+
+def _below(agent: Agent) -> Sequence[Agent]:
+    return (*agent.agents, *(agent.helpers if isinstance(agent, DeepAgent) else ()))
+
+
+def _rows(agent: Agent, indent: str) -> Iterator[str]:
+    yield f"{indent}{visible_line(agent.name)} ({', '.join(map(visible_line, _marks(agent)))})"
+    for child in _below(agent):
+        yield from _rows(child, indent + "  ")
+
+
+def _chart(root: Agent) -> Chart:
+    nodes: list[Node] = []
+    edges: list[Edge] = []
+
+    def add(agent: Agent) -> str:
+        number = f"a{len(nodes)}"
+        nodes.append(_node(agent, number))
+        for place, child in enumerate(_below(agent), start=1):
+            label = str(place) if isinstance(agent, SequentialAgent | LoopAgent) else ""
+            # A model chooses whom it hands over to; the others run all of theirs.
+            certain = not isinstance(agent, ChatModelAgent)
+            edges.append(Edge(source=number, target=add(child), label=label, certain=certain))
+        return number
+
+    add(root)
+    return Chart(nodes=nodes, edges=edges)
+
+
+def _node(agent: Agent, number: str) -> Node:
+    inner = chart_of(agent.graph, is_inner=True) if isinstance(agent, GraphAgent) else None
+    return Node(id=number, title=agent.name, shape="agent", marks=tuple(_marks(agent)), inner=inner)

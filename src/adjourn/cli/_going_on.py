@@ -1,0 +1,121 @@
+"""Going on with a session: whatever it stands at, until it has ended or somebody is awaited who is not here."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import uuid
+from typing import Any
+
+from adjourn._text import visible_line
+from adjourn.errors import AlreadyResumed, InterruptExpired, InvalidAnswer, StaleCheckpoint
+from adjourn.events import Interrupt
+from adjourn.runner import Run
+
+from ._programs import deps_of, runner_of
+from ._stores import command
+from .ask.asking import ask
+from .ask.terminal import LATER, hint, is_terminal, say
+from .output.following import Ending, Follower
+from .output.questions import print_question
+
+
+class Session:
+    """One session of a program, driven from the command line.
+
+    The event loop runs only while the program does: a person who is asked can be interrupted with Ctrl-C at any time.
+    """
+
+    def __init__(self, options: argparse.Namespace, *, existing: bool) -> None:
+        self.runner = runner_of(options, existing=existing)
+        self.id: str = options.session or f"chat-{uuid.uuid4().hex[:8]}"
+        self.deps = deps_of(options)
+        self.is_asked_here = is_terminal() and not options.json
+        self._options = options
+        self._follower = Follower(options)
+        self._loop = asyncio.Runner()
+
+    def close(self) -> None:
+        """Let go of the store and the event loop."""
+        self._loop.run(self.runner.store.close())
+        self._loop.close()
+
+    def follow(self, run: Run) -> Ending:
+        """Show a run to its end; Ctrl-C stops it where it can be recovered."""
+        return self._loop.run(self._follower.follow(run))
+
+    def status(self) -> str | None:
+        """Where the session stands; None if it has not begun."""
+        return self._loop.run(self._status())
+
+    async def _status(self) -> str | None:
+        if await self.runner.store.head(self.id) is None:
+            return None
+        return (await self.runner.status(self.id)).status
+
+    def pending(self) -> list[Interrupt]:
+        """The questions that are open."""
+        return self._loop.run(self.runner.pending(self.id))
+
+    def recover(self) -> Ending:
+        """Go on without answering anything: after a crash, or with what was answered elsewhere."""
+        standing = self._loop.run(self.runner.status(self.id))
+        if standing.status != "running":
+            return self.follow(self.runner.recover(self.id, deps=self.deps))
+        hint(f"Session {visible_line(self.id)} is run by {visible_line(standing.owner or '')}; following it.")
+        return self.follow(self.runner.attach(self.id, after=self._loop.run(self._seen())))
+
+    async def _seen(self) -> int:
+        """The number of the last event so far."""
+        head = await self.runner.store.head(self.id)
+        return head.seq if head else 0
+
+    def settle(self, ending: Ending) -> Ending:
+        """Ask the person here whatever is asked, as long as they answer."""
+        while ending.status == "interrupted" and self.is_asked_here:
+            asked = self.pending()
+            answers = self._answers(asked)
+            if asked and not answers:
+                break
+            # Without any open, somebody else has answered meanwhile.
+            ending = self._resume(answers) if asked else self.recover()
+            if not asked and not self.pending():
+                break
+        return ending
+
+    def _answers(self, asked: list[Interrupt]) -> dict[str, Any]:
+        """What the person answers; nothing for what they leave for later."""
+        answers: dict[str, Any] = {}
+        for position, each in enumerate(asked, 1):
+            value = ask(each, f", {position} of {len(asked)}" if len(asked) > 1 else "")
+            if value is not LATER:
+                answers[each.id] = value
+        return answers
+
+    def _resume(self, answers: dict[str, Any]) -> Ending:
+        try:
+            return self.follow(self.runner.resume(self.id, answers, by=self._options.by, deps=self.deps))
+        except (InvalidAnswer, AlreadyResumed, InterruptExpired, StaleCheckpoint) as error:
+            say(visible_line(str(error)), "red")
+            return self.recover()
+
+    def print_standing(self, ending: Ending) -> None:
+        """Say what the session waits for, and how to go on."""
+        if self._options.json or ending.status == "done":
+            return
+        if ending.status == "interrupted" and not self.is_asked_here:
+            for asked in self.pending():
+                print_question(asked)
+        hint(f"\n{self.way_on(ending)}")
+
+    def way_on(self, ending: Ending) -> str:
+        """How to go on with the session later."""
+        if not self.runner.is_kept:
+            return "The session was kept in memory only, and ends here. With --store URL it outlives this command."
+        program = self._options.program
+        if ending.status == "interrupted":
+            answering = command(self._options, "answer", self.id)
+            return (
+                f"Answer with:     {answering}\nThen go on with: {command(self._options, 'resume', program, self.id)}"
+            )
+        return f"Go on with: {command(self._options, 'recover', program, self.id)}"

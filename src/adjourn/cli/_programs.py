@@ -1,0 +1,172 @@
+"""The program that a command runs, named as `module:attribute`."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeGuard, TypeVar
+
+from adjourn._engine.program import Program
+from adjourn.errors import UsageError
+from adjourn.runner import Runner
+from adjourn.stores import Store, open_store
+
+from ._stores import add_store_option, existing_store, store_url
+from .ask.parsing import parse_data
+
+T = TypeVar("T")
+
+METAVAR = "MODULE:ATTRIBUTE"
+
+
+def add_program_options(parser: argparse.ArgumentParser) -> None:
+    """Let a command take a program, its store, and what its runs need."""
+    help_ = "an agent, a compiled graph, a @workflow function or a Runner, such as tickets:agent"
+    parser.add_argument("program", metavar=METAVAR, help=help_)
+    add_store_option(parser)
+    parser.add_argument(
+        "--deps", metavar=METAVAR, help="what current().deps is in the run; a function is called for it"
+    )
+
+
+def load(name: str) -> Any:  # Any: whatever the module has there
+    """The attribute that `module:attribute` names, looked for in the current folder, too.
+
+    Raises:
+        UsageError: there is no such module or attribute, or importing the module failed.
+    """
+    module_name, colon, attribute = name.partition(":")
+    if not colon or not attribute or not module_name or module_name.startswith("."):
+        raise UsageError(f"{name!r} is no {METAVAR}. Write the module, a colon and the name in it: tickets:agent.")
+    if (folder := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, folder)
+    module = _module(module_name)
+    found: Any = module
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise UsageError(_no_attribute(module, attribute))
+        found = getattr(found, part)
+    return found
+
+
+def _module(name: str) -> ModuleType:
+    if "/" in name or name.endswith(".py"):
+        dotted = ".".join(Path(name).with_suffix("").parts)
+        raise UsageError(f"{name!r} is a file. Name the module instead, as in an import: {dotted}:ATTRIBUTE.")
+    if not _exists(name):
+        raise UsageError(_no_module(name))
+    return _attempt(partial(import_module, name), f"Importing {name!r}")
+
+
+def _exists(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _no_module(name: str) -> str:
+    here = Path.cwd()
+    known = [path.stem for path in here.glob("*.py")] + [path.parent.name for path in here.glob("*/__init__.py")]
+    return f"There is no module {name!r} in {here}, nor on Python's path.{_meant(name, known)}"
+
+
+def _no_attribute(module: ModuleType, attribute: str) -> str:
+    programs = [name for name, value in vars(module).items() if _is_program(value)]
+    there = f" There is: {', '.join(programs)}." if programs else ""
+    return f"Module {module.__name__!r} has no {attribute!r}.{_meant(attribute, list(vars(module)))}{there}"
+
+
+def _meant(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def program_of(name: str) -> Program | Runner:
+    """The program that `module:attribute` names.
+
+    Raises:
+        UsageError: there is none.
+    """
+    program = load(name)
+    if not _is_program(program):
+        raise UsageError(_no_program(name, program))
+    return program
+
+
+def runner_of(options: argparse.Namespace, *, existing: bool) -> Runner:
+    """A runner for the program, on the store that was named, or else on the program's own.
+
+    Raises:
+        UsageError: there is no such program, or no store is named anywhere and the session must be in one.
+    """
+    program = program_of(options.program)
+    url = store_url(options)
+    if url is not None:
+        return _on(program, existing_store(options) if existing else open_store(url))
+    runner = program if isinstance(program, Runner) else Runner(program)
+    if existing and not runner.is_kept:
+        existing_store(options)  # It says that none was named.
+    return runner
+
+
+def _is_program(value: object) -> TypeGuard[Program | Runner]:
+    # A class of programs looks like one, since it has all that one has.
+    return isinstance(value, Program | Runner) and not isinstance(value, type)
+
+
+def _on(program: Program | Runner, store: Store) -> Runner:
+    if isinstance(program, Runner):
+        return Runner(program.program, **{**program.options, "store": store})
+    return Runner(program, store=store)
+
+
+def _no_program(name: str, value: object) -> str:
+    remedy = "Name an agent, a compiled graph, a @workflow function or a Runner."
+    if hasattr(value, "compile"):
+        remedy = "It is a graph that is not compiled: name what .compile() returned."
+    elif isinstance(value, type):
+        remedy = "It is a class: name an object of it."
+    elif callable(value):
+        remedy = "It is a function: mark it with @workflow, or name what it returns."
+    return f"{name} is a {type(value).__name__}, which cannot be run. {remedy}"
+
+
+def deps_of(options: argparse.Namespace) -> Any:  # Any: whatever the user brings
+    """What `--deps` names; a function or class is called."""
+    if options.deps is None:
+        return None
+    found = load(options.deps)
+    return _attempt(found, f"Calling {options.deps}") if callable(found) else found
+
+
+def _attempt(call: Callable[[], T], what: str) -> T:
+    try:
+        return call()
+    except Exception as error:  # protects the reader: whatever the user's own code raises, they get one message
+        if os.environ.get("ADJOURN_DEBUG"):
+            raise
+        message = f"{what} failed with {type(error).__name__}: {error}. ADJOURN_DEBUG=1 shows where."
+        raise UsageError(message) from error
+
+
+def values_of(pairs: list[str] | None) -> dict[str, Any] | None:
+    """Session values from `--value NAME=VALUE`.
+
+    Raises:
+        UsageError: one of them has no `=`.
+    """
+    if not pairs:
+        return None
+    for pair in pairs:
+        if not pair.partition("=")[1]:
+            raise UsageError(f"--value {pair!r}: write NAME=VALUE, such as --value user=Martin.")
+    return {pair.partition("=")[0]: parse_data(pair.partition("=")[2]) for pair in pairs}

@@ -1,0 +1,74 @@
+"""The store that a command works on."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shlex
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+from adjourn._text import visible_line
+from adjourn.errors import CheckpointNotFound, UsageError
+from adjourn.stores import Store, open_store
+
+T = TypeVar("T")
+
+VARIABLE = "ADJOURN_STORE"
+
+
+def add_store_option(parser: argparse.ArgumentParser) -> None:
+    """Let a command take `--store`."""
+    parser.add_argument("--store", metavar="URL", help=f"such as sqlite:///tickets.db; by default ${VARIABLE}")
+
+
+def store_url(options: argparse.Namespace) -> str | None:
+    """The URL that was given, on the command line or in the environment."""
+    return options.store or os.environ.get(VARIABLE) or None
+
+
+def with_store(options: argparse.Namespace, work: Callable[[Store], Awaitable[T]]) -> T:
+    """Do some work on the store, and close it."""
+    return asyncio.run(_work(existing_store(options), work))
+
+
+async def _work(store: Store, work: Callable[[Store], Awaitable[T]]) -> T:
+    try:
+        return await work(store)
+    finally:
+        await store.close()
+
+
+def existing_store(options: argparse.Namespace) -> Store:
+    """The store of a command that looks for something in it.
+
+    Raises:
+        UsageError: none was named, or there is nothing where it should be.
+    """
+    url = store_url(options)
+    if url is None:
+        raise UsageError(f"Which store? Give --store URL, such as --store sqlite:///tickets.db, or set ${VARIABLE}.")
+    store = open_store(url)
+    path = getattr(store, "path", None)
+    # Opening a file creates it, and an empty store in place of a mistyped one would look like lost sessions.
+    if isinstance(path, Path) and not path.exists():
+        raise UsageError(f"There is no file {path}, so no sessions either. Check --store {url!r} and the folder.")
+    return store
+
+
+async def check_session(store: Store, session_id: str) -> None:
+    """Refuse a session that the store does not have.
+
+    Raises:
+        CheckpointNotFound: it has none of that id; `adjourn sessions` lists those that it has.
+    """
+    if await store.head(session_id) is None:
+        raise CheckpointNotFound(session_id)
+
+
+def command(options: argparse.Namespace, *words: str) -> str:
+    """A line that can be pasted into a shell, with the store named as it was here."""
+    named = ["--store", options.store] if getattr(options, "store", None) else []
+    return visible_line(shlex.join(["adjourn", *words, *named]))

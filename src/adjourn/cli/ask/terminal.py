@@ -1,0 +1,70 @@
+"""The person at the terminal: whether there is one, and what they type."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+
+from adjourn._screen import Screen
+from adjourn._text import visible
+
+
+class _Later:
+    pass
+
+
+LATER = _Later()
+"""What somebody says who leaves a question open."""
+
+
+def is_terminal() -> bool:
+    """Whether a person can be asked here."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+
+
+def typed(prompt: str) -> str:
+    """A line that the person types.
+
+    Raises:
+        EOFError: there is no more to come.
+    """
+    # Not `input`: a Ctrl-C between its prompt and its reading would wait for the next key.
+    print(prompt, end="", flush=True)
+    try:
+        line = sys.stdin.readline()
+    except UnicodeDecodeError:
+        return ""  # What is no text is no answer.
+    if not line:
+        print()
+        raise EOFError
+    return line.strip().encode("utf-8", "replace").decode()
+
+
+def choose(prompt: str) -> str:
+    """A line that the person types to a prompt that stands out.
+
+    Raises:
+        EOFError: there is no more to come.
+    """
+    return typed(Screen(sys.stdout).painted(prompt, "bold") + " ")
+
+
+def say(text: str, colour: str | None = None) -> None:
+    """A line for the person."""
+    screen = Screen(sys.stdout)
+    screen.write((screen.painted(text, colour) if colour else text) + "\n")
+
+
+def hint(text: str) -> None:
+    """Lines about what can be done next, out of the way of what is printed."""
+    screen = Screen(sys.stderr)
+    screen.write(screen.painted(visible(text), "dim") + "\n")
+
+
+def person() -> str | None:
+    """Who sits here, as answers are signed unless told otherwise."""
+    try:
+        return os.environ.get("ADJOURN_USER") or getpass.getuser()
+    except (KeyError, OSError):
+        return None

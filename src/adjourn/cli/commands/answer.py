@@ -1,0 +1,124 @@
+"""`adjourn answer`: answers a question where only its store is at hand."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from adjourn._text import visible_line
+from adjourn.cli._recording import Recorded, find_question, record
+from adjourn.cli._stores import add_store_option, command, with_store
+from adjourn.cli.ask.asking import ask
+from adjourn.cli.ask.parsing import parse
+from adjourn.cli.ask.terminal import LATER, is_terminal, person
+from adjourn.cli.output.documents import add_json_option, plain, print_json, questions
+from adjourn.errors import UsageError
+from adjourn.events import Interrupt
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Take the answer, in one of its forms."""
+    parser.add_argument("session", metavar="SESSION")
+    parser.add_argument(
+        "answer",
+        metavar="ANSWER",
+        nargs="?",
+        help="yes or no, a choice or its number, JSON where the question wants it, else text; - reads the standard "
+        "input; without it you are asked",
+    )
+    parser.add_argument("--question", metavar="ID", help="which question, by its id or key, if there are several")
+    parser.add_argument("--by", metavar="NAME", default=person(), help="who answers (your login name)")
+    parser.add_argument("--checkpoint", metavar="ID", help="count only if the session is still at this checkpoint")
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument("--data", metavar="JSON", help="the answer as JSON, whatever it looks like")
+    forms.add_argument("--text", metavar="TEXT", help="the answer as text, whatever it looks like")
+    forms.add_argument("--approve", action="store_true", help="approve a tool call as it is, as yes does")
+    forms.add_argument("--refuse", metavar="REASON", help="refuse a tool call, and tell the model why")
+    forms.add_argument("--edit", metavar="JSON", help="approve a tool call with these arguments instead (all of them)")
+    forms.add_argument("--respond", metavar="TEXT", help="do not run the tool, and give the model this as its result")
+    parser.add_argument("--remember", choices=("session", "always"), help="with --approve: later calls, too")
+    add_store_option(parser)
+    add_json_option(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Record the answer and say what comes next."""
+    forms = [options.data, options.text, options.refuse, options.edit, options.respond, options.answer]
+    given = [form for form in [*forms, options.approve or None] if form is not None]
+    if options.remember and not options.approve:
+        raise UsageError("--remember goes with --approve.")
+    if len(given) > 1:
+        raise UsageError("Give one answer: as ANSWER, or with one of the options that say what it is.")
+    if not given and (options.json or not is_terminal()):
+        raise UsageError("What is the answer? Give it after the session, or as - to read it from the standard input.")
+    # The person takes their time between these two, and Ctrl-C must reach them: no event loop runs meanwhile.
+    asked = with_store(options, lambda store: find_question(store, options.session, options.question))
+    try:
+        value = _value(options, asked)
+    except EOFError:
+        value = LATER
+    if value is LATER:
+        print("It stays open.")
+        return 0
+    recorded = with_store(options, lambda store: record(store, asked, value, by=options.by, seen=options.checkpoint))
+    _tell(options, asked, value, recorded)
+    return 0
+
+
+def _value(options: argparse.Namespace, asked: Interrupt) -> Any:  # Any: what the schema takes
+    if options.data is not None:
+        return _json("--data", options.data)
+    if options.text is not None:
+        return options.text
+    if options.answer is not None:
+        return parse(_read_input() if options.answer == "-" else options.answer, asked)
+    decision = _decision(options)
+    return ask(asked) if decision is None else decision
+
+
+def _read_input() -> str:
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"The standard input is no UTF-8 text: {error}.") from None
+
+
+def _decision(options: argparse.Namespace) -> dict[str, Any] | None:
+    if options.approve:
+        return {"decision": "approve", **({"remember": options.remember} if options.remember else {})}
+    if options.refuse is not None:
+        return {"decision": "reject", "reason": options.refuse}
+    if options.edit is not None:
+        return {"decision": "edit", "arguments": _json("--edit", options.edit)}
+    return None if options.respond is None else {"decision": "respond", "text": options.respond}
+
+
+def _json(option: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{option} {text!r} is no JSON: {error}.") from None
+
+
+def _tell(options: argparse.Namespace, asked: Interrupt, value: Any, recorded: Recorded) -> None:
+    if options.json:
+        document = {
+            "session_id": asked.session_id,
+            "id": asked.id,
+            "answer": plain(value),
+            "by": options.by,
+            "running": recorded.is_running,
+            "open": questions(recorded.left),
+        }
+        print_json(document)
+        return
+    by = f", by {visible_line(options.by)}" if options.by else ""
+    print(f"✔ Recorded: {visible_line(json.dumps(value, ensure_ascii=False))}{by}.")
+    if recorded.is_running:
+        print("Whoever runs the session takes it up now.")
+        return
+    if recorded.left:
+        print(f"Still open: {', '.join(visible_line(each.id) for each in recorded.left)}")
+    print(f"Go on with: {command(options, 'resume', 'MODULE:ATTRIBUTE', asked.session_id)}")

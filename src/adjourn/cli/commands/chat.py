@@ -1,0 +1,147 @@
+"""`adjourn chat`: a conversation with any program, pauses and all."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any, cast
+
+from adjourn._screen import Screen
+from adjourn._text import visible_line
+from adjourn.cli._failures import INTERRUPTED
+from adjourn.cli._going_on import Session
+from adjourn.cli._programs import add_program_options, values_of
+from adjourn.cli._stores import command
+from adjourn.cli.ask.terminal import hint, is_terminal, person, say, typed
+from adjourn.cli.output.documents import print_json
+from adjourn.cli.output.following import Ending
+from adjourn.errors import AdjournError, UsageError
+
+from .resume import add_run_options
+
+_HELP = "Type a message and Enter. /quit or Ctrl-D ends it; the session stays."
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Take the program and the session."""
+    add_program_options(parser)
+    parser.add_argument("--session", metavar="ID", help="go on with this session, or begin it (a new one)")
+    parser.add_argument("--message", "-m", metavar="TEXT", help="say this, and end with the answer or the question")
+    parser.add_argument("--user", metavar="ID", help="whose session it is")
+    parser.add_argument("--value", metavar="NAME=VALUE", action="append", help="a session value; may be repeated")
+    parser.add_argument("--by", metavar="NAME", default=person(), help="who answers here (your login name)")
+    add_run_options(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Talk, and give the exit code."""
+    if options.message is None and (options.json or not is_terminal()):
+        raise UsageError("There is no terminal to talk in. Say one thing with --message TEXT, or -m TEXT.")
+    values_of(options.value)
+    session = Session(options, existing=False)
+    try:
+        return _say_once(session, options) if options.message is not None else _talk(session, options)
+    except (EOFError, KeyboardInterrupt) as end:
+        was_stopped = isinstance(end, KeyboardInterrupt)
+        print("\nStopped." if was_stopped else "")
+        _print_way_back(session, options)
+        return INTERRUPTED if was_stopped else 0
+    finally:
+        session.close()
+
+
+def _say_once(session: Session, options: argparse.Namespace) -> int:
+    if options.json:
+        print_json({"type": "session", "session_id": session.id})
+    ending = session.settle(_turn(session, options, options.message))
+    if not options.json:
+        hint(f"session {visible_line(session.id)}")
+    session.print_standing(ending)
+    return 1 if ending.status == "failed" else 0
+
+
+def _talk(session: Session, options: argparse.Namespace) -> int:
+    _print_heading(session, options)
+    ending = _take_up(session)
+    while True:
+        ending = session.settle(ending)
+        if ending.status == "interrupted":
+            session.print_standing(ending)
+            return 0
+        if ending.status in ("failed", "cancelled"):
+            ending = _after_failure(session)
+            continue
+        text = _message()
+        if text in ("/quit", "/exit"):
+            raise EOFError
+        ending = _answered(session, options, text)
+
+
+def _message() -> str:
+    prompt = Screen(sys.stdout).painted("›", "bold") + " "
+    while not (text := typed(f"\n{prompt}")) or text == "/help":
+        print(_HELP)
+    return text
+
+
+def _answered(session: Session, options: argparse.Namespace, text: str) -> Ending:
+    try:
+        return _turn(session, options, text)
+    except AdjournError as error:
+        say(visible_line(f"✘ {error}"), "red")
+        return Ending("done")
+
+
+def _turn(session: Session, options: argparse.Namespace, text: str) -> Ending:
+    return session.follow(
+        session.runner.run(
+            _input(session, text),
+            session_id=session.id,
+            user_id=options.user,
+            values=values_of(options.value),
+            deps=session.deps,
+        )
+    )
+
+
+def _input(session: Session, text: str) -> Any:  # Any: what the program takes
+    """The text; for a graph, a state if it is written as a JSON object."""
+    if not text.startswith("{") or not hasattr(session.runner.program, "schema"):
+        return text
+    try:
+        return cast("dict[str, Any]", json.loads(text))
+    except ValueError:
+        return text
+
+
+def _take_up(session: Session) -> Ending:
+    """A session that exists is taken up where it stands."""
+    status = session.status()
+    return Ending("done") if status in (None, "done") else session.recover()
+
+
+def _after_failure(session: Session) -> Ending:
+    word = typed("\nThe turn has not ended. [t]ry again  [q]uit ? ").lower()
+    if word in ("t", "try"):
+        return session.recover()
+    if word in ("q", "quit", "/quit"):
+        raise EOFError
+    return Ending("failed")
+
+
+def _print_heading(session: Session, options: argparse.Namespace) -> None:
+    screen = Screen(sys.stdout)
+    name = visible_line(session.runner.program.name)
+    kept = "" if session.runner.is_kept else ", in memory only: --store URL keeps it"
+    print(f"{screen.painted(name, 'bold')}  session {visible_line(session.id)}{kept}")
+    print(screen.painted(_HELP, "dim"))
+
+
+def _print_way_back(session: Session, options: argparse.Namespace) -> None:
+    if session.status() is None:
+        return
+    if not session.runner.is_kept:
+        hint("The session was kept in memory only, and ends here. With --store URL it outlives this command.")
+        return
+    hint(f"The session is kept. Go on with: {command(options, 'chat', options.program, '--session', session.id)}")

@@ -1,0 +1,57 @@
+"""`adjourn draw`: a picture of a graph, or of a tree of agents."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from adjourn.agents.agent import Agent
+from adjourn.agents.draw import draw_agent
+from adjourn.cli._programs import METAVAR, program_of
+from adjourn.errors import UsageError
+from adjourn.graph import CompiledGraph
+from adjourn.graph.draw import FORMATS
+from adjourn.runner import Runner
+
+_SUFFIXES = {".svg": "svg", ".txt": "text"}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Take what to draw, in which form and where to."""
+    parser.add_argument("program", metavar=METAVAR, help="a compiled graph or an agent, such as review:graph")
+    help_ = "mermaid (the default), svg, or text for a terminal; without it, the name of FILE decides"
+    parser.add_argument("--format", choices=FORMATS, help=help_)
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write it there")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Draw it."""
+    file: Path | None = options.output
+    drawn = _drawn(options.program, options.format or _format_of(file))
+    if file is None:
+        print(drawn)
+        return 0
+    try:
+        file.write_text(drawn + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{file} cannot be written: {error.strerror}. Name another file with -o.") from error
+    print(f"Drawn in {file}", file=sys.stderr)
+    return 0
+
+
+def _format_of(file: Path | None) -> str:
+    return _SUFFIXES.get(file.suffix.lower(), "mermaid") if file is not None else "mermaid"
+
+
+def _drawn(name: str, format: str) -> str:
+    program = program_of(name)
+    # A compiled graph is a runner, too: of itself.
+    held = program.program if isinstance(program, Runner) else program
+    match held:
+        case CompiledGraph():
+            return held.draw(format)
+        case Agent():
+            return draw_agent(held, format)
+        case _:
+            raise UsageError(f"{name} is a function, whose ways are its code. Name a compiled graph or an agent.")

@@ -1,0 +1,30 @@
+"""`adjourn fork`: a new session that begins as another one was at a checkpoint."""
+
+from __future__ import annotations
+
+import argparse
+
+from adjourn._text import visible_line
+from adjourn.cli._stores import add_store_option, command, with_store
+from adjourn.cli.output.documents import add_json_option, print_json
+from adjourn.runner._forking import fork_stored
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Take the session and the checkpoint."""
+    parser.add_argument("session", metavar="SESSION")
+    parser.add_argument("--checkpoint", metavar="ID", help="where to begin; `adjourn tree` has them (the newest)")
+    parser.add_argument("--to", metavar="SESSION", help="the id of the new session (a random one)")
+    add_store_option(parser)
+    add_json_option(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Fork it, and say how to go on there."""
+    new = with_store(options, lambda store: fork_stored(store, options.session, options.checkpoint, options.to))
+    if options.json:
+        print_json({"session_id": new, "forked_from": options.session})
+        return 0
+    print(f"Session '{visible_line(new)}' begins as '{visible_line(options.session)}' was.")
+    print(f"Go on with: {command(options, 'resume', 'MODULE:ATTRIBUTE', new)}")
+    return 0

@@ -1,0 +1,50 @@
+"""`adjourn resume`: goes on with a session, and asks the person here what it asks."""
+
+from __future__ import annotations
+
+import argparse
+
+from adjourn.cli._failures import INTERRUPTED
+from adjourn.cli._going_on import Session
+from adjourn.cli._programs import add_program_options
+from adjourn.cli.ask.terminal import person
+from adjourn.cli.output.documents import add_json_option
+from adjourn.cli.output.following import Ending
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Take the program and the session."""
+    add_program_options(parser)
+    parser.add_argument("session", metavar="SESSION")
+    parser.add_argument("--by", metavar="NAME", default=person(), help="who answers here (your login name)")
+    add_run_options(parser)
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Let a command that runs something say how much of it is shown."""
+    parser.add_argument("--verbose", "-v", action="store_true", help="show every event")
+    add_json_option(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Go on: with what was answered before, then with what the person here answers."""
+    return go_on(options, ask=True)
+
+
+def go_on(options: argparse.Namespace, *, ask: bool) -> int:
+    """Take a session up, and give the exit code."""
+    session = Session(options, existing=True)
+    ending = Ending("interrupted")
+    try:
+        ending = session.recover()
+        ending = session.settle(ending) if ask else ending
+        session.print_standing(ending)
+    except EOFError:
+        session.print_standing(ending)
+    except KeyboardInterrupt:
+        print("\nStopped.")
+        session.print_standing(Ending("interrupted" if session.pending() else "cancelled"))
+        return INTERRUPTED
+    finally:
+        session.close()
+    return 1 if ending.status == "failed" else 0

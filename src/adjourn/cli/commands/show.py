@@ -1,0 +1,142 @@
+"""`adjourn show`: where a session stands and what it holds."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from adjourn._owner import owner_name
+from adjourn._screen import Entry, Screen
+from adjourn._text import visible_line
+from adjourn.cli._stores import add_store_option, command, with_store
+from adjourn.cli.output.contents import Contents, contents_of, is_agent
+from adjourn.cli.output.documents import add_json_option, owner_of, plain, print_json, questions, session, status_of
+from adjourn.cli.output.questions import open_questions, print_question
+from adjourn.cli.output.times import ago, at, clock
+from adjourn.events import CheckpointSaved, Event, Failed, Interrupt, Interrupted, MessageEvent
+from adjourn.printing import described, print_event
+from adjourn.sessions._log import read_events
+from adjourn.stores import Store
+
+_SIGNS = {"running": ("▶", "blue"), "waiting": ("⏸", "yellow"), "failed": ("✘", "red"), "done": ("✔", "green")}
+
+
+class _Found(NamedTuple):
+    contents: Contents
+    questions: list[Interrupt]
+    events: list[Event]
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Take the session and what to show of it."""
+    parser.add_argument("session", metavar="SESSION")
+    parser.add_argument(
+        "--checkpoint", metavar="ID", help="what it held there, instead of now; `adjourn tree` has them"
+    )
+    parser.add_argument("--events", action="store_true", help="show what happened, too: its stored events")
+    add_store_option(parser)
+    add_json_option(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Show it."""
+    found = with_store(options, lambda store: _read(store, options))
+    if options.json:
+        print_json(_document(found, with_events=options.events))
+        return 0
+    _print_standing(found)
+    if options.events:
+        _print_events(found.events)
+    _print_contents(found.contents)
+    for asked in found.questions:
+        print_question(asked)
+    _print_next(options, found)
+    return 0
+
+
+async def _read(store: Store, options: argparse.Namespace) -> _Found:
+    contents = await contents_of(store, options.session, options.checkpoint)
+    is_head = contents.checkpoint == contents.head.checkpoint
+    asked = await open_questions(store, options.session) if is_head else []
+    # The last one tells why a session failed, whether all are wanted or not.
+    after = 0 if options.events else max(contents.head.seq - 1, 0)
+    batches = await store.events(options.session, after)
+    events = [event for batch in batches for event in read_events(batch)]
+    return _Found(contents, asked, events)
+
+
+def _document(found: _Found, *, with_events: bool) -> dict[str, Any]:
+    contents = found.contents
+    document = {
+        **session(contents.head, len(found.questions)),
+        "checkpoint_id": contents.checkpoint,
+        "program": contents.program,
+        "messages": plain(contents.messages),
+        "state": {name: plain(value) for name, value in contents.fields.items()},
+        "open": questions(found.questions),
+    }
+    return (
+        {**document, "events": [msgspec.to_builtins(each, enc_hook=repr) for each in found.events]}
+        if with_events
+        else document
+    )
+
+
+def _print_standing(found: _Found) -> None:
+    contents, head = found.contents, found.contents.head
+    status = status_of(head)
+    sign, colour = _SIGNS.get(status, ("■", "yellow"))
+    if status == "waiting" and not found.questions and contents.checkpoint == head.checkpoint:
+        status = "answered, and waits to be resumed"
+    rows = [
+        ("program", visible_line(contents.program)),
+        ("written", f"{clock(at(head.updated))}, {ago(at(head.updated))}"),
+        ("at", visible_line(contents.checkpoint)),
+    ]
+    rows += [("user", visible_line(head.user))] if head.user is not None else []
+    owner = owner_of(head)
+    rows += [("run by", visible_line(owner_name(owner)))] if owner is not None else []
+    Screen(sys.stdout).show(Entry(sign, colour, f"{head.session} is {status}", (*rows, *_failure(found, status))))
+
+
+def _failure(found: _Found, status: str) -> Iterator[tuple[str, str]]:
+    last = found.events[-1] if found.events else None
+    if status == "failed":
+        yield "error", f"{last.error}: {last.message}" if isinstance(last, Failed) else "its process is gone"
+
+
+def _print_events(events: list[Event]) -> None:
+    print()
+    for event in events:
+        # A checkpoint is for the tree; a pause in the log has no questions, and those that are open follow.
+        if not isinstance(event, CheckpointSaved | Interrupted):
+            print_event(event)
+
+
+def _print_contents(contents: Contents) -> None:
+    if contents.messages:
+        print()
+        for message in contents.messages:
+            print_event(MessageEvent(message=message))
+    # An agent's other fields are the engine's own; --json has them.
+    rest = {name: value for name, value in contents.fields.items() if name != "messages" or not contents.messages}
+    if rest and not is_agent(contents.fields):
+        print()
+        Screen(sys.stdout).show(Entry("●", "blue", "state", (("", described(plain(rest))),)))
+
+
+def _print_next(options: argparse.Namespace, found: _Found) -> None:
+    if options.checkpoint is not None:
+        line = command(options, "fork", options.session, "--checkpoint", found.contents.checkpoint)
+        print(f"\nA new session from here: {line}", file=sys.stderr)
+        return
+    status = status_of(found.contents.head)
+    if status == "waiting" and found.questions:
+        print(f"\nAnswer with: {command(options, 'answer', options.session)}", file=sys.stderr)
+    elif status != "done" and status != "running":
+        line = command(options, "recover", "MODULE:ATTRIBUTE", options.session)
+        print(f"\nGo on with: {line}", file=sys.stderr)

@@ -1,0 +1,1 @@
+"""The demos of `adjourn demo`."""

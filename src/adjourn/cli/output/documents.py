@@ -1,0 +1,120 @@
+"""What `--json` prints: one JSON document, or for events one on each line. The names of fields stay as they are."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, cast
+
+import msgspec
+
+from adjourn._owner import is_dead
+from adjourn._values.codec import Unknown
+from adjourn.events import Interrupt
+from adjourn.stores.protocol import Head, Listed
+
+from .times import at
+
+_encoder = msgspec.json.Encoder(enc_hook=repr)
+
+
+def add_json_option(parser: argparse.ArgumentParser) -> None:
+    """Let a command take `--json`."""
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+
+
+def print_json(data: Any) -> None:  # Any: JSON data
+    """Print one document on one line."""
+    sys.stdout.write(_encoder.encode(data).decode() + "\n")
+    sys.stdout.flush()
+
+
+def plain(value: Any) -> Any:  # Any: whatever was stored
+    """A stored value as JSON data, for programs that do not know its type."""
+    try:
+        return msgspec.to_builtins(_bare(value), str_keys=True, enc_hook=repr)
+    except (TypeError, ValueError, RecursionError):
+        return repr(value)
+
+
+def _bare(value: Any) -> Any:
+    """The value with the data alone of whatever has a type that only the program knows."""
+    match value:
+        case Unknown():
+            return _bare(value.data)
+        case dict():
+            return {key: _bare(each) for key, each in cast("dict[Any, Any]", value).items()}
+        case list() | tuple():
+            return [_bare(each) for each in cast("list[Any]", value)]
+        case _:
+            return value
+
+
+def question(asked: Interrupt) -> dict[str, Any]:
+    """A question as data."""
+    return {
+        "session_id": asked.session_id,
+        "id": asked.id,
+        "key": asked.key,
+        "address": asked.address,
+        "reason": asked.reason,
+        "prompt": asked.prompt,
+        "info": plain(asked.info),
+        "schema": asked.schema,
+        "choices": list(asked.choices),
+        "created": _text(asked.created),
+        "expires": _text(asked.expires),
+        "checkpoint_id": asked.checkpoint_id,
+    }
+
+
+def status_of(head: Head) -> str:
+    """Where a session stands; a run whose process died has failed."""
+    return "failed" if head.status == "running" and owner_of(head) is None else head.status
+
+
+def owner_of(head: Head) -> str | None:
+    """Who runs a session now, by the store's id; a process that died runs nothing."""
+    return head.owner if head.owner is not None and not is_dead(head.owner) else None
+
+
+def session(head: Head, questions: int) -> dict[str, Any]:
+    """A session as data; `questions` counts the open ones."""
+    return {
+        "session_id": head.session,
+        "status": status_of(head),
+        "questions": questions,
+        "app": head.app,
+        "user_id": head.user,
+        "owner": owner_of(head),
+        "checkpoint_id": head.checkpoint,
+        "created": _text(at(head.created)),
+        "updated": _text(at(head.updated)),
+    }
+
+
+def checkpoint(point: Listed, *, head: str, depth: int = 0) -> dict[str, Any]:
+    """A checkpoint as data; `depth` counts the branchings before it."""
+    return {
+        "id": point.id,
+        "parent_id": point.parent,
+        "source": point.header.source,
+        "step": point.header.step,
+        "next": list(point.header.next),
+        "address": point.header.address,
+        "created": _text(at(point.created)),
+        "metadata": point.header.metadata,
+        "depth": depth,
+        "is_head": point.id == head,
+    }
+
+
+def questions(asked: Iterable[Interrupt]) -> list[dict[str, Any]]:
+    """Questions as data."""
+    return [question(each) for each in asked]
+
+
+def _text(moment: datetime | None) -> str | None:
+    return moment.isoformat() if moment else None

@@ -1,0 +1,290 @@
+"""The context of running code: where it stands, what the session knows, and what it can do."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Generic
+
+from ._engine.address import Address, segment_text
+from ._engine.child import Outcome, run_child, run_children, try_child
+from ._engine.frame import Place, adopt_value, decoded, here, standing
+from ._engine.once import idempotency_key
+from ._engine.program import Program
+from ._engine.record import NONE
+from ._engine.scope import GONE, Frame
+from ._values import codec
+from ._values.frozen import check_text
+from .errors import UsageError
+from .events import Custom
+
+__all__ = [
+    "Outcome",
+    "RunContext",
+    "SessionValues",
+    "address_segment",
+    "current",
+    "has_resume_value",
+    "resume_value",
+    "session_value",
+    "session_values",
+    "set_session_value",
+]
+
+if TYPE_CHECKING:
+    # With a default a bare `RunContext` is whole; type checkers know it, Python from 3.13 on.
+    from typing_extensions import TypeVar
+
+    D = TypeVar("D", default=Any)
+else:
+    from typing import TypeVar
+
+    D = TypeVar("D")
+_MISSING = object()
+
+ACTION = "~action"
+"""The name, among the session values of a frame, of what it wants the agent around it to do; no user's begins so."""
+
+
+class SessionValues(MutableMapping[str, Any]):
+    """The session's values as a frame sees them; what is written takes effect with the frame's result."""
+
+    def __init__(self, at: Place) -> None:
+        self._at = at
+        self._frame = at.frame
+
+    def _write(self, key: str, value: object) -> None:
+        # On the loop, where entries end: a thread past its time cannot slip its write into the next attempt's.
+        self._frame.scope.on_loop(lambda: self._at.check() or self._frame.write_value(key, value, self._at.once))()
+
+    def __getitem__(self, key: str) -> Any:
+        self._at.check()
+        value = self._frame.read_value(key)
+        if value is GONE:
+            raise KeyError(key)
+        # A stored container is the session's own; what was handed out is written back only by assignment.
+        return codec.copy(value)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._write(key, adopt_value(key, value))
+
+    def __delitem__(self, key: str) -> None:
+        self[key]
+        self._write(key, GONE)
+
+    def __iter__(self) -> Iterator[str]:
+        return (key for key in self._frame.all_values() if not key.startswith("~"))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
+class RunContext(Generic[D]):
+    """The context of the calling code; get it with `current()`, or by a parameter annotated `RunContext`."""
+
+    __slots__ = ("_at",)
+
+    def __init__(self, at: Place) -> None:
+        self._at = at
+
+    @property
+    def address(self) -> Address:
+        """Where this code stands."""
+        return Address.parse(self._at.address)
+
+    @property
+    def session_id(self) -> str:
+        return self._at.frame.scope.session_id
+
+    @property
+    def user_id(self) -> str | None:
+        return self._at.frame.scope.user_id
+
+    @property
+    def deps(self) -> D:
+        """What the caller of the run brought along; never stored."""
+        return self._at.frame.scope.deps
+
+    @property
+    def values(self) -> SessionValues:
+        """The session's values."""
+        return SessionValues(self._at)
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first attempt, counting retries and runs after a crash or failure."""
+        return self._at.frame.attempt
+
+    @property
+    def idempotency_key(self) -> str:
+        """A key for side effects in other systems, the same whenever this very step is tried again."""
+        return idempotency_key(self._at)
+
+    # Steering a resume by hand
+
+    @property
+    def was_interrupted(self) -> bool:
+        """Whether this frame has asked, or waited for a child, before."""
+        frame = self._at.frame
+        return bool(frame.questions or frame.composite)
+
+    @property
+    def interrupt_state(self) -> Any:
+        """The `state` that this frame gave with its latest interrupt, None if there is none."""
+        frame = self._at.frame
+        asked = [*(frame.questions or ())] + ([frame.composite] if frame.composite else [])
+        states = [question.state for question in asked if question.state is not NONE]
+        return decoded(states[-1]) if states else None
+
+    @property
+    def is_resume_target(self) -> bool:
+        """Whether an answer has come for a question that this frame raised."""
+        return self._raised() is not None
+
+    @property
+    def has_resume_data(self) -> bool:
+        """Whether that answer carries data."""
+        question = self._raised()
+        return question is not None and decoded(question.value) is not None
+
+    @property
+    def resume_data(self) -> Any:
+        """The data of that answer, None if there is none."""
+        question = self._raised()
+        return None if question is None else decoded(question.value)
+
+    def _raised(self) -> Any:
+        raised = [question for question in self._at.frame.questions or () if question.raised]
+        return raised[-1] if raised and not raised[-1].is_open else None
+
+    # Doing things
+
+    def emit(self, data: Any) -> None:
+        """Send `data` to whoever follows the run; it is stored, and not sent again when this code runs again."""
+        owned, _ = codec.adopt(data, "emit")
+        straight = self._at.frame.is_straight()
+        self._at.frame.scope.on_loop(self._emit)(owned, straight)
+
+    def _emit(self, data: Any, straight: bool) -> None:
+        frame = self._at.frame
+        self._at.check()
+        # A kept call is not made again, so what it sends is not counted.
+        if self._at.once is None and not (frame.sends_next() if straight else frame.sends_beside(data)):
+            return
+        frame.scope.journal.tell(Custom(address=self._at.address, data=data))
+        frame.scope.journal.soon()
+
+    # What an agent's tool can make of the run
+
+    def exit(self, result: str = "") -> None:
+        """End the run with this text, once this code has returned; an agent that is used as a tool ends alone."""
+        self._act(action="exit", result=result)
+
+    def transfer_to(self, agent: str) -> None:
+        """Hand over to another agent, once this code has returned."""
+        self._act(action="transfer", target=agent)
+
+    def break_loop(self) -> None:
+        """Leave the loop of agents around, once this code has returned."""
+        self._act(action="break_loop")
+
+    def _act(self, **action: str) -> None:
+        for name, text in action.items():
+            check_text(text, name)
+        frame: Frame | None = self._at.frame
+        while frame is not None and not frame.takes_actions:
+            frame = frame.parent
+        if frame is None:
+            raise UsageError(
+                f"'{self._at.address}' wants to {action['action'].replace('_', ' a ')}, and no agent runs it. "
+                "Do this in a tool of an agent, or in an agent."
+            )
+        frame.check_action(action)
+        # Kept as a session value is: with this code's result, dropped with its failure, given back when it runs again.
+        self._at.frame.scope.on_loop(
+            lambda: self._at.check() or self._at.frame.write_value(ACTION, action, self._at.once)
+        )()
+
+    async def run(self, program: Program, input: Any = None, *, key: str | None = None) -> Any:
+        """Run a graph, workflow or agent as a child frame; its result is kept, and its pause is this code's pause."""
+        return await run_child(self._at, program, input, key)
+
+    async def run_all(self, children: Sequence[tuple[Program, Any]]) -> list[Any]:
+        """Run several children at once, given as pairs of program and input; results in order."""
+        return await run_children(self._at, children)
+
+    async def try_run(self, program: Program, input: Any = None, *, key: str | None = None) -> Outcome:
+        """Run a child and tell how it went, for parents that add to its pause with `raise_interrupt`."""
+        return await try_child(self._at, program, input, key)
+
+
+def current() -> RunContext[Any]:
+    """The context of the calling code.
+
+    Raises:
+        NotInRun: there is no run around this call.
+    """
+    return RunContext(standing("current"))
+
+
+@contextmanager
+def address_segment(type: str, id: str, sub_id: str | None = None) -> Generator[None]:
+    """Add a segment to the address of everything asked inside."""
+    at = standing("address_segment")
+    token = here.set(at.within(f";{segment_text(type, id, sub_id)}"))
+    try:
+        yield
+    finally:
+        here.reset(token)
+
+
+def session_value(key: str, default: Any = _MISSING) -> Any:
+    """A session value.
+
+    Raises:
+        KeyError: there is none and no default was given.
+    """
+    values = current().values
+    return values[key] if default is _MISSING else values.get(key, default)
+
+
+def set_session_value(key: str, value: Any) -> None:
+    """Write a session value; it takes effect with the frame's result."""
+    current().values[key] = value
+
+
+def session_values() -> Mapping[str, Any]:
+    """A copy of all session values."""
+    return dict(current().values)
+
+
+def has_resume_value(key: str) -> bool:
+    """Whether the question with this key in this frame has been answered."""
+    return _answer(key) is not None
+
+
+def resume_value(key: str, default: Any = _MISSING) -> Any:
+    """The answer to the question with this key in this frame.
+
+    Raises:
+        KeyError: there is none and no default was given.
+    """
+    question = _answer(key)
+    if question is not None:
+        return decoded(question.value)
+    if default is _MISSING:
+        raise KeyError(key)
+    return default
+
+
+def _answer(key: str) -> Any:
+    frame = standing("resume_value").frame
+    for question in reversed(frame.questions or ()):
+        is_answer = question.how == "answered" or (question.how == "expired" and question.value is not NONE)
+        if question.key == key and is_answer:
+            frame.repeat(question.id)
+            return question
+    return None

@@ -1,1 +1,0 @@
-"""What everything shares: addresses, frames, interrupts, events, the codec and the errors."""

@@ -1,0 +1,507 @@
+"""Every error that Adjourn raises.
+
+AdjournError
+├── UsageError            the program is wrong: mend the code
+│   ├── GraphError            all mistakes of a graph, found at compile
+│   ├── NotInRun              a call that needs a run was made outside one
+│   ├── AmbiguousInterrupt    several questions at once in one place, without keys
+│   └── InterruptsDisabled    a pause where pauses were switched off
+├── SessionError          the session is not in a state for this call
+│   ├── CheckpointNotFound, SessionBusy, PendingInterrupts, UnfinishedRun
+│   ├── AlreadyResumed, UnknownInterrupt, InvalidAnswer, InterruptExpired
+│   └── StaleCheckpoint
+├── RunError              the run failed; the session can be recovered
+│   ├── NodeNotFound, WriteConflict, StateInvalid, MaxStepsExceeded, MaxIterationsExceeded
+│   ├── LimitExceeded, NodeTimeout, RetryExhausted, ReplayMismatch, ProgramChanged, CrashLoop
+│   └── GraphInterrupted, ModelError, ToolError (InvalidArguments, ToolRefused)
+└── StoreError            what is stored, or where
+    └── Conflict, StoreUnavailable, CheckpointCorrupt, CheckpointTooNew, NotStorable
+
+Messages have three parts: what happened, with which value, and what to do. Facts are attributes.
+`Pause` is no error: it is the signal that unwinds user code to its frame, and nobody should catch it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from ._owner import owner_name
+from ._text import undotted, with_article
+
+_NO_KEYS: Mapping[str, str] = {}
+
+
+def _listed(ids: Sequence[str], keys: Mapping[str, str]) -> str:
+    """Questions by id, with the keys by which they can be answered, too."""
+    return ", ".join(f"{name} (key '{keys[name]}')" if name in keys else name for name in ids)
+
+
+class Pause(BaseException):
+    """Unwinds user code after a question; its frame pauses whatever the code makes of this."""
+
+
+class AdjournError(Exception):
+    """The root of every error of Adjourn; `retryable` tells whether a retry policy may try again after it."""
+
+    retryable = False
+
+
+class UsageError(AdjournError):
+    """The program uses Adjourn in a way that cannot work."""
+
+
+class GraphError(UsageError):
+    """A graph cannot be compiled; `problems` lists every mistake found."""
+
+    def __init__(self, name: str, problems: Sequence[str]) -> None:
+        self.graph = name
+        self.problems = tuple(problems)
+        listing = "".join(f"\n  - {problem}" for problem in self.problems)
+        super().__init__(f"Graph '{name}' cannot be compiled:{listing}")
+
+
+class NotInRun(UsageError):
+    """A function that belongs to a run was called outside one."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"`{what}` was called outside a run. Call it from a node, tool, agent or workflow run by a Runner."
+        )
+
+
+class AmbiguousInterrupt(UsageError):
+    """One place asked several questions at once without keys."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        super().__init__(
+            f"'{address}' asked a second question while its first is open, and they cannot be told apart. "
+            "Give each of them a key: interrupt(..., key='manager')."
+        )
+
+
+class InterruptsDisabled(UsageError):
+    """Something asked a question although this runner was made with `interrupts=False`."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        super().__init__(
+            f"'{address}' asked a question, but interrupts are switched off here. Use Runner(..., interrupts=True)."
+        )
+
+
+class SessionError(AdjournError):
+    """The session is not in a state in which this call makes sense; nothing was changed."""
+
+    def __init__(self, session_id: str, message: str) -> None:
+        self.session_id = session_id
+        super().__init__(message)
+
+
+class CheckpointNotFound(SessionError):
+    """There is no such session, or no such checkpoint in it."""
+
+    def __init__(self, session_id: str, checkpoint_id: str | None = None) -> None:
+        self.checkpoint_id = checkpoint_id
+        what = f"no checkpoint '{checkpoint_id}'" if checkpoint_id else "no checkpoint"
+        remedy = (
+            "`history` lists them" if checkpoint_id else "start it with `run`, or check the session id and the store"
+        )
+        super().__init__(session_id, f"Session '{session_id}' has {what}: {remedy}.")
+
+
+class SessionBusy(SessionError):
+    """Somebody else is running this session now: `owner`, whom the store knows as `owner_id`."""
+
+    def __init__(self, session_id: str, owner_id: str = "", expires: float = 0.0) -> None:
+        self.owner = owner_name(owner_id)
+        self.owner_id = owner_id
+        self.expires = expires
+        super().__init__(
+            session_id,
+            f"Session '{session_id}' is being run by {self.owner}. Follow it with `attach`, or stop it with `cancel`.",
+        )
+
+
+class PendingInterrupts(SessionError):
+    """The session waits for answers, so it takes no new input."""
+
+    def __init__(self, session_id: str, interrupts: Sequence[str], keys: Mapping[str, str] = _NO_KEYS) -> None:
+        self.interrupts = tuple(interrupts)
+        super().__init__(
+            session_id,
+            f"Session '{session_id}' waits for answers to: {_listed(self.interrupts, keys)}. "
+            "Answer with `resume`, or give up on them with on_pending='abandon'.",
+        )
+
+
+class UnfinishedRun(SessionError):
+    """The last turn failed, crashed or was cancelled, and can still be finished."""
+
+    def __init__(self, session_id: str, status: str) -> None:
+        self.status = status
+        super().__init__(
+            session_id,
+            f"The last turn of session '{session_id}' has not ended ({status}). "
+            "Finish it with `recover`, or choose on_pending='abandon' or 'finish'.",
+        )
+
+
+class AlreadyResumed(SessionError):
+    """The question was answered before; `live` tells whether somebody is running the session now."""
+
+    def __init__(
+        self,
+        session_id: str,
+        interrupt_id: str | None = None,
+        *,
+        live: bool = False,
+        by: str | None = None,
+        at: float | None = None,
+    ) -> None:
+        self.interrupt_id = interrupt_id
+        self.live = live
+        self.by = by
+        self.at = at
+        what = f"Question '{interrupt_id}' of session" if interrupt_id else "Session"
+        state = "it is being run now: follow it with `attach`" if live else "`recover` gives its result, or finishes it"
+        super().__init__(session_id, f"{what} '{session_id}' was resumed already; {state}.")
+
+
+class UnknownInterrupt(SessionError):
+    """No such question was ever asked on this branch; `open` lists those that are."""
+
+    def __init__(
+        self, session_id: str, interrupt_id: str, open: Sequence[str], keys: Mapping[str, str] = _NO_KEYS
+    ) -> None:
+        self.interrupt_id = interrupt_id
+        self.open = tuple(open)
+        listed = _listed(self.open, keys) or "none"
+        super().__init__(
+            session_id,
+            f"Session '{session_id}' has no open question '{interrupt_id}'. Open: {listed}. "
+            f"Use `pending('{session_id}')` to list them.",
+        )
+
+
+class InvalidAnswer(SessionError):
+    """An answer does not fit the question's schema; every question stays open."""
+
+    def __init__(self, session_id: str, interrupt_id: str, problems: Sequence[str]) -> None:
+        self.interrupt_id = interrupt_id
+        self.problems = tuple(problems)
+        listed = undotted("; ".join(self.problems))
+        super().__init__(
+            session_id,
+            f"The answer to '{interrupt_id}' of session '{session_id}' does not fit: {listed}. "
+            "The question's `schema` says what does.",
+        )
+
+
+class InterruptExpired(SessionError):
+    """The question's time ran out before an answer came."""
+
+    def __init__(self, session_id: str, interrupt_id: str) -> None:
+        self.interrupt_id = interrupt_id
+        super().__init__(
+            session_id,
+            f"Question '{interrupt_id}' of session '{session_id}' expired before it was answered. "
+            "`recover` lets the run go on as the question's on_expire says.",
+        )
+
+
+class StaleCheckpoint(SessionError):
+    """The session has moved on since the checkpoint that the caller saw."""
+
+    def __init__(self, session_id: str, checkpoint_id: str, head: str) -> None:
+        self.checkpoint_id = checkpoint_id
+        self.head = head
+        super().__init__(
+            session_id,
+            f"Session '{session_id}' has moved from checkpoint '{checkpoint_id}' to '{head}'. Look again, then answer; "
+            "to go back on purpose, use run(None, checkpoint_id=...) or fork.",
+        )
+
+
+class RunError(AdjournError):
+    """A run failed; its session stays as it was stored and can be recovered."""
+
+
+class NodeNotFound(RunError):
+    """A command or condition named a node that the graph does not have."""
+
+    def __init__(self, name: object, *, by: str, known: Sequence[str], keys: Sequence[object] = ()) -> None:
+        self.name = name
+        self.by = by
+        mapping = f" The mapping of its condition has the keys: {', '.join(map(repr, keys))}." if keys else ""
+        super().__init__(f"'{by}' leads to the unknown node {name!r}.{mapping} The graph has: {', '.join(known)}.")
+
+
+class WriteConflict(RunError):
+    """Two tasks of one superstep wrote a field that holds one value."""
+
+    def __init__(self, field: str, first: str, second: str, remedy: str = "") -> None:
+        self.field = field
+        self.nodes = (first, second)
+        super().__init__(
+            f"Nodes '{first}' and '{second}' both wrote '{field}' in one superstep. "
+            + (
+                remedy
+                or f"Give '{field}' a reducer, such as Annotated[..., last] or append, or let one of them write it."
+            )
+        )
+
+
+class StateInvalid(RunError):
+    """A value does not belong in the state."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        self.field = field
+        super().__init__(f"State field '{field}': {problem}")
+
+
+class MaxStepsExceeded(RunError):
+    """A graph made more supersteps in one turn than allowed; the last one is saved."""
+
+    def __init__(self, graph: str, limit: int) -> None:
+        self.graph = graph
+        self.limit = limit
+        super().__init__(
+            f"Graph '{graph}' made {limit} supersteps without ending. Look for a loop without exit, "
+            "or go on with a higher limit: recover or resume with max_steps=..."
+        )
+
+
+class MaxIterationsExceeded(RunError):
+    """An agent called its model more often than allowed."""
+
+    def __init__(self, agent: str, limit: int) -> None:
+        self.agent = agent
+        self.limit = limit
+        super().__init__(
+            f"Agent '{agent}' has called its model {limit} times in this turn and is not done. "
+            "Recover it with a larger max_iterations, if it is on its way."
+        )
+
+
+class LimitExceeded(RunError):
+    """A limit on calls, tokens or seconds was reached."""
+
+    def __init__(self, agent: str, what: str, limit: float, *, within: Literal["turn", "session"] = "turn") -> None:
+        self.agent = agent
+        self.what = what
+        self.limit = limit
+        self.within = within
+        set_by = "Limits" if within == "turn" else "CallLimits"
+        option = what if what.isidentifier() else "tools"
+        super().__init__(
+            f"Agent '{agent}' has reached its limit of {limit:g} {what.replace('_', ' ')} in this {within}. "
+            f"Recover it with a larger one: {set_by}({option}=...)."
+        )
+
+
+class NodeTimeout(RunError):
+    """A node or superstep took longer than its timeout."""
+
+    retryable = True
+
+    def __init__(self, address: str, seconds: float) -> None:
+        self.address = address
+        self.seconds = seconds
+        super().__init__(
+            f"'{address}' did not end within {seconds:g} s. Raise its timeout, or `recover` to try it again."
+        )
+
+
+class RetryExhausted(RunError):
+    """Every attempt that a retry policy allows has failed; the last error is the cause."""
+
+    def __init__(self, address: str, attempts: int, error: BaseException) -> None:
+        self.address = address
+        self.attempts = attempts
+        super().__init__(f"'{address}' failed {attempts} times, at last with {type(error).__name__}: {text_of(error)}")
+
+
+class ReplayMismatch(RunError):
+    """Code that was run again did not do what it did the first time."""
+
+    def __init__(self, address: str, recorded: str, now: str) -> None:
+        self.address = address
+        self.recorded = recorded
+        self.now = now
+        super().__init__(
+            f"'{address}' ran again after a pause and did something else.\n  recorded: {recorded}\n  now:      {now}\n"
+            "Code before a pause must repeat itself: wrap what varies (time, randomness, calls) in a function marked "
+            "@once, and give questions a key: interrupt(..., key='...'). "
+            "If you changed the code since the pause, put it back and `recover`."
+        )
+
+
+class ProgramChanged(RunError):
+    """What is stored has no place in the program any more."""
+
+    def __init__(self, address: str, missing: str) -> None:
+        self.address = address
+        self.missing = missing
+        super().__init__(
+            f"The stored session is at '{address}', but {missing}. Bring it back and resume, or fork from an "
+            "older checkpoint."
+        )
+
+
+class CrashLoop(RunError):
+    """A run was taken up several times and its process died each time before any progress."""
+
+    def __init__(self, session_id: str, claims: int) -> None:
+        self.session_id = session_id
+        self.claims = claims
+        super().__init__(
+            f"Session '{session_id}' was taken up {claims} times and its process died each time before any progress. "
+            "Mend what kills it, then `recover`."
+        )
+
+
+class GraphInterrupted(RunError):
+    """A graph that was invoked for its state paused instead."""
+
+    def __init__(self, session_id: str, interrupts: Sequence[Any]) -> None:
+        self.session_id = session_id
+        self.interrupts = tuple(interrupts)
+        keys = {interrupt.id: interrupt.key for interrupt in self.interrupts if interrupt.key is not None}
+        asked = _listed([interrupt.id for interrupt in self.interrupts], keys)
+        super().__init__(f"The graph paused and asks: {asked}. Use `run` and `resume` with a session id to answer.")
+
+
+class ModelError(RunError):
+    """A model could not give an answer; facts that its provider told are attributes.
+
+    `status` is the HTTP status and `code` the provider's own word for what happened; `retry_after` are the seconds that
+    it wants to be left alone. Pass `retryable=False` when trying again cannot help.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        provider: str | None = None,
+        status: int | None = None,
+        code: str | None = None,
+        retry_after: float | None = None,
+        retryable: bool = True,
+    ) -> None:
+        self.provider = provider
+        self.status = status
+        self.code = code
+        self.retry_after = retry_after
+        self.retryable = retryable
+        super().__init__(message)
+
+
+class ToolError(RunError):
+    """A tool could not give a result."""
+
+    retryable = True
+
+
+class InvalidArguments(ToolError):
+    """A tool cannot take these arguments; `problems` lists what is wrong with them."""
+
+    retryable = False
+
+    def __init__(self, tool: str, problems: Sequence[str]) -> None:
+        self.tool = tool
+        self.problems = tuple(problems)
+        super().__init__(f"Tool '{tool}' cannot take these arguments: {'; '.join(self.problems).rstrip('.')}.")
+
+
+class ToolRefused(ToolError):
+    """A person refused a tool call; the model is told so, and may do something else."""
+
+    retryable = False
+
+    def __init__(self, tool: str, reason: str = "") -> None:
+        self.tool = tool
+        self.reason = reason
+        super().__init__(f"A person refused this call: {reason}" if reason else "A person refused this call.")
+
+
+class StoreError(AdjournError):
+    """Something is wrong with what is stored, or with the place where it is."""
+
+
+class Conflict(StoreError):
+    """The session moved on, or its lease was taken over; nothing was written."""
+
+    def __init__(self, session_id: str, detail: str) -> None:
+        self.session_id = session_id
+        super().__init__(
+            f"Session '{session_id}' was not written: {detail}. Whoever holds it now goes on; this run stops."
+        )
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached or cannot write; `is_lasting` if waiting alone will not help."""
+
+    def __init__(self, store: str, detail: str, *, is_lasting: bool = False) -> None:
+        self.store = store
+        self.detail = detail
+        self.is_lasting = is_lasting
+        super().__init__(
+            f"Store {store} does not answer: {detail}. Nothing unsaved was reported; `recover` once it is back."
+        )
+
+
+class CheckpointCorrupt(StoreError):
+    """Stored bytes are not what was written."""
+
+    def __init__(self, detail: str) -> None:
+        self.detail = detail
+        super().__init__(f"Stored data cannot be read: {detail}.")
+
+
+class CheckpointTooNew(StoreError):
+    """Stored data was written by a newer version of Adjourn."""
+
+    def __init__(self, version: int, known: int) -> None:
+        self.version = version
+        self.known = known
+        super().__init__(
+            f"Stored data has format {version}; this version of Adjourn knows up to {known}. Upgrade it to go on."
+        )
+
+
+class NotStorable(StoreError):
+    """A value cannot be kept in a checkpoint."""
+
+    def __init__(self, path: str, value: object, remedy: str) -> None:
+        self.path = path
+        self.type_name = f"{type(value).__module__}.{type(value).__qualname__}"
+        super().__init__(f"'{path}' holds {with_article(self.type_name)}, which cannot be stored. {remedy}")
+
+
+MAX_MESSAGE = 20_000
+"""Characters of an error's text that are stored and sent."""
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Add a note to an error, once; one that takes no notes goes without."""
+    with contextlib.suppress(Exception):  # protects the error itself: its class may refuse to be changed
+        if note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
+
+
+def describe(error: BaseException) -> Mapping[str, str]:
+    """The type and text of an error, as they are stored and sent; whatever was raised, this gives something."""
+    return {"type": type(error).__name__, "message": text_of(error)}
+
+
+def text_of(error: BaseException) -> str:
+    """The text of an error, cut to a size that can be stored, and without what no JSON can hold."""
+    try:
+        text = str(error)
+    except Exception as second:  # noqa: BLE001  # protects the run: a user's own __str__ may be broken
+        text = f"(its text cannot be had: {type(second).__name__})"
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]}… ({len(text)} characters in all)"

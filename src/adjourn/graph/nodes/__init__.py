@@ -1,0 +1,1 @@
+"""Nodes that ask models, run tools and run agents."""

@@ -1,0 +1,83 @@
+"""The conversation in a graph's state, as the nodes that talk to models read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from msgspec import Struct
+
+from adjourn._text import a_type
+from adjourn.errors import StateInvalid
+from adjourn.graph._channels import ABSENT
+from adjourn.graph._task import Task
+from adjourn.graph.reducers import add_messages
+from adjourn.graph.state import given
+from adjourn.messages import Message
+
+
+class Input(Struct, frozen=True, kw_only=True):
+    """The messages that a node works on, and what of them the state does not have yet."""
+
+    messages: list[Message]
+    new: list[Message]
+
+
+def field(task: Task, name: str, default: Any) -> Any:
+    """A field of the state as a task has it, or a default when it is not there."""
+    value = given(task.graph.channels, task.overlay, name)
+    return default if value is ABSENT or value is None else value
+
+
+def history(task: Task) -> list[Message]:
+    """The conversation so far; a fan-out may have laid one message, or operations, over it for one task alone."""
+    found = field(task, "messages", [])
+    try:
+        return add_messages([], found) if has_own_history(task) else list(found)
+    except TypeError as error:
+        raise StateInvalid("messages", f"node '{task.spec.name}' cannot read it: {error}") from error
+
+
+def has_own_history(task: Task) -> bool:
+    """Whether a fan-out has laid messages over the state for this task alone."""
+    return task.overlay is not None and "messages" in task.overlay
+
+
+def with_input(task: Task, before: list[Message], key: str) -> Input:
+    """A conversation with the user's input from the field `key` at its end.
+
+    A user message that stands there already is replaced if it says something else.
+    """
+    said = field(task, key, "")
+    if not isinstance(said, str):
+        raise StateInvalid(key, f"node '{task.spec.name}' reads a text there, and it is {a_type(said)}.")
+    tail = before[-1] if before and before[-1].role == "user" else None
+    if not said or (tail is not None and tail.text == said):
+        return Input(messages=before, new=[])
+    user = Message.user(said).with_id(_id(task, key)) if tail is None else tail.with_text(said)
+    return Input(messages=[*(before if tail is None else before[:-1]), user], new=[user])
+
+
+def _id(task: Task, key: str) -> str:
+    # Nodes side by side that read one input leave one message of it; what a fan-out gave a task is that task's alone.
+    own = f":{task.index}" if task.overlay is not None and key in task.overlay else ""
+    return f"{key}@{task.graph.instance}.{task.graph.step}{own}"
+
+
+def one_shot(task: Task, name: str, found: Any) -> list[Message]:
+    """Messages that are for one call alone."""
+    if isinstance(found, list) and all(isinstance(each, Message) for each in cast("list[object]", found)):
+        return list(cast("list[Message]", found))
+    kind = a_type(cast("object", found))
+    raise StateInvalid(name, f"node '{task.spec.name}' reads a list of messages there, and it is {kind}.")
+
+
+def call_ids(messages: Sequence[Message]) -> set[str]:
+    """The ids of all tool calls in messages."""
+    return {call.id for message in messages for call in message.tool_calls}
+
+
+def known_to(task: Task, update: Mapping[str, Any]) -> dict[str, Any]:
+    """An update without the fields that the schema does not have."""
+    schema = task.graph.graph.schema
+    return {name: value for name, value in update.items() if name in schema.channels or schema.extra}

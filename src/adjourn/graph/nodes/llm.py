@@ -1,0 +1,156 @@
+"""LLM nodes: a model that reads the conversation in a graph's state, and writes its answer there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+from adjourn._calls.caller import with_own_ids
+from adjourn._calls.instruction import Template
+from adjourn._calls.kit import Kit, as_tools
+from adjourn._calls.model import Asking, hooked
+from adjourn.errors import UsageError
+from adjourn.events import MessageEvent
+from adjourn.graph._channels import Channel, LastChannel
+from adjourn.graph._task import Task
+from adjourn.messages import Message, RemoveAllMessages
+from adjourn.models import ChatModel, ModelRequest, resolve_model
+from adjourn.tools import Tool
+
+from ._caller import NodeCaller, node_middleware, running_task
+from ._conversation import Input, call_ids, field, has_own_history, history, known_to, one_shot, with_input
+
+BY_NODE = "one_shot_messages_by_node"
+ONE_SHOT = "one_shot_messages"
+
+CALLED, ANSWERED = "calls tools", "answers"
+"""How a model goes on, as drawings have it, too."""
+
+
+class _Given(Input, frozen=True, kw_only=True):
+    """What a node reads: also the history as it is stored, and the key to empty when it has answered."""
+
+    stored: list[Message]
+    key: str | None = None
+
+
+class LLMNode:
+    """A node that asks a model once.
+
+    It reads, and exactly one of these counts: `one_shot_messages_by_node` for itself, `one_shot_messages`, the user's
+    input after the history, or the history alone.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: str | ChatModel,
+        instruction: str,
+        tools: Sequence[Tool | Callable[..., Any]],
+        user_input_key: str,
+        middleware: Sequence[Any],
+        options: Mapping[str, Any] | None,
+    ) -> None:
+        self.name = name
+        self.model = resolve_model(model)
+        self.instruction = instruction
+        self.tools = as_tools(tools, name)
+        self.key = user_input_key
+        self.middleware = node_middleware(middleware, name)
+        self.options = _options(name, options)
+        if not isinstance(instruction, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
+            raise UsageError(f"LLM node '{name}': instruction={instruction!r}. Give a text.")
+        self._template = Template(instruction, f"The instruction of node '{name}'")
+        self._plain = Kit(name, self.tools, self.middleware)
+
+    async def __call__(self, state: object) -> dict[str, Any]:
+        """Ask the model, and give what is to be written; the state is read field by field."""
+        task = running_task()
+        caller = NodeCaller(task)
+        outer = caller.middleware()
+        kit = Kit(self.name, self.tools, (*outer, *self.middleware)) if outer else self._plain
+        read = self._read(task)
+        messages = await hooked(kit.before_model, "before_model", read.messages) if kit.before_model else read.messages
+        asking = Asking(caller, kit, (self.model,))
+
+        async def request() -> ModelRequest:
+            return self._request(task, kit, messages)
+
+        after = [*messages, await asking.answer(request)]
+        if kit.after_model:
+            # They know the calls by the ids under which these will run.
+            after[-1] = with_own_ids(after[-1], call_ids([*read.stored, *messages]))
+            after = await hooked(kit.after_model, "after_model", after)
+            asking.check_told(after[-1])
+        return self._written(task, caller, read, after)
+
+    # What it reads
+
+    def _read(self, task: Task) -> _Given:
+        before = history(task)
+        for key in (BY_NODE, ONE_SHOT):
+            kept = field(task, key, None)
+            found: object = kept.get(self.name) if key == BY_NODE and kept else kept
+            if found:
+                return _Given(messages=one_shot(task, key, found), new=[], stored=before, key=key)
+        read = with_input(task, before, self.key)
+        key = self.key if field(task, self.key, "") else None
+        return _Given(messages=read.messages, new=read.new, stored=before, key=key)
+
+    def _request(self, task: Task, kit: Kit, messages: Sequence[Message]) -> ModelRequest:
+        instruction = self._template.filled(task.read_value)
+        has_own = any(message.role == "system" for message in messages)
+        sent = [Message.system(instruction), *messages] if instruction and not has_own else messages
+        options = {**task.scope.model_options, **self.options}
+        return ModelRequest(messages=sent, tools=kit.specs, options=options)
+
+    # What it writes
+
+    def _written(self, task: Task, caller: NodeCaller, read: _Given, after: list[Message]) -> dict[str, Any]:
+        reply = with_own_ids(after[-1], call_ids([*read.stored, *after[:-1]]))
+        caller.tell(MessageEvent(address=task.address, message=reply))
+        update: dict[str, Any] = {
+            "messages": [*_kept(task, read, after[:-1]), reply],
+            "last_response": reply.text,
+            "node_responses": {self.name: reply.text},
+            **self._emptied(task, read.key),
+        }
+        return known_to(task, update)
+
+    def _emptied(self, task: Task, key: str | None) -> dict[str, Any]:
+        match key:
+            case None:
+                return {}
+            case "one_shot_messages":
+                return {key: []}
+            case "one_shot_messages_by_node":
+                merges = type(task.graph.graph.schema.channels.get(key)) not in (Channel, LastChannel)
+                return {key: {**({} if merges else field(task, key, {})), self.name: []}}
+            case _:
+                return {key: ""}
+
+
+def _kept(task: Task, read: _Given, seen: list[Message]) -> list[Any]:
+    """What joins the history besides the answer: of what the node has read, as hooks have left it, what is new."""
+    if read.key in (BY_NODE, ONE_SHOT):
+        return [message for message in seen if message.role == "user"][-1:]
+    if seen == read.messages:
+        return read.new
+    if has_own_history(task):
+        return []
+    stored = {message.id: message for message in read.stored}
+    if [message.id for message in seen[: len(read.messages)]] != [message.id for message in read.messages]:
+        return [RemoveAllMessages(), *seen]
+    return [message for message in seen if message.id is None or stored.get(message.id) != message]
+
+
+def _options(name: str, options: object) -> dict[str, Any]:
+    if not isinstance(options, Mapping | None):
+        raise UsageError(f"LLM node '{name}': options={options!r}. Give a mapping of the provider's options.")
+    return dict(cast("Mapping[str, Any]", options or {}))
+
+
+def went_on(state: Any) -> str:
+    """How a model went on, by the newest message of a state: it called tools, or it answered."""
+    messages = cast("list[Message]", state["messages"] if isinstance(state, Mapping) else state.messages)
+    return CALLED if messages and messages[-1].tool_calls else ANSWERED

@@ -1,0 +1,141 @@
+"""Tools nodes: the tool calls that a model has asked for in a graph's state, each in a frame of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+from msgspec.structs import replace
+
+from adjourn._calls.caller import with_own_ids
+from adjourn._calls.kit import Kit, as_tools
+from adjourn._calls.tool import Outcome, use
+from adjourn._engine.address import segment_text
+from adjourn._engine.frame import here
+from adjourn._engine.layer import beside
+from adjourn.errors import Pause, RunError
+from adjourn.events import ToolResult
+from adjourn.messages import Message, ToolCall
+from adjourn.tools import Tool
+
+from ._caller import NodeCaller, node_middleware, running_task
+from ._conversation import call_ids, history, known_to
+
+_End = tuple[Message, Mapping[str, Any] | None]
+"""The message that answers a call, and the arguments that it ran with if a person has edited them."""
+
+
+class _Asking(NamedTuple):
+    """A message that asks for tools: as it is stored, with an id for each call, and the calls that are open."""
+
+    stored: Message
+    message: Message
+    calls: list[ToolCall]
+
+
+class ToolsNode:
+    """A node that answers the newest assistant message with tool calls: one tool message a call, in call order."""
+
+    def __init__(
+        self,
+        name: str,
+        tools: Sequence[Tool | Callable[..., Any]],
+        *,
+        sequential: bool,
+        raises_errors: bool,
+        middleware: Sequence[Any],
+    ) -> None:
+        self.name = name
+        self.tools = as_tools(tools, name)
+        self.sequential = sequential
+        self.raises_errors = raises_errors
+        self.middleware = node_middleware(middleware, name)
+        self._plain = Kit(name, self.tools, self.middleware, raises_errors=raises_errors)
+
+    async def __call__(self, state: object) -> dict[str, Any]:
+        """Run the calls, and give their results; the state is read field by field."""
+        task = running_task()
+        caller = NodeCaller(task)
+        outer = caller.middleware()
+        middleware = (*outer, *self.middleware)
+        kit = Kit(self.name, self.tools, middleware, raises_errors=self.raises_errors) if outer else self._plain
+        asking = self._asking(history(task))
+        ends = await self._ends(caller, kit, asking.calls)
+        results = [end[0] for end in ends]
+        shown = _with_arguments(asking.message, {each[0].tool_call_id: each[1] for each in ends})
+        # A call that has got an id of its own, or other arguments by a person, is shown so.
+        changed = [shown] if shown != asking.stored and shown.id is not None else []
+        return known_to(task, {"messages": [*changed, *results], "last_tool_response": results[-1].text})
+
+    def _asking(self, messages: Sequence[Message]) -> _Asking:
+        place = _newest(messages)
+        if place is not None:
+            stored, earlier = messages[place], _since_user(messages[:place])
+            message = with_own_ids(stored, call_ids(earlier))
+            answered = {after.tool_call_id for after in messages[place + 1 :]}
+            if calls := [call for call in message.tool_calls if call.id not in answered]:
+                return _Asking(stored, message, calls)
+        raise RunError(
+            f"Tools node '{self.name}' has nothing to answer: no message with open tool calls comes after the user's. "
+            "Lead to it only from a model that has called tools (add_tools_conditional_edges)."
+        )
+
+    async def _ends(self, caller: NodeCaller, kit: Kit, calls: Sequence[ToolCall]) -> list[_End]:
+        if self.sequential:
+            return [await self._end(caller, kit, call) for call in calls]
+        # All get as far as they can, so that all who must be asked are asked at once.
+        ends = await asyncio.gather(*(self._end(caller, kit, call) for call in calls), return_exceptions=True)
+        failures = [end for end in ends if isinstance(end, BaseException)]
+        for failure in sorted(failures, key=lambda end: isinstance(end, Pause)):
+            raise failure
+        return [end for end in ends if not isinstance(end, BaseException)]
+
+    async def _end(self, caller: NodeCaller, kit: Kit, call: ToolCall) -> _End:
+        async def run() -> list[Any]:
+            at = here.get()
+            assert at is not None
+            outcome = await use(at.frame, caller, kit, call)
+            message = _message(call, outcome)
+            caller.tell(
+                ToolResult(
+                    address=at.address,
+                    tool=call.name,
+                    call_id=call.id,
+                    result=message.text,
+                    error=outcome.error,
+                    full=outcome.full,
+                )
+            )
+            return [message, None if outcome.arguments is None else dict(outcome.arguments)]
+
+        return cast("_End", await beside(segment_text("tool", call.name, call.id), run))
+
+
+def _newest(messages: Sequence[Message]) -> int | None:
+    """Where the newest message with tool calls stands, if the user has said nothing since."""
+    for place in range(len(messages) - 1, -1, -1):
+        if messages[place].role == "user":
+            return None
+        if messages[place].tool_calls:
+            return place
+    return None
+
+
+def _since_user(messages: Sequence[Message]) -> Sequence[Message]:
+    """The messages of the turn so far."""
+    places = [place for place, message in enumerate(messages) if message.role == "user"]
+    return messages[places[-1] + 1 :] if places else messages
+
+
+def _with_arguments(message: Message, edited: Mapping[str | None, Mapping[str, Any] | None]) -> Message:
+    calls = tuple(
+        call if edited.get(call.id) is None else ToolCall(id=call.id, name=call.name, arguments=edited[call.id] or {})
+        for call in message.tool_calls
+    )
+    return replace(message, tool_calls=calls)
+
+
+def _message(call: ToolCall, outcome: Outcome) -> Message:
+    message = Message.tool(outcome.content, tool_call_id=call.id, name=call.name)
+    return message if outcome.error is None else message.with_finish("error")

@@ -1,0 +1,100 @@
+"""Interrupts: asking a person from anywhere, and what people see of a question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, NoReturn, TypeVar, overload
+
+from ._engine.address import Address, Segment
+from ._engine.questions import AnswerWith, ask, ask_by_hand, asking_place, new_question
+from .errors import Pause
+from .events import Interrupt
+
+__all__ = ["Address", "AnswerWith", "Interrupt", "Pause", "Segment", "interrupt", "raise_interrupt"]
+
+T = TypeVar("T")
+
+
+@overload
+def interrupt(
+    info: Any,
+    *,
+    schema: type[T],
+    key: str | None = None,
+    reason: str = "need_input",
+    prompt: str | None = None,
+    state: Any = None,
+    expires_in: timedelta | float | None = None,
+    on_expire: str | AnswerWith = "fail",
+) -> T: ...
+@overload
+def interrupt(
+    info: Any,
+    *,
+    schema: Any = None,
+    key: str | None = None,
+    reason: str = "need_input",
+    prompt: str | None = None,
+    state: Any = None,
+    expires_in: timedelta | float | None = None,
+    on_expire: str | AnswerWith = "fail",
+) -> Any: ...
+def interrupt(
+    info: Any,
+    *,
+    schema: Any = None,
+    key: str | None = None,
+    reason: str = "need_input",
+    prompt: str | None = None,
+    state: Any = None,
+    expires_in: timedelta | float | None = None,
+    on_expire: str | AnswerWith = "fail",
+) -> Any:
+    """Ask a person and return the answer, once there is one; until then the run pauses here.
+
+    The code around it runs again from its top when the answer has come, so what it did before must repeat itself:
+    put side effects into functions marked `@once`. `key` names the question within its frame; `schema` is the type of
+    the answer. A question that expires fails with `InterruptExpired`, or is answered with `AnswerWith(value)`.
+
+    Raises:
+        NotInRun: there is no run around this call.
+        NotStorable: `info` or `state` cannot be kept.
+        AmbiguousInterrupt: this frame asks several questions at once without keys.
+        ReplayMismatch: the code asks something else than the first time.
+    """
+    at = asking_place("interrupt")
+    question = new_question(
+        at.frame.scope,
+        info,
+        key=key,
+        reason=reason,
+        prompt=prompt,
+        schema=schema,
+        state=state,
+        expires_in=expires_in,
+        on_expire=on_expire,
+    )
+    return ask(at, question, schema)
+
+
+def raise_interrupt(
+    info: Any = None,
+    *,
+    state: Any = None,
+    children: Sequence[Pause] = (),
+    reason: str = "need_input",
+    prompt: str | None = None,
+    schema: Any = None,
+    key: str | None = None,
+) -> NoReturn:
+    """Pause this frame and steer the resume by hand: `current().resume_data` and `.interrupt_state` give back.
+
+    With `children` (signals of `try_run`) it is a composite: the children keep their questions, and this adds the
+    parent's info and state to them.
+    """
+    at = asking_place("raise_interrupt")
+    question = new_question(
+        at.frame.scope, info, key=key, reason=reason, prompt=prompt, schema=schema, state=state, raised=True
+    )
+    ask_by_hand(at, question, is_composite=bool(children))

@@ -1,0 +1,31 @@
+"""Refusals: calls that middleware does not let run, about which nobody should be asked before."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from adjourn.context import current
+from adjourn.tools import Tool
+
+
+def asked_unless(refused: Callable[[str], bool], tool: Tool) -> Tool:
+    """The tool, whose calls need approval as before, but for those with a call id that is refused."""
+    if tool.approval is False:
+        return tool
+
+    async def asks(**arguments: Any) -> bool:
+        if refused(_call_id()):
+            return False
+        needs = tool.needs_approval(arguments)
+        return bool(await needs if inspect.isawaitable(needs) else needs)
+
+    return replace(tool, approval=asks)
+
+
+def _call_id() -> str:
+    calls = (segment.sub_id for segment in reversed(current().address) if segment.type == "tool")
+    return next(calls, None) or ""

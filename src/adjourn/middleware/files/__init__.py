@@ -1,0 +1,1 @@
+"""Files for agents: the tools, and where the files are."""

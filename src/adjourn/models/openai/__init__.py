@@ -1,0 +1,3 @@
+"""Models of OpenAI, and of every server that speaks its chat completions."""
+
+from .model import OpenAIChatModel as OpenAIChatModel

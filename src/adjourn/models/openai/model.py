@@ -1,0 +1,159 @@
+"""Models of OpenAI, and of every server that speaks its chat completions, through the official SDK."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from adjourn.errors import UsageError
+from adjourn.messages import Message
+from adjourn.models._clients import LoopClients
+from adjourn.models.chunks import Chunk, Gathering
+from adjourn.models.protocol import ModelRequest
+
+from ._answer import AnswerReader
+from ._errors import model_error, unfinished
+from ._request import request_body
+
+if TYPE_CHECKING:
+    import openai
+
+_PATH = "/chat/completions"
+
+
+class OpenAIChatModel:
+    """A chat model of OpenAI, or of any server that speaks its chat completions (`base_url`).
+
+    `api_key` and `base_url` come from OPENAI_API_KEY and OPENAI_BASE_URL when they are not given. `timeout` is how long
+    the server may be silent, in seconds. `options` go into every request under the provider's names (`temperature`,
+    `reasoning_effort`, `tool_choice`), below those of the request itself; one that is None is left out of the request,
+    even if it would be there by default (`stream_options` for servers that do not know it). `send_reasoning` gives a
+    model back what it thought, which some servers want and others refuse. `client` is an `AsyncOpenAI` of your own (or
+    `AsyncAzureOpenAI`), which you close yourself.
+
+    The SDK's own retries are off: give the agent a `Retry`. A model may be used from any event loop; its connections
+    close when that loop ends, or with `close()`.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        timeout: float = 600.0,
+        headers: Mapping[str, str] | None = None,
+        options: Mapping[str, Any] | None = None,
+        send_reasoning: bool = False,
+        client: openai.AsyncOpenAI | None = None,
+    ) -> None:
+        self.model = model
+        self.options = dict(options or {})
+        self.send_reasoning = send_reasoning
+        self._own_client = None if client is None else client.with_options(max_retries=0)
+        if client is None:
+            _client_class()  # an SDK that is missing, as any other mistake, shows here and not in the first run
+            arguments = _client_arguments(model, api_key, base_url, timeout)
+            self._clients = LoopClients(lambda: _client(arguments, timeout, headers), lambda made: made.close())
+
+    def __repr__(self) -> str:
+        return f"OpenAIChatModel({self.model!r})"
+
+    async def generate(self, request: ModelRequest) -> Message:
+        """The whole answer.
+
+        Raises:
+            ModelError: the server refused, was too slow, could not be reached, or answered with nonsense.
+            UsageError: the request holds something that chat completions do not know.
+        """
+        body = self._body(request, is_streamed=False)
+        reader, gathering = AnswerReader(), Gathering()
+        try:
+            client = await self._client()
+            answer = reader.read(await client.post(_PATH, cast_to=object, body=body))
+        except Exception as error:  # protects the run: see _translated
+            raise self._translated(error) from error
+        if answer is None:
+            raise unfinished(self.model)
+        gathering.add(answer)
+        return gathering.message()
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+        """The answer in pieces; leaving it early, or a cancel, closes the connection.
+
+        Raises:
+            ModelError: as in `generate`; also when the stream ends before the answer does.
+            UsageError: the request holds something that chat completions do not know.
+        """
+        body = self._body(request, is_streamed=True)
+        reader = AnswerReader()
+        try:
+            async with await self._open(body) as pieces:
+                async for data in pieces:
+                    if (chunk := reader.read(data)) is not None:
+                        yield chunk
+        except Exception as error:  # protects the run: see _translated
+            # What comes after the finish reason (the usage, the end of the stream) is no part of the answer.
+            if not reader.is_finished:
+                raise self._translated(error) from error
+        if not reader.is_finished:
+            raise unfinished(self.model)
+
+    async def close(self) -> None:
+        """Close the connections that this event loop has; the model can still be used."""
+        if self._own_client is None:
+            await self._clients.close()
+
+    def _body(self, request: ModelRequest, *, is_streamed: bool) -> dict[str, Any]:
+        return request_body(
+            self.model, request, self.options, is_streamed=is_streamed, send_reasoning=self.send_reasoning
+        )
+
+    async def _open(self, body: dict[str, Any]) -> openai.AsyncStream[object]:
+        import openai  # noqa: PLC0415 - an extra
+
+        # Not `chat.completions.create`: it would build records without checking them, at ten times the cost. As
+        # `object`, each piece is plain data, which the reader checks, with the fields that only other servers have.
+        client = await self._client()
+        return await client.post(_PATH, cast_to=object, body=body, stream=True, stream_cls=openai.AsyncStream[object])
+
+    async def _client(self) -> openai.AsyncOpenAI:
+        return self._own_client or await self._clients.here()
+
+    def _translated(self, error: Exception) -> Exception:
+        # What the SDK and the HTTP library below it raise has no common root; what is neither's passes as it is.
+        return model_error(error, self.model) or error
+
+
+def _client_arguments(model: str, api_key: str | None, base_url: str | None, timeout: float) -> dict[str, Any]:
+    url = base_url or os.environ.get("OPENAI_BASE_URL")
+    key = api_key or os.environ.get("OPENAI_API_KEY")
+    if url and not url.startswith(("http://", "https://")):
+        raise UsageError(f"OpenAIChatModel has base_url={url!r}. Give a URL, such as 'http://127.0.0.1:8000/v1'.")
+    if timeout <= 0:
+        raise UsageError(f"OpenAIChatModel has timeout={timeout}. Give a number of seconds above 0.")
+    if not key and not url:
+        raise UsageError(
+            f"The model 'openai:{model}' needs a key, and OPENAI_API_KEY is not set. Set it in the environment, or "
+            "pass OpenAIChatModel(..., api_key=...)."
+        )
+    # Servers at home want no key, but the SDK insists on one.
+    return {"api_key": key or "none", **({"base_url": url} if url else {})}
+
+
+def _client_class() -> type[openai.AsyncOpenAI]:
+    try:
+        from openai import AsyncOpenAI  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise UsageError(
+            "OpenAI's models need the SDK of OpenAI, which is not installed. Run: pip install 'adjourn[openai]'."
+        ) from error
+    return AsyncOpenAI
+
+
+def _client(arguments: dict[str, Any], timeout: float, headers: Mapping[str, str] | None) -> openai.AsyncOpenAI:
+    from openai import Timeout  # noqa: PLC0415 - an extra
+
+    limits = Timeout(timeout, connect=min(timeout, 10.0))
+    return _client_class()(**arguments, timeout=limits, max_retries=0, default_headers=headers)

@@ -1,0 +1,557 @@
+"""The journal: the only writer of a live session's log.
+
+Frames mark what they changed. The journal folds the marks that have gathered into one record, keeps one batch of
+records under way at a time, and lets durable events out when the commit that holds their data is through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import force_setattr, replace
+
+from adjourn._engine.frame import here
+from adjourn._engine.questions import Parents
+from adjourn._engine.record import GraphImage, Record, encode
+from adjourn._engine.scope import Frame, Scope
+from adjourn.errors import AdjournError, AlreadyResumed, Conflict, SessionBusy, StoreUnavailable
+from adjourn.events import Event, Final
+from adjourn.sessions._log import log_events, log_question, saved
+from adjourn.stores._logging import log, note
+from adjourn.stores.memory import MemoryStore
+from adjourn.stores.protocol import Answer, Answered, Claimed, Committed, Header, Lease, Question, Status, Store, Write
+
+T = TypeVar("T")
+A = TypeVar("A")
+BATCH = 256
+"""Records that may be under way at once with durability "async"."""
+
+FIRST_DELAY = 0.05
+"""Seconds before a write is tried again the first time."""
+
+SMALL = 8 * 1024
+ROW = 1_100
+"""What a row costs when it is read, in bytes."""
+
+
+class Size:
+    """Decides when a full record is due: when folding the partial ones would cost more than twice reading a full one.
+
+    What grew a list is content, not waste; what costs is the row, and values that were replaced.
+    """
+
+    __slots__ = ("_since_full", "_state")
+
+    def __init__(self, state: int | None = None, since_full: int = 0) -> None:
+        self._state = state
+        self._since_full = since_full
+
+    def full_is_due(self) -> bool:
+        if self._state is None:
+            return True
+        return self._since_full > SMALL and self._since_full > 2 * self._state
+
+    def count(self, size: int, record: Record) -> None:
+        """Take note of a record of `size` bytes."""
+        if record.full or self._state is None:
+            self._state, self._since_full = size, 0
+            return
+        self._since_full += size + ROW
+        for image in record.frames.values():
+            if type(image) is GraphImage and image.add:
+                self._state += size
+                return
+
+
+class Patience:
+    """Cuts calls to a store that take too long, with one timer for all calls of a run."""
+
+    _since: float = 0.0
+    _task: asyncio.Task[Any] | None = None
+    _timer: asyncio.Handle | None = None
+    _cut: bool = False
+
+    def __init__(self, store: Store, seconds: float) -> None:
+        self._store = store
+        self._seconds = seconds
+
+    async def wait_for(self, call: Awaitable[T]) -> T:
+        """What a call to the store gives.
+
+        Raises:
+            StoreUnavailable: it took too long.
+        """
+        loop = asyncio.get_running_loop()
+        self._task, self._since = asyncio.current_task(), loop.time()
+        if self._timer is None:
+            # Most calls are through by the loop's next turn; only one that is not needs a timer.
+            self._timer = loop.call_soon(self._check, loop)
+        try:
+            return await call
+        except asyncio.CancelledError:
+            if not self._was_cut():
+                raise
+            raise StoreUnavailable(repr(self._store), f"no answer within {self._seconds:g} s") from None
+        finally:
+            self._task = None
+
+    def _was_cut(self) -> bool:
+        """Whether the cancellation that reached the current task was ours; it is taken back then."""
+        was_cut, self._cut = self._cut, False
+        task = asyncio.current_task()
+        if was_cut and task is not None:
+            task.uncancel()
+        return was_cut
+
+    def stop(self) -> None:
+        """No more calls."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _check(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        if self._task is None:
+            return
+        left = self._since + self._seconds - loop.time()
+        if left <= 0:
+            self._cut = True
+            self._task.cancel()
+        else:
+            self._timer = loop.call_later(left, self._check, loop)
+
+
+_UNDER_WAY = Committed()
+
+
+class Entry(msgspec.Struct, eq=False):
+    """One record on its way to the store; of its events, some were `told` before, and the others begin with `first`."""
+
+    write: Write
+    after: str
+    release: bool
+    told: list[Event]
+    events: list[Event]
+    first: int
+    done: bool = False
+    result: Committed = _UNDER_WAY
+    waiter: asyncio.Future[None] | None = None
+
+    def settle(self, error: Exception | None = None) -> None:
+        """Let whoever waits for it go on."""
+        self.done = True
+        if self.waiter is None or self.waiter.done():
+            return
+        if error is None:
+            self.waiter.set_result(None)
+        else:
+            self.waiter.set_exception(error)
+
+
+class Journal:
+    """Writes one session while one run has it."""
+
+    owner: str = ""
+    ttl: float = 30.0
+    parent: str | None = None
+    lease: Lease | None = None
+    head: str | None = None
+    number: int = 0
+    seq: int = 0
+    _takes: tuple[str, ...] = ()
+    _closes: tuple[Answer, ...] = ()
+    _sending: bool = False
+    _pump: asyncio.Task[None] | None = None
+    _soon: bool = False
+    _sure_until: float = 0.0
+
+    def __init__(
+        self,
+        scope: Scope,
+        store: Store,
+        *,
+        durability: str,
+        timeout: float,
+        sink: Callable[[list[Event]], None],
+        volatile: bool = False,
+    ) -> None:
+        self.scope = scope
+        self.store = store
+        self.durability = durability
+        self.timeout = timeout
+        # Memory does not keep anybody waiting.
+        self.patience = None if isinstance(store, MemoryStore) else Patience(store, timeout)
+        self.sink = sink
+        self.volatile = volatile
+        self.tells_unsaved = volatile or durability == "pause"
+        """Whether events are told before the record that holds them is stored."""
+        self.asked_ids: set[str] = set()
+        self._events: list[Event] = []
+        self._told: list[Event] = []
+        self._queue: list[Entry] = []
+        self.size = Size()
+
+    def stand(self, head: str | None, seq: int) -> None:
+        """Stand at the head of a session that was loaded, or (None) before a new one."""
+        self.head, self.seq = head, seq
+        self.number = 0 if head is None else int(head.rpartition(".")[2]) + 1
+
+    def branch_off(self, branch: str, parent: str) -> None:
+        """Go on on a new branch that begins after the checkpoint `parent`."""
+        self.scope.branch, self.parent, self.number = branch, parent, 0
+        self.size = Size()
+        self.asked_ids = set()
+
+    @property
+    def has_news(self) -> bool:
+        """Whether anything has been marked that no record holds."""
+        return bool(self.scope.dirty or self.scope.touched or self._takes or self._closes)
+
+    @property
+    def is_letting_go(self) -> bool:
+        """Whether the record that gives the lease back is on its way: its commit tells how the lease stands."""
+        return any(entry.release for entry in self._queue)  # Code that was left behind may have queued after it.
+
+    # What frames call
+
+    def tell(self, event: Event) -> None:
+        if self.scope.telling:
+            self._events.append(event)
+
+    def emit_live(self, event: Event) -> None:
+        self.sink([event])
+
+    def soon(self) -> None:
+        if self._soon or self.lease is None or self.durability == "pause":
+            return
+        self._soon = True
+        self.scope.loop.call_soon(self._write_soon)
+
+    def _write_soon(self) -> None:
+        self._soon = False
+        if self.lease is None or self.scope.closed is not None or self._sending:
+            return  # A commit under way picks up what gathers behind it.
+        if self.scope.dirty or self._events:
+            self._queue.append(self._entry(Header(), "running"))
+            self._start_pump()
+
+    async def durable(self) -> None:
+        self.scope.check_open()
+        if self.volatile:
+            return
+        entry = self._entry(Header(), "running")
+        self._queue.append(entry)
+        self._start_pump()
+        await self._wait(entry)
+
+    async def assure(self) -> None:
+        # The heartbeat may have been asleep as long as this run was, as when its process was stopped.
+        if self.scope.closed is not None or (self.lease is not None and time.monotonic() > self._sure_until):
+            await self.durable()
+
+    async def border(self, source: str, frame: Frame, step: int, following: Callable[[], tuple[str, ...]]) -> None:
+        self.scope.check_open()
+        if self.tells_unsaved:
+            self._let_out()
+            return
+        header = Header(source=source, step=step, address=frame.address, next=following())
+        entry = self._entry(header, "running")
+        self._queue.append(entry)
+        if self.durability == "async":
+            self._start_pump()
+            while len(self._queue) >= BATCH:
+                await self._wait(self._queue[0])
+        elif self._sending or (self.scope.user_cuts and asyncio.current_task() in self.scope.user_cuts):
+            # A cancel must not cut a commit in the middle, so it is not made in a task that can be cut.
+            self._start_pump()
+            await self._wait(entry)
+        else:
+            await self._drain()
+
+    def _let_out(self) -> None:
+        """Tell what has gathered, unsaved."""
+        # With durability "pause" only pauses and ends are promised; what happens in between is told as it happens.
+        if self._events:
+            events, self._events = self._events, []
+            self._told += events
+            if self.scope.watched:
+                self._show(events, self.seq + 1)
+            self.seq += len(events)
+
+    def _show(self, events: list[Event], first: int) -> None:
+        """Give events, numbered from `first`, to the reader of the run."""
+        for number, event in enumerate(events, first):
+            force_setattr(event, "seq", number)  # Nobody has seen it yet, so it can still be changed.
+        self.sink(events)
+
+    # What the runner calls
+
+    async def claim(
+        self, header: Header, *, answers: tuple[Answer, ...] = (), over: str | None = None, write: bool = True
+    ) -> Claimed:
+        """Take the lease, with a record of what is marked unless `write` is False."""
+        after, scope = self.head, self.scope
+        entry = self._entry(header, "running", taken=answers) if write else None
+
+        def claim(over: str | None) -> Awaitable[Claimed]:
+            return self.store.claim(
+                scope.session_id,
+                self.owner,
+                self.ttl,
+                after=after,
+                write=None if entry is None else entry.write,
+                answers=answers,
+                over=over,
+                app=scope.app,
+                user=scope.user_id,
+            )
+
+        try:
+            claimed = await self._retrying(claim, over)
+        except SessionBusy as busy:
+            if busy.owner_id != self.owner:
+                raise
+            # We have it ourselves: of the claim that got it we did not hear.
+            claimed = await self._retrying(claim, self.owner)
+        except asyncio.CancelledError:
+            # It may have been made. Made again, which is harmless, it tells the caller what there is to give back.
+            with contextlib.suppress(AdjournError):
+                self.lease = (await self._retrying(claim, over if write else self.owner)).lease
+            raise
+        self.lease = claimed.lease
+        self.volatile, self.tells_unsaved = False, self.durability == "pause"
+        if entry is not None and claimed.lease is not None:
+            if log.isEnabledFor(logging.DEBUG):
+                self._note_saved([entry])
+            if scope.watched:
+                self._show(_events_of(entry), entry.first)
+        return claimed
+
+    async def finish(self, header: Header, status: Status, last: Final | None = None) -> Committed:
+        """Write all that is left and let go of the session; `last` is the run's last event as the log keeps it."""
+        if self.scope.closed is not None:
+            raise self.scope.closed  # The log broke behind code that swallowed the error: nothing is taken anew.
+        if self.volatile and status == "done":
+            # Nobody else can know this session, and it is forgotten now.
+            self._let_out()
+            self.seq += 1
+            return Committed(released=True)
+        if self.lease is None:
+            await self.claim(Header())
+        entry = self._entry(header, status, last=last, release=True)
+        self._queue.append(entry)
+        if self._sending:
+            await self._wait(entry)
+        else:
+            await self._drain()
+        if not entry.done:
+            raise Conflict(self.scope.session_id, "the run has let go of it")
+        if not entry.result.released:
+            # The run goes on with answers that came in; its events go into the next record instead.
+            self.seq -= entry.write.event_count - len(entry.told)
+            self._told = entry.told
+            self._events = _events_of(entry)
+        return entry.result
+
+    def close(self, error: Exception) -> None:
+        """Refuse everything from now on, and what has not been sent."""
+        self.scope.closed = error
+        self.lease = None
+        while self._queue:
+            self._queue.pop().settle()
+        if self.patience is not None:
+            self.patience.stop()
+
+    # Making records
+
+    def _entry(
+        self,
+        header: Header,
+        status: Status,
+        *,
+        last: Final | None = None,
+        release: bool = False,
+        taken: tuple[Answer, ...] = (),
+    ) -> Entry:
+        """A record of what is marked; `last` is the event that comes after that of the record itself."""
+        scope, after, full = self.scope, self.head, self.size.full_is_due()
+        checkpoint = f"{scope.branch}.{self.number}"
+        record = scope.take(full=full)
+        body = encode(record)
+        self.size.count(len(body), record)
+        asks = self._asks() if scope.open else ()
+        if taken:
+            self.take_up(taken)
+        if self.asked_ids:
+            self._close_given_up()
+        told, events = self._told, self._events
+        logged = [*told, *events] if last is None else [*told, *events, last]
+        count = len(logged) + (header.source is not None)
+        first = self.seq + 1
+        self.seq += count - len(told)
+        write = Write(
+            branch=scope.branch,
+            number=self.number,
+            parent=self.parent or after,
+            full=full,
+            body=body,
+            header=header,
+            status=status,
+            asks=asks,
+            takes=self._takes,
+            closes=self._closes,
+            events=log_events(logged) if logged else b"",
+            event_count=count,
+        )
+        self._events, self._told, self._takes, self._closes, self.parent = [], [], (), (), None
+        self.head = checkpoint
+        self.number += 1
+        return Entry(write, after or "", release, told, events, first)
+
+    def take_up(self, answers: tuple[Answer | Answered, ...]) -> None:
+        """Note answers that the next record holds."""
+        self._takes += tuple([answer.id for answer in answers])
+
+    def close_questions(self, closes: list[Answer]) -> None:
+        """Note questions that the next record ends."""
+        self._closes += tuple(closes)
+        self.asked_ids -= {answer.id for answer in closes}
+
+    def _close_given_up(self) -> None:
+        """Close questions that nobody waits for any more: what asked them has gone on, or failed, without an answer."""
+        gone = self.asked_ids.difference(self.scope.open, self._takes)
+        if gone:
+            self._closes += tuple(Answer(id=each, value=b"", how="abandoned") for each in sorted(gone))
+        self.asked_ids.intersection_update(self.scope.open)
+
+    def _asks(self) -> tuple[Question, ...]:
+        new = [question for _, question in self.scope.open.values() if question.id not in self.asked_ids]
+        if not new:
+            return ()
+        self.asked_ids.update([question.id for question in new])
+        parents = Parents(self.scope)
+        above = parents.above if parents.composites else _nothing
+        return tuple([Question(id=q.id, body=log_question(q, above(q.id)), expires=q.expires) for q in new])
+
+    # Sending them
+
+    def _start_pump(self) -> None:
+        if not self._sending:
+            self._sending = True
+            # It is ours, whatever code waits for it: a frame that ends must not cancel it with what it has started.
+            token = here.set(None)
+            self._pump = self.scope.loop.create_task(self._drain_behind())
+            here.reset(token)
+
+    async def _drain_behind(self) -> None:
+        with contextlib.suppress(Exception):  # Whoever waits for an entry has been told.
+            await self._drain()
+
+    async def _wait(self, entry: Entry) -> None:
+        if not entry.done:
+            entry.waiter = entry.waiter or self.scope.loop.create_future()
+            await asyncio.shield(entry.waiter)
+        self.scope.check_open()
+
+    async def _drain(self) -> None:
+        self._sending = True
+        try:
+            while self._queue and self.lease is not None:
+                batch = self._queue[:BATCH]
+                if len(batch) > 1:
+                    batch = _up_to_release(batch)
+                try:
+                    self._through(batch, await self._retrying(self._commit, batch))
+                except AlreadyResumed as late:
+                    if not _leave_open(batch, late.interrupt_id):
+                        raise
+                    # Else it is sent again as it is now.
+        except Exception as error:  # whatever a store raises: nobody may be left waiting, and nobody else gets in
+            for entry in self._queue:
+                entry.settle(error)
+            self.close(error)
+            raise
+        finally:
+            self._sending = False
+        if self.scope.dirty and self.durability != "pause" and self.lease is not None:
+            self.soon()
+
+    def _commit(self, batch: list[Entry]) -> Awaitable[Committed]:
+        if self.lease is None:
+            raise Conflict(self.scope.session_id, "the run has let go of it")
+        first, last = batch[0], batch[-1]
+        if first is last:
+            return self.store.commit(self.lease, first.write, after=first.after, release=first.release)
+        writes = [entry.write for entry in batch]
+        return self.store.commit(self.lease, *writes, after=first.after, release=last.release)
+
+    def _through(self, batch: list[Entry], committed: Committed) -> None:
+        """Let go on whoever waits for records that are stored now, and let their events out."""
+        del self._queue[: len(batch)]
+        batch[-1].result = committed
+        if committed.released:
+            self.lease = None
+        if committed.cancel is not None and self.scope.cancel_mode is None:
+            self.scope.cut(committed.cancel)
+        for entry in batch:
+            entry.settle()
+            if self.scope.watched and (committed.released or not entry.release):
+                self._show(_events_of(entry), entry.first)
+        if log.isEnabledFor(logging.DEBUG):
+            self._note_saved(batch)
+
+    def _note_saved(self, batch: list[Entry]) -> None:
+        for write in [entry.write for entry in batch]:
+            note(logging.DEBUG, "saved", self.scope.session_id, write.id, source=write.header.source)
+
+    async def _retrying(self, call: Callable[[A], Awaitable[T]], argument: A) -> T:
+        """Try the same write again while the store is away: its id makes a second success harmless."""
+        patience, delay, begun = self.patience, FIRST_DELAY, time.monotonic()
+        while True:
+            try:
+                result = await (call(argument) if patience is None else patience.wait_for(call(argument)))
+            except StoreUnavailable as error:
+                left = begun + self.timeout - time.monotonic()
+                if error.is_lasting or left <= 0:
+                    raise
+                level = logging.WARNING if delay == FIRST_DELAY else logging.DEBUG
+                note(level, "waiting for the store", self.scope.session_id, self.head, error=error)
+            else:
+                self._sure_until = begun + self.ttl
+                return result
+            await asyncio.sleep(min(delay, left))
+            delay = min(2 * delay, 1.0)
+
+
+def _up_to_release(batch: list[Entry]) -> list[Entry]:
+    """What is sent together: nothing goes with a record that lets go of the session, and comes after it."""
+    for number, entry in enumerate(batch, 1):
+        if entry.release:
+            return batch[:number]
+    return batch
+
+
+def _leave_open(batch: list[Entry], id: str | None) -> bool:
+    """Do not close a question that somebody was first to answer after the program gave it up: the answer stands."""
+    for entry in batch:
+        closes = tuple([answer for answer in entry.write.closes if answer.id != id])
+        if id is not None and len(closes) < len(entry.write.closes):
+            entry.write = replace(entry.write, closes=closes, takes=(*entry.write.takes, id))
+            return True
+    return False
+
+
+def _events_of(entry: Entry) -> list[Event]:
+    """What a record has to tell that nobody was told yet, but for the end of its run."""
+    write = entry.write
+    return entry.events if write.header.source is None else [*entry.events, saved(write.id, write.header)]
+
+
+def _nothing(_: str) -> None:
+    return None

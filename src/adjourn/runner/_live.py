@@ -1,0 +1,313 @@
+"""Live sessions: a session taken out of its store, ready to run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import OrderedDict
+from itertools import count
+from typing import Any
+
+from adjourn._engine import record
+from adjourn._engine.address import segment_text
+from adjourn._engine.entry import TaskWatch
+from adjourn._engine.program import Program, ProgramFrame
+from adjourn._engine.questions import open_interrupts
+from adjourn._engine.scope import TURN, Scope
+from adjourn._owner import is_dead, process_id
+from adjourn._values import codec
+from adjourn.errors import CheckpointNotFound, Conflict, CrashLoop, ProgramChanged, RunError, UsageError
+from adjourn.events import Event, Interrupt
+from adjourn.stores._logging import note
+from adjourn.stores.protocol import Answered, Head, Header, Lease, Loaded, Renewed, Status
+
+from ._journal import ROW, Journal, Size
+from ._leases import Heartbeat
+from ._settings import Settings
+
+_runs = count(1)
+
+CACHED = 24
+"""Sessions that a runner keeps ready after their runs have ended."""
+
+TRIES = 20
+"""How often a call looks again when the session moves under it."""
+
+MAX_CLAIMS = 5
+"""Claims without progress after which a run counts as a crash loop."""
+
+OWN = "~approvals:"
+"""Begins the ids of the sessions in which the library keeps what is its own."""
+
+
+_UNLISTED = Header()
+
+
+class LiveSession:
+    """A session in memory: its scope, its root frame, and the journal that writes it."""
+
+    status: Status = "done"
+    is_new: bool = True
+    owner: str | None = None
+    answers: tuple[Answered, ...] = ()
+    head: Head | None = None
+    claims: int = 0
+    is_fleeting: bool = False
+    root: ProgramFrame
+
+    def __init__(self, sessions: Sessions, session_id: str, user_id: str | None, *, volatile: bool = False) -> None:
+        settings = sessions.settings
+        self.scope = scope = Scope(session_id, app=settings.app_name, user_id=user_id, clock=settings.clock)
+        scope.interrupts = settings.interrupts
+        scope.streaming = settings.streaming
+        scope.middleware = settings.middleware
+        scope.after_transfer = settings.after_transfer
+        self.journal = scope.journal = Journal(
+            scope,
+            settings.store,
+            durability=settings.durability,
+            timeout=settings.store_timeout,
+            sink=_nowhere,
+            volatile=volatile,
+        )
+        self.journal.ttl = settings.lease_ttl
+        self.beat = sessions.beat
+
+    def prepare(self, sessions: Sessions) -> None:
+        """Get ready for a run on the running event loop."""
+        scope, slots = self.scope, sessions.settings.max_concurrency
+        scope.loop, scope.thread = asyncio.get_running_loop(), threading.get_ident()
+        now = time.monotonic()
+        if now > sessions.yield_deadline:
+            sessions.yield_deadline = now + TURN
+        scope.yield_deadline = sessions.yield_deadline
+        scope.closed = scope.cancel_mode = None
+        if slots is not None:
+            scope.slots = asyncio.Semaphore(slots)
+        self.journal.owner = f"{process_id()}/{next(_runs)}"
+
+    def header(self, source: str | None) -> Header:
+        """What history tells of a record that is made now; without a source, it tells nothing."""
+        if source is None:
+            return _UNLISTED
+        root = self.root
+        return Header(source=source, step=root.step, address=root.address, next=root.following())
+
+    def cut(self, mode: str) -> None:
+        """Ask its run to stop: at its next safe point, or with mode "now" in the middle of user code."""
+        self.scope.cut(mode)
+
+    def hear(self, lease: Lease, state: Renewed) -> None:
+        """Take in, on the heartbeat's thread, that its run has lost the lease or is to be cancelled."""
+        loop = self.scope.loop
+        if loop.is_closed():
+            # The run's event loop is gone without a word: its session is to be taken over.
+            self.beat.remove(self)
+        elif state.lost:
+            loop.call_soon_threadsafe(self._lose, lease)
+        elif state.cancel:
+            loop.call_soon_threadsafe(self.cut, state.cancel)
+
+    def _lose(self, lease: Lease) -> None:
+        if self.journal.lease == lease and not self.journal.is_letting_go:
+            self.journal.close(Conflict(self.scope.session_id, "its lease was taken over"))
+            self.cut("now")
+
+    def check_claims(self) -> None:
+        """Refuse a run that was claimed time and again, and crashed."""
+        if self.claims > MAX_CLAIMS:
+            raise CrashLoop(self.scope.session_id, self.claims - 1)
+
+    def begin(self) -> None:
+        """Have its lease renewed and its tasks watched, while its run goes on."""
+        self.watch = TaskWatch.begin(self.scope.loop)
+        if self.journal.lease is not None:
+            self.beat.add(self, self.journal.lease)
+
+    def end(self) -> None:
+        """Let go of the run that has ended, of its lease, and of its reader."""
+        self.beat.remove(self)
+        self.journal.close(_ENDED)
+        self.watch.end()
+        self.journal.sink, self.scope.deps = _nowhere, None
+
+    def dissolve(self) -> None:
+        """Nobody goes on with it: its parts let go of each other, so that their memory is free at once."""
+        self.journal.scope = _NOBODYS
+        del self.scope.root
+        self.scope.dirty.clear()  # Without a store nobody has taken the marks.
+
+    @property
+    def dead_owner(self) -> str | None:
+        """The owner whose lease may be taken at once, since its process is gone."""
+        return self.owner if self.owner and is_dead(self.owner) else None
+
+    def note_takeover(self) -> None:
+        """Say so, if the claim just made took the session from an owner who was gone."""
+        if self.dead_owner or (self.head is not None and self.status == "running"):
+            owner = self.owner or "an owner whose lease was over"
+            note(logging.INFO, "took over", self.scope.session_id, self.journal.head, owner=owner)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether somebody else runs it, as far as was known when it was loaded."""
+        return self.owner is not None and self.dead_owner is None
+
+
+def _nowhere(_: list[Event]) -> None:
+    return
+
+
+_ENDED = RunError("the run has ended")
+"""Why a journal is closed when all is well; it is only ever the cause of what is raised."""
+
+_NOBODYS = Scope("", app="", user_id=None, clock=time.time)
+"""What a dissolved session's journal writes: nothing, for what is left of its code to find it closed."""
+_NOBODYS.closed = _ENDED
+
+
+class Sessions:
+    """The sessions of one program for one runner: made, loaded, running, and kept ready between runs."""
+
+    def __init__(self, settings: Settings, program: Program) -> None:
+        self.settings = settings
+        self.program = program
+        self.beat = Heartbeat.of(settings.store)
+        self.segment = segment_text(program.kind, program.name)
+        self.running: dict[str, LiveSession] = {}
+        self.fleeting: set[str] = set()
+        self._kept: OrderedDict[str, LiveSession] = OrderedDict()
+        # When the event loop is due a turn: one time for all runs, as one may follow on another.
+        self.yield_deadline = 0.0
+
+    def new(self, session_id: str, user_id: str | None, *, volatile: bool) -> LiveSession:
+        """A session that does not exist yet.
+
+        Raises:
+            UsageError: its id is one of those under which the library keeps what is its own.
+        """
+        if session_id.startswith(OWN) and not self.settings.app_name.startswith("~"):
+            raise UsageError(
+                f"session_id={session_id!r} begins with '{OWN}', where approvals are kept. Name it otherwise."
+            )
+        live = LiveSession(self, session_id, user_id, volatile=volatile)
+        live.scope.branch = self.settings.new_branch()
+        live.root = live.scope.root = self.program.open(live.scope, None, self.segment, None)
+        return live
+
+    async def find(self, session_id: str, checkpoint_id: str | None = None) -> LiveSession | None:
+        """A session as it is stored, at its head or at a checkpoint; None if there is none.
+
+        Raises:
+            ProgramChanged: it is the session of another program.
+        """
+        loaded = await self.settings.store.load(session_id, checkpoint_id)
+        if loaded is None:
+            return None
+        note(logging.DEBUG, "loaded", session_id, loaded.point)
+        return self._restore(loaded)
+
+    async def load(self, session_id: str, checkpoint_id: str | None = None) -> LiveSession:
+        """`find` for one that must be there.
+
+        Raises:
+            CheckpointNotFound: it is not.
+        """
+        live = await self.find(session_id, checkpoint_id)
+        if live is None:
+            raise CheckpointNotFound(session_id, checkpoint_id)
+        return live
+
+    def _restore(self, loaded: Loaded) -> LiveSession:
+        """Build a live session from stored records."""
+        head = loaded.head
+        tree = record.fold(loaded.rows)
+        live = LiveSession(self, head.session, head.user)
+        live.is_new = False
+        live.head, live.status, live.owner, live.answers = head, head.status, head.owner, loaded.answers
+        size = max(
+            len(loaded.rows[0]),
+            sum(len(bytes(piece)) for kept in tree.pieces.values() for parts in kept.values() for piece in parts),
+        )
+        live.scope.restore(tree)
+        live.scope.branch = loaded.point.rpartition(".")[0]
+        live.journal.stand(head.checkpoint, head.seq)
+        live.journal.size = Size(size, sum(len(row) + ROW for row in loaded.rows[1:]))
+        live.journal.asked_ids = set(live.scope.open)
+        image = live.scope.pop_dormant("", self.segment)
+        if image is None:
+            stored = ", ".join(live.scope.dormant.get("", {}))
+            raise ProgramChanged(stored, f"the program that is to run it is '{self.segment}'")
+        live.root = live.scope.root = self.program.open(live.scope, None, self.segment, image)
+        return live
+
+    # Kept ready between runs: the first commit of the next run proves one right, or it is dropped.
+
+    def take(self, session_id: str) -> LiveSession | None:
+        """Take a session that was kept ready, for one run alone."""
+        return self._kept.pop(session_id, None)
+
+    def ended(self, live: LiveSession, *, well: bool) -> None:
+        """Note that the run of a session has ended: after one that ended well, it is kept ready."""
+        session_id = live.scope.session_id
+        if self.running.get(session_id) is live:  # Else the next run was faster: this one had let go of it.
+            del self.running[session_id]
+        live.end()
+        if live.is_fleeting and live.status == "done":
+            self.fleeting.discard(session_id)
+        elif well:
+            self._kept[session_id] = live
+            if len(self._kept) <= CACHED:
+                return
+            _, live = self._kept.popitem(last=False)
+        else:
+            return  # What is left of a run that was cut off may still hold on to it.
+        live.dissolve()
+
+
+async def questions_at(settings: Settings, session_id: str, checkpoint_id: str) -> tuple[Interrupt, ...]:
+    """The questions open at a checkpoint, read without the program that asked them."""
+    return open_interrupts(await _scope_at(settings, session_id, checkpoint_id), checkpoint_id)
+
+
+async def fields_at(settings: Settings, session_id: str, checkpoint_id: str | None) -> dict[str, Any]:
+    """The state at a checkpoint, read without the program that made it: its fields, without the schema's types."""
+    scope = await _scope_at(settings, session_id, checkpoint_id)
+    root = next(iter(scope.dormant.get("", ())), "")
+    return plain_fields(scope, _graph_inside(scope, root) or root)
+
+
+async def ended_with(settings: Settings, session_id: str, checkpoint_id: str) -> dict[str, Any] | None:
+    """The fields of the graph that ended at a checkpoint; None when it was no graph, or is not kept any more."""
+    try:
+        scope = await _scope_at(settings, session_id, checkpoint_id)
+    except CheckpointNotFound:
+        return None
+    root, image = next(iter(scope.dormant.get("", {}).items()), ("", None))
+    is_graph = isinstance(image, record.GraphImage) and not root.startswith("agent:")
+    path = root if is_graph else _graph_inside(scope, root)
+    return None if path is None else plain_fields(scope, path)
+
+
+def _graph_inside(scope: Scope, root: str) -> str | None:
+    """Where the graph of a graph agent stands, which has nothing else directly below it."""
+    inside = scope.dormant.get(root, {}).get("~")
+    return f"{root};~" if isinstance(inside, record.GraphImage) else None
+
+
+def plain_fields(scope: Scope, path: str) -> dict[str, Any]:
+    """The fields of a graph that sleeps at `path`."""
+    pieces = scope.pieces.get(path, {})
+    return {name: codec.decode(record.join(parts)) for name, parts in pieces.items() if not name.startswith("^")}
+
+
+async def _scope_at(settings: Settings, session_id: str, checkpoint_id: str | None) -> Scope:
+    loaded = await settings.store.load(session_id, checkpoint_id)
+    if loaded is None:
+        raise CheckpointNotFound(session_id, checkpoint_id)
+    note(logging.DEBUG, "loaded", session_id, loaded.point)
+    scope = Scope(session_id, app="", user_id=None, clock=settings.clock)
+    scope.restore(record.fold(loaded.rows))
+    return scope

@@ -1,0 +1,293 @@
+"""Opening: from a call of the runner to a session that is claimed and ready to be driven."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from adjourn._checks import is_count
+from adjourn._engine.questions import open_keys
+from adjourn.errors import (
+    AdjournError,
+    AlreadyResumed,
+    CheckpointNotFound,
+    Conflict,
+    PendingInterrupts,
+    SessionBusy,
+    SessionError,
+    StaleCheckpoint,
+    UnfinishedRun,
+    UsageError,
+)
+from adjourn.events import Event
+from adjourn.stores._logging import note
+from adjourn.stores.protocol import Answer, Claimed
+
+from ._answering import Answers, apply_answers, expire, resolve
+from ._driving import stop
+from ._live import TRIES, LiveSession, Sessions
+from ._settings import check_name
+
+OnPending = Literal["error", "abandon", "finish"]
+
+
+class Call(msgspec.Struct, kw_only=True):
+    """What a caller asked for, in common to run, resume and recover."""
+
+    session_id: str
+    user_id: str | None = None
+    values: Mapping[str, Any] | None = None
+    deps: Any = None
+    max_steps: int | None = None
+    model_options: dict[str, Any] = {}
+    is_anonymous: bool = False
+
+    def __post_init__(self) -> None:
+        check_name("session_id", self.session_id)
+        if self.user_id is not None:
+            check_name("user_id", self.user_id)
+        if self.max_steps is not None and not is_count(self.max_steps):
+            raise UsageError(f"max_steps={self.max_steps!r}: a graph needs at least one superstep.")
+
+
+class Reader(Protocol):
+    """Whoever hears of a run: what it is told, and from which event on it follows one that somebody else drives."""
+
+    wants_events: bool
+    seen: int
+    since: int | None
+
+    def deliver(self, events: list[Event]) -> None:
+        """Take in what has happened."""
+        ...
+
+
+class SessionOpener:
+    """Opens the sessions of one runner."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._settings = sessions.settings
+
+    # A new turn
+
+    async def turn(self, call: Call, input: Any, on_pending: OnPending, reader: Reader) -> LiveSession:
+        """A session with a turn's input, claimed (unless nobody else could know it)."""
+        for _ in range(TRIES):
+            live = self._sessions.take(call.session_id)
+            cached = live is not None
+            if live is None and not call.is_anonymous:
+                live = await self._sessions.find(call.session_id)
+            if live is None:
+                volatile = call.is_anonymous and self._settings.is_private
+                live = self._sessions.new(call.session_id, call.user_id, volatile=volatile)
+            self._prepare(live, call, reader)
+            if not live.is_new and not cached:
+                _check_not_running(live)
+            if live.status != "done":
+                if cached:
+                    continue  # What was kept may be older than what is stored: look there.
+                await self._end_last_turn(live, on_pending)
+            live.scope.next_input(call.model_options)
+            live.root.begin(input)
+            if live.journal.volatile:
+                self._sessions.fleeting.add(call.session_id)
+                return live
+            try:
+                await self._claim(live, "input")
+            except (Conflict, SessionBusy):
+                if not cached and not live.is_new:
+                    await self._raise_if_busy(call.session_id)
+                continue
+            return live
+        raise Conflict(call.session_id, "others keep writing it")
+
+    def _prepare(self, live: LiveSession, call: Call, reader: Reader) -> None:
+        scope, settings, is_watched = live.scope, self._settings, reader.wants_events
+        if call.user_id is not None and scope.user_id not in (None, call.user_id):
+            # Somebody else's: told in the words for one that is not there, and never run in the other one's name.
+            raise CheckpointNotFound(call.session_id)
+        live.prepare(self._sessions)
+        live.journal.sink = reader.deliver
+        scope.deps = call.deps
+        scope.max_steps = call.max_steps
+        scope.watched = is_watched
+        scope.telling = is_watched or not (call.is_anonymous and settings.is_private)
+        if settings.is_private:
+            live.is_fleeting = live.journal.volatile or call.session_id in self._sessions.fleeting
+            scope.bordering = scope.telling or settings.durability != "pause"
+        if call.values:
+            live.root.set_values(call.values)
+
+    async def _end_last_turn(self, live: LiveSession, on_pending: OnPending) -> None:
+        """Give up what is unfinished, if `on_pending` says so, or say what it is."""
+        live.answers += await expire(self._settings.store, live, self._settings.clock())
+        answered = {answer.id for answer in live.answers}
+        waiting = [name for name in live.scope.open if name not in answered]
+        if on_pending == "abandon":
+            live.journal.take_up(live.answers)
+            live.journal.close_questions([Answer(id=name, value=b"", how="abandoned") for name in waiting])
+            live.root.abandon()
+        elif waiting:
+            raise PendingInterrupts(live.scope.session_id, waiting, open_keys(live.scope))
+        else:
+            # Nobody is asked any more, but what the answers (or their absence) lead to has not been done.
+            ended = {"running": "crashed", "waiting": "answered"}.get(live.status, live.status)
+            raise UnfinishedRun(live.scope.session_id, ended)
+
+    # Going on
+
+    async def resume(
+        self,
+        call: Call,
+        given: Answers,
+        by: str | None,
+        checkpoint_id: str | None,
+        state: Mapping[str, Any] | None,
+        reader: Reader,
+    ) -> LiveSession | None:
+        """A session with answers in place, claimed; None when a live owner has it and takes the answers up."""
+        for _ in range(TRIES):
+            live = self._sessions.take(call.session_id)
+            cached = live is not None
+            if live is None:
+                live = await self._sessions.load(call.session_id)
+            self._prepare(live, call, reader)
+            try:
+                if checkpoint_id is not None:
+                    await self._check_seen(live, given, checkpoint_id, cached)
+                taken = await self._answered(live, given, by)
+                if state:
+                    live.root.supply(state)
+                return await self._go_on(live, taken, cached, reader)
+            except Conflict:
+                continue
+            except (SessionError, UsageError):
+                if not cached:
+                    raise
+                # What was kept may be older than what is stored: look there.
+        raise Conflict(call.session_id, "others keep writing it")
+
+    async def _answered(self, live: LiveSession, given: Answers, by: str | None) -> tuple[Answer, ...]:
+        """Put answers into the frames: what waits beside the log, what has expired, and what is given."""
+        store, now = self._settings.store, self._settings.clock()
+        live.answers += await expire(store, live, now)
+        if live.answers:
+            self._take_up(live)
+        if not live.scope.open and live.status == "done" and given is None:
+            raise AlreadyResumed(live.scope.session_id, live=live.is_running)
+        taken = await resolve(store, live, given, by) if live.scope.open or given is not None else ()
+        apply_answers(live, taken, now)
+        return taken
+
+    async def _check_seen(self, live: LiveSession, given: Answers, checkpoint_id: str, cached: bool) -> None:
+        head = live.journal.head or ""
+        if checkpoint_id == head and not cached:
+            return
+        stored = await self._settings.store.head(live.scope.session_id)
+        if stored is not None and stored.checkpoint == checkpoint_id:
+            return
+        if given:
+            # The question may have been answered since: that is the better explanation.
+            await resolve(self._settings.store, live, given, None)
+        await self._settings.store.load(live.scope.session_id, checkpoint_id)  # Raises if there is no such checkpoint.
+        raise StaleCheckpoint(live.scope.session_id, checkpoint_id, head)
+
+    def _take_up(self, live: LiveSession) -> None:
+        waiting = tuple(answer for answer in live.answers if answer.id in live.scope.open)
+        live.answers = ()
+        apply_answers(live, waiting, self._settings.clock())
+        live.journal.take_up(waiting)
+
+    async def _go_on(
+        self, live: LiveSession, taken: tuple[Answer, ...], cached: bool, reader: Reader
+    ) -> LiveSession | None:
+        try:
+            claimed = await self._claim(live, "resume", taken)
+        except SessionBusy:
+            if cached:
+                raise Conflict(live.scope.session_id, "it moved since it was kept") from None
+            raise
+        note(logging.INFO, "resumed", live.scope.session_id, claimed.checkpoint, answers=len(taken))
+        if claimed.lease is not None:
+            return live
+        reader.seen = reader.since = claimed.seq
+        return None
+
+    async def recover(self, call: Call, reader: Reader) -> LiveSession:
+        """A session that goes on where it was cut off, claimed if there is anything left to run."""
+        for _ in range(TRIES):
+            live = await self._sessions.load(call.session_id)
+            self._sessions.take(call.session_id)
+            _check_not_running(live)
+            self._prepare(live, call, reader)
+            live.answers += await expire(self._settings.store, live, self._settings.clock())
+            if live.status == "done" or (live.status == "waiting" and not live.answers):
+                return live
+            self._take_up(live)
+            try:
+                await self._claim(live, None)
+            except Conflict:
+                continue
+            note(logging.INFO, "recovered", call.session_id, live.journal.head, after=live.status)
+            return live
+        raise Conflict(call.session_id, "others keep writing it")
+
+    # Going back
+
+    async def travel(self, call: Call, checkpoint_id: str, reader: Reader) -> LiveSession:
+        """A session at `checkpoint_id`, on a new branch unless that is its head, claimed."""
+        for _ in range(TRIES):
+            live = await self._sessions.load(call.session_id, checkpoint_id)
+            self._sessions.take(call.session_id)
+            _check_not_running(live)
+            self._prepare(live, call, reader)
+            source = None
+            if live.journal.head != checkpoint_id:
+                live.journal.branch_off(self._settings.new_branch(), checkpoint_id)
+                source = "fork"
+            else:
+                self._take_up(live)
+            try:
+                await self._claim(live, source)
+            except Conflict:
+                continue
+            live.status = "running"
+            return live
+        raise Conflict(call.session_id, "others keep writing it")
+
+    # Claims
+
+    async def _claim(self, live: LiveSession, source: str | None, taken: tuple[Answer, ...] = ()) -> Claimed:
+        writes = source is not None or live.journal.has_news
+        try:
+            claimed = await live.journal.claim(live.header(source), answers=taken, over=live.dead_owner, write=writes)
+        except asyncio.CancelledError:
+            # Whoever called has left: the session must not look alive.
+            if live.journal.lease is not None:
+                with contextlib.suppress(AdjournError):
+                    await stop(live)
+            raise
+        if claimed.lease is None:
+            return claimed
+        if live.head is not None:
+            live.note_takeover()
+        live.claims = claimed.claims
+        return claimed
+
+    async def _raise_if_busy(self, session_id: str) -> None:
+        head = await self._settings.store.head(session_id)
+        if head is not None and head.owner is not None:
+            live = await self._sessions.find(session_id)
+            if live is not None:
+                _check_not_running(live)
+
+
+def _check_not_running(live: LiveSession) -> None:
+    if live.is_running and live.head is not None:
+        raise SessionBusy(live.scope.session_id, live.owner or "", live.head.expires)

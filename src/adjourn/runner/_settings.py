@@ -1,0 +1,172 @@
+"""The options of a runner."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypedDict, TypeVar, cast
+
+import msgspec
+
+from adjourn._checks import is_count, is_positive
+from adjourn._values.frozen import check_text
+from adjourn.errors import UsageError
+from adjourn.stores import MemoryStore, Store, open_store
+
+Durability = Literal["step", "pause", "async"]
+AfterTransfer = Literal["stay", "root"]
+
+
+class Options(TypedDict, total=False):
+    """The options of a runner, as keyword arguments.
+
+    store: where sessions are kept: a store or its URL, such as "sqlite:///file.db"; None keeps them in this runner.
+    streaming: whether models are asked for their answers piece by piece; True by default.
+    durability: when a step is stored: "step" before it is told, "async" while the next runs, "pause" at pauses.
+    app_name: the name under which `sessions` and `pending` find what this runner began; "adjourn" by default.
+    middleware: what stands around the calls of models and tools in every agent that this runner runs.
+    interrupts: False makes every question an error, for programs that nobody answers.
+    after_transfer: who takes the next turn after a transfer: "stay" (whoever has it; the default) or "root".
+    max_concurrency: how many nodes of one run may work at once; None for no limit.
+    lease_ttl: seconds after which a session whose process cannot be heard of may be taken over; 30 by default.
+    store_timeout: seconds that a run waits for a store that does not answer, before it fails; 30 by default.
+    buffer_size: how many events wait in memory for a slow reader; it reads others from the store; 256 by default.
+    clock: a function that gives the time in seconds since 1970, such as a test's own; `time.time` by default.
+    new_id: a function that gives ids of sessions and branches; random ones by default.
+    """
+
+    store: Store | str | None
+    streaming: bool
+    durability: Durability
+    app_name: str
+    middleware: Sequence[Any]
+    interrupts: bool
+    after_transfer: AfterTransfer
+    max_concurrency: int | None
+    lease_ttl: float
+    store_timeout: float
+    buffer_size: int
+    clock: Callable[[], float] | None
+    new_id: Callable[[], str] | None
+
+
+class Settings:
+    """The options of a runner, checked; a store's file is opened when it is first needed."""
+
+    def __init__(self, options: Options) -> None:
+        unknown = set(options) - set(Options.__annotations__)
+        if unknown:
+            raise UsageError(
+                f"Unknown option {', '.join(sorted(unknown))}. There are: {', '.join(Options.__annotations__)}."
+            )
+        given = options.get("store")
+        self.is_private = given is None
+        self.durability: Durability = options.get("durability", "pause" if self.is_private else "step")
+        if self.durability not in ("step", "pause", "async"):
+            raise UsageError(f"durability={self.durability!r}: use 'step', 'pause' or 'async'.")
+        self.app_name = options.get("app_name", "adjourn")
+        check_name("app_name", self.app_name)
+        self.streaming = _choice("streaming", options.get("streaming", True))
+        self.middleware = _listing("middleware", options.get("middleware", ()))
+        self.after_transfer: AfterTransfer = options.get("after_transfer", "stay")
+        if self.after_transfer not in ("stay", "root"):
+            raise UsageError(f"after_transfer={self.after_transfer!r}: use 'stay' or 'root'.")
+        self.interrupts = _choice("interrupts", options.get("interrupts", True))
+        self.max_concurrency = options.get("max_concurrency")
+        if self.max_concurrency is not None and not is_count(self.max_concurrency):
+            raise UsageError(f"max_concurrency={self.max_concurrency!r}: give 1 or more, or None for no limit.")
+        self.lease_ttl = _seconds("lease_ttl", options.get("lease_ttl", 30.0))
+        self.store_timeout = _seconds("store_timeout", options.get("store_timeout", 30.0))
+        self.buffer_size = options.get("buffer_size", 256)
+        if not is_count(self.buffer_size):
+            raise UsageError(f"buffer_size={self.buffer_size!r}: give a number of events, 1 or more.")
+        self.clock = _function("clock", options.get("clock")) or time.time
+        self.new_id = _function("new_id", options.get("new_id")) or new_id
+        self.store = _store(given, self.clock)
+
+    def new_branch(self) -> str:
+        """The name of a new branch: short, and of letters and digits whatever the ids are like."""
+        if self.new_id is new_id:
+            return f"{_branches.getrandbits(32):08x}"
+        return hashlib.blake2b(self.new_id().encode(errors="replace"), digest_size=4).hexdigest()
+
+
+# Names of branches need not be hard to guess; they must differ between processes, whatever they do with `random.seed`.
+_branches = random.Random()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_branches.seed)
+
+
+def _store(given: Store | str | None, clock: Callable[[], float]) -> Store:
+    """The store that is meant, so that a wrong URL is told where it is written; its file is not opened here."""
+    if given is None:
+        return MemoryStore(clock=clock)
+    if isinstance(given, str):
+        return open_store(given)
+    if not hasattr(given, "claim"):
+        raise UsageError(
+            f"store={given!r}: give a store, such as SQLiteStore(path), or a URL, such as 'sqlite:///file.db'."
+        )
+    return given
+
+
+def check_name(what: str, text: object) -> None:
+    """Refuse what is no text: stored all the same, it could not be read again.
+
+    Raises:
+        UsageError: naming `what`, or it is the id of a session and empty.
+    """
+    if type(text) is not str or not text.isascii():
+        try:
+            check_text(text, what)
+        except (TypeError, ValueError) as error:
+            raise UsageError(str(error)) from error
+    if what == "session_id" and not text:
+        raise UsageError("session_id is empty. Give a name, or None for a new one.")
+
+
+def stored_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The options of a turn's model calls, which are kept with it: JSON.
+
+    Raises:
+        UsageError: they are something else.
+    """
+    try:
+        return {} if options is None else msgspec.json.decode(msgspec.json.encode(options), type=dict[str, Any])
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"model_options={options!r}: give a mapping of names to JSON values ({error}).") from error
+
+
+def _choice(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise UsageError(f"{name}={value!r}: give True or False.")
+    return value
+
+
+def _listing(name: str, values: Any) -> tuple[Any, ...]:  # Any: users pass anything
+    if not isinstance(values, list | tuple):
+        raise UsageError(f"{name}={values!r}: give a list.")
+    return tuple(cast("Sequence[Any]", values))
+
+
+def _seconds(name: str, value: float) -> float:
+    if not is_positive(value):
+        raise UsageError(f"{name}={value!r}: give seconds, a number above zero.")
+    return value
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _function(name: str, value: F | None) -> F | None:
+    if value is not None and not callable(value):
+        raise UsageError(f"{name}={value!r}: give a function, or None.")
+    return value
+
+
+def new_id() -> str:
+    """A random id."""
+    return os.urandom(16).hex()

@@ -1,0 +1,179 @@
+"""The tables of the SQLite store, and opening a file that has them."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sqlite3
+from pathlib import Path
+from typing import Literal
+
+from adjourn.errors import CheckpointTooNew, StoreUnavailable, UsageError
+
+from ._errors import foreign
+
+Synchronous = Literal["NORMAL", "FULL", "EXTRA"]
+
+APPLICATION = 0x41444A4E  # "ADJN": tells our files from those of other programs
+
+# After so many pages SQLite copies its log into the database and starts it anew. A log that is overwritten costs half
+# of one that grows, so it is short for a few runs; many runs at once touch many pages with each commit, and copying
+# them less often pays for a longer one.
+_LOG_PAGES = 128
+_LONG_LOG_PAGES = 1024
+
+# Number n brings a file to version n; none is ever changed once released. Each runs in one transaction, so one that
+# was cut off has not happened. A record's key is the session's number and its position; see `sqlite_ledger`.
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """CREATE TABLE sessions (
+            no INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, app TEXT NOT NULL, user TEXT, created REAL NOT NULL,
+            branch TEXT NOT NULL, branch_no INTEGER NOT NULL, number INTEGER NOT NULL,
+            pos INTEGER NOT NULL, full_pos INTEGER NOT NULL, size INTEGER NOT NULL, status TEXT NOT NULL,
+            owner TEXT, expires REAL NOT NULL, fence INTEGER NOT NULL, claims INTEGER NOT NULL,
+            seq INTEGER NOT NULL, updated REAL NOT NULL, cancel TEXT, waiting INTEGER NOT NULL)""",
+        # These two change only when a lease or an answer comes or goes, not with every commit.
+        "CREATE INDEX sessions_held ON sessions (no) WHERE owner IS NOT NULL",
+        "CREATE INDEX sessions_answered ON sessions (no) WHERE waiting > 0",
+        """CREATE TABLE branches (
+            session INTEGER NOT NULL, no INTEGER NOT NULL, name TEXT NOT NULL, start INTEGER NOT NULL,
+            first INTEGER NOT NULL, parent TEXT, PRIMARY KEY (session, no)) WITHOUT ROWID""",
+        # The bodies come last: what is before them can be read without them.
+        """CREATE TABLE records (
+            key INTEGER PRIMARY KEY, full INTEGER NOT NULL, at REAL NOT NULL, seq INTEGER NOT NULL,
+            count INTEGER NOT NULL, source TEXT, header BLOB NOT NULL, events BLOB NOT NULL, body BLOB NOT NULL)""",
+        """CREATE TABLE questions (
+            no INTEGER PRIMARY KEY, session INTEGER NOT NULL, branch INTEGER NOT NULL, id TEXT NOT NULL,
+            how TEXT, taken INTEGER NOT NULL, expires REAL, at REAL, by TEXT, value BLOB, body BLOB NOT NULL)""",
+        "CREATE UNIQUE INDEX questions_id ON questions (session, branch, id)",
+        "CREATE INDEX questions_open ON questions (no) WHERE how IS NULL",
+        "CREATE INDEX questions_expiring ON questions (expires) WHERE how IS NULL AND expires IS NOT NULL",
+    ),
+)
+
+_NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "glusterfs", "gpfs", "beegfs"}
+_NETWORK_FUSE = {"fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.rclone", "fuse.ceph"}
+
+
+def connect(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
+    """A connection to the database at `path`, made or brought to the newest version if need be.
+
+    It waits for no lock: a locked file is an error at once.
+
+    Raises:
+        UsageError: the file would lie on a network filesystem.
+        StoreUnavailable: its folder does not exist.
+        CheckpointCorrupt: the file is something else.
+        CheckpointTooNew: a newer version of Adjourn has written it.
+        sqlite3.Error: anything else; see `sqlite_errors.explained`.
+    """
+    _check_place(path)
+    connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256)
+    try:
+        version = _check_version(connection, path)
+        _configure(connection, path, synchronous)
+        if version < len(MIGRATIONS):
+            _migrate(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def grow_log(connection: sqlite3.Connection, path: Path) -> None:
+    """Give the write-ahead log its length at once, since commits to a log that grows take twice as long.
+
+    A transaction that spills out of a tiny cache and is rolled back leaves nothing but the file's length.
+    """
+    log = Path(f"{path}-wal")
+    if log.exists() and log.stat().st_size >= _LOG_PAGES * 4096:
+        return
+    with contextlib.suppress(sqlite3.Error):  # it is for speed alone; what is wrong, the first commit will tell
+        connection.execute("PRAGMA cache_size = 1")
+        connection.execute("BEGIN IMMEDIATE")
+        fill = "INSERT INTO records VALUES (-1, 0, 0, 0, 0, NULL, x'', x'', zeroblob(?))"
+        connection.execute(fill, (_LOG_PAGES * 4096,))
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+    connection.execute("PRAGMA cache_size = -2000")
+
+
+def set_log_length(connection: sqlite3.Connection, *, long: bool) -> None:
+    """Choose when the log is copied into the database: soon for a few runs, later for many at once."""
+    connection.execute(f"PRAGMA wal_autocheckpoint = {_LONG_LOG_PAGES if long else _LOG_PAGES}")
+
+
+def filesystem(path: Path, mounts: str) -> str:
+    """The type of the filesystem that `path` lies on, by the text of /proc/self/mountinfo."""
+    best, kind = "", ""
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), before.split(" ")[4])
+        # Of two mounts on one point, the later covers the earlier.
+        if path.is_relative_to(point) and len(point) >= len(best):
+            best, kind = point, after.split(" ")[0]
+    return kind
+
+
+def _check_place(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise StoreUnavailable(
+            f"sqlite:///{path}", f"the folder '{path.parent}' does not exist; create it", is_lasting=True
+        )
+    mounts = Path("/proc/self/mountinfo")
+    if mounts.exists():
+        check_filesystem(path, filesystem(path.resolve(), mounts.read_text()))
+
+
+def check_filesystem(path: Path, kind: str) -> None:
+    """Refuse a filesystem on which SQLite's log does not work.
+
+    Raises:
+        UsageError: it is a network filesystem.
+    """
+    if kind in _NETWORK | _NETWORK_FUSE:
+        raise UsageError(
+            f"'{path}' lies on a network filesystem ({kind}), where SQLite can lose data. "
+            "Put the file on a local disk, or use a database server for several machines."
+        )
+
+
+def _check_version(connection: sqlite3.Connection, path: Path) -> int:
+    # In one transaction: another process may be making the tables right now, and has made either none or all.
+    connection.execute("BEGIN")
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    connection.execute("COMMIT")
+    if application != APPLICATION and (application or version or tables):
+        raise foreign(path)
+    if version > len(MIGRATIONS):
+        raise CheckpointTooNew(version, len(MIGRATIONS))
+    return version
+
+
+def _configure(connection: sqlite3.Connection, path: Path, synchronous: Synchronous) -> None:
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise UsageError(
+            f"SQLite cannot keep a write-ahead log beside '{path}' (it offers '{mode}'). "
+            "Put the file on a local disk that supports shared memory."
+        )
+    connection.execute(f"PRAGMA synchronous = {synchronous}")
+    set_log_length(connection, long=False)
+    connection.execute("PRAGMA trusted_schema = OFF")  # a file that somebody handed us must not run functions
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()  # another process may have been faster
+        for statements in MIGRATIONS[version:]:
+            for statement in statements:
+                connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")

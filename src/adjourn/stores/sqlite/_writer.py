@@ -1,0 +1,279 @@
+"""The one connection that writes to a SQLite file, and the thread that gathers writes into transactions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, NamedTuple, TypeVar
+
+from adjourn.errors import AdjournError, StoreError
+
+from ._errors import is_busy, is_disk_error, no_text
+from ._ledger import SQLiteLedger
+from ._schema import set_log_length
+
+T = TypeVar("T")
+
+# What a write does, given a ledger inside a transaction and the store's time.
+Operation = Callable[[SQLiteLedger, float], T]
+
+_GROUP = 512  # writes in one transaction at most: the first of them waits for the last
+_MANY = 32  # writes in one transaction from which on the log may grow long
+_SLOW = 0.005  # seconds; a write that takes longer would be felt by everything else on the loop,
+_WARY = 10  # so after one, lone runs write in the thread until that many in a row were quick
+
+
+class Job(NamedTuple):
+    """A write that was accepted, and who waits for it."""
+
+    operation: Operation[Any]
+    future: asyncio.Future[Any]
+    loop: asyncio.AbstractEventLoop
+
+
+class Outcome(NamedTuple):
+    """What became of a write."""
+
+    result: Any
+    error: BaseException | None
+
+
+class Writer:
+    """Makes writes durable, in the order in which they were given.
+
+    All writes that wait are done in one transaction, with one wait for the disk. A lone run that waits for each of its
+    writes gains nothing by that and would pay for two thread switches a step; so while nobody else writes, its writes
+    are done at once on its own thread, unless the disk was slow or the file locked lately. It is for the run to give
+    others on its loop a turn now and then: once one of them writes, too, nobody is alone.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], sqlite3.Connection],
+        explain: Callable[[sqlite3.Error], StoreError],
+        clock: Callable[[], float],
+        timeout: float,
+    ) -> None:
+        self._connect = connect
+        self._explain = explain
+        self._clock = clock
+        self._timeout = timeout
+        self.forget()
+
+    def forget(self) -> list[sqlite3.Connection]:
+        """Start anew, as in the child of a fork; gives what must be neither used nor closed there."""
+        inherited: SQLiteLedger | None = getattr(self, "_ledger", None)
+        self._gate = threading.Lock()  # guards the four fields that follow
+        self._inbox: SimpleQueue[Job | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._leaving: threading.Thread | None = None
+        self._accepted = 0
+        self._settled = 0  # of those; only the thread counts it
+        self._disk = threading.Lock()  # guards the connection
+        self._ledger: SQLiteLedger | None = None
+        self._long_log = False
+        self._session: str | None = None  # which run wrote last and has not ended,
+        self._task: weakref.ref[asyncio.Task[Any]] | None = None  # and in which task
+        self._wary = 0  # how many more quick writes it takes until one may hold up a loop
+        return [inherited.connection] if inherited is not None else []
+
+    async def submit(self, operation: Operation[T]) -> T:
+        """Do a write and return its result once it is durable."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._accept(Job(operation, future, loop))
+        return await future
+
+    async def submit_for(
+        self,
+        session: str,
+        operation: Operation[T],
+        *,
+        begins: bool = False,
+        ends: bool = False,
+        gathered: bool = False,
+    ) -> T:
+        """Do a write of a run, which is the first or last one of it, or one in between.
+
+        What has `gathered` behind a run is of one that goes on without waiting.
+        """
+        is_lone = not gathered and self._is_lone(session, waits=begins or ends)
+        self._session = None if ends else session
+        if is_lone and self._disk.acquire(blocking=False):
+            try:
+                if self._ledger is not None:
+                    return self._transact(self._ledger, operation)
+            except sqlite3.Error as error:
+                if not is_busy(error):
+                    raise self._explain(error) from error
+            finally:
+                self._disk.release()
+        return await self.submit(operation)
+
+    def stop(self) -> None:
+        """Finish what was accepted and close the connection; a later write opens it again."""
+        with self._gate:
+            thread, self._thread = self._thread, None
+            if thread is None:
+                return
+            self._inbox.put(None)
+            self._inbox = SimpleQueue()
+            self._leaving = thread
+        if thread is not threading.current_thread():  # as when the garbage collector runs there
+            thread.join()
+
+    def _is_lone(self, session: str, waits: bool) -> bool:
+        """Whether a run waits for this write, nobody else writes, and the disk is quick.
+
+        A run that saves in the background makes a new task for what has gathered; one that writes in the same task
+        again has waited.
+        """
+        task = asyncio.current_task()
+        if self._task is None or self._task() is not task:
+            self._task = None if task is None else weakref.ref(task)
+            if not waits:
+                return False
+        return self._session in (None, session) and self._accepted == self._settled and not self._wary
+
+    def _accept(self, job: Job) -> None:
+        with self._gate:
+            if self._thread is None:
+                # A daemon, so that it does not keep the interpreter; the store's finalizer stops it in good order.
+                work = (self._inbox, self._leaving)
+                thread = threading.Thread(target=self._work, args=work, name="adjourn-sqlite", daemon=True)
+                thread.start()
+                self._thread = thread
+            self._accepted += 1
+            self._inbox.put(job)
+
+    def _work(self, inbox: SimpleQueue[Job | None], before: threading.Thread | None) -> None:
+        if before is not None:
+            before.join()  # its writes come first
+        while self._serve(_gather(inbox)):
+            pass  # without a name for the jobs here, an idle thread keeps none of them alive
+        with self._disk:
+            self._disconnect()
+
+    def _serve(self, jobs: list[Job]) -> bool:
+        outcomes = self._settle([job.operation for job in jobs])
+        self._settled += len(jobs)
+        _deliver(jobs, outcomes)
+        return bool(jobs)
+
+    def _settle(self, operations: Sequence[Operation[Any]]) -> list[Outcome]:
+        """Do the writes in one transaction, or one by one if any of them fails; wait while the file is locked."""
+        deadline = time.monotonic() + self._timeout
+        while operations:
+            try:
+                with self._disk:
+                    ledger = self._open()
+                    self._choose_log(ledger, len(operations))
+                    return self._transact(ledger, partial(_attempt_all, operations))
+            except sqlite3.Error as error:
+                failure: Exception = self._explain(error)
+                if is_busy(error) and time.monotonic() < deadline:
+                    self._wait()
+                    continue
+                if is_busy(error):
+                    return [Outcome(None, self._explain(error)) for _ in operations]
+            except Exception as error:  # noqa: BLE001 - it is its caller's; the thread serves the others, too
+                failure = error
+            if len(operations) == 1:
+                return [Outcome(None, failure)]
+            return [self._settle([operation])[0] for operation in operations]
+        return []
+
+    def _wait(self) -> None:
+        self._wary = _WARY
+        # SQLite's lock is not fair between processes; short waits of random length make it so.
+        time.sleep(random.uniform(0.0005, 0.005))
+
+    def _open(self) -> SQLiteLedger:
+        if self._ledger is None:
+            self._ledger = SQLiteLedger(self._connect())
+            self._long_log = False
+        return self._ledger
+
+    def _choose_log(self, ledger: SQLiteLedger, writes: int) -> None:
+        if (writes >= _MANY) != self._long_log:
+            self._long_log = not self._long_log
+            set_log_length(ledger.connection, long=self._long_log)
+
+    def _transact(self, ledger: SQLiteLedger, operation: Operation[T]) -> T:
+        try:
+            ledger.begin()
+            now = self._clock()
+            result = operation(ledger, now)
+            ledger.commit()
+        except BaseException as error:
+            ledger.roll_back()
+            if isinstance(error, UnicodeEncodeError):
+                raise no_text(error) from error
+            if isinstance(error, sqlite3.Error) and is_disk_error(error):
+                self._disconnect()
+            raise
+        if self._clock() - now > _SLOW:
+            self._wary = _WARY
+        elif self._wary:
+            self._wary -= 1
+        return result
+
+    def _disconnect(self) -> None:
+        ledger, self._ledger = self._ledger, None
+        if ledger is not None:
+            ledger.connection.close()
+
+
+def _attempt_all(operations: Sequence[Operation[Any]], ledger: SQLiteLedger, now: float) -> list[Outcome]:
+    return [_attempt(operation, ledger, now) for operation in operations]
+
+
+def _attempt(operation: Operation[Any], ledger: SQLiteLedger, now: float) -> Outcome:
+    """Do one write of a transaction. A refusal that has changed nothing does not concern the others."""
+    changes = ledger.changes
+    try:
+        return Outcome(operation(ledger, now), None)
+    except AdjournError as refusal:
+        if ledger.changes != changes:
+            raise
+        return Outcome(None, refusal)
+
+
+def _gather(inbox: SimpleQueue[Job | None]) -> list[Job]:
+    """All writes that wait, at least one; none at the end."""
+    jobs: list[Job] = []
+    while not jobs or (len(jobs) < _GROUP and not inbox.empty()):
+        job = inbox.get()
+        if job is None:
+            if jobs:
+                inbox.put(None)  # for the next time: these come first
+            break
+        jobs.append(job)
+    return jobs
+
+
+def _deliver(jobs: list[Job], outcomes: list[Outcome]) -> None:
+    waiting: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Outcome]]] = {}
+    for job, outcome in zip(jobs, outcomes, strict=True):
+        waiting.setdefault(job.loop, []).append((job.future, outcome))
+    for loop, settled in waiting.items():
+        with contextlib.suppress(RuntimeError):  # the loop was closed, so nobody waits there any more
+            loop.call_soon_threadsafe(_resolve, settled)
+
+
+def _resolve(settled: list[tuple[asyncio.Future[Any], Outcome]]) -> None:
+    for future, (result, error) in settled:
+        if future.done():
+            continue  # the caller was cancelled
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)

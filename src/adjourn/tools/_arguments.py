@@ -1,0 +1,307 @@
+"""The arguments of a tool: their JSON Schema, and the way from JSON to values and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, cast
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from msgspec.structs import astuple
+
+from adjourn._schemas.jsonschema import JSONSchema, mistakes, problems, resolved, rewritten
+from adjourn._schemas.types import NameTaken, type_schema
+from adjourn._values.frozen import FrozenDict, check_json, shorten
+from adjourn._values.registry import register_types
+from adjourn.errors import InvalidArguments, UsageError
+
+from ._constraints import noted_fields, translated, words_of
+from ._foreign import NAMELESS, convert_foreign, foreign_schemas
+from ._signature import Parameter
+from .results import can_tell, json_data
+
+_REF = "#/$defs/"
+
+
+def described(
+    tool: str, parameters: Sequence[Parameter], descriptions: Mapping[str, str]
+) -> tuple[type[msgspec.Struct], JSONSchema, dict[str, Any]]:
+    """The type, the schema, and the defaults that nobody is told of.
+
+    These have no form in JSON or do not fit their own type: the function gets them, nobody sees them.
+
+    Raises:
+        UsageError: a parameter's type cannot be told to a model.
+    """
+    types = {parameter.name: _translated(tool, parameter) for parameter in parameters}
+    type_ = _struct(tool, parameters, types)
+    defaults = {parameter.name: _constant(tool, parameter) for parameter in parameters if parameter.default is not None}
+    hidden = {name: value for name, value in defaults.items() if not _tells(value, types[name])}
+    told = {name: json_data(value) for name, value in defaults.items() if name not in hidden}
+    return type_, _schema(tool, type_, parameters, _words(parameters, descriptions, told)), hidden
+
+
+def _translated(tool: str, parameter: Parameter) -> Any:
+    try:
+        return translated(parameter.hint)
+    except (TypeError, NameError) as error:
+        raise _undescribed(tool, parameter, error) from error
+
+
+def _constant(tool: str, parameter: Parameter) -> Any:
+    """A parameter's default; one that a function makes must be the same each time."""
+    assert parameter.default is not None
+    value = parameter.default()
+    if value != parameter.default() and value == value:  # NaN is equal to nothing, and constant
+        raise UsageError(
+            f"Tool '{tool}' has the parameter '{parameter.name}' with another default each time ({shorten(value)}). "
+            "What a person approves must be what runs: leave the default out, and make the value in the function."
+        )
+    return value
+
+
+def _struct(tool: str, parameters: Sequence[Parameter], types: Mapping[str, Any]) -> type[msgspec.Struct]:
+    # Its own field names are numbers, since a Struct has no room for some names that a parameter may have.
+    fields: list[Any] = [
+        (f"f{i}", types[p.name]) if p.default is None else (f"f{i}", types[p.name] | UnsetType, UNSET)
+        for i, p in enumerate(parameters)
+    ]
+    names = {f"f{i}": parameter.name for i, parameter in enumerate(parameters)}
+    return msgspec.defstruct(tool, fields, kw_only=True, forbid_unknown_fields=True, rename=names)
+
+
+def _schema(
+    tool: str, type_: type[msgspec.Struct], parameters: Sequence[Parameter], words: Mapping[str, JSONSchema]
+) -> JSONSchema:
+    try:
+        whole = _whole_schema(type_, [parameter.hint for parameter in parameters])
+    except (TypeError, NameError) as error:
+        raise _undescribed(tool, _culprit(parameters), error) from error
+    defs = {name: rewritten(part, _closed) for name, part in whole["$defs"].items()}
+    root = _inlined(defs.pop(whole["$ref"].removeprefix(_REF)), defs)
+    for name, more in words.items():
+        root["properties"][name] |= more
+    others = {name: _inlined(part, defs) for name, part in defs.items() if not name.startswith(NAMELESS)}
+    return checked(tool, {**root, "$defs": others} if others else root)
+
+
+def _inlined(schema: JSONSchema, defs: JSONSchema) -> JSONSchema:
+    """The schema with what has no name put where it is referred to."""
+
+    def inline(part: JSONSchema) -> JSONSchema:
+        name = str(part.get("$ref")).removeprefix(_REF)
+        return (
+            {**defs[name], **{key: part[key] for key in part if key != "$ref"}} if name.startswith(NAMELESS) else part
+        )
+
+    return rewritten(schema, inline)
+
+
+def _whole_schema(type_: Any, hints: Iterable[Any]) -> JSONSchema:
+    """The schema of a type, and definitions of all that it refers to, in which every field says what it can."""
+    noted = noted_fields(hints)
+    together = tuple[
+        (type_, *(field.owner for field in noted), *(field.type for field in noted))
+    ]  # with one set of names
+    try:
+        schema = _named_schema(together, numbered=False)
+    except NameTaken:
+        schema = _named_schema(together, numbered=True)
+    first, *others = schema.pop("prefixItems")
+    owners, fields = others[: len(noted)], others[len(noted) :]
+    for field, owner, said in zip(noted, owners, fields, strict=True):
+        properties = resolved(owner, schema)["properties"]
+        properties[field.name] = {**properties[field.name], **said}
+    return {**first, "$defs": schema.get("$defs", {})}
+
+
+def _named_schema(type_: Any, *, numbered: bool) -> JSONSchema:
+    defs: JSONSchema = {}
+    return type_schema(type_, foreign_schemas(defs, numbered=numbered), defs)
+
+
+def _culprit(parameters: Sequence[Parameter]) -> Parameter:
+    for parameter in parameters:
+        try:
+            _whole_schema(translated(parameter.hint), [parameter.hint])
+        except (TypeError, NameError):
+            return parameter
+    return parameters[0]
+
+
+def _words(
+    parameters: Sequence[Parameter], descriptions: Mapping[str, str], defaults: Mapping[str, Any]
+) -> dict[str, JSONSchema]:
+    """What is said of each parameter beside its type; an annotation knows better than a docstring."""
+    words: dict[str, JSONSchema] = {}
+    for name, hint in ((parameter.name, parameter.hint) for parameter in parameters):
+        description = words_of(hint).get("description") or descriptions.get(name)
+        words[name] = {"description": description} if description else {}
+        if name in defaults:
+            words[name]["default"] = defaults[name]
+    return words
+
+
+def _closed(schema: JSONSchema) -> JSONSchema:
+    """An object takes no other keys than it names, unless it says so; titles only repeat names."""
+    more = {"additionalProperties": False} if "properties" in schema and "additionalProperties" not in schema else {}
+    return {key: value for key, value in schema.items() if key != "title"} | more
+
+
+def checked(tool: str, schema: JSONSchema) -> JSONSchema:
+    """The schema, if arguments can be checked against it.
+
+    Raises:
+        UsageError: it has mistakes, or keywords that are not known.
+    """
+    if found := mistakes(schema):
+        raise UsageError(
+            f"Tool '{tool}' has a schema that arguments cannot be checked against: {'; '.join(found).rstrip('.')}. "
+            "Use only the keywords that msgspec and Pydantic generate."
+        )
+    return schema
+
+
+def _undescribed(tool: str, parameter: Parameter, error: Exception) -> UsageError:
+    why = " ".join(str(error).split())
+    return UsageError(
+        f"Tool '{tool}' has the parameter '{parameter.name}' of the type {shorten(parameter.hint)}, which cannot be "
+        f"told to a model: {why.rstrip('.')}. Use JSON's own types, enums, Literal, dataclasses, TypedDicts, msgspec "
+        "Structs or Pydantic models; or give the JSON Schema of the arguments: tool(schema=...)."
+    )
+
+
+def _tells(value: object, type_: Any) -> bool:
+    """Whether a default can be told as JSON, and read again as what it is."""
+    try:
+        data = json_data(value)
+        check_json(data, "default")
+        again = msgspec.convert(data, type_, dec_hook=convert_foreign)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return type(again) is type(value) and again == value
+
+
+class Arguments(Protocol):
+    """What a tool's arguments are."""
+
+    schema: JSONSchema
+
+    def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The values that JSON data stands for.
+
+        Raises:
+            InvalidArguments: the data does not fit.
+        """
+        ...
+
+    def lower(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The JSON data of values."""
+        ...
+
+
+class TypedArguments:
+    """Arguments as a signature has them: converted by msgspec, in one call, to the types of the parameters."""
+
+    def __init__(self, tool: str, parameters: Sequence[Parameter], descriptions: Mapping[str, str]) -> None:
+        self._tool = tool
+        self._names = tuple(parameter.name for parameter in parameters)
+        self._defaults = {p.name: p.default for p in parameters if p.default is not None}
+        self._type, self.schema, self._hidden = described(tool, parameters, descriptions)
+        # msgspec passes over fields that a nested class does not have. The schema refuses them.
+        self._is_nested = any("properties" in part for part in self.schema.get("$defs", {}).values())
+        for parameter in parameters:
+            register_types(parameter.hint)
+
+    def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:  # as above
+        values = self._converted(arguments)
+        for name, default in self._defaults.items():
+            if values[name] is UNSET:
+                values[name] = default()
+        return values
+
+    def lower(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: json_data(value) for name, value in values.items() if not self._hides(name, value)}
+
+    def _hides(self, name: str, value: object) -> bool:
+        """Whether a value is a default that cannot be told; one that came from JSON always can."""
+        return name in self._hidden and (value is self._hidden[name] or not can_tell(value))
+
+    def _converted(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        data = _plain(self._tool, arguments)
+        try:
+            values = msgspec.convert(data, self._type, dec_hook=convert_foreign)
+        except ValueError as error:
+            values = self._converted_again(data, error)
+        except Exception as error:  # protects the run: the constructor of a user's class may raise anything
+            raise InvalidArguments(self._tool, [f"{type(error).__name__}: {error}"]) from error
+        else:
+            if self._is_nested and (found := problems(data, self.schema)):
+                raise InvalidArguments(self._tool, _named(found))
+        return dict(zip(self._names, astuple(values), strict=True))
+
+    def _converted_again(self, data: Mapping[str, Any], error: ValueError) -> Any:
+        if found := problems(data, self.schema):
+            raise InvalidArguments(self._tool, _named(found)) from error
+        try:  # to JSON Schema 1.0 is an integer, to a type it is none
+            return msgspec.convert(_without_points(data), self._type, dec_hook=convert_foreign)
+        except ValueError:
+            raise InvalidArguments(self._tool, [_told(error)]) from error
+
+
+class GivenArguments:
+    """Arguments as a JSON Schema has them: checked, and passed on as they are."""
+
+    def __init__(self, tool: str, schema: Mapping[str, Any]) -> None:
+        self._tool = tool
+        self.schema = checked(tool, msgspec.to_builtins(schema))
+        if self.schema.get("type") != "object":
+            raise UsageError(
+                f"Tool '{tool}' has a schema of type {self.schema.get('type')!r}. Arguments have names: give "
+                "{'type': 'object', 'properties': {...}}."
+            )
+
+    def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        data = _plain(self._tool, arguments)
+        if found := problems(data, self.schema):
+            raise InvalidArguments(self._tool, _named(found))
+        return data
+
+    def lower(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: json_data(value) for name, value in values.items()}
+
+
+# Between JSON and values
+
+
+def _plain(tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy that the function may change, checked for being JSON."""
+    if type(arguments) is not FrozenDict:  # frozen before, so checked before
+        try:
+            check_json(arguments, "$")
+        except (TypeError, ValueError) as error:
+            raise InvalidArguments(tool, _named([str(error)])) from error
+    return msgspec.to_builtins(arguments)
+
+
+def _without_points(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _without_points(value) for key, value in cast("JSONSchema", data).items()}
+    if isinstance(data, list):
+        return [_without_points(item) for item in cast("list[Any]", data)]
+    return int(data) if isinstance(data, float) and data.is_integer() else data
+
+
+def _named(found: Sequence[str]) -> list[str]:
+    """Problems with the paths of arguments, not those of the object that holds them."""
+    return [problem.removeprefix("$.").removeprefix("$: ") for problem in found]
+
+
+def _told(error: ValueError) -> str:
+    """What a type has against data that fits its schema."""
+    text, _, path = str(error).rpartition(" - at `$")
+    cause = error.__cause__
+    if hasattr(cause, "errors"):  # Pydantic's, which has a page of text for each
+        found = cast("Any", cause).errors(include_url=False, include_context=False)
+        text = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}".removeprefix(": ") for each in found)
+    return f"{path.strip('`.')}: {text or error}"

@@ -1,0 +1,322 @@
+"""The signature of a function that is to be a tool: parameters, types, and what the docstring says about them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FrameType, SimpleNamespace
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from msgspec import Struct
+
+from adjourn.context import RunContext
+from adjourn.errors import UsageError
+
+
+def innermost(fn: Callable[..., Any]) -> Any:
+    """The function that a partial, a bound method, a callable object or a decorator with `functools.wraps` calls."""
+    inner: Any = inspect.unwrap(fn)
+    while isinstance(inner, functools.partial):
+        inner = inspect.unwrap(inner.func)
+    inner = getattr(inner, "__func__", inner)
+    if not inspect.isroutine(inner) and not isinstance(inner, type):
+        inner = getattr(inspect.unwrap(type(inner).__call__), "__func__", inspect.unwrap(type(inner).__call__))
+    return inner
+
+
+def resolved(fn: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+    """A parameter's type.
+
+    A name in it may be one of the module, or of the functions and classes around `fn`, while these are running.
+
+    Raises:
+        NameError: a name is not there.
+    """
+    inner = innermost(fn)
+    holder = SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
+    names = {**_running_around(inner), **_enclosed(inner)}
+    hints = typing.get_type_hints(holder, getattr(inner, "__globals__", {}), names, include_extras=True)
+    return hints[parameter.name]
+
+
+def _enclosed(fn: Any) -> Mapping[str, Any]:
+    cells = zip(
+        getattr(fn, "__code__", SimpleNamespace(co_freevars=())).co_freevars, fn.__closure__ or (), strict=False
+    )
+    return {name: cell.cell_contents for name, cell in cells if _is_filled(cell)}
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        _ = cell.cell_contents
+    except ValueError:  # a name that is bound later
+        return False
+    return True
+
+
+def _running_around(fn: Any) -> Mapping[str, Any]:
+    # Python itself looks a local class up where the function stands; as text, its name is lost after that.
+    names: dict[str, Any] = {}
+    for frame in _frames():
+        is_around = fn.__qualname__.startswith(f"{frame.f_code.co_qualname}.")
+        if is_around and frame.f_globals is getattr(fn, "__globals__", None):
+            names = {**frame.f_locals, **names}
+    return names
+
+
+def _frames() -> Iterator[FrameType]:
+    frame = inspect.currentframe()
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+_PARAMETERS = {"args", "arguments", "parameters", "params", "other parameters", "keyword args", "keyword arguments"}
+# What a model need not know, since it sees results and errors when they come.
+_SILENT = {"returns", "return", "yields", "yield", "raises", "raise", "throws", "warns"}
+_GOOGLE = re.compile(r"(?P<title>[A-Za-z ]+):\s*$")
+_GOOGLE_ITEM = re.compile(r"\*{0,2}(?P<names>\w+)\s*(\((?P<type>.*?)\))?\s*:(?:\s+(?P<text>.*)|$)")
+_NUMPY_ITEM = re.compile(r"(?P<names>\*{0,2}\w+(\s*,\s*\*{0,2}\w+)*)\s*(:.*)?$")
+_SPHINX = re.compile(r":(?P<field>\w+)(?P<words>[^:]*):(?:\s+(?P<text>.*)|\s*$)")
+_SPHINX_PARAMETERS = {"param", "parameter", "arg", "argument", "key", "keyword"}
+_RULE = re.compile(r"\s*(-{3,}|={3,})\s*$")
+
+
+class Docs(Struct, frozen=True, kw_only=True):
+    """A docstring taken apart."""
+
+    description: str = ""
+    parameters: dict[str, str] = {}
+
+
+def read(docstring: str | None) -> Docs:
+    """Take a docstring apart; what is in no style that is known is part of the description."""
+    lines = inspect.cleandoc(docstring or "").splitlines()
+    rest, parameters = list[str](), dict[str, str]()
+    at = 0
+    while at < len(lines):
+        at = _section(lines, at, parameters) or _field(lines, at, parameters) or _plain(lines, at, rest)
+    return Docs(description=_paragraphs(rest), parameters=parameters)
+
+
+def _plain(lines: list[str], at: int, rest: list[str]) -> int:
+    rest.append(lines[at])
+    return at + 1
+
+
+def _section(lines: list[str], at: int, parameters: dict[str, str]) -> int | None:
+    """Where a section that starts here ends, if one does."""
+    title, first, numpy = _title(lines, at)
+    if title not in _PARAMETERS | _SILENT:
+        return None
+    # The first line of a docstring has no indent of its own, so that what follows it seems to be no deeper.
+    end = _end_of_numpy(lines, first) if numpy else _end_of_block(lines, first, _indent(lines[at]) if at else -1)
+    if title in _PARAMETERS:
+        parameters.update(_items(lines[first:end], _NUMPY_ITEM if numpy else _GOOGLE_ITEM))
+    return end
+
+
+def _title(lines: list[str], at: int) -> tuple[str, int, bool]:
+    if at + 1 < len(lines) and _RULE.match(lines[at + 1]):
+        return lines[at].strip().rstrip(":").lower(), at + 2, True
+    found = _GOOGLE.match(lines[at].strip())
+    return (found["title"].strip().lower() if found else ""), at + 1, False
+
+
+def _end_of_numpy(lines: list[str], at: int) -> int:
+    while at < len(lines) and not (at + 1 < len(lines) and lines[at].strip() and _RULE.match(lines[at + 1])):
+        at += 1
+    return at
+
+
+def _end_of_block(lines: list[str], at: int, indent: int) -> int:
+    """The first line that is no deeper than the title, blank lines aside."""
+    while at < len(lines) and (not lines[at].strip() or _indent(lines[at]) > indent):
+        at += 1
+    return at
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _items(lines: list[str], pattern: re.Pattern[str]) -> Iterator[tuple[str, str]]:
+    """Each parameter with its text; whatever stands deeper than the first of them continues one."""
+    depth = min((_indent(line) for line in lines if line.strip()), default=0)
+    names, texts = list[str](), list[str]()
+    for line in lines:
+        found = pattern.match(line.strip()) if _indent(line) == depth else None
+        if found is None:
+            texts.append(line)
+            continue
+        yield from _described(names, texts)
+        names = [name.strip().lstrip("*") for name in found["names"].split(",")]
+        texts = [_text(found)]
+    yield from _described(names, texts)
+
+
+def _described(names: list[str], texts: list[str]) -> Iterator[tuple[str, str]]:
+    text = _one_line(texts)
+    yield from ((name, text) for name in names if text)
+
+
+def _text(found: re.Match[str]) -> str:
+    groups: dict[str, Any] = found.groupdict()
+    return groups.get("text") or ""
+
+
+def _field(lines: list[str], at: int, parameters: dict[str, str]) -> int | None:
+    """Where a field in Sphinx's style that starts here ends, if one does."""
+    found = _SPHINX.match(lines[at].strip())
+    if found is None or found["field"] not in _SPHINX_FIELDS:
+        return None
+    end = at + 1
+    while end < len(lines) and lines[end].strip() and _indent(lines[end]) > _indent(lines[at]):
+        end += 1
+    words = found["words"].split()
+    if found["field"] in _SPHINX_PARAMETERS and words:
+        parameters.update(_described([words[-1].lstrip("*")], [_text(found), *lines[at + 1 : end]]))
+    return end
+
+
+_SPHINX_FIELDS = _SPHINX_PARAMETERS | _SILENT | {"type", "rtype", "exception", "except", "raises", "vartype"}
+
+
+def _one_line(lines: list[str]) -> str:
+    return " ".join(" ".join(lines).split())
+
+
+def _paragraphs(lines: list[str]) -> str:
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(line.rstrip() for line in lines)).strip()
+
+
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+class Parameter(Struct, frozen=True, kw_only=True):
+    """A parameter that a model gives; `default` makes what stands for it when the model does not."""
+
+    name: str
+    hint: Any
+    default: Callable[[], Any] | None = None
+
+
+def given_parameters(fn: Callable[..., Any], name: str) -> tuple[Parameter, ...]:
+    """The parameters that a model gives, with their types.
+
+    Raises:
+        UsageError: one of them has no type, or cannot be given by name.
+    """
+    own = [parameter for parameter in signature_of(fn, name) if not is_context(fn, parameter)]
+    return tuple(_parameter(fn, parameter, name) for parameter in own)
+
+
+def context_parameters(fn: Callable[..., Any], name: str) -> tuple[str, ...]:
+    """The names of the parameters that take the `RunContext`."""
+    return tuple(parameter.name for parameter in signature_of(fn, name) if is_context(fn, parameter))
+
+
+def check_takes(fn: Callable[..., Any], name: str, schema: Mapping[str, Any]) -> None:
+    """Refuse a function that cannot be called with what a given schema names.
+
+    Raises:
+        UsageError: it lacks a parameter, or needs one that the schema does not promise.
+    """
+    contexts = context_parameters(fn, name)
+    for names in (schema.get("properties", ()), schema.get("required", ())):
+        try:
+            inspect.signature(fn).bind(**dict.fromkeys((*names, *contexts)))
+        except TypeError as error:
+            raise UsageError(
+                f"Tool '{name}' cannot be called with {', '.join(names) or 'nothing'}, as its schema allows: {error}. "
+                "Let the function take what the schema names, or give parameters that may be missing a default."
+            ) from error
+
+
+def signature_of(fn: Callable[..., Any], name: str) -> Sequence[inspect.Parameter]:
+    """The parameters that are still to be given: not those that a partial has fixed."""
+    try:
+        parameters = inspect.signature(fn).parameters
+    except ValueError as error:
+        raise UsageError(
+            f"Tool '{name}': {fn!r} does not tell its signature. Wrap it in a function that does."
+        ) from error
+    fixed = _fixed(fn)
+    return [parameter for parameter in parameters.values() if parameter.name not in fixed]
+
+
+def _fixed(fn: Any) -> Mapping[str, Any]:
+    # Python would take another value for these; a model must not give one.
+    return {**_fixed(fn.func), **fn.keywords} if isinstance(fn, functools.partial) else {}
+
+
+def _parameter(fn: Callable[..., Any], parameter: inspect.Parameter, tool: str) -> Parameter:
+    if parameter.kind in _VARIADIC:
+        star = "*" if parameter.kind is inspect.Parameter.VAR_POSITIONAL else "**"
+        raise UsageError(
+            f"Tool '{tool}' takes {star}{parameter.name}, of which a model cannot be told. "
+            "Name each parameter, or give the JSON Schema of the arguments: tool(schema=...)."
+        )
+    if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+        raise UsageError(
+            f"Tool '{tool}' takes '{parameter.name}' by position only, but arguments come by name. "
+            "Remove the '/' from its signature."
+        )
+    hint = _hint(fn, parameter, tool)
+    return Parameter(name=parameter.name, hint=hint, default=_default(parameter.default))
+
+
+def _hint(fn: Callable[..., Any], parameter: inspect.Parameter, tool: str) -> Any:
+    if parameter.annotation is parameter.empty:
+        remedy = f"Write its type: {parameter.name}: str"
+        if parameter.name in ("self", "cls"):
+            remedy = "Make a tool of the bound method: tool(instance.method)"
+        raise UsageError(f"Tool '{tool}' has the parameter '{parameter.name}' without a type. {remedy}.")
+    try:
+        hint = resolved(fn, parameter)
+    except (NameError, SyntaxError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"Tool '{tool}' has the parameter '{parameter.name}: {parameter.annotation}', whose type cannot be found "
+            f"({error}). Import or define it where the function is, not for type checkers alone."
+        ) from error
+    return Annotated[hint, parameter.default] if _is_field(parameter.default) else hint
+
+
+def _default(default: Any) -> Callable[[], Any] | None:
+    if default is inspect.Parameter.empty:
+        return None
+    if not _is_field(default):
+        return lambda: default
+    if default.default_factory is not None:
+        return default.default_factory
+    return None if default.is_required() else lambda: default.default
+
+
+def _is_field(default: Any) -> bool:
+    """Whether a default is Pydantic's `Field(...)`, which says more than that."""
+    return type(default).__module__ == "pydantic.fields" and hasattr(default, "default_factory")
+
+
+def is_context(fn: Callable[..., Any], parameter: inspect.Parameter) -> bool:
+    """Whether a parameter takes the `RunContext`."""
+    annotation = parameter.annotation
+    if isinstance(annotation, str) and "RunContext" not in annotation:
+        return False
+    try:
+        return _means_context(resolved(fn, parameter))
+    except Exception:  # noqa: BLE001  # protects the user: a hint may raise anything, and is looked at again as a type
+        # RunContext[Deps], say, in which only type checkers know Deps.
+        return isinstance(annotation, str) and annotation.partition("[")[0].endswith("RunContext")
+
+
+def _means_context(hint: Any) -> bool:
+    origin = get_origin(hint) or hint
+    if origin is Annotated:
+        return _means_context(get_args(hint)[0])
+    if origin in (Union, types.UnionType):
+        return any(_means_context(member) for member in get_args(hint))
+    return origin is RunContext

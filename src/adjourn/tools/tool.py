@@ -1,0 +1,299 @@
+"""Tools: functions that a model may call, with what it is told of them and how they are to run."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, cast, overload
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
+from adjourn._engine.retry import Retry
+from adjourn.context import current
+from adjourn.errors import UsageError
+from adjourn.models.protocol import ToolSpec
+
+from ._arguments import Arguments, GivenArguments, TypedArguments
+from ._signature import check_takes, context_parameters, given_parameters, innermost, is_context, signature_of
+from ._signature import read as read_docstring
+
+Approval = bool | Callable[..., bool | Awaitable[bool]]
+Predicate = Callable[[Mapping[str, Any]], bool | Awaitable[bool]]
+
+
+def predicate(approval: Approval, tool: str, names: Collection[str]) -> Predicate:
+    """A function of a call's converted arguments that tells whether it needs approval.
+
+    Raises:
+        UsageError: the given function takes something that the tool has not.
+    """
+    if isinstance(approval, bool):
+        return lambda arguments: approval
+    if not callable(approval):
+        raise UsageError(f"Tool '{tool}': approval={approval!r}. Give True, False, or a function that tells which.")
+    fn = approval
+    takes = [(parameter, _source(fn, parameter, tool, names)) for parameter in signature_of(fn, tool)]
+    if any(source == "all" for _, source in takes):
+        return lambda arguments: fn(**arguments)
+    by_name = [parameter.name for parameter, source in takes if source == "argument"]
+    wholes = [parameter.name for parameter, source in takes if source == "arguments"]
+    contexts = [parameter.name for parameter, source in takes if source == "context"]
+
+    def ask(arguments: Mapping[str, Any]) -> bool | Awaitable[bool]:
+        values: dict[str, Any] = {name: arguments.get(name) for name in by_name}
+        values |= {name: dict(arguments) for name in wholes}
+        return fn(**values, **(dict.fromkeys(contexts, current()) if contexts else {}))
+
+    return ask
+
+
+def _source(fn: Callable[..., Any], parameter: inspect.Parameter, tool: str, names: Collection[str]) -> str:
+    """Where the value of a predicate's parameter comes from."""
+    if parameter.kind is parameter.VAR_KEYWORD:
+        return "all"
+    if is_context(fn, parameter):
+        return "context"
+    if parameter.name in names:
+        return "argument"
+    if parameter.name == "arguments":
+        return "arguments"
+    if parameter.default is not parameter.empty or parameter.kind is parameter.VAR_POSITIONAL:
+        return "default"
+    raise UsageError(
+        f"The approval of tool '{tool}' takes '{parameter.name}', which is none of the tool's parameters "
+        f"({', '.join(names) or 'none'}). Name some of these, or take all of them as `arguments`."
+    )
+
+
+if TYPE_CHECKING:
+    # With defaults a bare `Tool` is whole; type checkers know it, Python from 3.13 on.
+    from typing_extensions import ParamSpec, TypeVar
+
+    P = ParamSpec("P", default=...)
+    R = TypeVar("R", default=Any)
+else:
+    from typing import ParamSpec, TypeVar
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+
+Kind = Literal["async", "sync", "inline", "stream"]
+
+MAX_RESULT = 50_000
+"""Characters of a result that a model gets to read, unless its tool says otherwise."""
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class Tool(Struct, Generic[P, R], frozen=True, kw_only=True, eq=False):
+    """A function that a model may call; made by `tool`. Calling it calls the function."""
+
+    name: str
+    description: str
+    fn: Callable[P, R]
+    arguments: Arguments
+    kind: Kind
+    approval: Approval = False
+    return_directly: bool = False
+    timeout: float | None = None
+    retry: tuple[Retry, ...] = ()
+    at_most_once: bool = False
+    max_result: int = MAX_RESULT
+    contexts: tuple[str, ...] = ()
+    """The parameters that are given the `RunContext`."""
+    around: Callable[[Mapping[str, Any]], Any] | None = None
+    """What a run calls instead of the function, with the converted arguments; how a wrapper steps in between."""
+    _needs_approval: Predicate = bool  # made from `approval`
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise UsageError(
+                f"{self.name!r} cannot be the name of a tool: models take up to 64 ASCII letters, digits, '_' and '-'. "
+                "Give another: tool(name=...)."
+            )
+        if self.timeout is not None and not self.timeout > 0:
+            raise UsageError(f"Tool '{self.name}' has the timeout {self.timeout}. Give seconds above 0, or None.")
+        if self.max_result < 1:
+            raise UsageError(
+                f"Tool '{self.name}' has max_result={self.max_result}. Give a number of characters above 0."
+            )
+        asks = predicate(self.approval, self.name, self.schema.get("properties", ()))
+        force_setattr(self, "_needs_approval", asks)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function as if it were no tool."""
+        return self.fn(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"Tool({self.name!r})"
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """The JSON Schema of the arguments."""
+        return self.arguments.schema
+
+    @property
+    def spec(self) -> ToolSpec:
+        """What a model is told of the tool."""
+        return ToolSpec(name=self.name, description=self.description, schema=self.schema)
+
+    @property
+    def thread(self) -> bool:
+        """Whether the function runs in a thread."""
+        return self.kind == "sync"
+
+    def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of the parameters from JSON data; parameters that it leaves out have their defaults.
+
+        Raises:
+            InvalidArguments: the data does not fit. Nothing is bent into shape: "1" is no integer.
+        """
+        return self.arguments.validate(arguments)
+
+    def lower(self, converted: Mapping[str, Any]) -> dict[str, Any]:
+        """The JSON data of converted arguments, for people and stores; a default without a form in JSON is left out."""
+        return self.arguments.lower(converted)
+
+    def call(self, converted: Mapping[str, Any]) -> Any:
+        """Call the function with converted arguments, and with the `RunContext` where it wants it.
+
+        The result is what the function gives: a value, something to await, or an async generator, as `kind` says.
+        """
+        if self.around is not None:
+            return self.around(converted)
+        values: dict[str, Any] = dict(converted)
+        if self.contexts:
+            values |= dict.fromkeys(self.contexts, current())
+        return cast("Callable[..., Any]", self.fn)(**values)
+
+    def needs_approval(self, converted: Mapping[str, Any]) -> bool | Awaitable[bool]:
+        """Whether a person must approve a call with these converted arguments; to be awaited if it is a promise."""
+        return self._needs_approval(converted)
+
+
+@overload
+def tool(
+    fn: Callable[P, R],
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    approval: Approval = False,
+    return_directly: bool = False,
+    timeout: float | None = None,
+    retry: Retry | Sequence[Retry] | None = None,
+    at_most_once: bool = False,
+    thread: bool = True,
+    max_result: int = MAX_RESULT,
+    schema: Mapping[str, Any] | None = None,
+) -> Tool[P, R]: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    approval: Approval = False,
+    return_directly: bool = False,
+    timeout: float | None = None,
+    retry: Retry | Sequence[Retry] | None = None,
+    at_most_once: bool = False,
+    thread: bool = True,
+    max_result: int = MAX_RESULT,
+    schema: Mapping[str, Any] | None = None,
+) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+def tool(
+    fn: Callable[..., Any] | None = None,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    approval: Approval = False,
+    return_directly: bool = False,
+    timeout: float | None = None,
+    retry: Retry | Sequence[Retry] | None = None,
+    at_most_once: bool = False,
+    thread: bool = True,
+    max_result: int = MAX_RESULT,
+    schema: Mapping[str, Any] | None = None,
+) -> Any:
+    """Make a function a tool: `@tool`, `@tool(approval=True)` or `tool(fn, ...)`.
+
+    A model is told the function's name, its docstring, and its parameters with their types, descriptions and defaults.
+    A parameter annotated `RunContext` is given by the run. An async generator function is a streaming tool.
+
+    name: what models call it; the function's name by default.
+    description: what models are told of it; the docstring by default, without its list of parameters.
+    approval: True if a person must approve each call, or a function that takes some of the tool's parameters by name
+        (or all of them in a mapping called `arguments`) and tells whether one must.
+    return_directly: True if the result is the agent's answer, without asking the model again.
+    timeout: seconds that one attempt may take; None for no limit.
+    retry: a `Retry` or several: after which errors it is tried again; by default never.
+    at_most_once: True if a person is asked after a crash in the middle, instead of running it again.
+    thread: whether a sync function runs in a thread (the default) or on the event loop, which it then holds up.
+    max_result: how many characters of a result the model reads; 50,000 by default. The whole is kept.
+    schema: a JSON Schema for the arguments, which are then passed on as they are, instead of annotations.
+
+    Raises:
+        UsageError: the function cannot be told to a model; the message says what to write.
+    """
+
+    def make(function: Callable[..., Any]) -> Tool:
+        _check_function(function)
+        title = name or _name_of(function)
+        docs = read_docstring(_docstring_of(function))
+        return Tool(
+            name=title,
+            description=docs.description if description is None else description,
+            fn=function,
+            arguments=_arguments_of(function, title, docs.parameters, schema),
+            kind=_kind_of(function, title, thread),
+            approval=approval,
+            return_directly=return_directly,
+            timeout=timeout,
+            retry=(retry,) if isinstance(retry, Retry) else tuple(retry or ()),
+            at_most_once=at_most_once,
+            max_result=max_result,
+            contexts=context_parameters(function, title),
+        )
+
+    return make if fn is None else make(fn)
+
+
+def _check_function(fn: Any) -> None:
+    if not callable(fn) or isinstance(fn, type | Tool):
+        raise UsageError(f"tool({fn!r}): it is no function. Give a function, a bound method or a callable object.")
+
+
+def _arguments_of(
+    fn: Callable[..., Any], name: str, descriptions: Mapping[str, str], schema: Mapping[str, Any] | None
+) -> Arguments:
+    if schema is None:
+        return TypedArguments(name, given_parameters(fn, name), descriptions)
+    given = GivenArguments(name, schema)
+    check_takes(fn, name, given.schema)
+    return given
+
+
+def _name_of(fn: Any) -> str:
+    inner = innermost(fn)
+    if inspect.isroutine(inner) and inner.__name__ != "__call__":
+        return inner.__name__
+    return type(fn).__name__
+
+
+def _docstring_of(fn: Any) -> str | None:
+    inner = innermost(fn)
+    if inner.__name__ != "__call__":
+        return inspect.getdoc(inner)
+    return inner.__doc__ or inspect.getdoc(cast("type[Any]", type(fn)))  # an object that is called
+
+
+def _kind_of(fn: Any, name: str, thread: bool) -> Kind:
+    call = getattr(cast("type[Any]", type(fn)), "__call__", None)  # noqa: B004  # an object with an async __call__, not whether it is callable
+    forms = [form for form in (fn, innermost(fn), call) if form is not None]
+    if any(inspect.isasyncgenfunction(form) for form in forms):
+        return "stream"
+    if any(inspect.iscoroutinefunction(form) for form in forms):
+        return "async"
+    if any(inspect.isgeneratorfunction(form) for form in forms):
+        raise UsageError(f"Tool '{name}' is a generator. To stream, make it an async one: async def {name}(...).")
+    return "sync" if thread else "inline"

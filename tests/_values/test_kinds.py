@@ -1,0 +1,133 @@
+"""Instances of registered classes come back as they were, or are refused when written."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import InitVar, dataclass, field
+from datetime import datetime
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field, RootModel, SecretStr, field_validator
+
+from adjourn._values.codec import Unknown, adopt, copy, decode
+from adjourn._values.registry import stored
+from adjourn.errors import CheckpointCorrupt, NotStorable
+from tests._values.values import Draft, Order, Pair, Person, keep
+
+
+def test_fields_missing_in_the_store_take_their_default() -> None:
+    assert decode(b'{"$t":"test.Draft","v":{"title":"a"}}') == Draft("a")
+    assert decode(b'{"$t":"test.Order","v":{"id":1}}') == Order(id=1)
+    assert decode(b'{"$t":"test.Pair","v":{"first":1}}') == Pair(1)
+    assert decode(b'{"$t":"test.Person","v":{"name":"p"}}') == Person(name="p")
+
+
+@pytest.mark.parametrize(
+    ("name", "required"), [("Draft", "title"), ("Order", "id"), ("Pair", "first"), ("Person", "name")]
+)
+def test_fields_that_are_unknown_or_missing_without_default_are_named(name: str, required: str) -> None:  # failure 59
+    with pytest.raises(CheckpointCorrupt, match=f"test.{name}.* has no field 'zz'"):
+        decode(json.dumps({"$t": f"test.{name}", "v": {required: 1, "zz": 1}}).encode())
+    with pytest.raises(CheckpointCorrupt, match=f"test.{name}.* needs the field '{required}'"):
+        decode(json.dumps({"$t": f"test.{name}", "v": {}}).encode())
+
+
+def test_an_enum_member_that_is_gone_is_named() -> None:
+    with pytest.raises(CheckpointCorrupt, match=r"test\.Color.*has no member 'GREEN'"):
+        decode(b'{"$t":"test.Color","v":"GREEN"}')
+
+
+def test_a_constructor_that_counts_or_converts_does_not_change_what_was_stored() -> None:  # rule C3
+    @stored("test.Counting")
+    @dataclass
+    class Counting:
+        n: int
+        seen: int = field(init=False, default=0)
+        scale: InitVar[int] = 1
+
+        def __post_init__(self, scale: int) -> None:
+            self.n += scale
+
+    value = Counting(1)
+    value.seen = 7
+    assert (value.n, value.seen) == (2, 7)
+    kept = keep(keep(value))
+    assert (kept.n, kept.seen) == (2, 7)
+    assert (copy(kept).n, copy(kept).seen) == (2, 7)
+
+
+def test_a_class_that_could_not_be_built_again_is_refused_when_written() -> None:
+    @stored("test.Picky")
+    @dataclass
+    class Picky:
+        n: int
+
+        def __post_init__(self) -> None:
+            if self.n > 5:
+                raise ValueError("too much")
+
+    picky = Picky(1)
+    picky.n = 6
+    with pytest.raises(NotStorable, match="constructor refuses"):
+        adopt([picky], "value")
+
+
+def test_a_pydantic_model_keeps_aliases_extras_and_what_was_set() -> None:
+    @stored("test.Rich")
+    class Rich(BaseModel):
+        model_config = ConfigDict(extra="allow")
+
+        name: str = Field(alias="fullName")
+        when: datetime | None = None
+        people: list[Person] = []
+
+    value = Rich.model_validate({"fullName": "Ann", "people": [Person(name="p")], "more": (1, 2)})
+    kept = keep(value)
+    assert kept == value
+    assert kept.model_fields_set == value.model_fields_set
+    assert kept.model_dump(exclude_unset=True) == value.model_dump(exclude_unset=True)
+    assert kept.model_extra == {"more": (1, 2)}
+
+
+def test_a_pydantic_root_model_comes_back() -> None:
+    @stored("test.Names")
+    class Names(RootModel[list[str]]):
+        pass
+
+    assert keep(Names(["a"])) == Names(["a"])
+
+
+def test_a_model_whose_validators_would_change_it_again_is_refused() -> None:
+    @stored("test.Louder")
+    class Louder(BaseModel):
+        text: str
+
+        @field_validator("text")
+        @classmethod
+        def shout(cls, text: str) -> str:
+            return text + "!"
+
+    with pytest.raises(NotStorable, match="validators"):
+        adopt(Louder(text="a"), "value")
+
+
+def test_a_secret_in_a_model_is_refused() -> None:  # failure 60
+    @stored("test.Login")
+    class Login(BaseModel):
+        password: SecretStr
+
+    with pytest.raises(NotStorable, match="Secrets") as caught:
+        adopt(Login(password=SecretStr("hush")), "login")
+    assert caught.value.path == "login.password"
+    assert "hush" not in str(caught.value)
+
+
+def test_a_look_at_a_session_without_its_code_shows_unknown_values() -> None:
+    body = b'[{"$t":"gone.Draft","v":{"title":"a","tags":{"$t":"set","v":[{"$t":"gone.Tag","v":{"n":[]}}]}}}]'
+    with pytest.raises(CheckpointCorrupt, match=r"gone\.Draft.*import the module"):
+        decode(body)
+    [draft] = decode(body, lenient=True)
+    assert draft == Unknown("gone.Draft", {"title": "a", "tags": {Unknown("gone.Tag", {"n": []})}})
+    assert decode(b'{"$t":"test.Color","v":"GREEN"}', lenient=True) == Unknown("test.Color", "GREEN")
+    with pytest.raises(CheckpointCorrupt):
+        decode(b'{"$t":"tuple","v":1}', lenient=True)

@@ -1,0 +1,108 @@
+"""Stores by URL."""
+
+import gc
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from adjourn.errors import UsageError
+from adjourn.stores import MemoryStore, SQLiteStore, open_store
+from adjourn.testing.suite.bench import Drive
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_store_is_given_back_as_it_is():
+    store = MemoryStore()
+    assert open_store(store) is store
+
+
+def test_memory_is_new_each_time_unless_it_has_a_name():
+    assert isinstance(open_store("memory://"), MemoryStore)
+    assert open_store("memory://") is not open_store("memory://")
+    assert open_store("memory://urls") is open_store("memory://urls")
+    assert open_store("memory://urls") is not open_store("memory://others")
+
+
+async def test_a_relative_path_is_relative_to_the_current_folder(here: Path):
+    store = open_store("sqlite:///a.db")
+    assert isinstance(store, SQLiteStore)
+    assert store.path == here / "a.db"
+    await Drive(store).start()
+    await store.close()
+    assert (here / "a.db").exists()
+
+
+def test_an_absolute_path_has_four_slashes(here: Path):
+    store = open_store(f"sqlite:///{here}/a.db")
+    assert isinstance(store, SQLiteStore)
+    assert store.path == here / "a.db"
+
+
+def test_one_file_is_one_store_while_it_is_in_use(here: Path):
+    (here / "link.db").symlink_to(here / "a.db")
+    store = open_store("sqlite:///a.db")
+    for same in ("sqlite:///a.db", "sqlite:///./a.db", f"sqlite:///{here}/a.db", "sqlite:///link.db"):
+        assert open_store(same) is store
+    assert open_store("sqlite:///a.db?timeout=30.0&synchronous=FULL") is store
+    assert open_store("sqlite:///a.db?timeout=5") is not store
+    assert open_store("sqlite:///b.db") is not store
+    number = id(store)
+    del store
+    gc.collect()
+    assert not any(isinstance(each, SQLiteStore) and id(each) == number for each in gc.get_objects())
+
+
+@pytest.mark.parametrize(
+    ("url", "advice"),
+    [
+        ("sqlite://", "names no file"),
+        ("sqlite:///", "names no file"),
+        ("sqlite://a.db", "names no file"),
+        ("a.db", "'sqlite:///a.db'"),
+        ("/srv/a.db", "'sqlite:////srv/a.db'"),
+        ("redis://localhost:6379/0", "no store for 'redis://' yet"),
+        ("postgresql://localhost/x", "no store for 'postgresql://' yet"),
+        ("mongodb://localhost", "No store is known for 'mongodb://'"),
+        ("sqlite:///a.db?time=3", "unknown option 'time'"),
+        ("sqlite:///a.db?timeout=soon", "timeout=soon"),
+        ("sqlite:///a.db?synchronous=OFF", "NORMAL"),
+        ("sqlite:///:memory:", "MemoryStore"),
+        ("", "no URL"),
+    ],
+)
+def test_what_names_no_store_is_refused_with_advice(here: Path, url: str, advice: str):
+    with pytest.raises(UsageError) as caught:
+        open_store(url)
+    assert advice in str(caught.value)
+    assert list(here.iterdir()) == []
+
+
+def test_what_is_no_store_is_refused(here: Path):
+    with pytest.raises(UsageError, match="neither a store nor the URL of one"):
+        open_store(here / "a.db")  # pyright: ignore[reportArgumentType]
+
+
+def test_sqlite_is_loaded_by_those_who_use_it():
+    program = """
+import sys
+import adjourn.stores, adjourn.testing
+adjourn.stores.open_store("memory://")
+assert "sqlite3" not in sys.modules
+adjourn.stores.SQLiteStore
+assert "sqlite3" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, env=dict(os.environ))
+
+
+@pytest.mark.parametrize("module", ["adjourn.stores", "adjourn.testing"])
+def test_unknown_names_are_attribute_errors(module: str):
+    with pytest.raises(AttributeError, match="Nothing"):
+        _ = sys.modules[module].Nothing
