@@ -196,6 +196,6 @@ def test_nothing_in_the_package_can_run_what_is_stored(module: str):  # rule C10
 
 
 def test_modules_are_imported_by_name_only_from_tables():
-    """Stored text can never name a module: these import from tables of their adopt, one what the person typed."""
+    """Stored text can never name a module: these import from tables of their own, one what the person typed."""
     by_name = {module for module in MODULES if {"importlib", "runpy", "pkgutil"} & imported(module)}
     assert by_name == {"adjourn", "adjourn.cli", "adjourn.cli._programs", "adjourn.middleware", "adjourn.testing"}

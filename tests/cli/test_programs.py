@@ -28,9 +28,7 @@ def test_a_name_that_is_wrong_is_helped_with(shell: Shell, name: str, said: str)
 
 
 def test_a_runner_is_run_on_its_own_store(shell: Shell):
-    source = (
-        "from adjourn import Runner\nfrom desk import review\nrunner = Runner(review, store='sqlite:///own.db')\n"
-    )
+    source = "from adjourn import Runner\nfrom desk import review\nrunner = Runner(review, store='sqlite:///own.db')\n"
     (shell.folder / "own.py").write_text(source)
     shell.ok("chat", "own:runner", "-m", "a poem", "--session", "s1", ADJOURN_STORE="")
     shell.ok("answer", "s1", "yes", "--store", "sqlite:///own.db")

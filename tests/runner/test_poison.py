@@ -427,7 +427,7 @@ async def test_a_lost_row_is_corrupt(tmp_path: Path):  # rule C10
 DEEP = """
 import asyncio, sys
 sys.setrecursionlimit(10**7)
-from adjourn import CheckpointCorrupt
+from adjourn.errors import CheckpointCorrupt
 from adjourn.stores import Events, Header
 from adjourn.sessions import _log as logged
 from adjourn._engine import record
