@@ -11,6 +11,7 @@ from adjourn._text import visible_line
 from adjourn.errors import AlreadyResumed, InterruptExpired, InvalidAnswer, StaleCheckpoint
 from adjourn.events import Interrupt
 from adjourn.runner import Run
+from adjourn.stores import SessionRef
 
 from ._programs import deps_of, runner_of
 from ._stores import command
@@ -49,7 +50,7 @@ class Session:
         return self._loop.run(self._status())
 
     async def _status(self) -> str | None:
-        if await self.runner.store.head(self.id) is None:
+        if await self.runner.store.head(SessionRef(self.id, self.runner.app_name)) is None:
             return None
         return (await self.runner.status(self.id)).status
 
@@ -67,7 +68,7 @@ class Session:
 
     async def _seen(self) -> int:
         """The number of the last event so far."""
-        head = await self.runner.store.head(self.id)
+        head = await self.runner.store.head(SessionRef(self.id, self.runner.app_name))
         return head.seq if head else 0
 
     def settle(self, ending: Ending) -> Ending:

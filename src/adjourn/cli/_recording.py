@@ -20,7 +20,7 @@ from adjourn.errors import (
 )
 from adjourn.events import Interrupt
 from adjourn.sessions._log import read_interrupt
-from adjourn.stores.protocol import Answer, Decision, Head, Store
+from adjourn.stores.protocol import Answer, AuditEntry, Head, SessionRef, Store
 
 from .output.documents import owner_of
 from .output.questions import open_questions
@@ -41,14 +41,14 @@ class Recorded(NamedTuple):
         return owner_of(self.head) is not None
 
 
-async def find_question(store: Store, session_id: str, name: str | None) -> Interrupt:
+async def find_question(store: Store, ref: SessionRef, name: str | None) -> Interrupt:
     """The open question of this id or key, or the only one.
 
     Raises:
         UnknownInterrupt, AlreadyResumed, InterruptExpired: there is none, or none any more.
         UsageError: there are several to choose from.
     """
-    found = await open_questions(store, session_id)
+    found = await open_questions(store, ref)
     if name is not None:
         named = [asked for asked in found if asked.id == name] or [asked for asked in found if asked.key == name]
     else:
@@ -56,16 +56,16 @@ async def find_question(store: Store, session_id: str, name: str | None) -> Inte
     if len(named) == 1:
         return named[0]
     if not named:
-        raise await _none(store, session_id, name, [asked.id for asked in found])
+        raise await _none(store, ref, name, [asked.id for asked in found])
     ids = "\n".join(f"  {asked.id}" for asked in named)
-    raise UsageError(f"Session '{session_id}' asks {len(named)} questions. Choose one with --question ID:\n{ids}")
+    raise UsageError(f"Session '{ref.id}' asks {len(named)} questions. Choose one with --question ID:\n{ids}")
 
 
-async def _none(store: Store, session_id: str, name: str | None, open_: list[str]) -> Exception:
-    head = await store.head(session_id)
+async def _none(store: Store, ref: SessionRef, name: str | None, open_: list[str]) -> Exception:
+    session_id, head = ref.id, await store.head(ref)
     if head is None:
         return CheckpointNotFound(session_id)
-    ended = [each for each in await store.decisions(session_id) if name is None or _has_name(each, session_id, name)]
+    ended = [each for each in await store.audit(ref) if name is None or _has_name(each, session_id, name)]
     if not ended:
         if name is None:
             return UsageError(
@@ -78,11 +78,13 @@ async def _none(store: Store, session_id: str, name: str | None, open_: list[str
     return AlreadyResumed(session_id, last.id, live=owner_of(head) is not None, by=last.by, at=last.at)
 
 
-def _has_name(decision: Decision, session_id: str, name: str) -> bool:
+def _has_name(decision: AuditEntry, session_id: str, name: str) -> bool:
     return name in (decision.id, read_interrupt(decision.body, session_id).key)
 
 
-async def record(store: Store, asked: Interrupt, value: Any, *, by: str | None, seen: str | None = None) -> Recorded:
+async def record(
+    store: Store, ref: SessionRef, asked: Interrupt, value: Any, *, by: str | None, seen: str | None = None
+) -> Recorded:
     """Write an answer, provided that the question is still the one that was shown.
 
     With the checkpoint that was `seen` it counts only if nothing at all has moved since.
@@ -94,15 +96,15 @@ async def record(store: Store, asked: Interrupt, value: Any, *, by: str | None, 
     """
     answer = Answer(id=asked.id, value=_checked(asked, value), by=by)
     for _ in range(TRIES):
-        now = await find_question(store, asked.session_id, asked.id)
+        now = await find_question(store, ref, asked.id)
         standing = now.checkpoint_id or ""
         if _shown(now) != _shown(asked) or seen not in (None, standing):
             raise StaleCheckpoint(asked.session_id, seen or asked.checkpoint_id or "", standing)
         try:
-            head = await store.answer(asked.session_id, [answer], after=standing)
+            head = await store.answer(ref, [answer], after=standing)
         except Conflict:
             continue  # Something else of the session went on; the question may still be the same.
-        return Recorded(head, await open_questions(store, asked.session_id))
+        return Recorded(head, await open_questions(store, ref))
     raise Conflict(asked.session_id, "others keep writing it")
 
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from adjourn._text import visible_line
 from adjourn.errors import CheckpointNotFound, UsageError
-from adjourn.stores import Store, open_store
+from adjourn.stores import SessionRef, Store, open_store
 
 T = TypeVar("T")
 
@@ -58,14 +58,26 @@ def existing_store(options: argparse.Namespace) -> Store:
     return store
 
 
-async def check_session(store: Store, session_id: str) -> None:
+def add_app_option(parser: argparse.ArgumentParser) -> None:
+    """Let a command on one session take `--app`."""
+    parser.add_argument(
+        "--app", metavar="NAME", default="adjourn", help="the app that the session belongs to (adjourn)"
+    )
+
+
+def ref_of(options: argparse.Namespace) -> SessionRef:
+    """Return the session that a command names."""
+    return SessionRef(options.session, options.app or "adjourn")
+
+
+async def check_session(store: Store, ref: SessionRef) -> None:
     """Refuse a session that the store does not have.
 
     Raises:
         CheckpointNotFound: it has none of that id; `adjourn sessions` lists those that it has.
     """
-    if await store.head(session_id) is None:
-        raise CheckpointNotFound(session_id)
+    if await store.head(ref) is None:
+        raise CheckpointNotFound(ref.id)
 
 
 def command(options: argparse.Namespace, *words: str) -> str:

@@ -24,7 +24,7 @@ from adjourn.errors import (
 )
 from adjourn.sessions._log import read_interrupt
 from adjourn.stores._logging import note
-from adjourn.stores.protocol import Answer, Answered, Store
+from adjourn.stores.protocol import Answer, Answered, SessionRef, Store
 
 from ._live import LiveSession
 
@@ -84,7 +84,7 @@ def _open_named(scope: Scope, name: str) -> Question | None:
 
 async def _not_open(store: Store, live: LiveSession, name: str) -> Exception:
     session = live.scope.session_id
-    for decision in await store.decisions(session):
+    for decision in await store.audit(SessionRef(session, live.scope.app)):
         if decision.how is not None and name in (decision.id, read_interrupt(decision.body, session).key):
             if decision.how == "expired":
                 return InterruptExpired(session, decision.id)
@@ -140,7 +140,7 @@ async def expire(store: Store, live: LiveSession, now: float) -> tuple[Answered,
         value = bytes(question.default)
         answer = Answer(id=question.id, value=value, how="expired")
         try:
-            await store.answer(live.scope.session_id, [answer])
+            await store.answer(SessionRef(live.scope.session_id, live.scope.app), [answer])
         except (AlreadyResumed, InterruptExpired):
             continue  # Somebody was first; the loaded answers, or the next load, tell how it ended.
         note(logging.INFO, "expired", live.scope.session_id, live.journal.head, question=question.id)

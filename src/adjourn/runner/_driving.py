@@ -16,7 +16,7 @@ from adjourn._engine.scope import RunCancelled
 from adjourn.errors import AdjournError, add_note, describe
 from adjourn.events import Cancelled, Done, Event, Failed, Final, Interrupt, Interrupted
 from adjourn.sessions._log import PAUSED
-from adjourn.stores.protocol import Committed, Status
+from adjourn.stores.protocol import Committed, SessionRef, Status
 
 from ._answering import apply_answers
 from ._live import LiveSession
@@ -69,7 +69,7 @@ async def _done(live: LiveSession) -> RunResult:
     await _finish(live, "end", "done", done)
     _tell_last(live, done, state=report.fields)
     if live.is_fleeting and not live.journal.volatile:
-        await live.journal.store.delete(live.scope.session_id)
+        await live.journal.store.delete(SessionRef(live.scope.session_id, live.scope.app))
     return _result(live, "done", report)
 
 

@@ -13,7 +13,7 @@ from adjourn._text import undotted
 from adjourn.errors import CheckpointNotFound, Conflict, RunError, SessionBusy, UnfinishedRun, UsageError
 from adjourn.events import FINAL, Done, Event, Failed, Interrupted, is_muted
 from adjourn.sessions._log import read_events
-from adjourn.stores.protocol import Head, Store
+from adjourn.stores.protocol import Head, SessionRef, Store
 
 from ._driving import stored_result
 from ._live import TRIES, Sessions, ended_with, questions_at
@@ -52,14 +52,17 @@ class RunFollower:
     def _store(self) -> Store:
         return self.sessions.settings.store
 
+    def _ref(self, session_id: str) -> SessionRef:
+        return self.sessions.settings.ref(session_id)
+
     async def find(self, session_id: str, _: object) -> None:
         """Begin to follow a session, which must be there."""
-        if await self._store.head(session_id) is None:
+        if await self._store.head(self._ref(session_id)) is None:
             raise CheckpointNotFound(session_id)
 
     async def follow(self, session_id: str, after: int, since: int | None) -> AsyncGenerator[Event]:
         """The stored events after a number, until the run that is live now (or was live at `since`) has ended."""
-        head = await self._store.head(session_id)
+        head = await self._store.head(self._ref(session_id))
         since = since if since is not None else head.seq if head else 0
         pause = POLL[0]
         while head is not None:
@@ -73,7 +76,7 @@ class RunFollower:
                 return
             pause = POLL[0] if found else min(2 * pause, POLL[1])
             await asyncio.sleep(0 if found else pause)
-            head = await self._store.head(session_id)
+            head = await self._store.head(self._ref(session_id))
 
     async def logged(self, session_id: str, after: int) -> AsyncIterator[Event]:
         """The events after a number that are stored by now, as readers of the run get them."""
@@ -84,7 +87,7 @@ class RunFollower:
     async def events(self, session_id: str, after: int) -> AsyncIterator[tuple[Event, str]]:
         """Every stored event after a number, with the checkpoint that holds it."""
         try:
-            while batches := await self._store.events(session_id, after, limit=PAGE):
+            while batches := await self._store.events(self._ref(session_id), after, limit=PAGE):
                 for batch in batches:
                     for event in read_events(batch):
                         if event.seq is not None and event.seq > after:
@@ -124,7 +127,7 @@ class RunFollower:
             live.scope.loop.call_soon_threadsafe(live.cut, mode)
             return True
         for _ in range(TRIES):
-            head = await self._store.head(session_id)
+            head = await self._store.head(self._ref(session_id))
             if head is None:
                 raise CheckpointNotFound(session_id)
             if head.status in ("done", "cancelled"):
@@ -136,7 +139,7 @@ class RunFollower:
     async def _stopped(self, head: Head, mode: CancelMode) -> bool:
         """Whether its owner could be asked to stop, or it could be stopped here; else it moved on meanwhile."""
         if is_running(head):
-            return await self._store.cancel(head.session, mode)
+            return await self._store.cancel(head.ref, mode)
         found = await self.sessions.load(head.session)
         if found.journal.head != head.checkpoint:
             return False

@@ -25,7 +25,19 @@ from adjourn.events import Event, Final
 from adjourn.sessions._log import log_events, log_question, saved
 from adjourn.stores._logging import log, note
 from adjourn.stores.memory import MemoryStore
-from adjourn.stores.protocol import Answer, Answered, Claimed, Committed, Header, Lease, Question, Status, Store, Write
+from adjourn.stores.protocol import (
+    Answer,
+    Answered,
+    Claimed,
+    Committed,
+    Header,
+    Lease,
+    Question,
+    SessionRef,
+    Status,
+    Store,
+    Write,
+)
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -301,15 +313,13 @@ class Journal:
 
         def claim(over: str | None) -> Awaitable[Claimed]:
             return self.store.claim(
-                scope.session_id,
+                SessionRef(scope.session_id, scope.app, scope.user_id),
                 self.owner,
                 self.ttl,
                 after=after,
                 write=None if entry is None else entry.write,
                 answers=answers,
-                over=over,
-                app=scope.app,
-                user=scope.user_id,
+                replaces=over,
             )
 
         try:

@@ -203,7 +203,7 @@ class Sessions:
         Raises:
             ProgramChanged: it is the session of another program.
         """
-        loaded = await self.settings.store.load(session_id, checkpoint_id)
+        loaded = await self.settings.store.load(self.settings.ref(session_id), checkpoint_id)
         if loaded is None:
             return None
         note(logging.DEBUG, "loaded", session_id, loaded.point)
@@ -304,7 +304,7 @@ def plain_fields(scope: Scope, path: str) -> dict[str, Any]:
 
 
 async def _scope_at(settings: Settings, session_id: str, checkpoint_id: str | None) -> Scope:
-    loaded = await settings.store.load(session_id, checkpoint_id)
+    loaded = await settings.store.load(settings.ref(session_id), checkpoint_id)
     if loaded is None:
         raise CheckpointNotFound(session_id, checkpoint_id)
     note(logging.DEBUG, "loaded", session_id, loaded.point)

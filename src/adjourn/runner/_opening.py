@@ -189,13 +189,14 @@ class SessionOpener:
         head = live.journal.head or ""
         if checkpoint_id == head and not cached:
             return
-        stored = await self._settings.store.head(live.scope.session_id)
+        stored = await self._settings.store.head(self._settings.ref(live.scope.session_id))
         if stored is not None and stored.checkpoint == checkpoint_id:
             return
         if given:
             # The question may have been answered since: that is the better explanation.
             await resolve(self._settings.store, live, given, None)
-        await self._settings.store.load(live.scope.session_id, checkpoint_id)  # Raises if there is no such checkpoint.
+        # Raises if there is no such checkpoint.
+        await self._settings.store.load(self._settings.ref(live.scope.session_id), checkpoint_id)
         raise StaleCheckpoint(live.scope.session_id, checkpoint_id, head)
 
     def _take_up(self, live: LiveSession) -> None:
@@ -281,7 +282,7 @@ class SessionOpener:
         return claimed
 
     async def _raise_if_busy(self, session_id: str) -> None:
-        head = await self._settings.store.head(session_id)
+        head = await self._settings.store.head(self._settings.ref(session_id))
         if head is not None and head.owner is not None:
             live = await self._sessions.find(session_id)
             if live is not None:

@@ -14,7 +14,7 @@ import msgspec
 from adjourn._checks import is_count, is_positive
 from adjourn._values.frozen import check_text
 from adjourn.errors import UsageError
-from adjourn.stores import MemoryStore, Store, open_store
+from adjourn.stores import MemoryStore, SessionRef, Store, open_store
 
 Durability = Literal["step", "pause", "async"]
 AfterTransfer = Literal["stay", "root"]
@@ -86,6 +86,10 @@ class Settings:
         self.clock = _function("clock", options.get("clock")) or time.time
         self.new_id = _function("new_id", options.get("new_id")) or new_id
         self.store = _store(given, self.clock)
+
+    def ref(self, session_id: str) -> SessionRef:
+        """Return what the store calls a session of this app."""
+        return SessionRef(session_id, self.app_name)
 
     def new_branch(self) -> str:
         """The name of a new branch: short, and of letters and digits whatever the ids are like."""

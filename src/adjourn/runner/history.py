@@ -17,7 +17,7 @@ from adjourn._engine.scope import Frame
 from adjourn._text import visible_line
 from adjourn.errors import CheckpointNotFound, Conflict, ProgramChanged, SessionBusy, UsageError
 from adjourn.events import Interrupt
-from adjourn.stores.protocol import Header, Listed, Status
+from adjourn.stores.protocol import CheckpointRow, Header, Status
 
 from ._answering import apply_answers
 from ._live import TRIES, LiveSession, Sessions, fields_at, plain_fields, questions_at
@@ -43,11 +43,11 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 class Tree:
     """The checkpoints of a session as a tree: `print` shows it, iteration gives pairs of depth and checkpoint."""
 
-    def __init__(self, session_id: str, listed: list[Listed], head: str) -> None:
+    def __init__(self, session_id: str, listed: list[CheckpointRow], head: str) -> None:
         self.session_id = session_id
         self._head = head
         self._listed = {point.id: point for point in reversed(listed)}
-        self._below: dict[str | None, list[Listed]] = {}
+        self._below: dict[str | None, list[CheckpointRow]] = {}
         for point in self._listed.values():
             self._below.setdefault(self._nearest(point.parent), []).append(point)
 
@@ -58,7 +58,7 @@ class Tree:
             parent = f"{branch}.{int(number) - 1}" if int(number) > 0 else None
         return parent
 
-    def __iter__(self) -> Iterator[tuple[int, Listed]]:
+    def __iter__(self) -> Iterator[tuple[int, CheckpointRow]]:
         todo = [(0, point) for point in reversed(self._below.get(None, []))]
         while todo:
             depth, point = todo.pop()
@@ -71,7 +71,7 @@ class Tree:
     def __str__(self) -> str:
         return "\n".join([f"session {self.session_id}", *(self._line(depth, point) for depth, point in self)])
 
-    def _line(self, depth: int, point: Listed) -> str:
+    def _line(self, depth: int, point: CheckpointRow) -> str:
         header = point.header
         following = visible_line(f" → {', '.join(header.next)}") if header.next else ""
         paused = "  ⏸" if header.source == "interrupt" else ""
@@ -105,20 +105,23 @@ class History:
     ) -> list[Checkpoint]:
         """Checkpoints, newest first."""
         page = None if metadata else limit
-        listed = await self._settings.store.list(session_id, limit=page, before=before, source=source, under=under)
+        listed = await self._settings.store.checkpoints(
+            self._settings.ref(session_id), limit=page, before=before, source=source, under=under
+        )
         if metadata:
             listed = [point for point in listed if metadata.items() <= point.header.metadata.items()][:limit]
         return [await self.checkpoint_of(session_id, point) for point in listed]
 
     async def checkpoint(self, session_id: str, checkpoint_id: str | None) -> Checkpoint:
         """One checkpoint, by default the newest."""
-        listed = await self._settings.store.list(session_id, limit=1 if checkpoint_id is None else None)
+        limit = 1 if checkpoint_id is None else None
+        listed = await self._settings.store.checkpoints(self._settings.ref(session_id), limit=limit)
         for point in listed:
             if checkpoint_id in (None, point.id):
                 return await self.checkpoint_of(session_id, point)
         raise CheckpointNotFound(session_id, checkpoint_id)
 
-    async def checkpoint_of(self, session_id: str, point: Listed) -> Checkpoint:
+    async def checkpoint_of(self, session_id: str, point: CheckpointRow) -> Checkpoint:
         """A listed checkpoint with its state."""
         state, interrupts = await self._seen(session_id, point.id)
         header = point.header
@@ -157,11 +160,11 @@ class History:
 
     async def tree(self, session_id: str) -> Tree:
         """All checkpoints with their branches."""
-        store = self._settings.store
-        head = await store.head(session_id)
+        store, ref = self._settings.store, self._settings.ref(session_id)
+        head = await store.head(ref)
         if head is None:
             raise CheckpointNotFound(session_id)
-        return Tree(session_id, await store.list(session_id), head.checkpoint)
+        return Tree(session_id, await store.checkpoints(ref), head.checkpoint)
 
     async def diff(self, session_id: str, a: str, b: str) -> Diff:
         """What differs between the states at two checkpoints."""

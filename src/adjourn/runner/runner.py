@@ -75,6 +75,11 @@ class Runner:
         return self._settings.store
 
     @property
+    def app_name(self) -> str:
+        """The app whose sessions this runner runs."""
+        return self._settings.app_name
+
+    @property
     def program(self) -> Program:
         """What this runner runs."""
         return self._sessions.program
@@ -183,7 +188,7 @@ class Runner:
 
     async def _finish_first(self, call: Call, begin: Begin, reader: Reader) -> LiveSession | None:
         """Finish what is unfinished, and only then begin."""
-        head = await self.store.head(call.session_id)
+        head = await self.store.head(self._settings.ref(call.session_id))
         if head is None or head.status == "done":
             return await begin(reader)
         result = await self.recover(call.session_id, deps=call.deps)
@@ -213,8 +218,8 @@ class Runner:
     ) -> list[Interrupt]:
         """Open questions, of one session or of all of this app's."""
         _check_limit(limit)
-        app = self._settings.app_name if session_id is None else None
-        rows = await self.store.interrupts(session_id, app=app, user=user_id, limit=limit)
+        ref = None if session_id is None else self._settings.ref(session_id)
+        rows = await self.store.questions(ref, app=self._settings.app_name, user=user_id, limit=limit)
         # Whoever answers with the checkpoint id means the session as it is listed now, not as it was when it asked.
         return [
             msgspec.structs.replace(read_interrupt(row.body, row.session), checkpoint_id=row.checkpoint) for row in rows
@@ -239,7 +244,7 @@ class Runner:
         )
 
     async def _head(self, session_id: str) -> Head:
-        head = await self.store.head(session_id)
+        head = await self.store.head(self._settings.ref(session_id))
         if head is None:
             raise CheckpointNotFound(session_id)
         return head
@@ -292,11 +297,11 @@ class Runner:
     async def delete(self, session_id: str) -> None:
         """Remove a session whole."""
         self._sessions.take(session_id)
-        head = await self.store.head(session_id)
+        head = await self.store.head(self._settings.ref(session_id))
         if head is not None and head.owner is not None and is_dead(head.owner):
             # Nobody runs it any more: its lease is taken over, and is over at once.
-            await self.store.claim(session_id, process_id(), 0.0, after=head.checkpoint, over=head.owner)
-        await self.store.delete(session_id)
+            await self.store.claim(head.ref, process_id(), 0.0, after=head.checkpoint, replaces=head.owner)
+        await self.store.delete(self._settings.ref(session_id))
 
     async def prune(
         self, session_id: str, *, keep: int | None = None, older_than: timedelta | float | None = None
@@ -306,7 +311,7 @@ class Runner:
             raise UsageError("prune needs keep=... or older_than=..., else it would remove nothing.")
         seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
         before = None if seconds is None else self._settings.clock() - seconds
-        return await self.store.prune(session_id, keep=keep, before=before)
+        return await self.store.prune(self._settings.ref(session_id), keep=keep, before=before)
 
     # Time travel
 

@@ -33,7 +33,7 @@ from adjourn.events import (
     lowered,
     map_interrupt,
 )
-from adjourn.stores.protocol import Events, Header, Listed, Store
+from adjourn.stores.protocol import CheckpointRow, EventBatch, Header, SessionRef, Store
 
 
 class _Row(Question, kw_only=True, omit_defaults=True):
@@ -66,7 +66,7 @@ def saved(checkpoint: str, header: Header) -> CheckpointSaved:
     )
 
 
-def read_events(batch: Events) -> list[Event]:
+def read_events(batch: EventBatch) -> list[Event]:
     """The events of one record with their numbers: a pause without its questions, an end without its state.
 
     Raises:
@@ -86,7 +86,7 @@ def read_events(batch: Events) -> list[Event]:
     return [_placed(event, batch, number) for number, event in enumerate(events, batch.first)]
 
 
-def _placed(event: Event, batch: Events, number: int) -> Event:
+def _placed(event: Event, batch: EventBatch, number: int) -> Event:
     if isinstance(event, Interrupted):
         return Interrupted(checkpoint_id=batch.id, address=batch.header.address, seq=number)
     return msgspec.structs.replace(event, seq=number)
@@ -153,31 +153,33 @@ PAGE = 100
 """Records whose events are read at once."""
 
 
-async def logged_elsewhere(store: Store, session: str, branch: str, number: int = sys.maxsize) -> AsyncIterator[Event]:
+async def logged_elsewhere(
+    store: Store, ref: SessionRef, branch: str, number: int = sys.maxsize
+) -> AsyncIterator[Event]:
     """The events on the branches that a session has left, or has gone on with, since the record `number` of `branch`.
 
     A session that was forked from another has left that one: its log counts, too.
     """
-    if await store.head(session) is None:
+    if await store.head(ref) is None:
         return  # It is not stored yet, or not any more.
-    starts = {_split(start.id)[0]: start for start in await _starts(store, session)}
+    starts = {_split(start.id)[0]: start for start in await _starts(store, ref)}
     leading = _leading(starts, branch, number)
     if number != sys.maxsize or any(start.parent is not None for start in starts.values()):
-        async for event in _other_events(store, session, leading):
+        async for event in _other_events(store, ref, leading):
             yield event
     origin = _origin(starts, leading)
-    if origin is not None and origin[0] != session:
-        async for event in logged_elsewhere(store, origin[0], *_split(origin[1])):
+    if origin is not None and origin[0] != ref.id:
+        async for event in logged_elsewhere(store, SessionRef(origin[0], ref.app), *_split(origin[1])):
             yield event
 
 
-async def _starts(store: Store, session: str) -> list[Listed]:
+async def _starts(store: Store, ref: SessionRef) -> list[CheckpointRow]:
     """The records that begin a branch; that of the first is here only if the session was forked from another."""
-    found = [*await store.list(session, source="fork"), *await store.list(session, source="edit")]
+    found = [*await store.checkpoints(ref, source="fork"), *await store.checkpoints(ref, source="edit")]
     return [each for each in found if _split(each.id)[1] == 0]
 
 
-def _leading(starts: Mapping[str, Listed], branch: str, number: int) -> dict[str, int]:
+def _leading(starts: Mapping[str, CheckpointRow], branch: str, number: int) -> dict[str, int]:
     """The branches that lead to a record, each with the number up to which it does."""
     leading = {branch: number}
     while (start := starts.get(branch)) is not None and start.parent is not None:
@@ -186,9 +188,9 @@ def _leading(starts: Mapping[str, Listed], branch: str, number: int) -> dict[str
     return leading
 
 
-async def _other_events(store: Store, session: str, leading: Mapping[str, int]) -> AsyncIterator[Event]:
+async def _other_events(store: Store, ref: SessionRef, leading: Mapping[str, int]) -> AsyncIterator[Event]:
     after = 0
-    while batches := await store.events(session, after, limit=PAGE):
+    while batches := await store.events(ref, after, limit=PAGE):
         for batch in batches:
             after = batch.first + batch.count - 1
             branch, number = _split(batch.id)
@@ -197,7 +199,7 @@ async def _other_events(store: Store, session: str, leading: Mapping[str, int]) 
                     yield event
 
 
-def _origin(starts: Mapping[str, Listed], leading: Mapping[str, int]) -> tuple[str, str] | None:
+def _origin(starts: Mapping[str, CheckpointRow], leading: Mapping[str, int]) -> tuple[str, str] | None:
     """The session and checkpoint that a session was forked from."""
     for branch in leading:
         start = starts.get(branch)

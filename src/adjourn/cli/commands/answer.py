@@ -9,7 +9,7 @@ from typing import Any
 
 from adjourn._text import visible_line
 from adjourn.cli._recording import Recorded, find_question, record
-from adjourn.cli._stores import add_store_option, command, with_store
+from adjourn.cli._stores import add_app_option, add_store_option, command, ref_of, with_store
 from adjourn.cli.ask.asking import ask
 from adjourn.cli.ask.parsing import parse
 from adjourn.cli.ask.terminal import LATER, is_terminal, person
@@ -39,6 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     forms.add_argument("--edit", metavar="JSON", help="approve a tool call with these arguments instead (all of them)")
     forms.add_argument("--respond", metavar="TEXT", help="do not run the tool, and give the model this as its result")
     parser.add_argument("--remember", choices=("session", "always"), help="with --approve: later calls, too")
+    add_app_option(parser)
     add_store_option(parser)
     add_json_option(parser)
 
@@ -54,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     if not given and (options.json or not is_terminal()):
         raise UsageError("What is the answer? Give it after the session, or as - to read it from the standard input.")
     # The person takes their time between these two, and Ctrl-C must reach them: no event loop runs meanwhile.
-    asked = with_store(options, lambda store: find_question(store, options.session, options.question))
+    asked = with_store(options, lambda store: find_question(store, ref_of(options), options.question))
     try:
         value = _value(options, asked)
     except EOFError:
@@ -62,7 +63,9 @@ def run(options: argparse.Namespace) -> int:
     if value is LATER:
         print("It stays open.")
         return 0
-    recorded = with_store(options, lambda store: record(store, asked, value, by=options.by, seen=options.checkpoint))
+    recorded = with_store(
+        options, lambda store: record(store, ref_of(options), asked, value, by=options.by, seen=options.checkpoint)
+    )
     _tell(options, asked, value, recorded)
     return 0
 

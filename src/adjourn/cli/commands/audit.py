@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 from adjourn._screen import Entry, Screen
 from adjourn._text import visible_line
 from adjourn._values import codec
-from adjourn.cli._stores import add_store_option, with_store
+from adjourn.cli._stores import add_app_option, add_store_option, ref_of, with_store
 from adjourn.cli.output.documents import add_json_option, plain, print_json, question
 from adjourn.cli.output.questions import place_of, pretty, tool_request
 from adjourn.cli.output.times import at, clock
 from adjourn.events import Interrupt
 from adjourn.printing import described
 from adjourn.sessions._log import read_interrupt
-from adjourn.stores import Store
-from adjourn.stores.protocol import Decision
+from adjourn.stores import SessionRef, Store
+from adjourn.stores.protocol import AuditEntry
 
 _SIGNS = {
     None: ("⏸", "yellow", "is open"),
@@ -32,20 +32,21 @@ class Line(NamedTuple):
     """One question with how it ended."""
 
     asked: Interrupt
-    decision: Decision
+    decision: AuditEntry
     answer: Any  # Any: whatever was answered
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Take the session."""
     parser.add_argument("session", metavar="SESSION")
+    add_app_option(parser)
     add_store_option(parser)
     add_json_option(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print every question of the session's branch, oldest first."""
-    lines = with_store(options, lambda store: _read(store, options.session))
+    lines = with_store(options, lambda store: _read(store, ref_of(options)))
     if options.json:
         print_json([_document(line) for line in lines])
         return 0
@@ -57,14 +58,13 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _read(store: Store, session_id: str) -> list[Line]:
+async def _read(store: Store, ref: SessionRef) -> list[Line]:
     return [
-        Line(read_interrupt(decision.body, session_id), decision, _answer(decision))
-        for decision in await store.decisions(session_id)
+        Line(read_interrupt(decision.body, ref.id), decision, _answer(decision)) for decision in await store.audit(ref)
     ]
 
 
-def _answer(decision: Decision) -> Any:
+def _answer(decision: AuditEntry) -> Any:
     return plain(codec.decode(decision.value, lenient=True)) if decision.value else None
 
 

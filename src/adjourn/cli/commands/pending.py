@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from adjourn.cli._stores import add_store_option, check_session, command, with_store
+from adjourn.cli._stores import add_store_option, check_session, command, ref_of, with_store
 from adjourn.cli.output.documents import add_json_option, print_json, questions
 from adjourn.cli.output.questions import open_questions, print_question
 from adjourn.events import Interrupt
@@ -42,5 +42,6 @@ def run(options: argparse.Namespace) -> int:
 
 async def _read(store: Store, options: argparse.Namespace) -> list[Interrupt]:
     if options.session is not None:
-        await check_session(store, options.session)
-    return await open_questions(store, options.session, app=options.app, user=options.user, limit=options.limit)
+        await check_session(store, ref_of(options))
+    ref = None if options.session is None else ref_of(options)
+    return await open_questions(store, ref, app=options.app, user=options.user, limit=options.limit)

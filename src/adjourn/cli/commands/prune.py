@@ -7,7 +7,7 @@ import time
 from typing import Any  # of JSON documents
 
 from adjourn._text import visible_line
-from adjourn.cli._stores import add_store_option, check_session, with_store
+from adjourn.cli._stores import add_store_option, check_session, ref_of, with_store
 from adjourn.cli.output.documents import add_json_option, print_json
 from adjourn.cli.output.times import duration
 from adjourn.errors import UsageError
@@ -23,6 +23,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--sessions",
         action="store_true",
         help="remove whole sessions that nobody runs and that were last written longer ago than --older-than",
+    )
+    parser.add_argument(
+        "--app", metavar="NAME", help="the app that the session belongs to (adjourn), or sessions of which go (all)"
     )
     add_store_option(parser)
     add_json_option(parser)
@@ -55,12 +58,12 @@ def _check(options: argparse.Namespace) -> None:
 async def _prune(store: Store, options: argparse.Namespace) -> dict[str, Any]:
     age = duration(options.older_than).total_seconds() if options.older_than else None
     if options.sessions:
-        return {"sessions": await store.expire(age or 0.0)}
-    await check_session(store, options.session)
+        return {"sessions": [gone.id for gone in await store.delete_idle(age or 0.0, app=options.app)]}
+    await check_session(store, ref_of(options))
     before = None if age is None else time.time() - age
     return {
         "session_id": options.session,
-        "records": await store.prune(options.session, keep=options.keep, before=before),
+        "records": await store.prune(ref_of(options), keep=options.keep, before=before),
     }
 
 

@@ -43,24 +43,24 @@ def run(options: argparse.Namespace) -> int:
     """List the sessions."""
     heads, open_ = with_store(options, lambda store: _read(store, options))
     if options.json:
-        print_json([session(head, open_[head.session]) for head in heads])
+        print_json([session(head, open_[head.app, head.session]) for head in heads])
         return 0
     if not heads:
         print("No sessions." if not _filters(options) else f"No sessions with {' and '.join(_filters(options))}.")
         return 0
     print_table(("SESSION", "STATUS", "QUESTIONS", "LAST WRITTEN", "USER"), [_row(head, open_) for head in heads])
-    if any(open_[head.session] for head in heads):
+    if any(open_[head.app, head.session] for head in heads):
         print(f"\nSee the questions with: {command(options, 'pending')}", file=sys.stderr)
     return 0
 
 
-async def _read(store: Store, options: argparse.Namespace) -> tuple[list[Head], Counter[str]]:
+async def _read(store: Store, options: argparse.Namespace) -> tuple[list[Head], Counter[tuple[str, str]]]:
     heads = await store.sessions(app=options.app, user=options.user)
     if options.status:
         # What a store has as running has failed if its process died, so it is told apart here.
         heads = [head for head in heads if status_of(head) == options.status]
-    asked = await store.interrupts(app=options.app, user=options.user)
-    return heads[: options.limit], Counter(row.session for row in asked)
+    asked = await store.questions(app=options.app, user=options.user)
+    return heads[: options.limit], Counter((row.app, row.session) for row in asked)
 
 
 def _filters(options: argparse.Namespace) -> list[str]:
@@ -68,8 +68,8 @@ def _filters(options: argparse.Namespace) -> list[str]:
     return [f"{name} {value}" for name, value in given.items() if value]
 
 
-def _row(head: Head, open_: Counter[str]) -> tuple[str, ...]:
-    count = open_[head.session]
+def _row(head: Head, open_: Counter[tuple[str, str]]) -> tuple[str, ...]:
+    count = open_[head.app, head.session]
     status = status_of(head)
     if status == "waiting" and not count:
         status = "answered"  # Nobody is asked any more; it waits to be resumed.

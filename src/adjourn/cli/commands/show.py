@@ -12,7 +12,7 @@ import msgspec
 from adjourn._owner import owner_name
 from adjourn._screen import Entry, Screen
 from adjourn._text import visible_line
-from adjourn.cli._stores import add_store_option, command, with_store
+from adjourn.cli._stores import add_app_option, add_store_option, command, ref_of, with_store
 from adjourn.cli.output.contents import Contents, contents_of, is_agent
 from adjourn.cli.output.documents import add_json_option, owner_of, plain, print_json, questions, session, status_of
 from adjourn.cli.output.questions import open_questions, print_question
@@ -38,6 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--checkpoint", metavar="ID", help="what it held there, instead of now; `adjourn tree` has them"
     )
     parser.add_argument("--events", action="store_true", help="show what happened, too: its stored events")
+    add_app_option(parser)
     add_store_option(parser)
     add_json_option(parser)
 
@@ -59,12 +60,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _read(store: Store, options: argparse.Namespace) -> _Found:
-    contents = await contents_of(store, options.session, options.checkpoint)
+    contents = await contents_of(store, ref_of(options), options.checkpoint)
     is_head = contents.checkpoint == contents.head.checkpoint
-    asked = await open_questions(store, options.session) if is_head else []
+    asked = await open_questions(store, ref_of(options)) if is_head else []
     # The last one tells why a session failed, whether all are wanted or not.
     after = 0 if options.events else max(contents.head.seq - 1, 0)
-    batches = await store.events(options.session, after)
+    batches = await store.events(ref_of(options), after)
     events = [event for batch in batches for event in read_events(batch)]
     return _Found(contents, asked, events)
 

@@ -12,7 +12,7 @@ from adjourn._values import codec
 from adjourn.agents._transcript import Entry, conversation
 from adjourn.errors import CheckpointNotFound
 from adjourn.messages import Message
-from adjourn.stores.protocol import Head, Store
+from adjourn.stores.protocol import Head, SessionRef, Store
 
 
 class Contents(NamedTuple):
@@ -25,16 +25,16 @@ class Contents(NamedTuple):
     messages: tuple[Message, ...]
 
 
-async def contents_of(store: Store, session_id: str, checkpoint_id: str | None) -> Contents:
+async def contents_of(store: Store, ref: SessionRef, checkpoint_id: str | None) -> Contents:
     """What is stored there.
 
     Raises:
         CheckpointNotFound: there is no such session or checkpoint.
         CheckpointCorrupt: what is stored there is not what was written.
     """
-    loaded = await store.load(session_id, checkpoint_id)
+    loaded = await store.load(ref, checkpoint_id)
     if loaded is None:
-        raise CheckpointNotFound(session_id, checkpoint_id)
+        raise CheckpointNotFound(ref.id, checkpoint_id)
     tree = fold(loaded.rows)
     root = next((path for path in tree.frames if ";" not in path), "")
     fields = _fields(tree, root)

@@ -13,7 +13,7 @@ import msgspec
 from adjourn._owner import is_dead
 from adjourn._values.codec import Unknown
 from adjourn.events import Interrupt
-from adjourn.stores.protocol import Head, Listed
+from adjourn.stores.protocol import CheckpointRow, Head
 
 from .times import at
 
@@ -95,7 +95,7 @@ def session(head: Head, questions: int) -> dict[str, Any]:
     }
 
 
-def checkpoint(point: Listed, *, head: str, depth: int = 0) -> dict[str, Any]:
+def checkpoint(point: CheckpointRow, *, head: str, depth: int = 0) -> dict[str, Any]:
     """A checkpoint as data; `depth` counts the branchings before it."""
     return {
         "id": point.id,

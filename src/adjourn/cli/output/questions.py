@@ -19,7 +19,7 @@ from adjourn.cli.ask.forms import described_fields
 from adjourn.events import Interrupt
 from adjourn.printing import answer_form, described
 from adjourn.sessions._log import read_interrupt
-from adjourn.stores.protocol import Store
+from adjourn.stores.protocol import SessionRef, Store
 
 from .documents import plain
 from .times import ago, clock
@@ -36,14 +36,14 @@ class ToolRequest(NamedTuple):
 
 async def open_questions(
     store: Store,
-    session_id: str | None = None,
+    ref: SessionRef | None = None,
     *,
     app: str | None = None,
     user: str | None = None,
     limit: int | None = None,
 ) -> list[Interrupt]:
     """The questions that wait, oldest first, each with the checkpoint where its session stands now."""
-    rows = await store.interrupts(session_id, app=app, user=user, limit=limit)
+    rows = await store.questions(ref, app=app, user=user, limit=limit)
     return [
         msgspec.structs.replace(read_interrupt(row.body, row.session), checkpoint_id=row.checkpoint) for row in rows
     ]
