@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from adjourn import Message, Runner
-from adjourn.stores import SQLiteStore
+from adjourn.stores import SessionRef, SQLiteStore
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a dead owner is noticed at once on Linux only")
 
@@ -87,7 +87,7 @@ class Seen:
         store = SQLiteStore(path)
         runner = Runner(agent, store=store)
         self.status = (await runner.status(SESSION)).status
-        self.answered = sum(decision.how == "answered" for decision in await store.decisions(SESSION))
+        self.answered = sum(decision.how == "answered" for decision in await store.audit(SessionRef(SESSION)))
         if self.status in ("done", "waiting"):
             result = await runner.recover(SESSION)
             self.messages, self.output = list(result.messages), result.output

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from adjourn.stores import SQLiteStore
+from adjourn.stores import SessionRef, SQLiteStore
 from adjourn.stores.protocol import Head
 
 from .checker import check, pids
@@ -82,7 +82,7 @@ async def _has_heard(folder: Path) -> bool:
 async def _head(folder: Path) -> Head:
     store = SQLiteStore(folder / "sessions.db")
     try:
-        head = await store.head(SESSION)
+        head = await store.head(SessionRef(SESSION))
     finally:
         await store.close()
     assert head is not None

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from adjourn.stores import SQLiteStore
-from adjourn.stores.protocol import Decision
+from adjourn.stores import SessionRef, SQLiteStore
+from adjourn.stores.protocol import AuditEntry
 
 from .checker import check, check_effects, check_fences, pids
 from .child import SESSION, Ended
@@ -42,10 +42,10 @@ def paused(nursery: Nursery, tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def decisions(folder: Path) -> list[Decision]:
+async def decisions(folder: Path) -> list[AuditEntry]:
     store = SQLiteStore(folder / "sessions.db")
     try:
-        return await store.decisions(SESSION)
+        return await store.audit(SessionRef(SESSION))
     finally:
         await store.close()
 

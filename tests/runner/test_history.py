@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from adjourn import CheckpointNotFound, Runner, interrupt, once, workflow
 from adjourn.events import CheckpointSaved
 from adjourn.graph import END, START, Command, CompiledGraph, StateGraph
-from adjourn.stores import MemoryStore, Store
+from adjourn.stores import MemoryStore, SessionRef, Store
 from adjourn.testing import FakeClock
 
 from .programs import (
@@ -114,7 +114,7 @@ async def test_commits_between_checkpoints_are_restorable_but_not_listed(store: 
 
 
 async def _moved(store: Store) -> bool:
-    head = await store.head("s")
+    head = await store.head(SessionRef("s"))
     return head is not None and not head.checkpoint.endswith(".0")
 
 
@@ -214,7 +214,7 @@ def test_filters_never_reach_a_query_as_text(  # rule C5
         url = f"sqlite:///{tmp_path_factory.getbasetemp()}/hostile.db"
         for store in (MemoryStore(), url):
             graph = steps("a", store=store)
-            if await graph.store.head("s") is None:
+            if await graph.store.head(SessionRef("s")) is None:
                 await graph.run({}, session_id="s")
             if source not in ("input", "step", "end"):
                 assert await graph.history("s", source=source) == []

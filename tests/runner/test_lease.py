@@ -19,7 +19,7 @@ from adjourn import Runner, SessionBusy, UnfinishedRun, interrupt, once, workflo
 from adjourn.errors import Conflict
 from adjourn.events import Cancelled, Failed
 from adjourn.runner._settings import Durability
-from adjourn.stores import Committed, Lease, MemoryStore, Renewed, SQLiteStore, Store, Write
+from adjourn.stores import Committed, Lease, MemoryStore, Renewed, SessionRef, SQLiteStore, Store, Write
 from adjourn.testing import FakeClock, FaultStore
 
 from .programs import Gate, asking, begin, events_of, held, line, side_by_side, step, steps, turns, until
@@ -58,7 +58,7 @@ async def test_the_lease_is_released_before_an_end_is_told(store: Store):  # rul
     for run in (graph.run({}, session_id="s"), graph.resume("s", {"go": 1})):
         last = (await events_of(run))[-1]
         assert last.seq is not None
-        head = await store.head("s")
+        head = await store.head(SessionRef("s"))
         assert head is not None
         assert (head.owner, head.seq) == (None, last.seq)
 
@@ -182,7 +182,7 @@ async def test_a_run_whose_session_is_deleted_under_it_stops(timed: Store, clock
     gate.opened.set()
     with pytest.raises(Conflict):
         await waiting
-    assert await timed.head("s") is None
+    assert await timed.head(SessionRef("s")) is None
 
 
 async def test_of_many_who_take_over_one_does(timed: Store, clock: FakeClock):  # rule C6
@@ -235,11 +235,11 @@ async def test_work_left_behind_after_a_pause_cannot_write(store: Store):  # rul
 
     graph = line(("asks", asks), store=store)
     assert (await graph.run({}, session_id="s")).status == "interrupted"
-    before = await store.head("s")
+    before = await store.head(SessionRef("s"))
     freed.set()
     await asyncio.to_thread(ended.wait, 10)
     assert late
-    assert await store.head("s") == before
+    assert await store.head(SessionRef("s")) == before
 
 
 # Renewal
@@ -275,7 +275,7 @@ def test_a_node_that_blocks_the_loop_does_not_cost_the_lease(real: Store):  # ru
 
 
 def _head(store: Store) -> Any:
-    return asyncio.run(store.head("s"))
+    return asyncio.run(store.head(SessionRef("s")))
 
 
 class Hiccups(FaultStore):
@@ -296,7 +296,7 @@ async def test_trouble_in_one_renewal_does_not_end_them(store: Store):  # rule C
     gate, hiccups = Gate(), Hiccups(store)
     waiting = begin(line(("a", held("a", gate)), store=hiccups, lease_ttl=0.5).run({}, session_id="s"))
     await gate.reached.wait()
-    first = await store.head("s")
+    first = await store.head(SessionRef("s"))
     assert first is not None
     await until(lambda: _renewed(store, first.expires))
     gate.opened.set()
@@ -304,7 +304,7 @@ async def test_trouble_in_one_renewal_does_not_end_them(store: Store):  # rule C
 
 
 async def _renewed(store: Store, before: float) -> bool:
-    head = await store.head("s")
+    head = await store.head(SessionRef("s"))
     return head is not None and head.expires > before
 
 

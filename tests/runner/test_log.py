@@ -14,7 +14,7 @@ import pytest
 from adjourn import AlreadyResumed, AnswerWith, Runner, interrupt, workflow
 from adjourn.errors import StoreUnavailable
 from adjourn.graph import CompiledGraph
-from adjourn.stores import Store
+from adjourn.stores import SessionRef, Store
 from adjourn.testing import FakeClock, FaultStore
 
 from .programs import (
@@ -118,7 +118,7 @@ async def test_a_resume_that_a_live_owner_takes_up_names_a_checkpoint_that_exist
     await until(resumed)
     found = lines(caplog, "resumed")
     assert [(what, session) for what, session, _ in found] == [("resumed", "s")]
-    assert (await store.load("s", found[0][2])) is not None
+    assert (await store.load(SessionRef("s"), found[0][2])) is not None
     gate.opened.set()
     await waiting
     await answered
@@ -179,7 +179,7 @@ async def test_a_takeover_has_one_line_whoever_does_it(
         case "cancel":
             await graph.cancel("s")
         case _:
-            first = (await abandoned.list("s"))[-1]
+            first = (await abandoned.checkpoints(SessionRef("s")))[-1]
             await graph.run(None, session_id="s", checkpoint_id=first.id)
     found = lines(caplog, "took over")
     assert [(what, session) for what, session, _ in found] == [("took over", "s")]

@@ -28,7 +28,6 @@ class Runner(Sessions):
     A runner is a `Sessions` that can also run: what it can do besides, and that needs no program, is there.
     """
 
-
     def __init__(self, agent: Any, **options: Unpack[Options]) -> None:
         """Make a runner of `agent`; every option can be left out.
 

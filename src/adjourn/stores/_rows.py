@@ -10,10 +10,10 @@ from adjourn._text import undotted
 from adjourn._values.codec import check_nesting
 from adjourn.errors import CheckpointCorrupt, NotStorable
 
-from .protocol import Head, Header, Status, Write
+from .protocol import Head, Header, SessionRef, Status, Write
 
 
-class Standing(msgspec.Struct, gc=False):
+class SessionRow(msgspec.Struct, gc=False):
     """The one row of a session. Records have positions, counted over all branches in the order of writing.
 
     A branch is never written again once the head has left it, so each is one stretch of positions, and the newest
@@ -57,28 +57,38 @@ class Branch(msgspec.Struct, frozen=True, gc=False):
     parent: str | None
 
 
-def is_live(standing: Standing, now: float) -> bool:
+def is_named(row: SessionRow, ref: SessionRef) -> bool:
+    """Whether `ref` names this session: one that names a user names only that user's."""
+    return row.session == ref.id and row.app == ref.app and ref.user in (None, row.user)
+
+
+def fits(row: SessionRow, app: str | None, user: str | None) -> bool:
+    """Whether a listing by app and user, each None for all, has this session."""
+    return app in (None, row.app) and user in (None, row.user)
+
+
+def is_live(row: SessionRow, now: float) -> bool:
     """Whether somebody runs the session: a lease is held and has not expired."""
-    return standing.owner is not None and standing.expires > now
+    return row.owner is not None and row.expires > now
 
 
-def head_of(standing: Standing, now: float) -> Head:
-    """What callers see of a standing."""
-    live = is_live(standing, now)
+def head_of(row: SessionRow, now: float) -> Head:
+    """Return what callers see of a session's row."""
+    live = is_live(row, now)
     return Head(
-        session=standing.session,
-        app=standing.app,
-        user=standing.user,
-        checkpoint=standing.checkpoint,
-        branch=standing.branch,
-        status=standing.status,
-        owner=standing.owner if live else None,
-        expires=standing.expires if live else 0.0,
-        fence=standing.fence,
-        claims=standing.claims,
-        seq=standing.seq,
-        created=standing.created,
-        updated=standing.updated,
+        session=row.session,
+        app=row.app,
+        user=row.user,
+        checkpoint=row.checkpoint,
+        branch=row.branch,
+        status=row.status,
+        owner=row.owner if live else None,
+        expires=row.expires if live else 0.0,
+        fence=row.fence,
+        claims=row.claims,
+        seq=row.seq,
+        created=row.created,
+        updated=row.updated,
     )
 
 

@@ -14,23 +14,24 @@ import msgspec
 from adjourn.errors import CheckpointNotFound
 
 from . import _transitions as transitions
-from ._ledger import Asked
-from ._rows import Branch, Point, Standing, decode_header, head_of, id_at, is_live, lies_under, locate
+from ._ledger import QuestionRow
+from ._rows import Branch, Point, SessionRow, decode_header, fits, head_of, id_at, is_live, is_named, lies_under, locate
 from .protocol import (
     Answer,
     Answered,
+    AuditEntry,
+    CheckpointRow,
     Claimed,
     Committed,
-    Decision,
     Due,
-    Events,
+    EventBatch,
     Head,
     Lease,
-    Listed,
     Loaded,
-    Pending,
+    OpenQuestion,
     Question,
     Renewed,
+    SessionRef,
     Status,
     Write,
 )
@@ -52,101 +53,99 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     body: bytes
 
 
-class Session(Standing, gc=False, kw_only=True):
+class Session(SessionRow, gc=False, kw_only=True):
     """A session whole: positions are indexes of `log`, where pruned records leave None."""
 
     log: list[Record | None]
     branches: tuple[Branch, ...] = ()
-    questions: dict[str, Asked]
-    past: tuple[dict[str, Asked], ...] = ()
+    questions: dict[str, QuestionRow]
+    past: tuple[dict[str, QuestionRow], ...] = ()
 
 
 class MemoryLedger:
     """The ledger's operations on sessions in a dict."""
 
     def __init__(self) -> None:
-        self.sessions: dict[str, Session] = {}
+        self.sessions: dict[tuple[str, str], Session] = {}
         self._asked = 0
 
-    def find(self, session: str) -> Session | None:
-        return self.sessions.get(session)
+    def find(self, app: str, session: str) -> Session | None:
+        return self.sessions.get((app, session))
 
-    def create(self, session: str, app: str, user: str | None, now: float) -> Session:
-        standing = self.sessions[session] = Session(0, session, app, user, now, log=[], questions={})
-        return standing
+    def create(self, ref: SessionRef, now: float) -> Session:
+        row = self.sessions[ref.app, ref.id] = Session(0, ref.id, ref.app, ref.user, now, log=[], questions={})
+        return row
 
-    def save(self, standing: Session) -> None:
-        pass  # the standing is the session itself
+    def save(self, row: Session) -> None:
+        pass  # the row is the session itself
 
-    def remove(self, standing: Session) -> None:
-        del self.sessions[standing.session]
+    def remove(self, row: Session) -> None:
+        del self.sessions[row.app, row.session]
 
     def idle(self, now: float, since: float) -> list[Session]:
         return [found for found in self.sessions.values() if found.updated < since and not is_live(found, now)]
 
-    def branches(self, standing: Session) -> Sequence[Branch]:
-        return standing.branches
+    def branches(self, row: Session) -> Sequence[Branch]:
+        return row.branches
 
-    def add_branch(self, standing: Session, branch: Branch) -> None:
-        if standing.branches:
-            standing.past = (*standing.past, standing.questions)
-            standing.questions = {}
-        standing.branches = (*standing.branches, branch)
+    def add_branch(self, row: Session, branch: Branch) -> None:
+        if row.branches:
+            row.past = (*row.past, row.questions)
+            row.questions = {}
+        row.branches = (*row.branches, branch)
 
-    def add_record(self, standing: Session, write: Write, header: bytes, now: float) -> None:
+    def add_record(self, row: Session, write: Write, header: bytes, now: float) -> None:
         listed = write.header.source is not None
-        standing.log.append(
-            Record(write.full, listed, now, standing.seq, write.event_count, header, write.events, write.body)
-        )
+        row.log.append(Record(write.full, listed, now, row.seq, write.event_count, header, write.events, write.body))
 
-    def has_record(self, standing: Session, pos: int, write: Write, header: bytes) -> bool:
-        kept = standing.log[pos]
+    def has_record(self, row: Session, pos: int, write: Write, header: bytes) -> bool:
+        kept = row.log[pos]
         return kept is not None and (
             (kept.full, kept.count, kept.header, kept.events, kept.body)
             == (write.full, write.event_count, header, write.events, write.body)
         )
 
-    def has_position(self, standing: Session, pos: int) -> bool:
-        return standing.log[pos] is not None
+    def has_position(self, row: Session, pos: int) -> bool:
+        return row.log[pos] is not None
 
-    def points(self, standing: Session) -> Sequence[Point]:
-        return [Point(pos, kept.full, kept.listed, kept.at) for pos, kept in enumerate(standing.log) if kept]
+    def points(self, row: Session) -> Sequence[Point]:
+        return [Point(pos, kept.full, kept.listed, kept.at) for pos, kept in enumerate(row.log) if kept]
 
-    def drop_records(self, standing: Session, points: Sequence[Point]) -> None:
+    def drop_records(self, row: Session, points: Sequence[Point]) -> None:
         for point in points:
-            standing.log[point.pos] = None
+            row.log[point.pos] = None
 
-    def question(self, standing: Session, id: str) -> Asked | None:
-        return standing.questions.get(id)
+    def question(self, row: Session, id: str) -> QuestionRow | None:
+        return row.questions.get(id)
 
-    def open_questions(self, standing: Session) -> list[str]:
-        return [asked.id for asked in standing.questions.values() if asked.how is None]
+    def open_questions(self, row: Session) -> list[str]:
+        return [asked.id for asked in row.questions.values() if asked.how is None]
 
-    def asking(self, standing: Session) -> list[int]:
-        every = (*standing.past, standing.questions)
+    def asking(self, row: Session) -> list[int]:
+        every = (*row.past, row.questions)
         return [no for no, questions in enumerate(every) if any(asked.how is None for asked in questions.values())]
 
-    def untaken(self, standing: Session) -> tuple[Answered, ...]:
+    def untaken(self, row: Session) -> tuple[Answered, ...]:
         return tuple(
             Answered(id=asked.id, value=asked.value or b"", how=asked.how, by=asked.by, at=asked.at or 0.0)
-            for asked in standing.questions.values()
+            for asked in row.questions.values()
             if asked.how is not None and not asked.taken
         )
 
-    def ask(self, standing: Session, question: Question) -> None:
+    def ask(self, row: Session, question: Question) -> None:
         self._asked += 1
-        standing.questions[question.id] = Asked(question.id, question.body, question.expires, no=self._asked)
+        row.questions[question.id] = QuestionRow(question.id, question.body, question.expires, no=self._asked)
 
-    def end(self, standing: Session, answer: Answer, now: float, *, taken: bool) -> None:
-        asked = standing.questions[answer.id]
+    def end(self, row: Session, answer: Answer, now: float, *, taken: bool) -> None:
+        asked = row.questions[answer.id]
         asked.value = answer.value
         asked.how = answer.how
         asked.by = answer.by
         asked.at = now
         asked.taken = taken
 
-    def take(self, standing: Session, id: str) -> bool:
-        asked = standing.questions.get(id)
+    def take(self, row: Session, id: str) -> bool:
+        asked = row.questions.get(id)
         if asked is None or asked.how is None or asked.taken:
             return False
         asked.taken = True
@@ -174,30 +173,26 @@ class MemoryStore:
 
     async def claim(
         self,
-        session: str,
+        ref: SessionRef,
         owner: str,
         ttl: float,
         *,
         after: str | None,
         write: Write | None = None,
         answers: Sequence[Answer] = (),
-        over: str | None = None,
-        app: str = "adjourn",
-        user: str | None = None,
+        replaces: str | None = None,
     ) -> Claimed:
         with self._lock:
             return transitions.claim(
                 self._ledger,
                 self._clock(),
-                session,
+                ref,
                 owner,
                 ttl,
                 after=after,
                 write=write,
                 answers=answers,
-                over=over,
-                app=app,
-                user=user,
+                replaces=replaces,
             )
 
     async def renew(self, leases: Sequence[Lease]) -> list[Renewed]:
@@ -208,29 +203,29 @@ class MemoryStore:
         with self._lock:
             return transitions.commit_all(self._ledger, self._clock(), lease, writes, after=after, release=release)
 
-    async def answer(self, session: str, answers: Sequence[Answer], *, after: str | None = None) -> Head:
+    async def answer(self, ref: SessionRef, answers: Sequence[Answer], *, after: str | None = None) -> Head:
         with self._lock:
-            return transitions.answer(self._ledger, self._clock(), session, answers, after=after)
+            return transitions.answer(self._ledger, self._clock(), ref, answers, after=after)
 
-    async def cancel(self, session: str, mode: str) -> bool:
+    async def cancel(self, ref: SessionRef, mode: str) -> bool:
         with self._lock:
-            return transitions.cancel(self._ledger, self._clock(), session, mode)
+            return transitions.cancel(self._ledger, self._clock(), ref, mode)
 
-    async def delete(self, session: str) -> None:
+    async def delete(self, ref: SessionRef) -> None:
         with self._lock:
-            transitions.delete(self._ledger, self._clock(), session)
+            transitions.delete(self._ledger, self._clock(), ref)
 
-    async def prune(self, session: str, *, keep: int | None = None, before: float | None = None) -> int:
+    async def prune(self, ref: SessionRef, *, keep: int | None = None, before: float | None = None) -> int:
         with self._lock:
-            return transitions.prune(self._ledger, session, keep=keep, before=before)
+            return transitions.prune(self._ledger, ref, keep=keep, before=before)
 
-    async def expire(self, ttl: float) -> list[str]:
+    async def delete_idle(self, ttl: float, *, app: str | None = None, user: str | None = None) -> list[SessionRef]:
         with self._lock:
-            return transitions.expire(self._ledger, self._clock(), ttl)
+            return transitions.delete_idle(self._ledger, self._clock(), ttl, app, user)
 
-    async def load(self, session: str, checkpoint: str | None = None) -> Loaded | None:
+    async def load(self, ref: SessionRef, checkpoint: str | None = None) -> Loaded | None:
         with self._lock:
-            found = self._ledger.find(session)
+            found = self._find(ref)
             if found is None:
                 return None
             pos = found.pos if checkpoint is None else _position(found, checkpoint)
@@ -241,22 +236,22 @@ class MemoryStore:
                 answers=self._ledger.untaken(found) if pos == found.pos and found.waiting else (),
             )
 
-    async def head(self, session: str) -> Head | None:
+    async def head(self, ref: SessionRef) -> Head | None:
         with self._lock:
-            found = self._ledger.find(session)
+            found = self._find(ref)
             return None if found is None else head_of(found, self._clock())
 
-    async def list(
+    async def checkpoints(
         self,
-        session: str,
+        ref: SessionRef,
         *,
         limit: int | None = None,
         before: str | None = None,
         source: str | None = None,
         under: str | None = None,
-    ) -> list[Listed]:
+    ) -> list[CheckpointRow]:
         with self._lock:
-            found = self._found(session)
+            found = self._found(ref)
             end = found.pos + 1 if before is None else _position(found, before)
             return _first(limit, _listed(found, end, source, under or ""))
 
@@ -267,44 +262,54 @@ class MemoryStore:
             now = self._clock()
             lately = sorted(self._ledger.sessions.values(), key=lambda found: found.updated)
             lately.reverse()  # sorting is stable: of those written at one time, too, the younger comes first
-            chosen = (found for found in lately if _fits(found, app, user) and status in (None, found.status))
+            chosen = (found for found in lately if fits(found, app, user) and status in (None, found.status))
             return [head_of(found, now) for found in _first(limit, chosen)]
 
-    async def interrupts(
-        self, session: str | None = None, *, app: str | None = None, user: str | None = None, limit: int | None = None
-    ) -> list[Pending]:
+    async def questions(
+        self,
+        ref: SessionRef | None = None,
+        *,
+        app: str | None = None,
+        user: str | None = None,
+        limit: int | None = None,
+    ) -> list[OpenQuestion]:
         with self._lock:
-            chosen = self._ledger.sessions.values() if session is None else [self._ledger.find(session)]
+            chosen = self._ledger.sessions.values() if ref is None else [self._find(ref)]
             now = self._clock()
             waiting = [
                 (asked.no, _pending(found, asked))
                 for found in chosen
-                if found is not None and _fits(found, app, user)
+                if found is not None and fits(found, app, user)
                 for asked in found.questions.values()
                 if asked.how is None and not _expired(asked, now)
             ]
             return [pending for _, pending in _first(limit, sorted(waiting, key=itemgetter(0)))]
 
-    async def decisions(self, session: str) -> list[Decision]:
+    async def audit(self, ref: SessionRef) -> list[AuditEntry]:
         with self._lock:
-            asked = self._found(session).questions.values()
-            return [Decision(id=q.id, body=q.body, value=q.value, how=q.how, by=q.by, at=q.at) for q in asked]
+            asked = self._found(ref).questions.values()
+            return [AuditEntry(id=q.id, body=q.body, value=q.value, how=q.how, by=q.by, at=q.at) for q in asked]
 
-    async def events(self, session: str, after: int = 0, *, limit: int | None = None) -> list[Events]:
+    async def events(self, ref: SessionRef, after: int = 0, *, limit: int | None = None) -> list[EventBatch]:
         with self._lock:
-            return _first(limit, _events(self._found(session), after))
+            return _first(limit, _events(self._found(ref), after))
 
-    async def due(self, *, limit: int = 100) -> list[Due]:
+    async def due(self, *, app: str | None = None, user: str | None = None, limit: int = 100) -> list[Due]:
         with self._lock:
-            return _first(limit, _due(self._ledger.sessions.values(), self._clock()))
+            chosen = [found for found in self._ledger.sessions.values() if fits(found, app, user)]
+            return _first(limit, _due(chosen, self._clock()))
 
     async def close(self) -> None:
         pass  # what is kept lives as long as the store object
 
-    def _found(self, session: str) -> Session:
-        found = self._ledger.find(session)
+    def _find(self, ref: SessionRef) -> Session | None:
+        found = self._ledger.find(ref.app, ref.id)
+        return found if found is not None and is_named(found, ref) else None
+
+    def _found(self, ref: SessionRef) -> Session:
+        found = self._find(ref)
         if found is None:
-            raise CheckpointNotFound(session)
+            raise CheckpointNotFound(ref.id)
         return found
 
 
@@ -333,7 +338,7 @@ def _fold(found: Session, pos: int) -> tuple[bytes, ...]:
     return tuple(reversed(rows))
 
 
-def _listed(found: Session, end: int, source: str | None, under: str) -> Iterator[Listed]:
+def _listed(found: Session, end: int, source: str | None, under: str) -> Iterator[CheckpointRow]:
     for pos in range(end - 1, -1, -1):
         kept = found.log[pos]
         if kept is None or not kept.listed:
@@ -341,17 +346,17 @@ def _listed(found: Session, end: int, source: str | None, under: str) -> Iterato
         header = decode_header(kept.header)
         if source in (None, header.source) and lies_under(header.address, under):
             own, parent = id_at(found.branches, pos)
-            yield Listed(id=own, parent=parent, created=kept.at, header=header)
+            yield CheckpointRow(id=own, parent=parent, created=kept.at, header=header)
 
 
-def _events(found: Session, after: int) -> Iterator[Events]:
+def _events(found: Session, after: int) -> Iterator[EventBatch]:
     start = len(found.log)
     while start and ((kept := found.log[start - 1]) is None or kept.seq > after):
         start -= 1
     for pos in range(start, len(found.log)):
         kept = found.log[pos]
         if kept is not None and kept.count:
-            yield Events(
+            yield EventBatch(
                 id=id_at(found.branches, pos)[0],
                 header=decode_header(kept.header),
                 first=kept.seq - kept.count + 1,
@@ -365,22 +370,23 @@ def _due(sessions: Iterable[Session], now: float) -> Iterator[Due]:
         if is_live(found, now):
             continue
         if found.owner is not None:
-            yield Due(session=found.session, why="lease")
+            yield Due(session=found.session, app=found.app, why="lease")
         elif found.waiting:
-            yield Due(session=found.session, why="answer")
+            yield Due(session=found.session, app=found.app, why="answer")
         elif any(asked.how is None and _expired(asked, now) for asked in found.questions.values()):
-            yield Due(session=found.session, why="question")
+            yield Due(session=found.session, app=found.app, why="question")
 
 
-def _fits(found: Standing, app: str | None, user: str | None) -> bool:
-    return app in (None, found.app) and user in (None, found.user)
-
-
-def _pending(found: Standing, asked: Asked) -> Pending:
-    return Pending(
-        session=found.session, checkpoint=found.checkpoint, id=asked.id, body=asked.body, expires=asked.expires
+def _pending(found: SessionRow, asked: QuestionRow) -> OpenQuestion:
+    return OpenQuestion(
+        session=found.session,
+        app=found.app,
+        checkpoint=found.checkpoint,
+        id=asked.id,
+        body=asked.body,
+        expires=asked.expires,
     )
 
 
-def _expired(asked: Asked, now: float) -> bool:
+def _expired(asked: QuestionRow, now: float) -> bool:
     return asked.expires is not None and asked.expires <= now

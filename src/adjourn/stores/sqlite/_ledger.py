@@ -10,17 +10,17 @@ from collections.abc import Sequence
 
 from msgspec.structs import astuple, replace
 
-from adjourn.stores._ledger import Asked
-from adjourn.stores._rows import Branch, Point, Standing
-from adjourn.stores.protocol import Answer, Answered, Question, Write
+from adjourn.stores._ledger import QuestionRow
+from adjourn.stores._rows import Branch, Point, SessionRow
+from adjourn.stores.protocol import Answer, Answered, Question, SessionRef, Write
 
 _KNOWN = 1000  # rows of sessions that are kept in mind at most
 
 # A record's key is its session's number in the high bits and its position in the low ones.
 _POSITIONS = 28
 
-# The columns of a session stand in the order of Standing's fields, those of a question in that of Asked's.
-_FIND = "SELECT * FROM sessions WHERE id = ?"
+# The columns of a session stand in the order of SessionRow's fields, those of a question in that of QuestionRow's.
+_FIND = "SELECT * FROM sessions WHERE app = ? AND id = ?"
 _IDLE = "SELECT * FROM sessions WHERE updated < ? AND (owner IS NULL OR expires <= ?) ORDER BY no"
 _CREATE = "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 # What a step changes; without the columns that indexes look at, so it touches one page of the file.
@@ -34,42 +34,42 @@ _QUESTIONS = """SELECT id, CAST(body AS BLOB), expires, CAST(value AS BLOB), how
     WHERE session = ? AND branch = ? ORDER BY no"""
 
 
-def key(standing: Standing, pos: int) -> int:
+def key(row: SessionRow, pos: int) -> int:
     """The key of the record at a position."""
-    return standing.no << _POSITIONS | pos
+    return row.no << _POSITIONS | pos
 
 
-def find(connection: sqlite3.Connection, session: str) -> Standing | None:
-    """The session's row, None if there is none."""
-    row = connection.execute(_FIND, (session,)).fetchone()
-    return None if row is None else Standing(*row)
+def find(connection: sqlite3.Connection, app: str, session: str) -> SessionRow | None:
+    """Return the session's row, None if there is none."""
+    row = connection.execute(_FIND, (app, session)).fetchone()
+    return None if row is None else SessionRow(*row)
 
 
-def branches(connection: sqlite3.Connection, standing: Standing) -> list[Branch]:
+def branches(connection: sqlite3.Connection, row: SessionRow) -> list[Branch]:
     """All branches of a session, in the order of writing."""
     rows = connection.execute(
-        "SELECT name, start, first, parent FROM branches WHERE session = ? ORDER BY no", (standing.no,)
+        "SELECT name, start, first, parent FROM branches WHERE session = ? ORDER BY no", (row.no,)
     )
     return [Branch(*row) for row in rows]
 
 
-def has_position(connection: sqlite3.Connection, standing: Standing, pos: int) -> bool:
+def has_position(connection: sqlite3.Connection, row: SessionRow, pos: int) -> bool:
     """Whether the record at a position is there."""
-    return connection.execute("SELECT 1 FROM records WHERE key = ?", (key(standing, pos),)).fetchone() is not None
+    return connection.execute("SELECT 1 FROM records WHERE key = ?", (key(row, pos),)).fetchone() is not None
 
 
-def questions(connection: sqlite3.Connection, standing: Standing) -> list[Asked]:
+def asked_on(connection: sqlite3.Connection, row: SessionRow) -> list[QuestionRow]:
     """The questions of the head's branch, in the order of asking."""
-    rows = connection.execute(_QUESTIONS, (standing.no, standing.branch_no))
-    return [Asked(*row) for row in rows]
+    rows = connection.execute(_QUESTIONS, (row.no, row.branch_no))
+    return [QuestionRow(*row) for row in rows]
 
 
-def untaken(connection: sqlite3.Connection, standing: Standing) -> tuple[Answered, ...]:
+def untaken(connection: sqlite3.Connection, row: SessionRow) -> tuple[Answered, ...]:
     """The answers on the head's branch that no record has taken."""
     rows = connection.execute(
         """SELECT id, CAST(value AS BLOB), how, by, at FROM questions
            WHERE session = ? AND branch = ? AND how IS NOT NULL AND NOT taken ORDER BY no""",
-        (standing.no, standing.branch_no),
+        (row.no, row.branch_no),
     )
     return tuple(Answered(id=own, value=value, how=how, by=by, at=at) for own, value, how, by, at in rows)
 
@@ -88,7 +88,7 @@ class SQLiteLedger:
 
     def _forget(self) -> None:
         self._version: tuple[int] | None = None  # changes with every commit of another connection
-        self._rows: dict[str, Standing] = {}  # as they are in the file
+        self._rows: dict[tuple[str, str], SessionRow] = {}  # as they are in the file
         self._newest: int | None = None  # the highest number of a session
         self._records: list[tuple[object, ...]] = []  # which are written together
 
@@ -118,22 +118,22 @@ class SQLiteLedger:
         """How much has been changed up to now; it only grows."""
         return self.connection.total_changes + len(self._records)
 
-    def find(self, session: str) -> Standing | None:
-        found = self._rows.get(session) or find(self.connection, session)
+    def find(self, app: str, session: str) -> SessionRow | None:
+        found = self._rows.get((app, session)) or find(self.connection, app, session)
         if found is None:
             return None
-        self._rows[session] = found
+        self._rows[app, session] = found
         return replace(found)  # a copy, since the caller changes it
 
-    def create(self, session: str, app: str, user: str | None, now: float) -> Standing:
+    def create(self, ref: SessionRef, now: float) -> SessionRow:
         if self._newest is None:
             self._newest = int(self._execute("SELECT coalesce(max(no), 0) FROM sessions").fetchone()[0])
         self._newest += 1
-        return Standing(self._newest, session, app, user, now)
+        return SessionRow(self._newest, ref.id, ref.app, ref.user, now)
 
-    def save(self, standing: Standing) -> None:
-        s, old = standing, self._rows.get(standing.session)
-        self._rows[s.session] = replace(s)
+    def save(self, row: SessionRow) -> None:
+        s, old = row, self._rows.get((row.app, row.session))
+        self._rows[s.app, s.session] = replace(s)
         if old is None:
             self._execute(_CREATE, astuple(s))
             return
@@ -149,33 +149,33 @@ class SQLiteLedger:
             self.connection.executemany("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", self._records)
             self._records = []
 
-    def remove(self, standing: Standing) -> None:
+    def remove(self, row: SessionRow) -> None:
         self._add_records()
-        self._rows.pop(standing.session, None)
-        self._execute("DELETE FROM records WHERE key BETWEEN ? AND ?", (key(standing, 0), key(standing, standing.pos)))
-        self._execute("DELETE FROM questions WHERE session = ?", (standing.no,))
-        self._execute("DELETE FROM branches WHERE session = ?", (standing.no,))
-        self._execute("DELETE FROM sessions WHERE no = ?", (standing.no,))
+        self._rows.pop((row.app, row.session), None)
+        self._execute("DELETE FROM records WHERE key BETWEEN ? AND ?", (key(row, 0), key(row, row.pos)))
+        self._execute("DELETE FROM questions WHERE session = ?", (row.no,))
+        self._execute("DELETE FROM branches WHERE session = ?", (row.no,))
+        self._execute("DELETE FROM sessions WHERE no = ?", (row.no,))
 
-    def idle(self, now: float, since: float) -> list[Standing]:
-        return [Standing(*row) for row in self._execute(_IDLE, (since, now))]
+    def idle(self, now: float, since: float) -> list[SessionRow]:
+        return [SessionRow(*row) for row in self._execute(_IDLE, (since, now))]
 
-    def branches(self, standing: Standing) -> Sequence[Branch]:
-        return branches(self.connection, standing)
+    def branches(self, row: SessionRow) -> Sequence[Branch]:
+        return branches(self.connection, row)
 
-    def add_branch(self, standing: Standing, branch: Branch) -> None:
+    def add_branch(self, row: SessionRow, branch: Branch) -> None:
         self._execute(
             "INSERT INTO branches VALUES (?, ?, ?, ?, ?, ?)",
-            (standing.no, standing.branch_no, branch.name, branch.start, branch.first, branch.parent),
+            (row.no, row.branch_no, branch.name, branch.start, branch.first, branch.parent),
         )
 
-    def add_record(self, standing: Standing, write: Write, header: bytes, now: float) -> None:
+    def add_record(self, row: SessionRow, write: Write, header: bytes, now: float) -> None:
         self._records.append(
             (
-                key(standing, standing.pos),
+                key(row, row.pos),
                 write.full,
                 now,
-                standing.seq,
+                row.seq,
                 write.event_count,
                 write.header.source,
                 header,
@@ -184,62 +184,60 @@ class SQLiteLedger:
             )
         )
 
-    def has_record(self, standing: Standing, pos: int, write: Write, header: bytes) -> bool:
+    def has_record(self, row: SessionRow, pos: int, write: Write, header: bytes) -> bool:
         self._add_records()
-        row = self._execute(
-            "SELECT full, count, header, events, body FROM records WHERE key = ?", (key(standing, pos),)
+        found = self._execute(
+            "SELECT full, count, header, events, body FROM records WHERE key = ?", (key(row, pos),)
         ).fetchone()
-        return row == (write.full, write.event_count, header, write.events, write.body)
+        return found == (write.full, write.event_count, header, write.events, write.body)
 
-    def has_position(self, standing: Standing, pos: int) -> bool:
+    def has_position(self, row: SessionRow, pos: int) -> bool:
         self._add_records()
-        return has_position(self.connection, standing, pos)
+        return has_position(self.connection, row, pos)
 
-    def points(self, standing: Standing) -> Sequence[Point]:
+    def points(self, row: SessionRow) -> Sequence[Point]:
         self._add_records()
         rows = self._execute(
             """SELECT key - :first, full, source IS NOT NULL, at FROM records
                WHERE key BETWEEN :first AND :last ORDER BY key""",
-            {"first": key(standing, 0), "last": key(standing, standing.pos)},
+            {"first": key(row, 0), "last": key(row, row.pos)},
         )
         return [Point(*row) for row in rows]
 
-    def drop_records(self, standing: Standing, points: Sequence[Point]) -> None:
-        self.connection.executemany(
-            "DELETE FROM records WHERE key = ?", [(key(standing, point.pos),) for point in points]
-        )
+    def drop_records(self, row: SessionRow, points: Sequence[Point]) -> None:
+        self.connection.executemany("DELETE FROM records WHERE key = ?", [(key(row, point.pos),) for point in points])
 
-    def question(self, standing: Standing, id: str) -> Asked | None:
-        row = self._execute(_QUESTION, (standing.no, standing.branch_no, id)).fetchone()
-        return None if row is None else Asked(*row)
+    def question(self, row: SessionRow, id: str) -> QuestionRow | None:
+        found = self._execute(_QUESTION, (row.no, row.branch_no, id)).fetchone()
+        return None if found is None else QuestionRow(*found)
 
-    def open_questions(self, standing: Standing) -> list[str]:
-        return [asked.id for asked in questions(self.connection, standing) if asked.how is None]
+    def open_questions(self, row: SessionRow) -> list[str]:
+        return [asked.id for asked in asked_on(self.connection, row) if asked.how is None]
 
-    def asking(self, standing: Standing) -> list[int]:
-        rows = self._execute("SELECT DISTINCT branch FROM questions WHERE session = ? AND how IS NULL", (standing.no,))
+    def asking(self, row: SessionRow) -> list[int]:
+        rows = self._execute("SELECT DISTINCT branch FROM questions WHERE session = ? AND how IS NULL", (row.no,))
         return [branch for (branch,) in rows]
 
-    def untaken(self, standing: Standing) -> tuple[Answered, ...]:
-        return untaken(self.connection, standing)
+    def untaken(self, row: SessionRow) -> tuple[Answered, ...]:
+        return untaken(self.connection, row)
 
-    def ask(self, standing: Standing, question: Question) -> None:
+    def ask(self, row: SessionRow, question: Question) -> None:
         self._execute(
             "INSERT INTO questions (session, branch, id, taken, expires, body) VALUES (?, ?, ?, 0, ?, ?)",
-            (standing.no, standing.branch_no, question.id, question.expires, question.body),
+            (row.no, row.branch_no, question.id, question.expires, question.body),
         )
 
-    def end(self, standing: Standing, answer: Answer, now: float, *, taken: bool) -> None:
+    def end(self, row: SessionRow, answer: Answer, now: float, *, taken: bool) -> None:
         self._execute(
             """UPDATE questions SET how = ?, taken = ?, at = ?, by = ?, value = ?
                WHERE session = ? AND branch = ? AND id = ?""",
-            (answer.how, taken, now, answer.by, answer.value, standing.no, standing.branch_no, answer.id),
+            (answer.how, taken, now, answer.by, answer.value, row.no, row.branch_no, answer.id),
         )
 
-    def take(self, standing: Standing, id: str) -> bool:
+    def take(self, row: SessionRow, id: str) -> bool:
         changed = self._execute(
             """UPDATE questions SET taken = 1
                WHERE session = ? AND branch = ? AND id = ? AND how IS NOT NULL AND NOT taken""",
-            (standing.no, standing.branch_no, id),
+            (row.no, row.branch_no, id),
         )
         return changed.rowcount > 0

@@ -18,17 +18,18 @@ from adjourn.errors import UsageError
 from adjourn.stores import _transitions as transitions
 from adjourn.stores.protocol import (
     Answer,
+    AuditEntry,
+    CheckpointRow,
     Claimed,
     Committed,
-    Decision,
     Due,
-    Events,
+    EventBatch,
     Head,
     Lease,
-    Listed,
     Loaded,
-    Pending,
+    OpenQuestion,
     Renewed,
+    SessionRef,
     Status,
     Write,
 )
@@ -73,31 +74,27 @@ class SQLiteStore:
 
     async def claim(
         self,
-        session: str,
+        ref: SessionRef,
         owner: str,
         ttl: float,
         *,
         after: str | None,
         write: Write | None = None,
         answers: Sequence[Answer] = (),
-        over: str | None = None,
-        app: str = "adjourn",
-        user: str | None = None,
+        replaces: str | None = None,
     ) -> Claimed:
         return await self._writer.submit_for(
-            session,
+            (ref.app, ref.id),
             lambda ledger, now: transitions.claim(
                 ledger,
                 now,
-                session,
+                ref,
                 owner,
                 ttl,
                 after=after,
                 write=write,
                 answers=answers,
-                over=over,
-                app=app,
-                user=user,
+                replaces=replaces,
             ),
             begins=True,
         )
@@ -107,52 +104,50 @@ class SQLiteStore:
 
     async def commit(self, lease: Lease, *writes: Write, after: str, release: bool = False) -> Committed:
         return await self._writer.submit_for(
-            lease.session,
+            (lease.ref.app, lease.ref.id),
             lambda ledger, now: transitions.commit_all(ledger, now, lease, writes, after=after, release=release),
             ends=release,
             gathered=len(writes) > 1,
         )
 
-    async def answer(self, session: str, answers: Sequence[Answer], *, after: str | None = None) -> Head:
-        return await self._writer.submit(
-            lambda ledger, now: transitions.answer(ledger, now, session, answers, after=after)
-        )
+    async def answer(self, ref: SessionRef, answers: Sequence[Answer], *, after: str | None = None) -> Head:
+        return await self._writer.submit(lambda ledger, now: transitions.answer(ledger, now, ref, answers, after=after))
 
-    async def cancel(self, session: str, mode: str) -> bool:
-        return await self._writer.submit(lambda ledger, now: transitions.cancel(ledger, now, session, mode))
+    async def cancel(self, ref: SessionRef, mode: str) -> bool:
+        return await self._writer.submit(lambda ledger, now: transitions.cancel(ledger, now, ref, mode))
 
-    async def delete(self, session: str) -> None:
-        await self._writer.submit(lambda ledger, now: transitions.delete(ledger, now, session))
+    async def delete(self, ref: SessionRef) -> None:
+        await self._writer.submit(lambda ledger, now: transitions.delete(ledger, now, ref))
 
-    async def prune(self, session: str, *, keep: int | None = None, before: float | None = None) -> int:
-        return await self._writer.submit(lambda ledger, _: transitions.prune(ledger, session, keep=keep, before=before))
+    async def prune(self, ref: SessionRef, *, keep: int | None = None, before: float | None = None) -> int:
+        return await self._writer.submit(lambda ledger, _: transitions.prune(ledger, ref, keep=keep, before=before))
 
-    async def expire(self, ttl: float) -> list[str]:
-        return await self._writer.submit(lambda ledger, now: transitions.expire(ledger, now, ttl))
+    async def delete_idle(self, ttl: float, *, app: str | None = None, user: str | None = None) -> list[SessionRef]:
+        return await self._writer.submit(lambda ledger, now: transitions.delete_idle(ledger, now, ttl, app, user))
 
-    async def load(self, session: str, checkpoint: str | None = None) -> Loaded | None:
+    async def load(self, ref: SessionRef, checkpoint: str | None = None) -> Loaded | None:
         now = self._clock()
         if checkpoint is None:
             try:
-                return await self._readers.read(lambda c: reads.load(c, now, session, None, small=True), small=True)
+                return await self._readers.read(lambda c: reads.load(c, now, ref, None, small=True), small=True)
             except reads.TooBig:
                 pass
-        return await self._readers.read(lambda c: reads.load(c, now, session, checkpoint, small=False))
+        return await self._readers.read(lambda c: reads.load(c, now, ref, checkpoint, small=False))
 
-    async def head(self, session: str) -> Head | None:
+    async def head(self, ref: SessionRef) -> Head | None:
         now = self._clock()
-        return await self._readers.read(lambda c: reads.head(c, now, session), small=True)
+        return await self._readers.read(lambda c: reads.head(c, now, ref), small=True)
 
-    async def list(
+    async def checkpoints(
         self,
-        session: str,
+        ref: SessionRef,
         *,
         limit: int | None = None,
         before: str | None = None,
         source: str | None = None,
         under: str | None = None,
-    ) -> list[Listed]:
-        return await self._readers.read(lambda c: reads.listed(c, session, limit, before, source, under or ""))
+    ) -> list[CheckpointRow]:
+        return await self._readers.read(lambda c: reads.checkpoints(c, ref, limit, before, source, under or ""))
 
     async def sessions(
         self, *, app: str | None = None, user: str | None = None, status: Status | None = None, limit: int | None = None
@@ -160,23 +155,26 @@ class SQLiteStore:
         now = self._clock()
         return await self._readers.read(lambda c: reads.sessions(c, now, app, user, status, limit))
 
-    async def interrupts(
-        self, session: str | None = None, *, app: str | None = None, user: str | None = None, limit: int | None = None
-    ) -> list[Pending]:
+    async def questions(
+        self,
+        ref: SessionRef | None = None,
+        *,
+        app: str | None = None,
+        user: str | None = None,
+        limit: int | None = None,
+    ) -> list[OpenQuestion]:
         now = self._clock()
-        return await self._readers.read(
-            lambda c: reads.interrupts(c, now, session, app, user, limit), small=session is not None
-        )
+        return await self._readers.read(lambda c: reads.questions(c, now, ref, app, user, limit), small=ref is not None)
 
-    async def decisions(self, session: str) -> list[Decision]:
-        return await self._readers.read(lambda c: reads.decisions(c, session))
+    async def audit(self, ref: SessionRef) -> list[AuditEntry]:
+        return await self._readers.read(lambda c: reads.audit(c, ref))
 
-    async def events(self, session: str, after: int = 0, *, limit: int | None = None) -> list[Events]:
-        return await self._readers.read(lambda c: reads.events(c, session, after, limit))
+    async def events(self, ref: SessionRef, after: int = 0, *, limit: int | None = None) -> list[EventBatch]:
+        return await self._readers.read(lambda c: reads.events(c, ref, after, limit))
 
-    async def due(self, *, limit: int = 100) -> list[Due]:
+    async def due(self, *, app: str | None = None, user: str | None = None, limit: int = 100) -> list[Due]:
         now = self._clock()
-        return await self._readers.read(lambda c: reads.due(c, now, limit))
+        return await self._readers.read(lambda c: reads.due(c, now, app, user, limit))
 
     async def close(self) -> None:
         await asyncio.get_running_loop().run_in_executor(None, _let_go, self._writer, self._readers)
