@@ -8,8 +8,20 @@ from itertools import islice
 from typing import Literal
 
 from adjourn.errors import CheckpointCorrupt, CheckpointNotFound
-from adjourn.stores._rows import Branch, SessionRow, decode_header, head_of, id_at, is_named, lies_under, locate
+from adjourn.stores.kit.rows import (
+    Branch,
+    SessionRow,
+    answered,
+    audit_entry,
+    decode_header,
+    head_of,
+    id_at,
+    is_named,
+    lies_under,
+    locate,
+)
 from adjourn.stores.protocol import (
+    Answered,
     AuditEntry,
     CheckpointRow,
     Due,
@@ -21,7 +33,7 @@ from adjourn.stores.protocol import (
     Status,
 )
 
-from ._ledger import asked_on, branches, find, has_position, key, untaken
+from ._ledger import asked_on, branches, find, has_position, key, waiting
 
 # Up to here a session is read while the event loop waits: it takes less than handing it to a thread.
 _SMALL_BYTES = 128 * 1024
@@ -55,8 +67,12 @@ def load(
         head=head_of(row, now),
         point=row.checkpoint if checkpoint is None else checkpoint,
         rows=rows,
-        answers=untaken(connection, row) if at_head and row.waiting else (),
+        answers=_untaken(connection, row) if at_head and row.waiting else (),
     )
+
+
+def _untaken(connection: sqlite3.Connection, row: SessionRow) -> tuple[Answered, ...]:
+    return tuple([answered(each) for each in waiting(connection, row) if not each.is_open])
 
 
 def _head_rows(connection: sqlite3.Connection, row: SessionRow) -> tuple[bytes, ...]:
@@ -196,7 +212,7 @@ def questions(
 def audit(connection: sqlite3.Connection, ref: SessionRef) -> list[AuditEntry]:
     """List the questions of the head's branch and how they ended."""
     asked = asked_on(connection, _found(connection, ref))
-    return [AuditEntry(id=q.id, body=q.body, value=q.value, how=q.how, by=q.by, at=q.at) for q in asked]
+    return [audit_entry(each) for each in asked]
 
 
 def events(connection: sqlite3.Connection, ref: SessionRef, after: int, limit: int | None) -> list[EventBatch]:

@@ -12,16 +12,14 @@ import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import TypeVar, get_args
 
 from adjourn.errors import UsageError
-from adjourn.stores import _transitions as transitions
+from adjourn.stores.kit.requests import Claim, Commit, Delete, Renew, Request
+from adjourn.stores.kit.store import KitStore
 from adjourn.stores.protocol import (
-    Answer,
     AuditEntry,
     CheckpointRow,
-    Claimed,
-    Committed,
     Due,
     EventBatch,
     Head,
@@ -31,17 +29,19 @@ from adjourn.stores.protocol import (
     Renewed,
     SessionRef,
     Status,
-    Write,
 )
 
 from . import _reads as reads
 from ._errors import explained
+from ._ledger import SQLiteLedger
 from ._readers import Readers
 from ._schema import Synchronous, connect, grow_log
 from ._writer import Writer
 
+T = TypeVar("T")
 
-class SQLiteStore:
+
+class SQLiteStore(KitStore):
     """Keeps sessions in one file, with its write-ahead log beside it.
 
     Every commit is on the disk before it is acknowledged; with `synchronous="NORMAL"` a power cut (not a crash of the
@@ -72,58 +72,29 @@ class SQLiteStore:
     def __repr__(self) -> str:
         return f"SQLiteStore({str(self.path)!r})"
 
-    async def claim(
-        self,
-        ref: SessionRef,
-        owner: str,
-        ttl: float,
-        *,
-        after: str | None,
-        write: Write | None = None,
-        answers: Sequence[Answer] = (),
-        replaces: str | None = None,
-    ) -> Claimed:
-        return await self._writer.submit_for(
-            (ref.app, ref.id),
-            lambda ledger, now: transitions.claim(
-                ledger,
-                now,
-                ref,
-                owner,
-                ttl,
-                after=after,
-                write=write,
-                answers=answers,
-                replaces=replaces,
-            ),
-            begins=True,
-        )
+    async def carry_out(self, request: Request[T]) -> T:
+        def operation(ledger: SQLiteLedger, now: float) -> T:
+            return ledger.carry_out(request, now)
+
+        session = (request.ref.app, request.ref.id)
+        if isinstance(request, Commit):
+            gathered = len(request.writes) > 1
+            return await self._writer.submit_for(session, operation, ends=request.release, gathered=gathered)
+        if isinstance(request, Claim):
+            return await self._writer.submit_for(session, operation, begins=True)
+        return await self._writer.submit(operation)
 
     async def renew(self, leases: Sequence[Lease]) -> list[Renewed]:
-        return await self._writer.submit(lambda ledger, now: transitions.renew(ledger, now, leases))
-
-    async def commit(self, lease: Lease, *writes: Write, after: str, release: bool = False) -> Committed:
-        return await self._writer.submit_for(
-            (lease.ref.app, lease.ref.id),
-            lambda ledger, now: transitions.commit_all(ledger, now, lease, writes, after=after, release=release),
-            ends=release,
-            gathered=len(writes) > 1,
+        return await self._writer.submit(
+            lambda ledger, now: [ledger.carry_out(Renew(lease=lease), now) for lease in leases]
         )
 
-    async def answer(self, ref: SessionRef, answers: Sequence[Answer], *, after: str | None = None) -> Head:
-        return await self._writer.submit(lambda ledger, now: transitions.answer(ledger, now, ref, answers, after=after))
-
-    async def cancel(self, ref: SessionRef, mode: str) -> bool:
-        return await self._writer.submit(lambda ledger, now: transitions.cancel(ledger, now, ref, mode))
-
-    async def delete(self, ref: SessionRef) -> None:
-        await self._writer.submit(lambda ledger, now: transitions.delete(ledger, now, ref))
-
-    async def prune(self, ref: SessionRef, *, keep: int | None = None, before: float | None = None) -> int:
-        return await self._writer.submit(lambda ledger, _: transitions.prune(ledger, ref, keep=keep, before=before))
-
     async def delete_idle(self, ttl: float, *, app: str | None = None, user: str | None = None) -> list[SessionRef]:
-        return await self._writer.submit(lambda ledger, now: transitions.delete_idle(ledger, now, ttl, app, user))
+        def remove(ledger: SQLiteLedger, now: float) -> list[SessionRef]:
+            idle = ledger.idle(now, ttl, app, user)
+            return [ref for ref in idle if ledger.carry_out(Delete(ref=ref, idle=ttl), now)]
+
+        return await self._writer.submit(remove)
 
     async def load(self, ref: SessionRef, checkpoint: str | None = None) -> Loaded | None:
         now = self._clock()
