@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from adjourn._calls.kit import Kit
 from adjourn._calls.remembered import IN_SESSION
-from adjourn._engine.frame import UserFrame, decoded
+from adjourn._engine.frame import UserFrame, lift_values
 from adjourn._engine.program import Report
 from adjourn._engine.scope import GONE, Frame, Scope
 from adjourn.context import ACTION
@@ -519,5 +519,5 @@ def _handed_up(task: Task) -> list[Entry]:
     """What agents apart that have ended below a task left with it, to join the transcript when it ends."""
     if task.status == "done":
         return [entry for key, value in (task.written or {}).items() if key.startswith(ENTRIES) for entry in value]
-    kept = [decoded(raw) for memo, raw in (task.memos or {}).items() if memo.startswith("values:")]
-    return [entry for values in kept for key, value in values.items() if key.startswith(ENTRIES) for entry in value[0]]
+    kept = [lift_values(memo.writes) for memo in (task.memos or {}).values() if memo.writes]
+    return [entry for values in kept for key, value in values.items() if key.startswith(ENTRIES) for entry in value]

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, cast
 
 from adjourn._engine.frame import decoded
+from adjourn._engine.memos import Key, Kind
 from adjourn.context import RunContext, current
 from adjourn.errors import UsageError
 from adjourn.events import BreakLoop, Exit, MessageEvent
@@ -22,6 +23,10 @@ from ._progress import Ending
 
 if TYPE_CHECKING:
     from .agent import Agent
+
+
+SEEN = Key(Kind.NOTE, "seen")
+"""Under which it is kept how many messages the code was given."""
 
 
 class CustomPlan(AgentPlan):
@@ -47,7 +52,7 @@ async def run(task: Task) -> object:
                 f"Agent '{frame.agent.name}' yielded {event!r}. Yield MessageEvent(message=...); for anything else "
                 "there are ctx.emit, ctx.exit and ctx.break_loop."
             )
-        if task.sends_next():
+        if task.entry.emits_next():
             message = frame.owner.identified(event.message)
             frame.owner.extend([frame.entry(message)])
             frame.tell(MessageEvent(address=frame.address, message=message))
@@ -68,11 +73,11 @@ def _iterator(frame: AgentFrame, made: object) -> AsyncIterator[Any]:
 
 def _events(frame: AgentFrame, task: Task, context: RunContext) -> AsyncIterator[Any]:
     # A view that does not grow while the code runs: its own messages would be missing or there, as it was cut off.
-    if "seen" not in (task.memos or {}):
-        task.keep("seen", len(frame.view.update(frame.sources)))
-        task.loosen("seen")
-    count: int = decoded((task.memos or {})["seen"])
-    messages = tuple(frame.view.update(frame.sources)[:count])
+    seen, said = task.kept(SEEN), frame.view.update(frame.sources)
+    count: int = len(said) if seen is None else decoded(seen.result)
+    if seen is None:
+        task.keep(SEEN, count, optional=True)
+    messages = tuple(said[:count])
     told = frame.told_last()
     given = AgentInput(messages=messages, text="" if told is None else told.text)
     if not context.was_interrupted or not frame.agent.steers_resume:
@@ -84,6 +89,7 @@ def _events(frame: AgentFrame, task: Task, context: RunContext) -> AsyncIterator
         has_data=context.has_resume_data,
         data=context.resume_data,
     )
+    task.entry.steer_by_hand()
     return frame.agent.resume(info, context)
 
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
-from adjourn._engine.frame import here
+from adjourn._engine.frame import current_place
 from adjourn._engine.scope import TURN, RunCancelled, Scope
 from adjourn.errors import AdjournError, Conflict, MaxStepsExceeded, NodeTimeout, RunError, add_note
 
@@ -159,9 +159,9 @@ async def _run_together(frame: GraphFrame, ready: list[Task]) -> None:
         return
     together = _Together(frame.scope, ready)
     # Our own tasks are not among those that a frame's code has started.
-    token = here.set(None)
+    token = current_place.set(None)
     together.start_some()
-    here.reset(token)
+    current_place.reset(token)
     seconds = frame.graph.step_timeout
     try:
         async with asyncio.timeout(seconds):

@@ -279,9 +279,7 @@ class GraphFrame(ProgramFrame):
         """Forget the questions that this graph asked itself."""
         if self.questions is None:
             return
-        for question in self.questions or ():
-            self.scope.open.pop(question.id, None)
-        self.questions = []
+        self.withdraw_questions()
         self.scope.askers.pop(self.path, None)
 
     def supply(self, state: Mapping[str, Any]) -> None:
@@ -333,7 +331,7 @@ class GraphFrame(ProgramFrame):
         if self.ids:
             image.ids = self.ids
         if self.questions is not None:
-            image.questions = self.questions
+            self.put_questions(image)
         routes = self.phase != "run" or bool(self.joins or self.deferred or self.ended)
         if routes or self.routes_stored:
             self._take_routing(image)
@@ -375,7 +373,7 @@ class GraphFrame(ProgramFrame):
         self.recorded = True
         self.step, self.count = value_or(image.step, 0), value_or(image.count, 0)
         self.ids, self.phase = value_or(image.ids, 0), value_or(image.phase, "run")
-        self.questions = value_or(image.questions, None)
+        self.questions, self.questions_stored = image.questions or None, len(image.questions)
         if self.questions:
             self.scope.askers[self.path] = self
         self.scope.bound(self)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, cast, get_origin, get_type_hints
 
 from adjourn._engine.concurrency import Slot, in_thread
-from adjourn._engine.entry import PAUSED, execute, execute_inline, settle
+from adjourn._engine.entry import PAUSED, execute
 from adjourn._engine.program import start
 from adjourn._engine.retry import attempted
 from adjourn._engine.scope import RunCancelled
@@ -188,22 +188,15 @@ def _once_through(task: Task) -> Awaitable[Any]:
         return execute(task, call, state)
     if spec.kind == "sync":
         return execute(task, in_thread, partial(_in_its_thread, task, call, state))
-    return _run_inline(task, call, state)
+    return execute(task, call, state, inline=True)
 
 
 async def _handled() -> Any:
     return HANDLED
 
 
-async def _run_inline(task: Task, call: Callable[[Any], Any], state: Any) -> Any:
-    result = execute_inline(task, call, state)
-    if task.spawned is not None and result is PAUSED:
-        await settle(task)
-    return result
-
-
 def _in_its_thread(task: Task, call: Callable[[Any], Any], state: Any) -> Any:
-    task.thread = threading.get_ident()
+    task.entry.thread = threading.get_ident()
     return call(state)
 
 

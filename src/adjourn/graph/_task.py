@@ -54,8 +54,9 @@ class Task(UserFrame):
         self.status = "pending"
         self.alive = True
         self.attempt, self.emitted, self.error = 1, 0, None
-        self.questions = self.composite = self.memos = self.memos_new = self.children = self.fault = self.written = None
-        self.entered = self.pausing = self.recorded = False
+        self.questions = self.composites = self.memos = self.memos_new = self.children = self.written = None
+        self.paused = self.running = None
+        self.recorded = False
 
     @property
     def instance(self) -> str:
@@ -140,8 +141,8 @@ class Routing(UserFrame):
         self.condition = condition
         self.targets: list[NodeSpec] = []
         self.status = "pending"
-        self.questions = self.memos = self.children = self.fault = self.written = self.exception = None
-        self.entered = self.pausing = self.recorded = False
+        self.questions = self.memos = self.children = self.written = self.exception = None
+        self.recorded = False
 
     @property
     def instance(self) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from adjourn._calls.kit import Kit
 from adjourn._engine.entry import PAUSED, execute
 from adjourn._engine.frame import UserFrame, decoded
+from adjourn._engine.memos import Key, Kind
 from adjourn._engine.record import UserImage
 from adjourn._engine.scope import GONE, RunCancelled
 from adjourn.agents._frame import HOOKS, AgentFrame
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from .agent import ChatModelAgent, ChatPlan
 
-FILLED = "filled"
+FILLED = Key(Kind.NOTE, "filled")
 """Under which it is kept what session values the hooks were given in an instruction."""
 
 
@@ -86,8 +87,8 @@ def _instruction_for_hooks(frame: AgentFrame) -> str:
     the agent's own tools may have changed those values since.
     """
     hooking = frame.hooks = frame.hooks or _hooks_frame(frame)
-    raw = (hooking.memos or {}).get(FILLED)
-    kept: dict[str, list[object]] = {} if raw is None else decoded(raw)
+    memo = hooking.kept(FILLED)
+    kept: dict[str, list[object]] = {} if memo is None else decoded(memo.result)
     read: dict[str, list[object]] = {}
 
     def lookup(name: str) -> object:
@@ -96,9 +97,8 @@ def _instruction_for_hooks(frame: AgentFrame) -> str:
         return value
 
     text = cast("ChatPlan", frame.plan).instruction.filled(lookup)
-    if read and raw is None:
-        hooking.keep(FILLED, read)
-        hooking.loosen(FILLED)
+    if read and memo is None:
+        hooking.keep(FILLED, read, optional=True)
     return text
 
 

@@ -66,7 +66,6 @@ class NodeCaller:
 
 def running_task() -> Task:
     """The task of the node that calls this."""
-    at = here.get()
-    assert at is not None
-    assert isinstance(at.frame, Task)
-    return at.frame
+    frame = here("a node").frame
+    assert isinstance(frame, Task)
+    return frame
