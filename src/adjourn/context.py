@@ -174,7 +174,7 @@ class RunContext(Generic[D]):
         # A kept call is not made again, so what it sends is not counted.
         if self._at.once is None and not (frame.sends_next() if straight else frame.sends_beside(data)):
             return
-        frame.scope.journal.tell(Custom(address=self._at.address, data=data))
+        frame.scope.journal.emit(Custom(address=self._at.address, data=data))
         frame.scope.journal.soon()
 
     # What an agent's tool can make of the run

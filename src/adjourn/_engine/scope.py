@@ -52,11 +52,11 @@ class Recorder(Protocol):
         """Return when the session is still this run's for sure: who has slept past his lease must ask the store."""
         ...
 
-    async def border(self, source: str, frame: Frame, step: int, following: Callable[[], tuple[str, ...]]) -> None:
-        """Add a listed checkpoint at the border of a superstep, and wait for it as the durability says."""
+    async def boundary(self, source: str, frame: Frame, step: int, following: Callable[[], tuple[str, ...]]) -> None:
+        """Add a listed checkpoint at the boundary of a superstep, and wait for it as the durability says."""
         ...
 
-    def tell(self, event: Event) -> None:
+    def emit(self, event: Event) -> None:
         """Let a durable event out with the next commit."""
         ...
 
@@ -197,13 +197,13 @@ class Scope:
         "asked",
         "asked_new",
         "askers",
-        "bordering",
         "branch",
         "cancel_mode",
         "clock",
         "closed",
         "dirty",
         "dropped",
+        "has_boundaries",
         "journal",
         "loop",
         "open",
@@ -248,7 +248,7 @@ class Scope:
         self.branch = ""
         self.turn = self.turn_stored = 0
         self.yield_deadline = 0.0
-        self.bordering = True
+        self.has_boundaries = True
         self.telling = False
         self.slots: asyncio.Semaphore | None = None
         self.closed: Exception | None = None

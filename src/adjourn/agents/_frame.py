@@ -288,14 +288,14 @@ class AgentFrame(GraphFrame):
             self._tells = not self.is_muted and (around is None or around.tells)
         return self._tells
 
-    def tell(self, event: Event) -> None:
+    def emit(self, event: Event) -> None:
         """Tell a durable event of this agent."""
         if not self.scope.telling:
             return
         if self.tells:
-            self.scope.journal.tell(replace(event, agent=self.agent.name, path=self.progress.trail))
+            self.scope.journal.emit(replace(event, agent=self.agent.name, path=self.progress.trail))
         elif isinstance(event, ToolResult) and event.full is not None:
-            self.scope.journal.tell(replace(event, agent=self.agent.name, path=self.progress.trail, muted=True))
+            self.scope.journal.emit(replace(event, agent=self.agent.name, path=self.progress.trail, muted=True))
 
     def emit_live(self, event: Event) -> None:
         """Tell a live event of this agent."""

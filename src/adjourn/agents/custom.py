@@ -50,7 +50,7 @@ async def run(task: Task) -> object:
         if task.sends_next():
             message = frame.owner.identified(event.message)
             frame.owner.extend([frame.entry(message)])
-            frame.tell(MessageEvent(address=frame.address, message=message))
+            frame.emit(MessageEvent(address=frame.address, message=message))
             frame.scope.journal.soon()
     return HANDLED
 
@@ -93,9 +93,9 @@ def after_run(frame: AgentFrame) -> list[Send]:
     output = last_text(frame)
     for action in actions[:1]:
         if action["action"] == "exit":
-            frame.tell(Exit(address=frame.address, result=action["result"]))
+            frame.emit(Exit(address=frame.address, result=action["result"]))
             return frame.end(Ending(output=action["result"] or output, action="exit"))
-        frame.tell(BreakLoop(address=frame.address))
+        frame.emit(BreakLoop(address=frame.address))
         return frame.end(Ending(output=output, action="break_loop"))
     return frame.end(Ending(output=output))
 

@@ -177,7 +177,7 @@ class _PlanExecutePlan(AgentPlan):
         if text:
             message = frame.owner.identified(Message.assistant(text))
             frame.owner.extend([frame.entry(message)])
-            frame.tell(MessageEvent(address=frame.address, message=message))
+            frame.emit(MessageEvent(address=frame.address, message=message))
         return frame.end(Ending(output=text))
 
     def _ask(self, frame: AgentFrame, spec: Any, prompt: str) -> list[Send]:

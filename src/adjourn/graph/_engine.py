@@ -36,8 +36,8 @@ async def advance(frame: GraphFrame) -> bool:
             if frame.finished and not await decide(frame):
                 return False
             settle(frame)
-            if scope.bordering and frame.tasks and not frame.is_pausing():
-                await scope.journal.border("step", frame, frame.step, frame.following)
+            if scope.has_boundaries and frame.tasks and not frame.is_pausing():
+                await scope.journal.boundary("step", frame, frame.step, frame.following)
         if graph.halts and not passed(frame):
             return False
         if not frame.tasks:

@@ -206,7 +206,7 @@ class GraphFrame(ProgramFrame):
         return advance(self)
 
     def is_pausing(self) -> bool:
-        """Whether the next thing to happen here is a pause: then its record is that of the border before it, too."""
+        """Whether the next thing to happen here is a pause: then its record is that of the boundary before it, too."""
         return hit(self)
 
     def stops_before(self, tasks: list[Task]) -> bool:

@@ -134,7 +134,7 @@ def _tell_end(task: Task, started: float) -> None:
         agent=voice.agent,
         path=voice.path,
     )
-    task.scope.journal.tell(end)
+    task.scope.journal.emit(end)
 
 
 def _have_recorded(task: Task, alone: bool) -> None:

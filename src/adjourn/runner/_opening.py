@@ -120,7 +120,7 @@ class SessionOpener:
         scope.telling = is_watched or not (call.is_anonymous and settings.is_private)
         if settings.is_private:
             live.is_fleeting = live.journal.volatile or call.session_id in self._sessions.fleeting
-            scope.bordering = scope.telling or settings.durability != "pause"
+            scope.has_boundaries = scope.telling or settings.durability != "pause"
         if call.values:
             live.root.set_values(call.values)
 

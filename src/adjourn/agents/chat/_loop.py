@@ -118,7 +118,7 @@ def _conclude(
         batch=len(owner.channels["entries"]) + len(entries) - 1,
         model=model,
     )
-    frame.tell(MessageEvent(address=frame.address, message=message))
+    frame.emit(MessageEvent(address=frame.address, message=message))
     task.sends, progress, more = _follow(frame, agent, message, progress)
     entries += more
     task.writes = [("entries", entries, True), ("progress", progress, True)]
@@ -191,7 +191,7 @@ def _conclude_call(task: Task, frame: AgentFrame, call: ToolCall, outcome: Outco
         if outcome.full is not None:
             task.write_value(FULL + call.id, outcome.full)
         return
-    frame.tell(
+    frame.emit(
         ToolResult(
             address=task.address,
             tool=call.name,
@@ -225,7 +225,7 @@ def after_batch(frame: AgentFrame) -> list[Send]:
     direct = _direct(kit, answered)
     # The first comes last: it is the agent's result.
     for result in reversed(direct):
-        frame.tell(_result_event(frame, result))
+        frame.emit(_result_event(frame, result))
     if actions:
         said = _last_text(frame)
         frame.owner.extend([_not_run(frame, number) for number in left])
@@ -262,10 +262,10 @@ def _result_event(frame: AgentFrame, result: Message) -> ToolResult:
 def _act(frame: AgentFrame, action: dict[str, str], said: str) -> list[Send]:
     match action["action"]:
         case "exit":
-            frame.tell(Exit(address=frame.address, result=action["result"]))
+            frame.emit(Exit(address=frame.address, result=action["result"]))
             return frame.end(Ending(output=action["result"], action="exit"))
         case "break_loop":
-            frame.tell(BreakLoop(address=frame.address))
+            frame.emit(BreakLoop(address=frame.address))
             return frame.end(Ending(output=said, action="break_loop"))
         case _:
             return _hand_over(frame, action["target"])
@@ -278,7 +278,7 @@ def _last_text(frame: AgentFrame) -> str:
 
 def _hand_over(frame: AgentFrame, target: str) -> list[Send]:
     plan = cast("ChatPlan", frame.plan)
-    frame.tell(Transfer(address=frame.address, target=target))
+    frame.emit(Transfer(address=frame.address, target=target))
     back = giver(frame)
     if back is not None and target == back.agent.name:
         return frame.end(Ending(action="transfer", target=target))

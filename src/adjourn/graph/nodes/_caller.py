@@ -40,10 +40,10 @@ class NodeCaller:
         self.trail = task.graph.voice.path
         self.tells = task.graph.voice.tells
 
-    def tell(self, event: Event) -> None:
+    def emit(self, event: Event) -> None:
         """Tell a durable event of this node."""
         if self.scope.telling and self.tells:
-            self.scope.journal.tell(replace(event, agent=self.caller, path=self.trail))
+            self.scope.journal.emit(replace(event, agent=self.caller, path=self.trail))
 
     def emit_live(self, event: Event) -> None:
         """Tell a live event of this node."""

@@ -108,7 +108,7 @@ class LLMNode:
 
     def _written(self, task: Task, caller: NodeCaller, read: _Given, after: list[Message]) -> dict[str, Any]:
         reply = with_own_ids(after[-1], call_ids([*read.stored, *after[:-1]]))
-        caller.tell(MessageEvent(address=task.address, message=reply))
+        caller.emit(MessageEvent(address=task.address, message=reply))
         update: dict[str, Any] = {
             "messages": [*_kept(task, read, after[:-1]), reply],
             "last_response": reply.text,

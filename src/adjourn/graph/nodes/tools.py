@@ -97,7 +97,7 @@ class ToolsNode:
             assert at is not None
             outcome = await use(at.frame, caller, kit, call)
             message = _message(call, outcome)
-            caller.tell(
+            caller.emit(
                 ToolResult(
                     address=at.address,
                     tool=call.name,
