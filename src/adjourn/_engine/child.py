@@ -12,7 +12,7 @@ from adjourn.errors import Pause, UsageError
 
 from .address import CALL, address_of, parse_segment, segment_text, within
 from .frame import Place, UserFrame, decoded, here
-from .program import Giving, Program, ProgramFrame, start
+from .program import ConvertsProduct, Program, ProgramFrame, start
 from .scope import GONE
 
 
@@ -100,9 +100,9 @@ async def run_layer(at: Place, program: Program, segment: str, memo: str) -> Any
 
 async def _try(frame: UserFrame, program: Program, input: Any, segment: str, memo: str = "") -> _End:
     end = await _kept(frame, program, input, segment, memo)
-    if end.outcome.paused or not isinstance(program, Giving):
+    if end.outcome.paused or not isinstance(program, ConvertsProduct):
         return end
-    return _End(Outcome(paused=False, result=program.give(end.outcome.result)), end.values)
+    return _End(Outcome(paused=False, result=program.convert_product(end.outcome.result)), end.values)
 
 
 async def _kept(frame: UserFrame, program: Program, input: Any, segment: str, memo: str) -> _End:

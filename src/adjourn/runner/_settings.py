@@ -53,6 +53,14 @@ class Options(TypedDict, total=False):
     new_id: Callable[[], str] | None
 
 
+class ProgramOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of a runner that are for its program: the engine carries them along, and programs read them."""
+
+    streaming: bool = True
+    middleware: tuple[Any, ...] = ()
+    after_transfer: AfterTransfer = "stay"
+
+
 class Settings:
     """The options of a runner, checked; a store's file is opened when it is first needed."""
 
@@ -69,11 +77,7 @@ class Settings:
             raise UsageError(f"durability={self.durability!r}: use 'step', 'pause' or 'async'.")
         self.app_name = options.get("app_name", "adjourn")
         check_name("app_name", self.app_name)
-        self.streaming = _choice("streaming", options.get("streaming", True))
-        self.middleware = _listing("middleware", options.get("middleware", ()))
-        self.after_transfer: AfterTransfer = options.get("after_transfer", "stay")
-        if self.after_transfer not in ("stay", "root"):
-            raise UsageError(f"after_transfer={self.after_transfer!r}: use 'stay' or 'root'.")
+        self.program = _program_options(options)
         self.interrupts = _choice("interrupts", options.get("interrupts", True))
         self.max_concurrency = options.get("max_concurrency")
         if self.max_concurrency is not None and not is_count(self.max_concurrency):
@@ -98,6 +102,17 @@ class Settings:
 _branches = random.Random()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_branches.seed)
+
+
+def _program_options(options: Options) -> ProgramOptions:
+    after_transfer = options.get("after_transfer", "stay")
+    if after_transfer not in ("stay", "root"):
+        raise UsageError(f"after_transfer={after_transfer!r}: use 'stay' or 'root'.")
+    return ProgramOptions(
+        streaming=_choice("streaming", options.get("streaming", True)),
+        middleware=_listing("middleware", options.get("middleware", ())),
+        after_transfer=after_transfer,
+    )
 
 
 def _store(given: Store | str | None, clock: Callable[[], float]) -> Store:

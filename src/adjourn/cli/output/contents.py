@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from adjourn._engine.record import NONE, GraphImage, Tree, UserImage, fold, join
 from adjourn._values import codec
-from adjourn.agents._transcript import Entry, conversation
+from adjourn.agents._transcript import TranscriptEntry, conversation
 from adjourn.errors import CheckpointNotFound
 from adjourn.messages import Message
 from adjourn.stores.protocol import Head, Store
@@ -64,7 +64,7 @@ def _decoded(body: bytes | Raw) -> Any:
 
 def _messages(fields: Mapping[str, Any]) -> tuple[Message, ...]:
     if is_agent(fields):
-        return tuple(conversation(each for each in fields["entries"] if isinstance(each, Entry)))
+        return tuple(conversation(each for each in fields["entries"] if isinstance(each, TranscriptEntry)))
     found = fields.get("messages")
     listed = cast("list[Any]", found) if isinstance(found, list) else []
     return tuple(each for each in listed if isinstance(each, Message))
