@@ -1,30 +1,18 @@
-"""Runs that are awaited begin at once, in a task of their own that the event loop hears of when it first waits."""
+"""A run has a task of its own; from Python 3.12 on an awaited run begins at once, before the event loop's next turn."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import time
-from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import ContextVar
+import sys
 from typing import Any
-from weakref import WeakSet
 
 import pytest
 
 from adjourn._engine.scope import Scope
-from adjourn.runner._eager import begin_task
 from adjourn.stores import MemoryStore, Store
 
 from .programs import Gate, awaited, begin, held, line, step, steps, turns
-
-tone: ContextVar[str] = ContextVar("tone", default="unset")
-
-
-def start(work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
-    return begin_task(work, loop=asyncio.get_running_loop(), name="work")
-
 
 def current() -> asyncio.Task[Any]:
     task = asyncio.current_task()
@@ -32,154 +20,12 @@ def current() -> asyncio.Task[Any]:
     return task
 
 
-# Tasks
-
-
-async def test_work_that_never_waits_is_done_at_once():
-    done: list[str] = []
-
-    async def work() -> None:
-        tone.set("loud")
-        done.append(current().get_name())
-
-    assert start(work()) is None
-    assert done == ["work"]
-    assert tone.get() == "unset"
-    assert asyncio.all_tasks() == {current()}
-
-
-async def test_work_is_done_in_the_name_of_its_own_task_from_its_first_line():
-    seen: list[Any] = []
-
-    async def work() -> None:
-        for _ in range(3):
-            seen.append(current())
-            await asyncio.sleep(0)
-
-    task = start(work())
-    assert task is not None
-    assert seen == [task]
-    assert current() is not task
-    await task
-    assert seen == [task, task, task]
-
-
-async def test_no_two_works_have_one_task_that_somebody_kept():
-    kept: set[asyncio.Task[Any]] = set()
-    weak: WeakSet[asyncio.Task[Any]] = WeakSet()
-    ended: list[Any] = []
-
-    async def keeps() -> None:
-        kept.add(current())
-
-    async def keeps_weakly() -> None:
-        assert current() not in weak
-        weak.add(current())
-
-    async def waits_for_its_end() -> None:
-        current().add_done_callback(ended.append)
-
-    for _ in range(3):
-        start(keeps())
-        start(keeps_weakly())
-        start(waits_for_its_end())
-    await turns()
-    assert len(kept) == 3
-    assert all(task.done() for task in kept)
-    assert len(ended) == 3
-
-
-async def test_a_cancel_that_work_did_not_wait_for_is_not_handed_on():
-    async def cancels() -> None:
-        current().cancel()
-
-    async def waits() -> None:
-        assert current().cancelling() == 0
-        await asyncio.sleep(0)
-
-    start(cancels())
-    task = start(waits())
-    assert task is not None
-    await task
-
-
-async def test_a_cancel_reaches_work_that_has_not_had_a_turn_on_the_loop():
-    reached = asyncio.Event()
-
-    async def work() -> None:
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            reached.set()
-            raise
-
-    task = start(work())
-    assert task is not None
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert reached.is_set()
-    assert task.cancelled()
-
-
-async def test_a_cancel_of_its_own_before_it_first_waits_reaches_work():
-    async def work() -> None:
-        current().cancel()
-        await asyncio.Event().wait()
-
-    task = start(work())
-    assert task is not None
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-
-async def test_timeouts_and_groups_that_begin_before_the_first_wait_mean_the_work():
-    said: list[str] = []
-
-    async def work() -> None:
-        tone.set("loud")
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.01):
-                await asyncio.Event().wait()
-        async with asyncio.TaskGroup() as group:
-            inner = group.create_task(asyncio.sleep(0, tone.get()))
-        said.append(inner.result())
-
-    task = start(work())
-    assert task is not None
-    await task
-    assert said == ["loud"]
-    assert tone.get() == "unset"
-
-
-async def test_work_that_goes_on_is_among_the_tasks_of_its_loop():
-    gate = Gate()
-    task = start(gate.wait())
-    assert task in asyncio.all_tasks()
-    gate.opened.set()
-    assert task is not None
-    await task
-    assert gate.passed == 1
-
-
-def test_loops_in_several_threads_have_tasks_of_their_own():
-    async def waits() -> None:
-        for _ in range(200):
-            await asyncio.sleep(0)
-            time.sleep(0)  # noqa: ASYNC251  # another thread has its turn in the middle of a step
-
-    async def starts() -> None:
-        for _ in range(10):
-            task = start(waits())
-            assert task is not None
-            await task
-
-    with ThreadPoolExecutor(4) as pool:
-        for each in [pool.submit(asyncio.run, starts()) for _ in range(4)]:
-            each.result(60)
-
-
-# Runs
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="needs Python 3.12, where a task can begin at once")
+async def test_an_awaited_run_that_never_waits_is_over_before_the_loops_next_turn():
+    turned: list[bool] = []
+    asyncio.get_running_loop().call_soon(turned.append, True)
+    await steps("a", "b", store=MemoryStore()).run({}, session_id="s")
+    assert turned == []
 
 
 async def test_a_run_that_never_waits_leaves_no_task_behind():

@@ -6,7 +6,7 @@ says so; what stood there stays on record.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, cast
 
@@ -19,33 +19,7 @@ from adjourn._engine.scope import Scope
 from adjourn._values import codec
 from adjourn._values.registry import native
 from adjourn.messages import Message, ToolCall
-
-
-class Edited(Struct, frozen=True, kw_only=True, gc=False):
-    """Other arguments for a tool call, by a person."""
-
-    call_id: str
-    arguments: Mapping[str, Any]  # Any: JSON
-    by: str | None = None
-
-
-class TranscriptEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="$t", tag="entry", gc=False):
-    """One entry: a message; or arguments that were edited; or the messages that `author` sees from here on instead.
-
-    `author` is an agent's name, and empty for the user. What is seen instead stands in the place of all that was seen
-    before, but for the first `seen_from` messages.
-    """
-
-    author: str = ""
-    turn: int = 0
-    path: tuple[str, ...] = ()
-    message: Message | None = None
-    edited: Edited | None = None
-    seen_as: tuple[Message, ...] | None = None
-    seen_from: int = 0
-
-
-native(TranscriptEntry)
+from adjourn.sessions._transcript import Edited, TranscriptEntry, amend, conversation, has_call, with_edit
 
 
 class Ending(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="$t", tag="ending", gc=False):
@@ -132,8 +106,8 @@ class View:
             amend(self.messages, edited)
             return
         for place, entry in reversed(self._others.items()):
-            if entry.author == author and entry.message is not None and _has(entry.message, edited):
-                said = _with(entry.message, edited)
+            if entry.author == author and entry.message is not None and has_call(entry.message, edited):
+                said = with_edit(entry.message, edited)
                 self._others[place] = replace(entry, message=said)
                 self.messages[place] = as_context(said, author)
                 return
@@ -152,37 +126,6 @@ def as_context(message: Message, author: str) -> Message:
 
 def _written(call: ToolCall) -> str:
     return msgspec.json.encode(call.arguments).decode() if call.raw is None else call.raw
-
-
-def amend(messages: list[Message], edited: Edited) -> None:
-    """Show a call, in the newest message that has it, with the arguments that ran."""
-    for place in range(len(messages) - 1, -1, -1):
-        if _has(messages[place], edited):
-            messages[place] = _with(messages[place], edited)
-            return
-
-
-def _has(message: Message, edited: Edited) -> bool:
-    return any(call.id == edited.call_id for call in message.tool_calls)
-
-
-def _with(message: Message, edited: Edited) -> Message:
-    return replace(message, tool_calls=tuple(_amended(call, edited) for call in message.tool_calls))
-
-
-def _amended(call: ToolCall, edited: Edited) -> ToolCall:
-    return ToolCall(id=call.id, name=call.name, arguments=edited.arguments) if call.id == edited.call_id else call
-
-
-def conversation(entries: Iterable[TranscriptEntry]) -> list[Message]:
-    """All that was said, for people."""
-    messages: list[Message] = []
-    for entry in entries:
-        if entry.edited is not None:
-            amend(messages, entry.edited)
-        elif entry.message is not None:
-            messages.append(entry.message)
-    return messages
 
 
 def unanswered(entries: Sequence[TranscriptEntry]) -> list[tuple[str, ToolCall]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import queue
+import sys
 import threading
 import time
 import warnings
@@ -19,7 +20,6 @@ from adjourn._engine.frame import here
 from adjourn.events import FINAL, CheckpointSaved, Delta, Event, Failed, Retrying, is_muted
 
 from ._driving import drive, stored_end, stored_result
-from ._eager import begin_task
 from ._following import CancelMode, RunFollower, check_mode
 from ._live import LiveSession
 from ._opening import Reader
@@ -127,6 +127,9 @@ class _Reader:
                 return
 
 
+# A run that never has to wait is then over before the event loop hears of it; Python 3.11 pays a turn of the loop.
+_EAGERLY: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
+
 Begin = Callable[[Reader], Awaitable[LiveSession | None]]
 
 
@@ -217,8 +220,8 @@ class Run:
         if live is not None:
             self._sessions.running[self.session_id] = live
             # Made without the loop's factory, as the engine makes its tasks: it is for tasks of users.
-            make = begin_task if at_once else asyncio.Task
-            self._driver = make(self._drive(live), loop=live.scope.loop, name=self.session_id)
+            eagerly = _EAGERLY if at_once else {}
+            self._driver = asyncio.Task(self._drive(live), loop=live.scope.loop, name=self.session_id, **eagerly)
         if self._started is not None:
             self._tell_started(None)
 

@@ -9,9 +9,9 @@ from msgspec import Raw
 
 from adjourn._engine.record import NONE, GraphImage, Tree, UserImage, fold, join
 from adjourn._values import codec
-from adjourn.agents._transcript import TranscriptEntry, conversation
 from adjourn.errors import CheckpointNotFound
 from adjourn.messages import Message
+from adjourn.sessions._transcript import TranscriptEntry, conversation
 from adjourn.stores.protocol import Head, Store
 
 
