@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from ._engine.address import Address, segment_text
 from ._engine.child import Outcome, run_child, run_children, try_child
-from ._engine.frame import Place, adopt_value, decoded, here, standing
+from ._engine.frame import Place, adopt_value, current_place, decoded, here, question_key
+from ._engine.memos import NONE
 from ._engine.once import idempotency_key
 from ._engine.program import Program
-from ._engine.record import NONE
 from ._engine.scope import GONE, Frame, Request
 from ._values import codec
 from ._values.frozen import check_text
@@ -52,7 +52,7 @@ class SessionValues(MutableMapping[str, Any]):
 
     def _write(self, key: str, value: object) -> None:
         # On the loop, where entries end: a thread past its time cannot slip its write into the next attempt's.
-        self._frame.scope.on_loop(lambda: self._at.check() or self._frame.write_value(key, value, self._at.once))()
+        self._frame.scope.on_loop(lambda: self._at.check() or self._at.entry.write_value(key, value, self._at.once))()
 
     def __getitem__(self, key: str) -> Any:
         self._at.check()
@@ -124,21 +124,25 @@ class RunContext(Generic[D]):
 
     @property
     def was_interrupted(self) -> bool:
-        """Whether this frame has asked, or waited for a child, before."""
+        """Whether this code has asked, or waited for a child, before.
+
+        Inside an `address_segment` that is the code at this address, and so are the four below.
+        """
         frame = self._at.frame
-        return bool(frame.questions or frame.composite)
+        if not self._at.extra:
+            return frame.paused is not None or bool(frame.questions or frame.composites)
+        return frame.has_asked_below(self._at.address)
 
     @property
     def interrupt_state(self) -> Any:
-        """The `state` that this frame gave with its latest interrupt, None if there is none."""
-        frame = self._at.frame
-        asked = [*(frame.questions or ())] + ([frame.composite] if frame.composite else [])
+        """The `state` that this code gave with its latest interrupt, None if there is none."""
+        asked = self._at.frame.asked_at(self._at.address)
         states = [question.state for question in asked if question.state is not NONE]
         return decoded(states[-1]) if states else None
 
     @property
     def is_resume_target(self) -> bool:
-        """Whether an answer has come for a question that this frame raised."""
+        """Whether an answer has come for a question that this code raised."""
         return self._raised() is not None
 
     @property
@@ -154,7 +158,8 @@ class RunContext(Generic[D]):
         return None if question is None else decoded(question.value)
 
     def _raised(self) -> Any:
-        raised = [question for question in self._at.frame.questions or () if question.raised]
+        address, questions = self._at.address, self._at.frame.questions or ()
+        raised = [question for question in questions if question.raised and question.address == address]
         return raised[-1] if raised and not raised[-1].is_open else None
 
     # Doing things
@@ -162,17 +167,17 @@ class RunContext(Generic[D]):
     def emit(self, data: Any) -> None:
         """Send `data` to whoever follows the run; it is stored, and not sent again when this code runs again."""
         owned, _ = codec.adopt(data, "emit")
-        straight = self._at.frame.is_straight()
+        straight = self._at.entry.is_straight()
         self._at.frame.scope.on_loop(self._emit)(owned, straight)
 
     def _emit(self, data: Any, straight: bool) -> None:
-        frame = self._at.frame
+        entry, journal = self._at.entry, self._at.frame.scope.journal
         self._at.check()
-        # A kept call is not made again, so what it sends is not counted.
-        if self._at.once is None and not (frame.sends_next() if straight else frame.sends_beside(data)):
+        # A kept call is not made again, so what it emits is not counted.
+        if self._at.once is None and not (entry.emits_next() if straight else entry.emits_beside(data)):
             return
-        frame.scope.journal.emit(Custom(address=self._at.address, data=data))
-        frame.scope.journal.soon()
+        journal.emit(Custom(address=self._at.address, data=data))
+        journal.soon()
 
     # What an agent's tool can make of the run
 
@@ -206,7 +211,7 @@ class RunContext(Generic[D]):
     def _leave(self, key: str, value: object) -> None:
         """Keep it as a session value is: with this code's result, dropped with its failure, repeated with the code."""
         at = self._at
-        at.frame.scope.on_loop(lambda: at.check() or at.frame.write_value(key, value, at.once))()
+        at.frame.scope.on_loop(lambda: at.check() or at.entry.write_value(key, value, at.once))()
 
     async def run(self, program: Program, input: Any = None, *, key: str | None = None) -> Any:
         """Run a graph, workflow or agent as a child frame; its result is kept, and its pause is this code's pause."""
@@ -227,18 +232,17 @@ def current() -> RunContext[Any]:
     Raises:
         NotInRun: there is no run around this call.
     """
-    return RunContext(standing("current"))
+    return RunContext(here("current"))
 
 
 @contextmanager
 def address_segment(type: str, id: str, sub_id: str | None = None) -> Generator[None]:
     """Add a segment to the address of everything asked inside."""
-    at = standing("address_segment")
-    token = here.set(at.within(f";{segment_text(type, id, sub_id)}"))
+    token = current_place.set(here("address_segment").within(f";{segment_text(type, id, sub_id)}"))
     try:
         yield
     finally:
-        here.reset(token)
+        current_place.reset(token)
 
 
 def session_value(key: str, default: Any = _MISSING) -> Any:
@@ -281,10 +285,10 @@ def resume_value(key: str, default: Any = _MISSING) -> Any:
 
 
 def _answer(key: str) -> Any:
-    frame = standing("resume_value").frame
-    for question in reversed(frame.questions or ()):
+    entry = here("resume_value").entry
+    for question in reversed(entry.frame.questions or ()):
         is_answer = question.how == "answered" or (question.how == "expired" and question.value is not NONE)
         if question.key == key and is_answer:
-            frame.repeat(question.id)
+            entry.came(question_key(question))
             return question
     return None

@@ -236,7 +236,6 @@ class Steered(Agent):
 
     async def resume(self, info: ResumeInfo, ctx: RunContext) -> AsyncIterator[Event]:
         self.log.append((info.is_target, info.has_data, info.data, info.state, info.input.text))
-        yield say("started")
         yield say(f"resumed with {info.data}")
 
 

@@ -26,13 +26,17 @@ def step(state: Work) -> dict[str, Any]:
     return {}
 
 
+def route(state: Work) -> str:
+    return "ok"
+
+
 def review() -> CompiledGraph:
     built = StateGraph(Work, name="review")
     built.add_node("write", step)
     built.add_node("ask", step, interrupt_before=True)
     built.add_node("log", step, defer=True)
     built.add_edge(START, "write")
-    built.add_conditional_edges("write", lambda _: "ok", {"ok": "ask", "no": END})
+    built.add_conditional_edges("write", route, {"ok": "ask", "no": END})
     built.add_edge("ask", "log")
     return built.compile()
 

@@ -157,10 +157,8 @@ class Folding:
     def answer(self) -> None:
         """Answer some of the open questions."""
         for asked in self.dice.some(list(open_interrupts(self.scope, None))):
-            path, question = self.scope.open.pop(asked.id)
             answer = self.answer_to(asked)
-            question.how, question.value = "answered", Raw(codec.encode(*codec.adopt(answer, "answer")))
-            self.scope.wake(path)
+            self.scope.answer(asked.id, how="answered", value=Raw(codec.encode(*codec.adopt(answer, "answer"))))
         if self.dice.roll(2):
             self.record()
 

@@ -14,6 +14,7 @@ from adjourn.stores import MemoryStore, Store
 
 from .programs import Gate, awaited, begin, held, line, step, steps, turns
 
+
 def current() -> asyncio.Task[Any]:
     task = asyncio.current_task()
     assert task is not None

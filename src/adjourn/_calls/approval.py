@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from adjourn._engine.frame import BESIDE, LOOSE, UserFrame, decoded
+from adjourn._engine.frame import UserFrame, decoded
 from adjourn._engine.record import Question
 from adjourn._schemas.answers import Checked
 from adjourn._text import visible_line
-from adjourn.errors import InvalidArguments, Pause, ProgramChanged
+from adjourn.errors import InvalidArguments, ProgramChanged
 from adjourn.interrupts import interrupt
 from adjourn.messages import ToolCall
 from adjourn.tools import Approve, Decision, Edit, Reject, Tool, ToolCallInfo, approval_schema, decision
@@ -51,7 +51,7 @@ async def approved(
             return None
         if await is_remembered(caller, tool.name, arguments):
             return None
-        _let_go(task)
+        task.make_all_optional()  # What a predicate has kept: it is not evaluated again.
         _ask(caller, tool, call, arguments)
         asked = _asked(task, call)
         assert asked is not None
@@ -102,18 +102,10 @@ def _asked(task: UserFrame, call: ToolCall) -> tuple[Question, ToolCallInfo] | N
     return None
 
 
-def _let_go(task: UserFrame) -> None:
-    """What a predicate has kept need not come again: it is not evaluated again."""
-    for memo in [memo for memo in task.memos or () if not memo.startswith((LOOSE, BESIDE))]:
-        task.loosen(memo)
-
-
 def _pass(task: UserFrame, question: Question) -> None:
     """Count the approval's question, and those of the predicate before it, as asked in this entry."""
     for each in task.questions or ():
-        task.repeat(each.id)
-        if each.how != "refused":
-            task.occurrence(f"ask:{each.key or ''}")
+        task.entry.passed(each)
         if each is question:
             return
 
@@ -144,16 +136,14 @@ async def _answer(
 ) -> Decision:
     _pass(task, question)
     if question.is_open:
-        task.pausing = True
-        raise Pause(question.id)
+        task.entry.wait_for(question)
     if question.how == "expired":
         return Reject("nobody decided in time")
     try:
         found = _read(tool, decoded(question.value))
     except (InvalidArguments, ValueError) as error:
         # It fitted the JSON Schema, or came past it, but cannot be done: ask again rather than fail for good.
-        question.how = "refused"
-        task.scope.mark(task)
+        task.entry.refuse(question)
         what = "edited arguments do" if isinstance(error, InvalidArguments) else "answer does"
         _ask(caller, tool, call, arguments, f"The {what} not fit ({error}). ")
         raise  # never reached: it has been asked

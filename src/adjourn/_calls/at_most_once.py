@@ -13,7 +13,7 @@ from itertools import count
 from adjourn._engine.frame import UserFrame, decoded
 from adjourn._engine.record import Question
 from adjourn._values import codec
-from adjourn.errors import Pause, ToolError
+from adjourn.errors import ToolError
 from adjourn.events import ToolCalled
 from adjourn.interrupts import interrupt
 from adjourn.messages import ToolCall
@@ -32,19 +32,19 @@ BRANCHED = "ran before, on a branch that this session has left"
 @asynccontextmanager
 async def begun(task: UserFrame, tool: Tool, request: ToolRequest) -> AsyncGenerator[str | None]:
     """Surround a call of a tool: gives a result, if a person gave one in its place."""
-    number = next(each for each in count(1) if not task.is_loose(f"left:{each}"))
+    number = next(each for each in count(1) if not task.is_noted("left", each))
     asked = _passed(task, request)
-    crashed = task.is_loose(f"began:{number}")  # And not that it left: its process died in between, or it was cut off.
+    crashed = task.is_noted("began", number)  # And not that it left: its process died in between, or it was cut off.
     if crashed or (number == 1 and await _is_repeated(task, request)):
         text = _decided(task, tool, request, asked, CRASHED if crashed else BRANCHED)
         if text is not None:
             yield text
             return
-        task.loosen(f"again:{number if crashed else 0}")
+        task.note("again", number if crashed else 0)
     if crashed:
-        task.loosen(f"left:{number}")
+        task.note("left", number)
         number += 1
-    task.loosen(f"began:{number}")
+    task.note("began", number)
     call = ToolCall(id=request.call_id, name=tool.name, arguments=dict(request.arguments))
     task.scope.journal.emit(ToolCalled(address=task.address, call=call, muted=True))
     await task.scope.journal.durable()
@@ -53,15 +53,15 @@ async def begun(task: UserFrame, tool: Tool, request: ToolRequest) -> AsyncGener
     except (asyncio.CancelledError, KeyboardInterrupt):
         raise  # In the middle of what it did.
     except BaseException:
-        task.loosen(f"left:{number}")
+        task.note("left", number)
         raise
     # By a result, a failure or a pause: what it did is known, so it may be tried again.
-    task.loosen(f"left:{number}")
+    task.note("left", number)
 
 
 async def _is_repeated(task: UserFrame, request: ToolRequest) -> bool:
     """Whether this call, by its tool and arguments, was made on another branch, and nobody has decided about it yet."""
-    if task.is_loose("again:0"):
+    if task.is_noted("again", 0):
         return False
     scope, wanted = task.scope, codec.fingerprint(dict(request.arguments))
     elsewhere = logged_elsewhere(scope.journal.store, scope.session_id, scope.branch)
@@ -74,8 +74,7 @@ def _passed(task: UserFrame, request: ToolRequest) -> list[Question]:
     asked = [question for question in task.questions or () if question.key == KEY and question.reason == REASON]
     mine = [question for question in asked if _is_about(question, request)]
     for question in mine:
-        task.repeat(question.id)
-        task.occurrence(f"ask:{KEY}")
+        task.entry.passed(question)
     return mine
 
 
@@ -86,13 +85,12 @@ def _is_about(question: Question, request: ToolRequest) -> bool:
 
 def _decided(task: UserFrame, tool: Tool, request: ToolRequest, asked: list[Question], why: str) -> str | None:
     """The result that a person gives, or None to run it again."""
-    earlier = sum(memo.startswith("loose:again:") for memo in task.memos or ())
+    earlier = task.count_notes("again")
     if earlier == len(asked):
         _ask(task, tool, request, why)
     question = asked[earlier]
     if question.is_open:
-        task.pausing = True
-        raise Pause(question.id)
+        task.entry.wait_for(question)
     match decision(decoded(question.value)):
         case Respond(text=text):
             return text
@@ -106,7 +104,7 @@ def _decided(task: UserFrame, tool: Tool, request: ToolRequest, asked: list[Ques
 
 def _ask(task: UserFrame, tool: Tool, request: ToolRequest, why: str) -> None:
     # This entry ends here: what else the tool has asked and kept, it comes to when it runs again.
-    task.forgo()
+    task.entry.expect_nothing()
     interrupt(
         ToolCallInfo(tool=tool.name, arguments=request.arguments, call_id=request.call_id, agent=request.agent),
         key=KEY,

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
-from adjourn._engine.frame import UserFrame, here
+from adjourn._engine.frame import here
 from adjourn._engine.layer import inner, layer
 from adjourn._engine.retry import Retry, attempted
 from adjourn.context import current
@@ -130,7 +130,7 @@ class Asking:
     def _tried(self, once: Callable[[], Awaitable[Message]]) -> Awaitable[Message]:
         if not self.retry:
             return once()
-        frame = cast("UserFrame", cast("Any", here.get()).frame)
+        frame = here("the model").frame
         return attempted(frame, self.retry, once, self._emit_again)
 
     def _emit_again(self, event: Event) -> None:

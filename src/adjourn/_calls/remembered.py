@@ -134,12 +134,11 @@ async def is_remembered(caller: Caller, tool: str, arguments: Mapping[str, Any])
 async def remember(caller: Caller, tool: str, given: Approve, by: str | None) -> None:
     """Keep a decision for as long as it says."""
     approval, scope = Approval(tool=tool, pattern=given.pattern, by=by), caller.scope
-    at = here.get()
-    assert at is not None
+    frame = here("remember").frame
     if given.remember == "session" or scope.user_id is None:
         pattern = None if given.pattern is None else dict(given.pattern)
-        at.frame.write_value(IN_SESSION + approval.id, {"tool": tool, "pattern": pattern, "by": by})
-    elif not at.frame.is_loose(ALWAYS):
+        frame.write_value(IN_SESSION + approval.id, {"tool": tool, "pattern": pattern, "by": by})
+    elif not frame.is_noted(ALWAYS):
         # Once: when the call goes on after another pause, the user may have revoked it.
         await Approvals(scope.journal.store, app_name=scope.app).add(scope.user_id, approval)
-        at.frame.loosen(ALWAYS)
+        frame.note(ALWAYS)

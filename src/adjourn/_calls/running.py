@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, cast, get_args
 
 from adjourn._engine.concurrency import in_thread
-from adjourn._engine.frame import Place, UserFrame, here
+from adjourn._engine.frame import Entry, Place, UserFrame, current_place, here
 from adjourn._engine.layer import inner, layer
 from adjourn._engine.retry import attempted
 from adjourn.errors import Pause, ToolError, UsageError
@@ -33,14 +33,14 @@ class Late(Exception):
     """The time was over."""
 
 
-async def within(seconds: float, frame: UserFrame, call: Coroutine[Any, Any, Any]) -> Any:
-    """The result of the code of `frame`, made in a task of its own, so that it can be left behind.
+async def within(seconds: float, entry: Entry, call: Coroutine[Any, Any, Any]) -> Any:
+    """The result of the code of `entry`, made in a task of its own, so that it can be left behind.
 
     Raises:
         Late: there was none in time.
     """
     work = asyncio.create_task(_caught(call))
-    main, frame.main = frame.main, work
+    task, entry.task = entry.task, work
     try:
         await asyncio.wait([work], timeout=seconds)
         if not work.done():
@@ -50,7 +50,7 @@ async def within(seconds: float, frame: UserFrame, call: Coroutine[Any, Any, Any
         await _end(work)
         raise
     finally:
-        frame.main = main
+        entry.task = task
     result, error = work.result()
     if error is not None:
         raise error
@@ -121,38 +121,37 @@ class _Running:
         tool = self.tool
         if tool.timeout is None and not tool.retry:
             return self._called(request)
-        at = here.get()
-        assert at is not None
+        at = here("a tool")
         if not tool.retry:
             return self._attempt(at, request)
-        before = at.frame.traces()
+        before = at.entry.mark()
 
         async def again() -> Any:
-            at.frame.go_back(before)
+            at.entry.go_back(before)
             return await self._attempt(at, request)
 
         return attempted(at.frame, tool.retry, again, self.caller.emit_live)
 
     async def _attempt(self, at: Place, request: ToolRequest) -> Any:
         """One attempt, at a place that is over with it: a thread that it leaves behind is refused."""
-        place = Place(at.frame, at.extra, at.once)
-        token = here.set(place)
+        place = Place(at.entry, at.extra, at.once)
+        token = current_place.set(place)
         try:
             return await self._timed(place, request)
         except Exception:
-            if at.frame.pausing or at.frame.fault is not None:
+            if at.entry.pausing or at.entry.fault is not None:
                 raise Pause(at.address) from None  # It has asked, whatever its code made of that: nothing to try again.
             raise
         finally:
             place.over = True
-            here.reset(token)
+            current_place.reset(token)
 
     async def _timed(self, place: Place, request: ToolRequest) -> Any:
         seconds = self.tool.timeout
         if seconds is None:
             return await self._called(request)
         try:
-            return await within(seconds, place.frame, self._called(request))
+            return await within(seconds, place.entry, self._called(request))
         except Late as late:
             raise ToolTimeout(f"'{self.tool.name}' gave no result within {seconds:g} s") from late
 
@@ -164,7 +163,7 @@ class _Running:
             case "inline":
                 return self.tool.call(arguments)
             case "sync":
-                return await in_thread(partial(_in_its_thread, here.get(), self.tool, arguments))
+                return await in_thread(partial(_in_its_thread, here("a tool").entry, self.tool, arguments))
             case "stream":
                 return await self._streamed(request, arguments)
 
@@ -232,8 +231,8 @@ class _Running:
             await close_stream(chunks)
 
 
-def _in_its_thread(at: Any, tool: Tool, arguments: Mapping[str, Any]) -> Any:
-    at.frame.thread = threading.get_ident()
+def _in_its_thread(entry: Entry, tool: Tool, arguments: Mapping[str, Any]) -> Any:
+    entry.thread = threading.get_ident()
     return tool.call(arguments)
 
 

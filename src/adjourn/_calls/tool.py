@@ -118,7 +118,7 @@ async def _run(
         run = call if arguments is None else ToolCall(id=call.id, name=call.name, arguments=arguments)
         caller.emit_live(ToolCalled(address=task.address, call=run))
     request = ToolRequest(tool=tool.name, call_id=call.id, arguments=tool.lower(converted), agent=caller.audience.name)
-    before = task.traces()
+    before = task.entry.mark()
     try:
         content = await run_tool(task, caller, kit, tool, request, converted)
     except ToolRefused as refused:
@@ -136,8 +136,8 @@ async def _run(
         cut, full = _cut(tool, content)
         return Outcome(content=cut, arguments=arguments, by=by, full=full)
     # What it wrote goes with it, and what it did in an earlier entry it need not have done again.
-    task.drop_writes(before)
-    task.forgo()
+    task.entry.drop_writes(before)
+    task.entry.expect_nothing()
     return outcome
 
 

@@ -11,6 +11,11 @@ import msgspec
 _ESCAPES = str.maketrans({"%": "%25", ";": "%3B", ":": "%3A", "#": "%23"})
 
 
+def escape(text: str) -> str:
+    """Return a text with `% ; : #` escaped, so that these can separate it from others."""
+    return text.translate(_ESCAPES)
+
+
 class Segment(msgspec.Struct, frozen=True):
     """One step of an address, written `type:id` or `type:id:sub_id`."""
 
@@ -25,8 +30,8 @@ class Segment(msgspec.Struct, frozen=True):
 @lru_cache(maxsize=1024)
 def segment_text(type_: str, id_: str, sub_id: str | None = None) -> str:
     """A segment in string form, with `% ; : #` escaped in its parts."""
-    text = f"{type_.translate(_ESCAPES)}:{id_.translate(_ESCAPES)}"
-    return text if sub_id is None else f"{text}:{sub_id.translate(_ESCAPES)}"
+    text = f"{escape(type_)}:{escape(id_)}"
+    return text if sub_id is None else f"{text}:{escape(sub_id)}"
 
 
 def parse_segment(text: str) -> Segment:
@@ -94,7 +99,7 @@ def address_of(path: str) -> str:
 
 def within(extra: str, segment: str) -> str:
     """One segment of a path for a frame that stands below segments which code has added to its own address."""
-    return f"{_WITHIN}{f'{extra};{segment}'.removeprefix(';').translate(_ESCAPES)}" if extra else segment
+    return f"{_WITHIN}{escape(f'{extra};{segment}'.removeprefix(';'))}" if extra else segment
 
 
 _WITHIN = "~in:"

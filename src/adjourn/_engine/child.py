@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,9 +11,9 @@ import msgspec
 from adjourn.errors import Pause, UsageError
 
 from .address import CALL, address_of, parse_segment, segment_text, within
-from .frame import Place, UserFrame, decoded, here
+from .frame import Entry, Place, UserFrame, current_place, decoded, lift_values
+from .memos import Key, Kind
 from .program import ConvertsProduct, Program, ProgramFrame, start
-from .scope import GONE
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,46 +24,44 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     signal: Pause | None = None
 
 
-async def run_child(at: Place, program: Program, input: Any, key: str | None) -> Any:
+async def run_child(place: Place, program: Program, input: Any, key: str | None) -> Any:
     """Run `program` below this frame; raises `Pause` when it waits."""
-    outcome = await try_child(at, program, input, key)
+    outcome = await try_child(place, program, input, key)
     if outcome.signal is not None:
-        at.frame.pausing = True
+        place.entry.pausing = True
         raise outcome.signal
     return outcome.result
 
 
-async def run_children(at: Place, children: Sequence[tuple[Program, Any]]) -> list[Any]:
+async def run_children(place: Place, children: Sequence[tuple[Program, Any]]) -> list[Any]:
     """Run several children at once and give their results in order; all get as far as they can before a pause."""
-    segments = [_segment(at, program, None) for program, _ in children]
-    runs = [
-        _try(at.frame, program, given, segment) for (program, given), segment in zip(children, segments, strict=True)
-    ]
+    entry, segments = place.entry, [_segment(place, program, None) for program, _ in children]
+    runs = [_try(entry, program, given, segment) for (program, given), segment in zip(children, segments, strict=True)]
     ends = await asyncio.gather(*runs, return_exceptions=True)
     for end in ends:
         if isinstance(end, BaseException):
             raise end
-        _take_values(at.frame, end)
+        _take_values(entry, end)
         if end.outcome.signal is not None:
-            at.frame.pausing = True
-    if at.frame.pausing:
-        raise Pause(at.address)
+            entry.pausing = True
+    if entry.pausing:
+        raise Pause(place.address)
     return [end.outcome.result for end in ends if isinstance(end, _End)]
 
 
-async def try_child(at: Place, program: Program, input: Any, key: str | None) -> Outcome:
+async def try_child(place: Place, program: Program, input: Any, key: str | None) -> Outcome:
     """Run `program` below this frame and tell how it went, without raising `Pause`."""
-    end = await _try(at.frame, program, input, _segment(at, program, key))
-    _take_values(at.frame, end)
+    end = await _try(place.entry, program, input, _segment(place, program, key))
+    _take_values(place.entry, end)
     return end.outcome
 
 
-def _segment(at: Place, program: Program, key: str | None) -> str:
-    frame = at.frame
-    at.check()
-    if at.once is not None:
+def _segment(place: Place, program: Program, key: str | None) -> str:
+    frame = place.frame
+    place.check()
+    if place.once is not None:
         raise UsageError(
-            f"@once function '{at.once}' runs a child. Run it before or after: a child run is kept by itself, "
+            f"@once function '{place.once.name}' runs a child. Run it before or after: a child run is kept by itself, "
             "and may pause."
         )
     if not isinstance(program, Program):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
@@ -75,71 +73,72 @@ def _segment(at: Place, program: Program, key: str | None) -> str:
             f"'{frame.address}' runs a child on another event loop. Await it in an async function of the run itself."
         )
     if key is None:
-        number = frame.occurrence(f"run:{program.kind}:{program.name}{at.extra}")
+        number = place.entry.next(Kind.RUN, f"{program.kind}:{program.name}", place.extra).number
         key = None if number == 1 else str(number)
-    return within(at.extra, segment_text(program.kind, program.name, key))
+    return within(place.extra, segment_text(program.kind, program.name, key))
 
 
 class _End(msgspec.Struct, frozen=True):
-    """How a child run went, and the session values that it wrote: each in a list of one, or deleted."""
+    """How a child run went, and the session values that it wrote."""
 
     outcome: Outcome
-    values: dict[str, list[Any]] = {}
+    values: Mapping[str, Any] = {}
 
 
-async def run_layer(at: Place, program: Program, segment: str, memo: str) -> Any:
-    """Run a part of this frame's own code as a child at `segment`, its result kept as `memo`; `Pause` when it waits."""
-    at.check()
-    end = await _try(at.frame, program, None, segment, memo)
-    _take_values(at.frame, end)
+async def run_layer(place: Place, program: Program, segment: str, key: Key) -> Any:
+    """Run a part of this frame's own code as a child at `segment`, its result kept as `key`; `Pause` when it waits."""
+    place.check()
+    end = await _try(place.entry, program, None, segment, key)
+    _take_values(place.entry, end)
     if end.outcome.signal is not None:
-        at.frame.pausing = True
+        place.entry.pausing = True
         raise end.outcome.signal
     return end.outcome.result
 
 
-async def _try(frame: UserFrame, program: Program, input: Any, segment: str, memo: str = "") -> _End:
-    end = await _kept(frame, program, input, segment, memo)
+async def _try(entry: Entry, program: Program, input: Any, segment: str, key: Key | None = None) -> _End:
+    end = await _kept(entry, program, input, segment, key or Key(Kind.RUN, segment))
     if end.outcome.paused or not isinstance(program, ConvertsProduct):
         return end
     return _End(Outcome(paused=False, result=program.convert_product(end.outcome.result)), end.values)
 
 
-async def _kept(frame: UserFrame, program: Program, input: Any, segment: str, memo: str) -> _End:
-    memo = memo or f"run:{segment}"
-    written = f"values:{memo.removeprefix('run:')}"
-    _check_unused(frame, segment, memo)
-    if (raw := frame.kept(memo)) is not None:
-        values = frame.kept(written)
-        return _End(Outcome(paused=False, result=decoded(raw)), {} if values is None else decoded(values))
+async def _kept(entry: Entry, program: Program, input: Any, segment: str, key: Key) -> _End:
+    frame = entry.frame
+    _check_unused(entry, segment, key)
+    if (memo := frame.kept(key)) is not None:
+        entry.came(key)
+        _note_end(entry, key)
+        return _End(Outcome(paused=False, result=decoded(memo.result)), lift_values(memo.writes))
     child = _bind(frame, program, input, segment)
-    frame.repeat(f"run:{segment}")
-    with frame.under_way():
-        return await _run(frame, child, memo, written)
+    entry.came(Key(Kind.RUN, segment))
+    with entry.under_way():
+        return await _run(entry, child, key)
 
 
-async def _run(frame: UserFrame, child: ProgramFrame, memo: str, written: str) -> _End:
+async def _run(entry: Entry, child: ProgramFrame, key: Key) -> _End:
+    frame = entry.frame
     if not await _advance(frame, child):
         return _End(Outcome(paused=True, signal=Pause(child.path)))
-    end = _End(
-        Outcome(paused=False, result=child.product()),
-        {key: [] if value is GONE else [value] for key, value in (child.values or {}).items()},
-    )
-    frame.keep(memo, end.outcome.result)
-    if end.values:
-        # What the child wrote is part of what running it gives, so it is given back with the result.
-        frame.keep(written, end.values)
+    # What the child wrote is part of what running it gives, so it is given back with the result.
+    end = _End(Outcome(paused=False, result=child.product()), dict(child.values or {}))
+    entry.keep(key, end.outcome.result, end.values)
+    _note_end(entry, key)
     child.drop()
     del (frame.children or {})[child.segment]
     frame.scope.journal.soon()
     return end
 
 
-def _check_unused(frame: UserFrame, segment: str, memo: str) -> None:
+def _note_end(entry: Entry, key: Key) -> None:
+    entry.ended = entry.ended or set()
+    entry.ended.add(key)
+
+
+def _check_unused(entry: Entry, segment: str, key: Key) -> None:
     """Refuse a second child of the same name: it would be given the first one's result."""
-    runs_now = segment in (frame.running or ())
-    has_ended = memo in (frame.replayed or ()) and memo in (frame.memos or ())
-    if runs_now or has_ended:
+    frame = entry.frame
+    if segment in (frame.advancing or ()) or key in (entry.ended or ()):
         if segment == CALL:
             raise UsageError(
                 f"'{frame.address}' makes the call that it wraps twice at once. Await one, then the other."
@@ -152,9 +151,9 @@ def _check_unused(frame: UserFrame, segment: str, memo: str) -> None:
 
 
 async def _advance(frame: UserFrame, child: ProgramFrame) -> bool:
-    token, slot, went_well = here.set(None), frame.slot, False
-    frame.running = frame.running or set()
-    frame.running.add(child.segment)
+    token, slot, went_well = current_place.set(None), frame.slot, False
+    frame.advancing = frame.advancing or set()
+    frame.advancing.add(child.segment)
     if slot is not None and child.has_tasks:
         slot.lend()
     elif isinstance(child, UserFrame):
@@ -163,8 +162,8 @@ async def _advance(frame: UserFrame, child: ProgramFrame) -> bool:
         done = await child.advance()
         went_well = True
     finally:
-        here.reset(token)
-        frame.running.discard(child.segment)
+        current_place.reset(token)
+        frame.advancing.discard(child.segment)
         if slot is not None and child.has_tasks:
             await slot.take_back(now=went_well)
     return done
@@ -186,6 +185,6 @@ def _bind(frame: UserFrame, program: Program, input: Any, segment: str) -> Progr
     return child
 
 
-def _take_values(frame: UserFrame, end: _End) -> None:
+def _take_values(entry: Entry, end: _End) -> None:
     for key, value in end.values.items():
-        frame.write_value(key, value[0] if value else GONE)
+        entry.write_value(key, value)

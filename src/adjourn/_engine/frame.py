@@ -1,264 +1,168 @@
-"""Frames of user code: what is kept in them, and where code stands."""
+"""Frames of user code, entries into them, and where code stands.
+
+A frame is what outlives a run of its code: status, questions, children, memos. An *entry* is one run of the code, from
+its top to its outcome, and is thrown away with it. While the code runs, these hold:
+
+- What is on record when an entry begins is `missing` from it until the code comes to it again. An entry whose code
+  returns while something is missing has gone another way than the first one, and fails.
+- Nothing that an entry has done counts unless its code returns, but for what was asked and kept.
+- The place of an entry that has ended is over: whatever the code left behind is refused there.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-import weakref
 from asyncio import current_task
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from msgspec import UNSET, Raw, Struct
 
 from adjourn._values import codec
 from adjourn._values.frozen import check_text
-from adjourn.errors import NotInRun, ReplayMismatch, UsageError
+from adjourn.errors import CheckpointCorrupt, NotInRun, Pause, ReplayMismatch, UsageError
 
+from .address import address_of, is_under
 from .concurrency import Slot
-from .record import NONE, Image, Question, UserImage
+from .memos import NONE, Key, Kind, Memo, read_key
+from .record import Image, Question, UserImage
 from .scope import GONE, Frame
 
-BESIDE = "beside:"
-"""Stands before the name of a call that one of several flows made: when it comes again, its order may be another."""
+Group = tuple[Kind, str]
+"""What keeps its order in straight code: the calls of one `@once` function, or all questions."""
 
-LOOSE = "loose:"
-"""Stands before the name of a call that need not come again: it raised, or was made by code that was wrong."""
-
-
-class Traces(NamedTuple):
-    """What an entry has done up to a place in its code."""
-
-    seen: dict[str, int]
-    replayed: set[str]
-    emitting: int
-    written: dict[str, Any] | None
-    wrote: dict[str, dict[str, Any]] | None
+QUESTIONS: Group = (Kind.ASK, "")
 
 
 class UserFrame(Frame):
-    """A frame of user code. It is run again from its top, and what was kept is given back instead of done again."""
+    """A frame of user code. It is run again from its top, and what was kept is given back instead of done again.
+
+    `paused` tells how many events the code had emitted when it paused last; None, if it never did. `written` are the
+    session values that belong to its result.
+    """
 
     stops_between_calls: bool = False
 
-    # Kept over entries
     status: str = "pending"
     attempt: int = 1
     emitted: int = 0
+    paused: int | None = None
     error: dict[str, str] | None = None
-    memos: dict[str, Raw] | None = None
-    memos_new: dict[str, Raw] | None = None
-    children: dict[str, Frame] | None = None
-    busy: set[asyncio.Future[None]] | None = None
-    spawned: weakref.WeakSet[asyncio.Future[Any]] | None = None
-    running: set[str] | None = None
-    slot: Slot | None = None
-
-    # Of the present entry
-    entered: bool = False
-    asked_before: int = 0
-    seen: dict[str, int] | None = None
-    replayed: set[str] | None = None
-    fresh: list[str] | None = None
-    pausing: bool = False
-    fault: Exception | None = None
     exception: BaseException | None = None
-    main: asyncio.Task[Any] | None = None
-    thread: int | None = None
-    emitting: int = 0
+    memos: dict[Key, Memo] | None = None
+    memos_new: dict[Key, Memo] | None = None
+    composites_new: dict[str, Question] | None = None
+    children: dict[str, Frame] | None = None
+    advancing: set[str] | None = None
+    slot: Slot | None = None
     written: dict[str, Any] | None = None
-    wrote: dict[str, dict[str, Any]] | None = None
+    running: Entry | None = None
+
+    @property
+    def entry(self) -> Entry:
+        """The run of this frame's code that is under way."""
+        assert self.running is not None
+        return self.running
+
+    def enter(self, task: asyncio.Task[Any] | None = None) -> Entry:
+        """Begin to run the code of this frame from its top."""
+        self.running = entry = Entry(self, task)
+        if self.memos or self.questions or self.children or self.scope.dormant:
+            entry.begin_replay()
+        return entry
 
     @property
     def values(self) -> dict[str, Any] | None:
-        return self.written
+        return self.written if self.running is None else self.running.written
 
-    def enter_again(self) -> None:
-        """Start the code of this frame from its top, forgetting what its last entry did."""
-        self.seen, self.replayed, self.fresh, self.pausing, self.fault = None, None, None, False, None
-        self.emitting, self.written, self.wrote = 0, None, None
-        self.asked_before = len(self.questions or ())
+    def write_value(self, key: str, value: object) -> None:
+        """Write a session value that belongs to this frame's result."""
+        if self.running is not None:
+            self.running.write_value(key, value)
+        elif self.written is None:
+            self.written = {key: value}
+        else:
+            self.written[key] = value
 
-    def traces(self) -> Traces:
-        """What this entry has done so far."""
-        return Traces(
-            dict(self.seen or {}),
-            set(self.replayed or ()),
-            self.emitting,
-            None if self.written is None else dict(self.written),
-            None if self.wrote is None else {memo: dict(values) for memo, values in self.wrote.items()},
-        )
+    # Memos
 
-    def go_back(self, to: Traces) -> None:
-        """Have the code that follows on `to` run again in the same entry: it is given what is on record."""
-        self.seen, self.replayed, self.emitting = dict(to.seen), set(to.replayed), to.emitting
-        self.drop_writes(to)
+    def keep(
+        self,
+        key: Key,
+        value: object,
+        writes: Mapping[str, object] | None = None,
+        *,
+        optional: bool = False,
+        concurrent: bool = False,
+    ) -> None:
+        """Keep a result, with the session values that belong to it, for the next time this code runs."""
+        result, lowered = codec.stored(value, str(key)), lower_values(writes) if writes else {}
+        self._set_memo(key, Memo(result=result, writes=lowered, optional=optional, concurrent=concurrent))
 
-    def drop_writes(self, since: Traces) -> None:
-        """Forget the session values that were written after `since`."""
-        self.written = None if since.written is None else dict(since.written)
-        self.wrote = None if since.wrote is None else {memo: dict(values) for memo, values in since.wrote.items()}
-
-    def forgo(self) -> None:
-        """Let this entry end without the rest of what is on record: its code has failed, and that is its result."""
-        for memo in self.memos or ():
-            self.repeat(memo)
-        for question in self.questions or ():
-            self.repeat(question.id)
-        for segment in (*(self.children or ()), *self.scope.dormant.get(self.path, ())):
-            self.repeat(f"run:{segment}")
-
-    def occurrence(self, what: str) -> int:
-        """How often `what` has happened in this entry, this time included."""
-        if self.seen is None:
-            self.seen = {}
-        self.seen[what] = count = self.seen.get(what, 0) + 1
-        return count
-
-    def take_back_occurrence(self, what: str) -> None:
-        """Have the next time that `what` happens be the same time again."""
-        assert self.seen is not None
-        self.seen[what] -= 1
-
-    def is_straight(self, caller: int | None = None) -> bool:
-        """Whether a thread (this one) is this frame's own flow of code, and not one of several that it has started."""
-        ident = caller or threading.get_ident()
-        if ident != self.scope.thread:
-            return ident == self.thread
-        return self.main is None or current_task(self.scope.loop) is self.main
-
-    def write_value(self, key: str, value: object, once: str | None = None) -> None:
-        """Write a session value; it takes effect with this frame's result. `once` names the kept call that writes."""
-        if self.written is None:
-            self.written = {}
-        self.written[key] = value
-        if once is not None:
-            self.wrote = self.wrote or {}
-            self.wrote.setdefault(once, {})[key] = value
-
-    def keep_values(self, memo: str, values: Mapping[str, object]) -> None:
-        """Keep what a kept call wrote: it is part of what the call gives, so it is given back with the result."""
-        if values:
-            self.keep(f"values:{memo}", {key: [] if value is GONE else [value] for key, value in values.items()})
-
-    def repeat_values(self, memo: str) -> None:
-        """Write again what a kept call wrote."""
-        raw = self.kept(f"values:{memo}")
-        values: dict[str, list[Any]] = {} if raw is None else decoded(raw)
-        for key, value in values.items():
-            self.write_value(key, value[0] if value else GONE)
-
-    def sends_next(self) -> bool:
-        """Whether the next event of this frame's own flow is a new one, told by its number."""
-        self.emitting += 1
-        if self.emitting <= self.emitted:
-            return False
-        self.emitted = self.emitting
-        self.scope.mark(self)
-        return True
-
-    def sends_beside(self, data: object) -> bool:
-        """Whether an event is new that comes from one of several flows, whose order may change: told by what it is."""
-        what = f"emit:{codec.fingerprint(data)}"
-        memo = f"{what}:{self.occurrence(what)}"
-        if self.is_loose(memo):
-            return False
-        self.loosen(memo)
-        return True
-
-    @contextmanager
-    def under_way(self) -> Generator[None]:
-        """Have the end of this entry wait for what is done inside: it is kept, and so it is not to be cut off."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.busy = self.busy or set()
-        self.busy.add(done)
-        try:
-            yield
-        finally:
-            self.busy.discard(done)
-            done.set_result(None)
-
-    # Kept results
-
-    def kept(self, memo: str) -> Raw | None:
-        """What was kept under this name, marked as used by this entry."""
-        if self.memos is None or (raw := self.memos.get(memo)) is None:
-            return None
-        self.repeat(memo)
-        return raw
-
-    def repeat(self, what: str) -> None:
-        """Note that what is on record has happened in this entry, too."""
-        if self.replayed is None:
-            self.replayed = set()
-        self.replayed.add(what)
-
-    def keep(self, memo: str, value: object) -> None:
-        """Keep a result for the next time this code runs."""
-        raw = codec.stored(value, memo)
+    def _set_memo(self, key: Key, memo: Memo) -> None:
         self.memos = self.memos or {}
         self.memos_new = self.memos_new or {}
-        self.memos[memo] = self.memos_new[memo] = raw
-        self.fresh = [*(self.fresh or ()), memo]
-        self.repeat(memo)
+        self.memos[key] = self.memos_new[key] = memo
         self.scope.mark(self)
 
-    def loosen(self, memo: str) -> None:
-        """Note that this call was made, and may come again or not."""
-        self._note(LOOSE + memo)
+    def kept(self, key: Key) -> Memo | None:
+        """Return what was kept under this key, if there is a result."""
+        memo = self.memos.get(key) if self.memos else None
+        return None if memo is None or memo.result is NONE else memo
 
-    def set_beside(self, memo: str) -> None:
-        """Note that this call was made by one of several flows."""
-        self._note(BESIDE + memo)
+    def make_optional(self, *keys: Key) -> None:
+        """Note that these need not come again when the code runs again."""
+        for key in keys:
+            memo = (self.memos or {}).get(key, _UNKNOWN)
+            if not memo.optional:
+                self._set_memo(
+                    key, Memo(result=memo.result, writes=memo.writes, optional=True, concurrent=memo.concurrent)
+                )
 
-    def _note(self, what: str) -> None:
-        self.memos = self.memos or {}
-        self.memos_new = self.memos_new or {}
-        self.memos[what] = self.memos_new[what] = Raw(b"null")
+    def make_all_optional(self) -> None:
+        """Note that nothing that was kept so far need come again."""
+        self.make_optional(*(self.memos or ()))
+
+    def is_optional(self, key: Key) -> bool:
+        """Whether this has happened before and need not come again."""
+        memo = self.memos.get(key) if self.memos else None
+        return memo is not None and memo.optional
+
+    def note(self, name: str, number: int = 1) -> None:
+        """Leave a note for the next time this code runs."""
+        self.make_optional(Key(Kind.NOTE, name, number=number))
+
+    def is_noted(self, name: str, number: int = 1) -> bool:
+        """Whether this note was left."""
+        return self.is_optional(Key(Kind.NOTE, name, number=number))
+
+    def count_notes(self, name: str) -> int:
+        """Return how many notes of this name were left."""
+        return sum(key.kind is Kind.NOTE and key.name == name for key in self.memos or ())
+
+    # Questions raised by hand
+
+    def compose(self, question: Question) -> None:
+        """Add to the questions of children, at the question's address."""
+        self.composites = {**(self.composites or {}), question.id: question}
+        self.composites_new = {**(self.composites_new or {}), question.id: question}
+        self.scope.askers[self.path] = self
+        self.scope.has_composites = True
         self.scope.mark(self)
 
-    def is_loose(self, memo: str) -> bool:
-        """Whether this call was made before and need not come again."""
-        return self.memos is not None and LOOSE + memo in self.memos
+    def asked_at(self, address: str) -> list[Question]:
+        """Return what was asked and composed at an address of this frame, oldest first."""
+        asked = [question for question in self.questions or () if question.address == address]
+        return [*asked, self.composites[address]] if self.composites and address in self.composites else asked
 
-    def is_beside(self, memo: str) -> bool:
-        """Whether this call was made by one of several flows."""
-        return self.memos is not None and BESIDE + memo in self.memos
-
-    def take_back(self) -> None:
-        """Undo what an entry has asked that went wrong, and loosen what it kept: mended code may do neither."""
-        questions = self.questions or []
-        for question in questions[self.asked_before :]:
-            self.scope.open.pop(question.id, None)
-        if self.questions is not None:
-            self.questions = questions[: self.asked_before]
-        for memo in self.fresh or ():
-            self.loosen(memo)
-        self.scope.mark(self)
-
-    def unused(self, prefix: str) -> list[str]:
-        """Results kept by an earlier entry that this one has not asked for yet."""
-        used = self.replayed or set[str]()
-        found = [memo for memo in self.memos or () if memo.startswith(prefix) and memo not in used]
-        return [memo for memo in found if not memo.startswith((LOOSE, BESIDE)) and not self.is_loose(memo)]
-
-    def unasked(self) -> list[Question]:
-        """Questions of an earlier entry that this one has not come to yet."""
-        used, earlier = self.replayed or (), (self.questions or [])[: self.asked_before]
-        return [q for q in earlier if q.id not in used and not q.raised and q.how != "refused"]
-
-    def check_replayed(self) -> None:
-        """Refuse to end when something that was recorded did not happen again."""
-        for memo in self.unused("") if self.memos else ():
-            raise ReplayMismatch(self.address, f"the kept call {memo}", "the code ended without it")
-        for question in self.unasked() if self.asked_before else ():
-            raise ReplayMismatch(self.address, f"the question '{question.id}'", "the code ended without asking it")
-        if self.children or self.scope.dormant:
-            for segment in (*(self.children or ()), *self.scope.dormant.get(self.path, ())):
-                if f"run:{segment}" not in (self.replayed or ()):
-                    raise ReplayMismatch(self.address, f"the child run '{segment}'", "the code ended without it")
+    def has_asked_below(self, address: str) -> bool:
+        """Whether code at an address of this frame, or below it, has asked or waits for a child."""
+        places = [*(question.address for question in self.questions or ()), *(self.composites or ())]
+        askers = [address_of(path) for path in self.scope.askers if is_under(path, self.path) and path != self.path]
+        return any(is_under(place, address) for place in (*places, *askers))
 
     # Records
 
@@ -268,12 +172,13 @@ class UserFrame(Frame):
         if self.status != "pending" or not image.fresh:
             image.status = self.status
         if self.questions is not None:
-            image.questions = self.questions
-        if self.composite is not None:
-            image.parent = self.composite
+            self.put_questions(image)
+        if self.composites_new is not None:
+            image.composites, self.composites_new = self.composites_new, None
         if self.memos_new:
-            image.memos, self.memos_new = self.memos_new, None
-        if self.attempt != 1 or self.emitted or self.error:
+            image.memos = {str(key): memo for key, memo in self.memos_new.items()}
+            self.memos_new = None
+        if self.attempt != 1 or self.emitted or self.error or self.paused is not None:
             self._take_attempts(image)
         if self.status == "done":
             self.take_result(image)
@@ -284,15 +189,18 @@ class UserFrame(Frame):
             image.attempt, image.emitted = self.attempt, self.emitted
         if self.attempt != 1 or self.error:
             image.error = self.error
+        if self.paused is not None:
+            image.paused = self.paused
 
     def take_result(self, image: UserImage) -> None:
-        """What the finished code came to."""
+        """Add the result of the finished code."""
         if self.written:
             image.values = lower_values(self.written)
 
     def take_all(self, into: dict[str, Image]) -> None:
         self.recorded = False
         self.memos_new = self.memos and dict(self.memos)
+        self.composites_new = self.composites and dict(self.composites)
         into[self.path] = self.take()
         for child in (self.children or {}).values():
             child.take_all(into)
@@ -305,14 +213,15 @@ class UserFrame(Frame):
         self.status = value_or(image.status, "pending")
         self.attempt = value_or(image.attempt, 1)
         self.emitted = value_or(image.emitted, 0)
+        self.paused = value_or(image.paused, None)
         self.error = value_or(image.error, None)
-        self.memos = dict(image.memos) or None
-        self.composite = value_or(image.parent, None)
-        self.questions = value_or(image.questions, None)
+        self.memos = _read_memos(image, self.path) if image.memos else None
+        self.composites = image.composites or None
+        self.questions, self.questions_stored = image.questions or None, len(image.questions)
         self.written = lift_values(value_or(image.values, {})) or None
-        if self.questions or self.composite:
+        if self.questions or self.composites:
             self.scope.askers[self.path] = self
-            self.scope.has_composites |= self.composite is not None
+            self.scope.has_composites |= self.composites is not None
         self.scope.bound(self)
 
     def live_children(self) -> Iterable[Frame]:
@@ -322,6 +231,322 @@ class UserFrame(Frame):
         if self.status == "waiting":
             self.status = "pending"
         self.scope.mark(self)
+
+
+_UNKNOWN = Memo()
+
+
+def _read_memos(image: UserImage, path: str) -> dict[Key, Memo]:
+    try:
+        return {read_key(text): memo for text, memo in image.memos.items()}
+    except ValueError as error:
+        raise CheckpointCorrupt(f"the frame '{path}' has a memo whose name cannot be read ({error})") from error
+
+
+class Mark(NamedTuple):
+    """How far an entry has come, for code in it that is tried again."""
+
+    seen: dict[tuple[Kind, str, str], int]
+    missing: dict[Key, Group | None]
+    kept: int
+    ended: frozenset[Key]
+    children: frozenset[str]
+    emitted: int
+    written: dict[str, Any] | None
+    wrote: dict[Key, dict[str, Any]] | None
+
+
+class Entry(Struct, eq=False):
+    """One run of a frame's code.
+
+    `task` and `thread` are those of the code's own flow. `busy` has what its end must wait for, with the task that does
+    it. `raised` are the questions that it has raised by hand; `ended` the child runs that have ended in this entry, or
+    were given back to it; `wrote` the session values written by `@once` calls that are under way.
+    """
+
+    frame: UserFrame
+    task: asyncio.Task[Any] | None = None
+    thread: int | None = None
+    pausing: bool = False
+    fault: Exception | None = None
+    asked_before: int = 0
+    emitted: int = 0
+    seen: dict[tuple[Kind, str, str], int] | None = None
+    missing: dict[Key, Group | None] | None = None
+    ahead: dict[Group, int] | None = None
+    asked: Asked | None = None
+    raised: set[str] | None = None
+    fresh: list[Key] | None = None
+    ended: set[Key] | None = None
+    written: dict[str, Any] | None = None
+    wrote: dict[Key, dict[str, Any]] | None = None
+    busy: dict[asyncio.Future[None], asyncio.Task[Any] | None] | None = None
+
+    # What comes again
+
+    def begin_replay(self) -> None:
+        """Expect everything that is on record to come again."""
+        frame, missing = self.frame, dict[Key, Group | None]()
+        for key, memo in (frame.memos or {}).items():
+            if not memo.optional:
+                missing[key] = _group(key, memo)
+        for question in frame.questions or ():
+            if not question.raised and question.how != "refused":
+                missing[question_key(question)] = None if question.concurrent else QUESTIONS
+        for segment in (*(frame.children or ()), *frame.scope.dormant.get(frame.path, ())):
+            missing[Key(Kind.RUN, segment)] = None
+        self.asked_before = len(frame.questions or ())
+        self._expect(missing)
+
+    def _expect(self, missing: dict[Key, Group | None]) -> None:
+        self.missing, self.ahead = missing, {}
+        for group in missing.values():
+            if group is not None:
+                self.ahead[group] = self.ahead.get(group, 0) + 1
+
+    def expect_nothing(self) -> None:
+        """Let this entry end without the rest of what is on record: its code has failed, or steers by itself."""
+        self.missing = self.ahead = None
+
+    def steer_by_hand(self) -> None:
+        """Have this entry go on from the last pause, by code that knows where that was.
+
+        What was done before need not come again, and what is emitted now comes after what was emitted then.
+        """
+        self.expect_nothing()
+        self.emitted = self.frame.paused or 0
+
+    def came(self, key: Key) -> None:
+        """Note that something which may be on record has happened in this entry, too."""
+        if self.missing and key in self.missing:
+            group = self.missing.pop(key)
+            if group is not None and self.ahead is not None:
+                self.ahead[group] -= 1
+
+    def first_missing(self, group: Group) -> Key | None:
+        """Return what straight code has passed over, if it does something new of this group now."""
+        if not self.ahead or not self.ahead.get(group):
+            return None
+        return next(key for key, each in (self.missing or {}).items() if each == group)
+
+    def check_replayed(self) -> None:
+        """Refuse to end when something that was recorded did not happen again."""
+        for key in self.missing or ():
+            match key.kind:
+                case Kind.ASK:
+                    raise self._mismatch(f"the question '{key.name}'", "the code ended without asking it")
+                case Kind.RUN if key not in (self.frame.memos or {}):
+                    raise self._mismatch(f"the child run '{key.name}'", "the code ended without it")
+                case _:
+                    raise self._mismatch(f"the kept call {key}", "the code ended without it")
+
+    def check_order(self, key: Key) -> None:
+        """Refuse a new call in straight code while an earlier one of the same function has not come again."""
+        if not self.ahead or self.frame.is_optional(key):
+            return
+        missed = self.first_missing((key.kind, key.name))
+        if missed is not None:
+            raise self.failed(self._mismatch(f"the kept call {missed}", f"the call {key}"))
+
+    def _mismatch(self, before: str, now: str) -> ReplayMismatch:
+        return ReplayMismatch(self.frame.address, before, now)
+
+    def failed(self, error: Exception) -> Exception:
+        """Have this entry fail with an error, even if its code swallows it."""
+        self.fault = error
+        return error
+
+    def next(self, kind: Kind, name: str, which: str = "") -> Key:
+        """Return the key of something that happens now, by how often its like has happened in this entry."""
+        if self.seen is None:
+            self.seen = {}
+        what = (kind, name, which)
+        self.seen[what] = number = self.seen.get(what, 0) + 1
+        return Key(kind, name, which, number)
+
+    # Kept calls
+
+    def replay(self, key: Key) -> Memo | None:
+        """Return what was kept of a call, with the values that it wrote written again; None if it is to be made."""
+        memo = self.frame.kept(key)
+        if memo is None:
+            return None
+        self.came(key)
+        if memo.writes:
+            for name, value in lift_values(memo.writes).items():
+                self.write_value(name, value)
+        return memo
+
+    def keep(self, key: Key, value: object, writes: Mapping[str, object], *, concurrent: bool = False) -> None:
+        """Keep the result of a call that was made in this entry."""
+        self.frame.keep(key, value, writes, concurrent=concurrent)
+        if self.fresh is None:
+            self.fresh = []
+        self.fresh.append(key)
+
+    def is_straight(self, caller: int | None = None) -> bool:
+        """Whether a thread (this one) is the code's own flow, and not one of several that it has started."""
+        scope, ident = self.frame.scope, caller or threading.get_ident()
+        if ident != scope.thread:
+            return ident == self.thread
+        return self.task is None or current_task(scope.loop) is self.task
+
+    @contextmanager
+    def under_way(self) -> Generator[None]:
+        """Have the end of this entry wait for what is done inside: it is kept, and so it is not to be cut off."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.busy is None:
+            self.busy = {}
+        self.busy[done] = asyncio.current_task()
+        try:
+            yield
+        finally:
+            del self.busy[done]
+            done.set_result(None)
+
+    # Session values and events
+
+    def write_value(self, key: str, value: object, once: Key | None = None) -> None:
+        """Write a session value; it takes effect with the frame's result. `once` names the kept call that writes."""
+        if self.written is None:
+            self.written = {}
+        self.written[key] = value
+        if once is not None:
+            if self.wrote is None:
+                self.wrote = {}
+            self.wrote.setdefault(once, {})[key] = value
+
+    def emits_next(self) -> bool:
+        """Whether the next event of the code's own flow is a new one, told by its number."""
+        frame = self.frame
+        self.emitted += 1
+        if self.emitted <= frame.emitted:
+            return False
+        frame.emitted = self.emitted
+        frame.scope.mark(frame)
+        return True
+
+    def emits_beside(self, data: object) -> bool:
+        """Whether an event is new that comes from one of several flows, whose order may change: told by what it is."""
+        key = self.next(Kind.EMIT, codec.fingerprint(data))
+        if self.frame.is_optional(key):
+            return False
+        self.frame.make_optional(key)
+        return True
+
+    # Trying again, and failing
+
+    def mark(self) -> Mark:
+        """Return how far this entry has come."""
+        return Mark(
+            dict(self.seen or {}),
+            dict(self.missing or {}),
+            len(self.fresh or ()),
+            frozenset(self.ended or ()),
+            frozenset(self.frame.children or ()),
+            self.emitted,
+            None if self.written is None else dict(self.written),
+            None if self.wrote is None else {key: dict(values) for key, values in self.wrote.items()},
+        )
+
+    def go_back(self, to: Mark) -> None:
+        """Have the code that follows on `to` run again in the same entry: it is given what is on record."""
+        frame, missing = self.frame, dict(to.missing)
+        for key in (self.fresh or [])[to.kept :]:
+            memo = (frame.memos or {})[key]
+            if not memo.optional:
+                missing[key] = _group(key, memo)
+        for segment in frame.children or ():
+            if segment not in to.children:
+                missing[Key(Kind.RUN, segment)] = None
+        self._expect(missing)
+        self.seen, self.ended, self.emitted = dict(to.seen), set(to.ended), to.emitted
+        self.drop_writes(to)
+
+    def drop_writes(self, since: Mark) -> None:
+        """Forget the session values that were written after `since`."""
+        self.written = None if since.written is None else dict(since.written)
+        self.wrote = None if since.wrote is None else {key: dict(values) for key, values in since.wrote.items()}
+
+    def take_back(self) -> None:
+        """Undo what this entry has asked, and make what it kept optional: it went wrong, and mended code may differ."""
+        frame = self.frame
+        frame.withdraw_questions(self.asked_before)
+        frame.make_optional(*(self.fresh or ()))
+        frame.scope.mark(frame)
+
+    # Questions
+
+    def questions(self) -> Asked:
+        """Return the questions that the code can come to, by key."""
+        if self.asked is None:
+            self.asked = Asked(self.frame.questions or ())
+        return self.asked
+
+    def passed(self, question: Question) -> None:
+        """Count a question that is on record as asked in this entry."""
+        self.came(question_key(question))
+        if question.how != "refused":
+            self.next(Kind.ASK, question.key or "")
+
+    def wait_for(self, question: Question) -> NoReturn:
+        """Pause for a question that is open."""
+        self.pausing = True
+        raise Pause(question.id)
+
+    def refuse(self, question: Question) -> None:
+        """Note that an answer could not be used, so that the same question is asked anew."""
+        question.how = "refused"
+        self.questions().forget(question)
+        if self.seen is not None:
+            self.seen[Kind.ASK, question.key or "", ""] -= 1
+        self.frame.scope.changed[question.id] = question
+        self.frame.scope.mark(self.frame)
+
+
+class Asked:
+    """The questions of a frame that its code can come to again, by key, oldest first."""
+
+    def __init__(self, questions: Iterable[Question]) -> None:
+        self._by_key: dict[str | None, list[Question]] = {}
+        self._open: dict[str | None, Question] = {}
+        for question in questions:
+            self.add(question)
+
+    def add(self, question: Question) -> None:
+        """Note a question; one that was raised by hand, or refused, is not come to again."""
+        if question.raised or question.how == "refused":
+            return
+        self._by_key.setdefault(question.key, []).append(question)
+        if question.is_open:
+            self._open[question.key] = question
+
+    def forget(self, question: Question) -> None:
+        """Note that a question is not come to again."""
+        if question in (same := self._by_key.get(question.key, [])):
+            same.remove(question)
+
+    def find(self, key: str | None, number: int) -> Question | None:
+        """Return the question that is the `number`th with this key."""
+        same = self._by_key.get(key, ())
+        return same[number - 1] if number <= len(same) else None
+
+    def is_ambiguous(self, key: str | None) -> bool:
+        """Whether a question with this key could be taken for another one that is open."""
+        if not self._open or not (key is None or None in self._open or key in self._open):
+            return False
+        # Some may have been answered meanwhile.
+        rivals = {key for key, question in self._open.items() if question.is_open}
+        return bool(rivals) and (key is None or None in rivals or key in rivals)
+
+
+def _group(key: Key, memo: Memo) -> Group | None:
+    return None if memo.concurrent or key.kind is not Kind.ONCE else (key.kind, key.name)
+
+
+def question_key(question: Question) -> Key:
+    """Return the key under which a question comes again."""
+    return Key(Kind.ASK, question.id)
 
 
 def value_or(value: object, default: Any) -> Any:  # Any: the field's own type, which pyright cannot see through UNSET
@@ -362,26 +587,35 @@ def encoded(value: object) -> Raw:
     return Raw(codec.encode(value, plain=False))
 
 
-class Place(Struct, eq=False):
-    """Where code stands: a frame, segments that the code added itself, and the `@once` call it is in.
+def decoded(raw: Raw) -> Any:  # Any: it is the user's own value
+    """The value behind a stored raw, None for none."""
+    return None if raw is NONE else codec.decode(raw)
 
-    Each entry into a frame has a place of its own, which is `over` when the entry has ended: what it left behind
-    (a thread past its timeout, a forgotten task) is refused from then on.
+
+class Place(Struct, eq=False, weakref=True):
+    """Where code stands: an entry, segments that the code added itself, and the `@once` call it is in.
+
+    A place is `over` when its entry has ended, or the attempt that it was made for: what that left behind (a thread
+    past its timeout, a forgotten task) is refused from then on.
     """
 
-    frame: UserFrame
+    entry: Entry
     extra: str = ""
-    once: str | None = None
+    once: Key | None = None
     base: Place | None = None  # None, not itself: a cycle here would be work for the garbage collector at every step
     over: bool = False
 
     @property
-    def address(self) -> str:
-        return self.frame.address + self.extra
+    def frame(self) -> UserFrame:
+        return self.entry.frame
 
-    def within(self, extra: str = "", once: str | None = None) -> Place:
+    @property
+    def address(self) -> str:
+        return self.entry.frame.address + self.extra
+
+    def within(self, extra: str = "", once: Key | None = None) -> Place:
         """A place inside this one, over when this one is."""
-        return Place(self.frame, self.extra + extra, once or self.once, self.base or self)
+        return Place(self.entry, self.extra + extra, once or self.once, self.base or self)
 
     @property
     def is_over(self) -> bool:
@@ -389,24 +623,23 @@ class Place(Struct, eq=False):
 
     def check(self) -> None:
         """Refuse calls from an entry that has ended, or from a run that has let go of its session."""
-        scope = self.frame.scope
+        scope = self.entry.frame.scope
         if scope.closed is not None:
             scope.check_open()
         if (self.base or self).over:
             raise UsageError(f"'{self.address}' has ended, and something that it left behind still calls into the run.")
 
 
-here: ContextVar[Place | None] = ContextVar("adjourn_here", default=None)
+current_place: ContextVar[Place | None] = ContextVar("adjourn_place", default=None)
 
 
-def standing(call: str) -> Place:
-    """Where the calling code stands; `NotInRun` outside a run."""
-    at = here.get()
-    if at is None:
+def here(call: str) -> Place:
+    """Return where the calling code stands; `call` is what it called.
+
+    Raises:
+        NotInRun: there is no run around this call.
+    """
+    place = current_place.get()
+    if place is None:
         raise NotInRun(call)
-    return at
-
-
-def decoded(raw: Raw) -> Any:  # Any: it is the user's own value
-    """The value behind a stored raw, None for none."""
-    return None if raw is NONE else codec.decode(raw)
+    return place

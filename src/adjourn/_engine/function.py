@@ -50,7 +50,7 @@ class FunctionFrame(UserFrame, ProgramFrame):
 
     @property
     def values(self) -> dict[str, Any] | None:
-        return {**self.kept_values, **(self.written or {})}
+        return {**self.kept_values, **(super().values or {})}
 
     def begin(self, input: Any) -> None:
         self.input = codec.stored(input, "input")
@@ -60,7 +60,8 @@ class FunctionFrame(UserFrame, ProgramFrame):
         # A new turn is a new entry into this place: nothing that the last one kept counts.
         self.close_children()
         self.memos = self.memos_new = None
-        self.questions, self.composite, self.asked_before = None, None, 0
+        self.questions = self.composites = self.composites_new = self.paused = None
+        self.questions_stored = 0
         self.attempt, self.emitted, self.status, self.error = 1, 0, "pending", None
         self.output = NONE
         self.recorded = False

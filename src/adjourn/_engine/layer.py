@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 from .address import CALL, segment_text
 from .child import run_layer
-from .frame import UserFrame, standing
+from .frame import UserFrame, here
 from .function import FunctionFrame
+from .memos import Key, Kind
 from .program import Program
 from .record import Image
 from .scope import Frame, Scope
@@ -64,11 +65,10 @@ async def inner(call: Callable[[], Awaitable[T]]) -> T:
 
 async def beside(segment: str, call: Callable[[], Awaitable[T]]) -> T:
     """Run `call` at `segment` below the calling code, perhaps beside others: `segment` is its own."""
-    at = standing("layer")
-    return await run_layer(at, _Layer(segment, call), segment, f"layer:{segment}")
+    return await run_layer(here("layer"), _Layer(segment, call), segment, Key(Kind.LAYER, segment, number=0))
 
 
 async def _run(name: str, segment: str, part: str, call: Callable[[], Awaitable[Any]]) -> Any:
-    at = standing("layer")
+    place = here("layer")
     program: Program = _Layer(name, call)
-    return await run_layer(at, program, segment, f"layer:{part}:{at.frame.occurrence('layer:' + part)}")
+    return await run_layer(place, program, segment, place.entry.next(Kind.LAYER, part))

@@ -11,9 +11,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
 from adjourn._values import codec
-from adjourn.errors import NotStorable, ReplayMismatch, UsageError
+from adjourn.errors import NotStorable, UsageError
 
-from .frame import Place, UserFrame, decoded, here
+from .frame import Entry, Place, UserFrame, current_place, decoded
+from .memos import Key, Kind
 from .scope import RunCancelled
 
 P = ParamSpec("P")
@@ -64,11 +65,10 @@ class _Naming:
             )
         self._ignore = frozenset(ignore)
 
-    def of(self, frame: UserFrame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        """The name of this call; it is taken when the function is called, so that concurrent calls cannot swap."""
+    def of(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Key:
+        """Return the key of this call, taken when the function is called, so that concurrent calls cannot swap."""
         which = self._key(*args, **kwargs) if callable(self._key) else self._key or self._fingerprint(args, kwargs)
-        what = f"once:{self.name}:{which}"
-        return f"{what}:{frame.occurrence(what)}"
+        return entry.next(Kind.ONCE, self.name, str(which))
 
     def _fingerprint(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         bound = self._signature.bind(*args, **kwargs)
@@ -87,11 +87,11 @@ class _Naming:
 def _async_once(fn: Callable[..., Any], naming: _Naming) -> Callable[..., Any]:
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
-        at = here.get()
-        if at is None or at.once is not None:
+        place = current_place.get()
+        if place is None or place.once is not None:
             return fn(*args, **kwargs)
-        memo = naming.of(at.frame, args, kwargs)
-        return _keep_async(at, memo, naming.name, lambda: fn(*args, **kwargs))
+        key = naming.of(place.entry, args, kwargs)
+        return _keep_async(place, key, lambda: fn(*args, **kwargs))
 
     return call
 
@@ -99,81 +99,65 @@ def _async_once(fn: Callable[..., Any], naming: _Naming) -> Callable[..., Any]:
 def _sync_once(fn: Callable[..., Any], naming: _Naming) -> Callable[..., Any]:
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
-        at = here.get()
-        if at is None or at.once is not None:
+        place = current_place.get()
+        if place is None or place.once is not None:
             return fn(*args, **kwargs)
-        memo = naming.of(at.frame, args, kwargs)
-        return _keep_sync(at, memo, naming.name, lambda: fn(*args, **kwargs))
+        key = naming.of(place.entry, args, kwargs)
+        return _keep_sync(place, key, lambda: fn(*args, **kwargs))
 
     return call
 
 
-async def _keep_async(at: Place, memo: str, name: str, call: Call) -> Any:
-    frame = at.frame
-    at.check()
-    if (raw := frame.kept(memo)) is not None:
-        frame.repeat_values(memo)
-        return decoded(raw)
-    _check_going_on(frame)
-    straight = frame.is_straight()
-    if straight:
-        _check_order(frame, memo, name)
-    token = here.set(at.within(once=memo))
-    under_way: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    frame.busy = frame.busy or set()
-    frame.busy.add(under_way)
+async def _keep_async(place: Place, key: Key, call: Call) -> Any:
+    entry, journal = place.entry, place.frame.scope.journal
+    place.check()
+    if (memo := entry.replay(key)) is not None:
+        return decoded(memo.result)
+    straight = _begin(entry, key)
+    token = current_place.set(place.within(once=key))
     try:
-        await frame.scope.journal.assure()
-        value = await call()
-        at.check()
-        _keep(frame, memo, value, straight)
-        await frame.scope.journal.durable()
+        with entry.under_way():
+            await journal.assure()
+            value = await call()
+            place.check()
+            _keep(entry, key, value, straight)
+            await journal.durable()
     except BaseException:
-        _note_failure(at, memo)
+        _note_failure(place, key)
         raise
     finally:
-        here.reset(token)
-        frame.busy.discard(under_way)
-        under_way.set_result(None)
+        current_place.reset(token)
     return value
 
 
-def _keep_sync(at: Place, memo: str, name: str, call: Call) -> Any:
-    frame, scope = at.frame, at.frame.scope
-    at.check()
-    if (raw := frame.kept(memo)) is not None:
-        frame.repeat_values(memo)
-        return decoded(raw)
-    _check_going_on(frame)
-    straight = frame.is_straight()
-    if straight:
-        _check_order(frame, memo, name)
-    token = here.set(at.within(once=memo))
+def _keep_sync(place: Place, key: Key, call: Call) -> Any:
+    entry, scope = place.entry, place.frame.scope
+    place.check()
+    if (memo := entry.replay(key)) is not None:
+        return decoded(memo.result)
+    straight = _begin(entry, key)
+    token = current_place.set(place.within(once=key))
     try:
         value = call()
     except BaseException:
-        scope.on_loop(_note_failure)(at, memo)
+        scope.on_loop(_note_failure)(place, key)
         raise
     finally:
-        here.reset(token)
-    scope.on_loop(lambda: at.check() or _keep(frame, memo, value, straight))()
+        current_place.reset(token)
+    scope.on_loop(lambda: place.check() or _keep(entry, key, value, straight))()
     if threading.get_ident() != scope.thread:
         # In a thread it can be waited for; on the loop itself it is durable with the next commit.
         asyncio.run_coroutine_threadsafe(scope.journal.durable(), scope.loop).result()
     return value
 
 
-def _keep(frame: UserFrame, memo: str, value: object, straight: bool) -> None:
-    frame.keep(memo, value)
-    if not straight:
-        frame.set_beside(memo)
-    if frame.wrote:
-        frame.keep_values(memo, frame.wrote.pop(memo, {}))
-
-
-def _note_failure(at: Place, memo: str) -> None:
-    if not at.is_over and at.frame.scope.closed is None and at.frame.kept(memo) is None:
-        at.frame.loosen(memo)
+def _begin(entry: Entry, key: Key) -> bool:
+    """Check that a new call may be made now, and return whether the code's own flow makes it."""
+    _check_going_on(entry.frame)
+    straight = entry.is_straight()
+    if straight:
+        entry.check_order(key)
+    return straight
 
 
 def _check_going_on(frame: UserFrame) -> None:
@@ -181,18 +165,20 @@ def _check_going_on(frame: UserFrame) -> None:
         raise RunCancelled
 
 
-def _check_order(frame: UserFrame, memo: str, name: str) -> None:
-    """In straight code, a new call cannot come while an earlier one of the same function has not come again."""
-    if frame.memos is None or frame.is_loose(memo):
-        return
-    for missed in frame.unused(f"once:{name}:"):
-        if not frame.is_beside(missed):
-            frame.fault = ReplayMismatch(frame.address, f"the kept call {missed}", f"the call {memo}")
-            raise frame.fault
+def _keep(entry: Entry, key: Key, value: object, straight: bool) -> None:
+    writes = entry.wrote.pop(key, {}) if entry.wrote else {}
+    entry.keep(key, value, writes, concurrent=not straight)
 
 
-def idempotency_key(at: Place) -> str:
-    """A key for this very call: equal over attempts, crashes and resumes, new for each pass, turn, fork and edit."""
-    scope = at.frame.scope
-    parts = (scope.session_id, scope.branch, at.address, at.frame.instance, at.once or "")
+def _note_failure(place: Place, key: Key) -> None:
+    frame = place.frame
+    if not place.is_over and frame.scope.closed is None and frame.kept(key) is None:
+        frame.make_optional(key)
+
+
+def idempotency_key(place: Place) -> str:
+    """Return a key for this very call: equal over attempts, crashes and resumes, new for each pass, turn and fork."""
+    frame = place.frame
+    once = "" if place.once is None else str(place.once)
+    parts = (frame.scope.session_id, frame.scope.branch, place.address, frame.instance, once)
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()

@@ -24,10 +24,10 @@ from adjourn.errors import (
 )
 from adjourn.events import Interrupt
 
-from .address import address_of
-from .frame import Place, UserFrame, decoded, here
-from .record import NONE, Question
-from .scope import Frame, Scope, questions_of
+from .frame import QUESTIONS, Entry, Place, current_place, decoded, question_key
+from .memos import NONE, Kind
+from .record import Question
+from .scope import Frame, Scope
 
 MAX_WAIT = 1_000 * 365 * 86_400.0
 """Seconds that a question can wait at most: beyond, its date has no form."""
@@ -39,44 +39,39 @@ class AnswerWith(msgspec.Struct, frozen=True):
     value: Any
 
 
-def ask(at: Place, asked: Question, schema: Any) -> Any:
+def ask(place: Place, asked: Question, schema: Any) -> Any:
     """Return the answer to a question, once there is one; until then raise `Pause`."""
-    scope, caller, prompt = at.frame.scope, threading.get_ident(), asked.prompt
+    scope, caller, prompt = place.frame.scope, threading.get_ident(), asked.prompt
     while True:
-        question = scope.on_loop(_ask)(at, asked, caller)
+        question = scope.on_loop(_ask)(place, asked, caller)
         if question.how is None:
             raise Pause(question.id)
         try:
             return _delivered(scope, question, schema)
         except ValueError as error:
             # It fitted the JSON Schema, but the type itself refuses it: ask again rather than fail for good.
-            scope.on_loop(_refuse)(at.frame, question)
+            scope.on_loop(place.entry.refuse)(question)
             asked = msgspec.structs.replace(asked, prompt=_told_why(prompt or _prompt(decoded(asked.info)), error))
 
 
-def ask_by_hand(at: Place, asked: Question, *, is_composite: bool) -> NoReturn:
+def ask_by_hand(place: Place, asked: Question, *, is_composite: bool) -> NoReturn:
     """Pause for a question whose answer the code takes up by itself; a composite asks nothing of its own."""
-    at.frame.scope.on_loop(_compose if is_composite else _raise)(at, asked)
-    at.frame.pausing = True
-    raise Pause(at.address)
+    place.frame.scope.on_loop(_compose if is_composite else _raise)(place, asked)
+    place.entry.pausing = True
+    raise Pause(place.address)
 
 
 def asking_place(call: str) -> Place:
-    """Where the calling code stands, which must be somewhere that can pause."""
-    at = here.get()
-    if at is None:
+    """Return where the calling code stands, which must be somewhere that can pause."""
+    place = current_place.get()
+    if place is None:
         raise NotInRun(call)
-    if at.once is not None:
+    if place.once is not None:
         raise UsageError(
-            f"`{call}` was called inside @once function '{at.once}'. Ask before or after it: a kept call cannot pause."
+            f"`{call}` was called inside @once function '{place.once.name}'. Ask before or after it: a kept call "
+            "cannot pause."
         )
-    return at
-
-
-def _refuse(frame: UserFrame, question: Question) -> None:
-    question.how = "refused"
-    frame.take_back_occurrence(f"ask:{question.key or ''}")
-    frame.scope.mark(frame)
+    return place
 
 
 def _told_why(prompt: str | None, error: Exception) -> str:
@@ -85,52 +80,44 @@ def _told_why(prompt: str | None, error: Exception) -> str:
     return told
 
 
-def _ask(at: Place, asked: Question, caller: int) -> Question:
-    """The question that this one is: of an earlier entry, or a new one. `caller` is the thread that asks."""
-    frame = at.frame
-    at.check()
-    number = frame.occurrence(f"ask:{asked.key or ''}")
-    question = _recorded(frame, asked, number) if frame.questions else None
+def _ask(place: Place, asked: Question, caller: int) -> Question:
+    """Return the question that this one is: of an earlier entry, or a new one. `caller` is the thread that asks."""
+    entry = place.entry
+    place.check()
+    number = entry.next(Kind.ASK, asked.key or "").number
+    question = _recorded(entry, asked, number) if place.frame.questions else None
     if question is not None:
-        frame.repeat(question.id)
+        entry.came(question_key(question))
     else:
         question = asked
-        question.beside = not frame.is_straight(caller)
-        _open(at, question)
+        question.concurrent = not entry.is_straight(caller)
+        _open(place, question)
     if question.how is None:
-        frame.pausing = True
+        entry.pausing = True
     return question
 
 
-def _check_new(at: Place, asked: Question) -> None:
+def _check_new(place: Place, asked: Question) -> None:
     """Refuse a question that could be taken for another, now or when the code runs again."""
-    frame = at.frame
-    for missed in [question for question in frame.unasked() if not asked.beside and not question.beside]:
-        raise _mismatched(frame, missed, f"a question {_shown(asked)}")
-    rivals = [question.key for question in questions_of(frame) if question.is_open and not question.raised]
-    if rivals and (asked.key is None or None in rivals or asked.key in rivals):
-        raise _faulty(frame, AmbiguousInterrupt(at.address))
+    entry = place.entry
+    missed = None if asked.concurrent else entry.first_missing(QUESTIONS)
+    if missed is not None:
+        question = next(each for each in place.frame.questions or () if each.id == missed.name)
+        raise _mismatched(entry, question, f"a question {_shown(asked)}")
+    if entry.questions().is_ambiguous(asked.key):
+        raise entry.failed(AmbiguousInterrupt(place.address))
 
 
-def _mismatched(frame: UserFrame, question: Question, now: str) -> Exception:
-    return _faulty(frame, ReplayMismatch(frame.address, f"question '{question.id}' {_shown(question)}", now))
+def _mismatched(entry: Entry, question: Question, now: str) -> Exception:
+    before = f"question '{question.id}' {_shown(question)}"
+    return entry.failed(ReplayMismatch(entry.frame.address, before, now))
 
 
-def _faulty(frame: UserFrame, error: Exception) -> Exception:
-    # The frame remembers its fault, so that code which swallows the exception cannot hide it.
-    frame.fault = error
-    return error
-
-
-def _recorded(frame: UserFrame, asked: Question, number: int) -> Question | None:
-    for question in frame.questions or ():
-        if question.key == asked.key and not question.raised and question.how != "refused":
-            number -= 1
-            if number == 0:
-                if now := _difference(question, asked):
-                    raise _mismatched(frame, question, now)
-                return question
-    return None
+def _recorded(entry: Entry, asked: Question, number: int) -> Question | None:
+    question = entry.questions().find(asked.key, number)
+    if question is not None and (now := _difference(question, asked)):
+        raise _mismatched(entry, question, now)
+    return question
 
 
 def _difference(question: Question, asked: Question) -> str:
@@ -162,32 +149,36 @@ def _shown(question: Question) -> str:
     )
 
 
-def _open(at: Place, question: Question) -> None:
-    frame = at.frame
+def _open(place: Place, question: Question) -> None:
+    entry, frame = place.entry, place.frame
     if not frame.scope.interrupts:
-        raise _faulty(frame, InterruptsDisabled(at.address))
-    if frame.questions and not question.raised:
-        _check_new(at, question)
-    frame.questions = [*frame.questions, question] if frame.questions else [question]
-    frame.scope.ask(frame, question, at.address)
+        raise entry.failed(InterruptsDisabled(place.address))
+    if frame.questions is None:
+        frame.questions = []
+    elif not question.raised:
+        _check_new(place, question)
+    frame.questions.append(question)
+    if entry.asked is not None:
+        entry.asked.add(question)
+    frame.scope.ask(frame, question, place.address)
 
 
-def _raise(at: Place, asked: Question) -> None:
-    """Open a raised question, or wait on for the one that an earlier entry raised."""
-    frame = at.frame
-    at.check()
-    used = frame.replayed or set[str]()
-    waiting = [q for q in questions_of(frame) if q.raised and q.is_open and q.key == asked.key]
-    found = next((question for question in waiting if question.id not in used), None)
-    if found is None and waiting:
-        raise _faulty(frame, AmbiguousInterrupt(at.address))
+def _raise(place: Place, asked: Question) -> None:
+    """Open a raised question, or wait on for the one that an earlier entry raised at this address."""
+    entry, frame = place.entry, place.frame
+    place.check()
+    waiting = [q for q in frame.questions or () if q.raised and q.is_open and q.key == asked.key]
+    found = next((q for q in waiting if q.address == place.address), None)
     if found is None:
         found = asked
-        _open(at, found)
+        _open(place, found)
+    elif found.id in (entry.raised or ()):
+        raise entry.failed(AmbiguousInterrupt(place.address))
     elif asked.state is not NONE:
         found.state = asked.state
+        frame.scope.changed[found.id] = found
         frame.scope.mark(frame)
-    frame.repeat(found.id)
+    entry.raised = (entry.raised or set()) | {found.id}
 
 
 def new_question(
@@ -248,12 +239,10 @@ def _default(on_expire: object) -> Raw:
     return codec.stored(on_expire.value, "on_expire")
 
 
-def _compose(at: Place, asked: Question) -> None:
-    asked.id = at.address
-    at.frame.composite = asked
-    at.frame.scope.askers[at.frame.path] = at.frame
-    at.frame.scope.has_composites = True
-    at.frame.scope.mark(at.frame)
+def _compose(place: Place, asked: Question) -> None:
+    place.check()
+    asked.id = place.address
+    place.frame.compose(asked)
 
 
 def _delivered(scope: Scope, question: Question, schema: Any) -> Any:
@@ -295,7 +284,7 @@ def open_keys(scope: Scope) -> dict[str, str]:
 
 
 def _shown_to_people(scope: Scope, question: Question, checkpoint_id: str | None, parents: Parents) -> Interrupt:
-    info, address = decoded(question.info), question.id.partition("#")[0]
+    info, address = decoded(question.info), question.address
     return Interrupt(
         id=question.id,
         address=address,
@@ -327,10 +316,8 @@ class Parents:
     def __init__(self, scope: Scope) -> None:
         self._made: dict[str, Interrupt] = {}
         self.composites: dict[str, Question] = {}
-        for path, asker in scope.askers.items() if scope.has_composites else ():
-            composite = asker.composite if isinstance(asker, Frame) else getattr(asker, "parent", None)
-            if composite:
-                self.composites[address_of(path)] = composite
+        for asker in scope.askers.values() if scope.has_composites else ():
+            self.composites.update(getattr(asker, "composites", None) or {})  # Images of graphs have none.
 
     def above(self, address: str) -> Interrupt | None:
         """The place above `address`, with all above it; None at the root."""

@@ -17,12 +17,11 @@ from adjourn._values.codec import check_nesting
 from adjourn.errors import CheckpointCorrupt, CheckpointTooNew
 from adjourn.messages import Usage
 
-FORMAT = 2
-OLDEST = 2
-"""The oldest format that is still read."""
+from .memos import NONE, Memo
 
-NONE = Raw(b"")
-"""No value; one object, since msgspec leaves a default out by identity (and knows no union with Raw)."""
+FORMAT = 3
+OLDEST = 3
+"""The oldest format that is still read."""
 
 MAX_BYTES = 256 * 1024 * 1024
 
@@ -41,7 +40,7 @@ class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
     expires: float | None = None
     default: Raw = NONE
     raised: bool = False
-    beside: bool = False
+    concurrent: bool = False
     how: str | None = None
     value: Raw = NONE
     by: str | None = None
@@ -51,11 +50,39 @@ class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
     def is_open(self) -> bool:
         return self.how is None
 
+    @property
+    def address(self) -> str:
+        """Where it is asked; the number behind it in its id tells it from others of the same place."""
+        return self.id.partition("#")[0]
+
+
+class Change(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What has become of a question since it was asked: the fields of it that change."""
+
+    state: Raw = NONE
+    how: str | None = None
+    value: Raw = NONE
+    by: str | None = None
+    at: float | None = None
+
+    @classmethod
+    def of(cls, question: Question) -> Change:
+        """Return what a question has become."""
+        return cls(state=question.state, how=question.how, value=question.value, by=question.by, at=question.at)
+
+    def apply(self, question: Question) -> None:
+        """Let a question become this."""
+        question.state, question.how, question.value = self.state, self.how, self.value
+        question.by, question.at = self.by, self.at
+
 
 class UserImage(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="k", tag="u"):
     """The image of a frame of user code: a node's task, a routing, a workflow.
 
-    A session value is kept as a list of one, and as an empty list when it was deleted.
+    A session value is kept as a list of one, and as an empty list when it was deleted. `questions` are those that were
+    asked since the last record; `kept` is how many older ones are left, if some were withdrawn. What becomes of a
+    question later stands in the record itself. `composites` are what the code adds to questions of its children, by
+    address.
     """
 
     fresh: bool = False
@@ -65,13 +92,15 @@ class UserImage(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="k",
     goto: list[str] | None | UnsetType = UNSET
     sends: list[tuple[str, dict[str, Raw]]] | None | UnsetType = UNSET
     values: dict[str, list[Raw]] | UnsetType = UNSET
-    questions: list[Question] | UnsetType = UNSET
-    parent: Question | None | UnsetType = UNSET
-    memos: dict[str, Raw] = {}
+    questions: list[Question] = []
+    kept: int | UnsetType = UNSET
+    composites: dict[str, Question] = {}
+    memos: dict[str, Memo] = {}
     input: Raw = NONE
     output: Raw = NONE
     attempt: int | UnsetType = UNSET
     emitted: int | UnsetType = UNSET
+    paused: int | UnsetType = UNSET
     error: dict[str, str] | None | UnsetType = UNSET
 
 
@@ -93,14 +122,18 @@ class GraphImage(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="k"
     targets: list[tuple[str, dict[str, Raw] | None]] | UnsetType = UNSET
     finished: list[str] | UnsetType = UNSET
     ended: list[str] | UnsetType = UNSET
-    questions: list[Question] | UnsetType = UNSET
+    questions: list[Question] = []
+    kept: int | UnsetType = UNSET
 
 
 Image: TypeAlias = UserImage | GraphImage
 
 
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One commit. `dropped` names frames that ended, with all below them; a trailing `;` spares the frame itself."""
+    """One commit. `dropped` names frames that ended, with all below them; a trailing `;` spares the frame itself.
+
+    `changed` are questions on record of which something is new, by id: an answer, mostly. So a question is stored once.
+    """
 
     v: int
     full: bool = False
@@ -112,6 +145,7 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     dropped: list[str] = []
     frames: dict[str, Image] = {}
     asked: dict[str, int] = {}
+    changed: dict[str, Change] = {}
 
 
 class Tree(msgspec.Struct, kw_only=True):
@@ -125,6 +159,7 @@ class Tree(msgspec.Struct, kw_only=True):
     frames: dict[str, Image] = {}
     pieces: dict[str, dict[str, list[Raw]]] = {}
     asked: dict[str, int] = {}
+    questions: dict[str, Question] = {}
 
 
 class _Version(msgspec.Struct):
@@ -212,6 +247,9 @@ def apply(tree: Tree, record: Record) -> None:
         _drop(tree, path)
     for path, image in record.frames.items():
         _fold_frame(tree, path, image)
+    for name, change in record.changed.items():
+        if name in tree.questions:  # Else its frame has ended meanwhile.
+            change.apply(tree.questions[name])
 
 
 def _drop(tree: Tree, path: str) -> None:
@@ -236,12 +274,22 @@ def _fold_frame(tree: Tree, path: str, new: Image) -> None:
                 # It failed after it was done, as when its writes could not be applied: what it came to is void.
                 old.values = old.writes = old.goto = old.sends = UNSET
             _fold_fields(old, new)
-            old.memos = {**old.memos, **new.memos}
+            old.memos.update(new.memos)
+            old.composites.update(new.composites)
         case _:
             raise CheckpointCorrupt(f"the frame '{path}' changes its kind")
+    _fold_questions(tree, old, new)
 
 
-_MERGED = frozenset({"fresh", "set", "add", "gone", "values", "memos"})
+def _fold_questions(tree: Tree, old: Image, new: Image) -> None:
+    if new.kept is not UNSET:
+        del old.questions[new.kept :]
+    for question in new.questions:
+        old.questions.append(question)
+        tree.questions[question.id] = question
+
+
+_MERGED = frozenset({"fresh", "set", "add", "gone", "values", "memos", "questions", "kept", "composites"})
 
 
 def _fold_fields(old: Image, new: Image) -> None:

@@ -11,13 +11,14 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import msgspec
+from msgspec import Raw
 
 from adjourn.errors import Conflict
 from adjourn.events import Event
 from adjourn.messages import Usage
 
 from .address import address_of, is_under, segment_text
-from .record import FORMAT, GraphImage, Image, Question, Record, Tree, UserImage, join
+from .record import FORMAT, Change, GraphImage, Image, Question, Record, Tree, UserImage, join
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -116,7 +117,9 @@ class Frame:
     alive: bool = True
     recorded: bool = False
     questions: list[Question] | None = None
-    composite: Question | None = None
+    questions_stored: int = 0
+    has_withdrawn: bool = False
+    composites: dict[str, Question] | None = None
     path: str = _Path()  # pyright: ignore[reportAssignmentType]  # it gives a str, and becomes one
     address: str = _Address()  # pyright: ignore[reportAssignmentType]  # likewise
 
@@ -193,6 +196,26 @@ class Frame:
         if self.recorded:
             self.scope.dropped[self.path] = None
 
+    def withdraw_questions(self, after: int = 0) -> None:
+        """Forget the questions of this frame but for the first ones."""
+        questions = self.questions or []
+        for question in questions[after:]:
+            self.scope.open.pop(question.id, None)
+        del questions[after:]
+        if self.questions_stored > after:
+            self.questions_stored, self.has_withdrawn = after, True
+
+    def put_questions(self, image: Image) -> None:
+        """Add to an image what is new about which questions there are."""
+        if self.has_withdrawn and not image.fresh:
+            image.kept = self.questions_stored
+        if self.questions:
+            image.questions = self.questions[0 if image.fresh else self.questions_stored :]
+            if self.scope.changed:
+                for question in image.questions:
+                    self.scope.changed.pop(question.id, None)
+        self.questions_stored, self.has_withdrawn = len(self.questions or ()), False
+
     def read_value(self, key: str) -> object:
         """A session value as seen from here: own writes first; `GONE` if there is none."""
         frame: Frame | None = self
@@ -224,6 +247,7 @@ class Scope:
         "askers",
         "branch",
         "cancel_mode",
+        "changed",
         "clock",
         "closed",
         "dirty",
@@ -280,6 +304,7 @@ class Scope:
         self.asked_new: dict[str, int] = {}
         self.askers: dict[str, Frame | Image] = {}
         self.open: dict[str, tuple[str, Question]] = {}
+        self.changed: dict[str, Question] = {}
         self.dormant: dict[str, dict[str, Image]] = {}
         self.pieces: dict[str, dict[str, list[Any]]] = {}
         self.touched: dict[str, Image] = {}
@@ -309,8 +334,8 @@ class Scope:
             self._index(path, image)
 
     def _index(self, path: str, image: Image) -> None:
-        questions = questions_of(image)
-        is_composite = isinstance(image, UserImage) and bool(image.parent)
+        questions = image.questions
+        is_composite = isinstance(image, UserImage) and bool(image.composites)
         if questions or is_composite:
             self.askers[path] = image
             self.has_composites |= is_composite
@@ -357,7 +382,7 @@ class Scope:
     def forget_below(self, path: str) -> None:
         """Drop the sleeping frames below `path`: their parent has ended."""
         for below, image in list(self.dormant_below(path)):
-            for question in questions_of(image):
+            for question in image.questions:
                 self.open.pop(question.id, None)
             self.askers.pop(below, None)
             self.pieces.pop(below, None)
@@ -383,11 +408,9 @@ class Scope:
     def _touch(self, path: str) -> Frame:
         """Wake the images from `path` up, and give the live frame that they sleep below."""
         while (image := self._dormant_at(path)) is not None:
-            if isinstance(image, GraphImage):
-                self.touched[path] = GraphImage(questions=image.questions)
-            else:
+            if isinstance(image, UserImage):
                 image.status = "pending"
-                self.touched[path] = UserImage(status="pending", questions=image.questions)
+                self.touched[path] = UserImage(status="pending")
             path, _, segment = path.rpartition(";")
             if segment.startswith("branch:"):
                 # A routing's node has ended: what is above it is the graph.
@@ -406,6 +429,13 @@ class Scope:
         self.askers[path] = frame
         self.open[question.id] = (path, question)
         self.dirty[frame] = None
+
+    def answer(self, question_id: str, *, how: str, value: Raw, by: str | None = None, at: float | None = None) -> None:
+        """End an open question, and let the frame that asked it run again."""
+        path, question = self.open.pop(question_id)
+        question.how, question.value, question.by, question.at = how, value, by, at
+        self.changed[question_id] = question
+        self.wake(path)
 
     def has_ended(self, question_id: str) -> bool:
         """Whether this question was asked on this branch and is not open any more."""
@@ -478,16 +508,12 @@ class Scope:
             record = Record(v=FORMAT, full=True, frames=frames, app=self.app, user=self.user_id, asked=self.asked)
         else:
             record = Record(v=FORMAT, frames=frames, dropped=list(self.dropped), asked=self.asked_new)
+            if self.changed:
+                record.changed = {name: Change.of(question) for name, question in self.changed.items()}
         if full or self.turn != self.turn_stored:
             record.turn = self.turn_stored = self.turn
             record.options = dict(self.turn_options)
         if self.usage is not self.usage_stored or (full and self.usage.calls):
             record.usage = self.usage_stored = self.usage
-        self.dirty, self.touched, self.dropped, self.asked_new = {}, {}, {}, {}
+        self.dirty, self.touched, self.dropped, self.asked_new, self.changed = {}, {}, {}, {}, {}
         return record
-
-
-def questions_of(holder: Frame | Image) -> list[Question]:
-    """The questions of a frame or an image, oldest first."""
-    questions = holder.questions
-    return questions if isinstance(questions, list) else []

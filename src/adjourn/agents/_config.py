@@ -55,7 +55,7 @@ class AgentConfig:
         raise NotImplementedError(f"Agent '{self.name}' has no `run`.")
 
     def resume(self, info: ResumeInfo, ctx: RunContext) -> AsyncIterator[Event]:
-        """Go on after a pause; unless it is overridden, `run` runs again."""
+        """Go on after a pause: what it yields comes after what was yielded before. By default, `run` runs again."""
         return self.run(info.input, ctx)
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from adjourn._engine.frame import decoded
+from adjourn._engine.frame import lift_values
 from adjourn._engine.scope import Frame, Scope
 from adjourn.errors import UsageError
 from adjourn.graph._channels import Changes
@@ -292,5 +292,5 @@ def _handed_up(task: Task) -> list[TranscriptEntry]:
     """What agents apart that have ended below a task left with it, to join the transcript when it ends."""
     if task.status == "done":
         return [entry for key, value in (task.written or {}).items() if key.startswith(ENTRIES) for entry in value]
-    kept = [decoded(raw) for memo, raw in (task.memos or {}).items() if memo.startswith("values:")]
-    return [entry for values in kept for key, value in values.items() if key.startswith(ENTRIES) for entry in value[0]]
+    kept = [lift_values(memo.writes) for memo in (task.memos or {}).values() if memo.writes]
+    return [entry for values in kept for key, value in values.items() if key.startswith(ENTRIES) for entry in value]

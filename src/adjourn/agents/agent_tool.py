@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from adjourn._engine.child import run_child
-from adjourn._engine.frame import standing
+from adjourn._engine.frame import here
 from adjourn._engine.record import Image
 from adjourn._engine.scope import Frame, Scope
 from adjourn._schemas.answers import schema_of
@@ -62,11 +62,11 @@ def AgentTool(  # noqa: N802  # to users it is a kind of tool
     inner = Inner(agent, emits=emit_internal_events)
 
     async def call(request: str) -> Any:
-        return await run_child(standing("AgentTool"), inner, _input(request, full_history), None)
+        return await run_child(here("AgentTool"), inner, _input(request, full_history), None)
 
     async def call_with(**arguments: Any) -> Any:
         text = msgspec.json.encode(arguments).decode()
-        return await run_child(standing("AgentTool"), inner, _input(text, full_history), None)
+        return await run_child(here("AgentTool"), inner, _input(text, full_history), None)
 
     return tool(
         cast("Callable[..., Any]", call if input_schema is None else call_with),
@@ -87,7 +87,7 @@ def _schema(given: Any) -> dict[str, Any]:
 
 def _input(request: str, full_history: bool) -> list[Message]:
     before: list[Message] = []
-    frame: Frame | None = standing("AgentTool").frame
+    frame: Frame | None = here("AgentTool").frame
     while frame is not None and not isinstance(frame, Task):
         frame = frame.parent
     if full_history and frame is not None and isinstance(frame.graph, TranscriptFrame):

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Any, cast
 
 from adjourn._engine.frame import decoded
+from adjourn._engine.memos import Key, Kind
 from adjourn.context import RunContext, current
 from adjourn.errors import UsageError
 from adjourn.events import BreakLoop, Exit, MessageEvent
@@ -20,6 +21,9 @@ from ._config import AgentInput, ResumeInfo
 from ._frame import SCHEMA, AgentFrame
 from ._nodes import AgentPlan
 from ._transcript import Ending
+
+SEEN = Key(Kind.NOTE, "seen")
+"""Under which it is kept how many messages the code was given."""
 
 
 class CustomFrame(AgentFrame):
@@ -38,7 +42,7 @@ class CustomFrame(AgentFrame):
                     f"Agent '{self.agent.name}' yielded {event!r}. Yield MessageEvent(message=...); for anything else "
                     "there are ctx.emit, ctx.exit and ctx.break_loop."
                 )
-            if task.sends_next():
+            if task.entry.emits_next():
                 message = self.owner.identified(event.message)
                 self.owner.extend([self.entry(message)])
                 self.emit(MessageEvent(address=self.address, message=message))
@@ -57,11 +61,11 @@ class CustomFrame(AgentFrame):
 
     def _events(self, task: Task, context: RunContext) -> AsyncIterator[Any]:
         # A view that does not grow while the code runs: its own messages would be missing or there, as it was cut off.
-        if "seen" not in (task.memos or {}):
-            task.keep("seen", len(self.view.update(self.sources)))
-            task.loosen("seen")
-        count: int = decoded((task.memos or {})["seen"])
-        messages = tuple(self.view.update(self.sources)[:count])
+        seen, said = task.kept(SEEN), self.view.update(self.sources)
+        count: int = len(said) if seen is None else decoded(seen.result)
+        if seen is None:
+            task.keep(SEEN, count, optional=True)
+        messages = tuple(said[:count])
         prompt = self.last_prompt()
         given = AgentInput(messages=messages, text="" if prompt is None else prompt.text)
         if not context.was_interrupted or not self.agent.steers_resume:
@@ -73,6 +77,7 @@ class CustomFrame(AgentFrame):
             has_data=context.has_resume_data,
             data=context.resume_data,
         )
+        task.entry.steer_by_hand()
         return self.agent.resume(info, context)
 
     def after_code(self) -> list[Send]:

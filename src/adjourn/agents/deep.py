@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from adjourn._engine.child import run_child
-from adjourn._engine.frame import standing
+from adjourn._engine.frame import here
 from adjourn.errors import UsageError
 from adjourn.messages import Message
 from adjourn.middleware import FileTools, TodoList
@@ -87,7 +87,7 @@ def task_tool(agents: Sequence[Agent], *, emits: bool) -> Tool:
         raise UsageError(f"Two of the sub-agents {', '.join(agent.name for agent in agents)} have one name.")
 
     async def run_task(agent_name: str, description: str) -> Any:
-        return await run_child(standing(TASK), inner[agent_name], [Message.user(description)], None)
+        return await run_child(here(TASK), inner[agent_name], [Message.user(description)], None)
 
     lines = [f"- {agent.name}: {agent.description or 'no description'}" for agent in agents]
     return tool(

@@ -10,7 +10,7 @@ from typing import Any
 
 from adjourn._engine.concurrency import Slot
 from adjourn._engine.entry import PAUSED
-from adjourn._engine.frame import here
+from adjourn._engine.frame import current_place
 from adjourn._engine.retry import attempted
 from adjourn._engine.scope import TURN, RunCancelled, Scope
 from adjourn.errors import AdjournError, Conflict, MaxStepsExceeded, NodeTimeout, RunError, add_note
@@ -170,9 +170,9 @@ async def _run_together(frame: StepFrame, ready: list[Task]) -> None:
         return
     together = _Together(frame.scope, ready)
     # Our own tasks are not among those that a frame's code has started.
-    token = here.set(None)
+    token = current_place.set(None)
     together.start_some()
-    here.reset(token)
+    current_place.reset(token)
     seconds = frame.plan.step_timeout
     try:
         async with asyncio.timeout(seconds):

@@ -54,8 +54,9 @@ class Task(UserFrame):
         self.status = "pending"
         self.alive = True
         self.attempt, self.emitted, self.error = 1, 0, None
-        self.questions = self.composite = self.memos = self.memos_new = self.children = self.fault = self.written = None
-        self.entered = self.pausing = self.recorded = False
+        self.questions = self.composites = self.memos = self.memos_new = self.children = self.written = None
+        self.paused = self.running = None
+        self.recorded = False
 
     @property
     def instance(self) -> str:
@@ -123,8 +124,8 @@ class Routing(UserFrame):
         self.condition = condition
         self.targets: list[Node] = []
         self.status = "pending"
-        self.questions = self.memos = self.children = self.fault = self.written = self.exception = None
-        self.entered = self.pausing = self.recorded = False
+        self.questions = self.memos = self.children = self.written = self.exception = None
+        self.recorded = False
 
     @property
     def instance(self) -> str:
@@ -401,9 +402,7 @@ class StepFrame(ProgramFrame):
         """Forget the questions that this graph asked itself."""
         if self.questions is None:
             return
-        for question in self.questions or ():
-            self.scope.open.pop(question.id, None)
-        self.questions = []
+        self.withdraw_questions()
         self.scope.askers.pop(self.path, None)
 
     def supply(self, state: Mapping[str, Any]) -> None:
@@ -439,7 +438,7 @@ class StepFrame(ProgramFrame):
         if self.ids:
             image.ids = self.ids
         if self.questions is not None:
-            image.questions = self.questions
+            self.put_questions(image)
         routes = self.phase != "run" or bool(self.joins or self.deferred or self.ended)
         if routes or self.routes_stored:
             self._snapshot_routes(image)
@@ -469,7 +468,7 @@ class StepFrame(ProgramFrame):
         self.recorded = True
         self.step, self.count = value_or(image.step, 0), value_or(image.count, 0)
         self.ids, self.phase = value_or(image.ids, 0), value_or(image.phase, "run")
-        self.questions = value_or(image.questions, None)
+        self.questions, self.questions_stored = image.questions or None, len(image.questions)
         if self.questions:
             self.scope.askers[self.path] = self
         self.scope.bound(self)

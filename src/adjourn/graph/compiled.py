@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from adjourn._engine.child import run_child
-from adjourn._engine.frame import here
+from adjourn._engine.frame import current_place
 from adjourn._engine.record import GraphImage, Image
 from adjourn._engine.scope import Frame, Scope
 from adjourn.errors import GraphInterrupted, ProgramChanged
@@ -60,7 +60,7 @@ class CompiledGraph(Plan, Runner):
         Raises:
             GraphInterrupted: it paused (on its own, not as a child).
         """
-        at = here.get()
+        at = current_place.get()
         if at is not None and session_id is None:
             final = await run_child(at, self, state, None)
             return final if self.schema.cls is None else self.schema.build(final)

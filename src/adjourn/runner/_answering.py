@@ -124,12 +124,9 @@ def _as_data(scope: Scope, question: Question, value: Any) -> Any:
 def apply_answers(live: LiveSession, taken: Sequence[Answer | Answered], now: float) -> None:
     """Write answers into the frames that asked, and let these run again."""
     for answer in taken:
-        path, question = live.scope.open.pop(answer.id)
-        question.how = answer.how
-        question.by = answer.by
-        question.at = answer.at if isinstance(answer, Answered) else now
-        question.value = Raw(answer.value) if answer.value else NONE
-        live.scope.wake(path)
+        at = answer.at if isinstance(answer, Answered) else now
+        value = Raw(answer.value) if answer.value else NONE
+        live.scope.answer(answer.id, how=answer.how, value=value, by=answer.by, at=at)
 
 
 async def expire(store: Store, live: LiveSession, now: float) -> tuple[Answered, ...]:

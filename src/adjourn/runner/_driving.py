@@ -9,7 +9,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from adjourn._engine.blame import tell_place
-from adjourn._engine.frame import here
+from adjourn._engine.frame import current_place
 from adjourn._engine.program import Report
 from adjourn._engine.questions import open_interrupts
 from adjourn._engine.scope import RunCancelled
@@ -29,7 +29,7 @@ async def drive(live: LiveSession) -> RunResult:
     Raises:
         Exception: what failed the run; the session is stored as failed and can be recovered.
     """
-    here.set(None)
+    current_place.set(None)
     try:
         live.check_claims()
         while not await live.root.advance():

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import force_setattr, replace
 
-from adjourn._engine.frame import here
+from adjourn._engine.frame import current_place
 from adjourn._engine.questions import Parents
 from adjourn._engine.record import GraphImage, Record, encode
 from adjourn._engine.scope import Frame, Scope
@@ -445,9 +445,9 @@ class Journal:
         if not self._sending:
             self._sending = True
             # It is ours, whatever code waits for it: a frame that ends must not cancel it with what it has started.
-            token = here.set(None)
+            token = current_place.set(None)
             self._pump = self.scope.loop.create_task(self._drain_behind())
-            here.reset(token)
+            current_place.reset(token)
 
     async def _drain_behind(self) -> None:
         with contextlib.suppress(Exception):  # Whoever waits for an entry has been told.

@@ -12,7 +12,6 @@ from typing import Any
 
 from adjourn._engine import record
 from adjourn._engine.address import segment_text
-from adjourn._engine.entry import TaskWatch
 from adjourn._engine.program import Program, ProgramFrame
 from adjourn._engine.questions import open_interrupts
 from adjourn._engine.scope import TURN, Scope
@@ -119,8 +118,7 @@ class LiveSession:
             raise CrashLoop(self.scope.session_id, self.claims - 1)
 
     def begin(self) -> None:
-        """Have its lease renewed and its tasks watched, while its run goes on."""
-        self.watch = TaskWatch.begin(self.scope.loop)
+        """Have its lease renewed while its run goes on."""
         if self.journal.lease is not None:
             self.beat.add(self, self.journal.lease)
 
@@ -128,7 +126,6 @@ class LiveSession:
         """Let go of the run that has ended, of its lease, and of its reader."""
         self.beat.remove(self)
         self.journal.close(_ENDED)
-        self.watch.end()
         self.journal.sink, self.scope.deps = _nowhere, None
 
     def dissolve(self) -> None:

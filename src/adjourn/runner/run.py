@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
-from adjourn._engine.frame import here
+from adjourn._engine.frame import current_place
 from adjourn.events import FINAL, CheckpointSaved, Delta, Event, Failed, Retrying, is_muted
 
 from ._driving import drive, stored_end, stored_result
@@ -261,7 +261,7 @@ class Run:
 
     async def _finish(self) -> RunResult:
         # In code of another run it gets its turn from the loop: one in another, they would fill up Python's stack.
-        await self._start(at_once=here.get() is None)
+        await self._start(at_once=current_place.get() is None)
         if self._live is None:
             async for _ in self._read():
                 pass

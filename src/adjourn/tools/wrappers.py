@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from adjourn._engine.concurrency import in_thread
-from adjourn._engine.frame import here
+from adjourn._engine.frame import Entry, here
 from adjourn._engine.layer import layer
 from adjourn._text import visible_line
 from adjourn.context import current
@@ -73,13 +73,13 @@ async def _stream_reviewed(inside: Tool, values: Mapping[str, Any]) -> AsyncIter
 
 async def _run(inside: Tool, values: Mapping[str, Any]) -> Any:
     if inside.kind == "sync":
-        return await in_thread(partial(_in_its_thread, here.get(), inside, values))
+        return await in_thread(partial(_in_its_thread, here("a tool").entry, inside, values))
     result = inside.call(values)
     return await result if inside.kind == "async" else result
 
 
-def _in_its_thread(at: Any, inside: Tool, values: Mapping[str, Any]) -> Any:
-    at.frame.thread = threading.get_ident()
+def _in_its_thread(entry: Entry, inside: Tool, values: Mapping[str, Any]) -> Any:
+    entry.thread = threading.get_ident()
     return inside.call(values)
 
 

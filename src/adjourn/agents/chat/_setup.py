@@ -9,6 +9,7 @@ from adjourn._calls.instruction import Template
 from adjourn._calls.kit import Kit
 from adjourn._engine.entry import PAUSED, execute
 from adjourn._engine.frame import UserFrame, decoded
+from adjourn._engine.memos import Key, Kind
 from adjourn._engine.record import UserImage
 from adjourn._engine.scope import GONE, RunCancelled
 from adjourn.agents._config import AgentConfig
@@ -20,7 +21,7 @@ from adjourn.middleware.hooks import Middleware, Setup, having
 from ._config import ChatConfig
 from ._transfer import transfer_instruction, transfer_tool
 
-FILLED = "filled"
+FILLED = Key(Kind.NOTE, "filled")
 """Under which it is kept what session values the hooks were given in an instruction."""
 
 
@@ -85,8 +86,8 @@ def _instruction_for_hooks(frame: AgentFrame, template: Template) -> str:
     the agent's own tools may have changed those values since.
     """
     hooking = frame.hooks = frame.hooks or _hooks_frame(frame)
-    raw = (hooking.memos or {}).get(FILLED)
-    kept: dict[str, list[object]] = {} if raw is None else decoded(raw)
+    memo = hooking.kept(FILLED)
+    kept: dict[str, list[object]] = {} if memo is None else decoded(memo.result)
     read: dict[str, list[object]] = {}
 
     def lookup(name: str) -> object:
@@ -95,9 +96,8 @@ def _instruction_for_hooks(frame: AgentFrame, template: Template) -> str:
         return value
 
     text = template.filled(lookup)
-    if read and raw is None:
-        hooking.keep(FILLED, read)
-        hooking.loosen(FILLED)
+    if read and memo is None:
+        hooking.keep(FILLED, read, optional=True)
     return text
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Literal, Self, cast, get_origin, get_type_hints
 
 from adjourn._engine.concurrency import in_thread
-from adjourn._engine.entry import PAUSED, execute, execute_inline, settle
+from adjourn._engine.entry import execute
 from adjourn.context import RunContext, current
 from adjourn.errors import ProgramChanged
 from adjourn.graph._frame import HANDLED, Task
@@ -61,7 +61,7 @@ class FunctionNode(Node):
             return execute(task, self.call, state)
         if self.how == "in_thread":
             return execute(task, in_thread, partial(_in_its_thread, task, self.call, state))
-        return _run_inline(task, self.call, state)
+        return execute(task, self.call, state, inline=True)
 
     def check_restored(self, task: Task, below: Iterable[str]) -> None:
         check_no_graph(task, below)
@@ -77,15 +77,8 @@ async def _handled() -> Any:
     return HANDLED
 
 
-async def _run_inline(task: Task, call: Callable[[Any], Any], state: Any) -> Any:
-    result = execute_inline(task, call, state)
-    if task.spawned is not None and result is PAUSED:
-        await settle(task)
-    return result
-
-
 def _in_its_thread(task: Task, call: Callable[[Any], Any], state: Any) -> Any:
-    task.thread = threading.get_ident()
+    task.entry.thread = threading.get_ident()
     return call(state)
 
 

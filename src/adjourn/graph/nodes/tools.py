@@ -114,8 +114,7 @@ class ToolsNode(Node):
 
     async def _end(self, caller: NodeCaller, kit: Kit, call: ToolCall) -> _End:
         async def run() -> list[Any]:
-            at = here.get()
-            assert at is not None
+            at = here("a tools node")
             outcome = await use(at.frame, caller, kit, call)
             message = _message(call, outcome)
             caller.emit(
