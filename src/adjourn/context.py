@@ -12,7 +12,7 @@ from ._engine.frame import Place, adopt_value, current_place, decoded, here, que
 from ._engine.memos import NONE
 from ._engine.once import idempotency_key
 from ._engine.program import Program
-from ._engine.scope import GONE, Frame
+from ._engine.scope import GONE, Frame, Request
 from ._values import codec
 from ._values.frozen import check_text
 from .errors import UsageError
@@ -41,9 +41,6 @@ else:
 
     D = TypeVar("D")
 _MISSING = object()
-
-ACTION = "~action"
-"""The name, among the session values of a frame, of what it wants the agent around it to do; no user's begins so."""
 
 
 class SessionValues(MutableMapping[str, Any]):
@@ -179,39 +176,42 @@ class RunContext(Generic[D]):
         # A kept call is not made again, so what it emits is not counted.
         if self._at.once is None and not (entry.emits_next() if straight else entry.emits_beside(data)):
             return
-        journal.tell(Custom(address=self._at.address, data=data))
+        journal.emit(Custom(address=self._at.address, data=data))
         journal.soon()
 
     # What an agent's tool can make of the run
 
     def exit(self, result: str = "") -> None:
         """End the run with this text, once this code has returned; an agent that is used as a tool ends alone."""
-        self._act(action="exit", result=result)
+        self._request("exit", result=result)
 
     def transfer_to(self, agent: str) -> None:
         """Hand over to another agent, once this code has returned."""
-        self._act(action="transfer", target=agent)
+        self._request("transfer", target=agent)
 
     def break_loop(self) -> None:
         """Leave the loop of agents around, once this code has returned."""
-        self._act(action="break_loop")
+        self._request("break_loop")
 
-    def _act(self, **action: str) -> None:
-        for name, text in action.items():
-            check_text(text, name)
-        frame: Frame | None = self._at.frame
-        while frame is not None and not frame.takes_actions:
-            frame = frame.parent
-        if frame is None:
-            raise UsageError(
-                f"'{self._at.address}' wants to {action['action'].replace('_', ' a ')}, and no agent runs it. "
-                "Do this in a tool of an agent, or in an agent."
-            )
-        frame.check_action(action)
-        # Kept as a session value is: with this code's result, dropped with its failure, given back when it runs again.
-        self._at.frame.scope.on_loop(
-            lambda: self._at.check() or self._at.entry.write_value(ACTION, action, self._at.once)
-        )()
+    def _request(self, name: str, **arguments: str) -> None:
+        """Have the nearest frame above that accepts a request do it."""
+        for argument, text in arguments.items():
+            check_text(text, argument)
+        above: Frame | None = self._at.frame
+        while above is not None:
+            if (kept_as := above.accept(Request(name, arguments))) is not None:
+                self._leave(kept_as, {"name": name, "arguments": arguments})
+                return
+            above = above.parent
+        raise UsageError(
+            f"'{self._at.address}' wants to {name.replace('_', ' a ')}, and no agent runs it. "
+            "Do this in a tool of an agent, or in an agent."
+        )
+
+    def _leave(self, key: str, value: object) -> None:
+        """Keep it as a session value is: with this code's result, dropped with its failure, repeated with the code."""
+        at = self._at
+        at.frame.scope.on_loop(lambda: at.check() or at.entry.write_value(key, value, at.once))()
 
     async def run(self, program: Program, input: Any = None, *, key: str | None = None) -> Any:
         """Run a graph, workflow or agent as a child frame; its result is kept, and its pause is this code's pause."""

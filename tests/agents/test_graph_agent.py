@@ -426,11 +426,11 @@ class NoInput(TypedDict):
 
 def test_what_cannot_be_a_graph_agent_is_refused() -> None:
     graph = talking(FunctionModel(lambda _: "x"))
-    with pytest.raises(UsageError, match=r"no compiled graph. Did you call .compile\(\)"):
+    with pytest.raises(UsageError, match=r"is not a compiled graph. Did you call .compile\(\)"):
         GraphAgent("G", StateGraph(Notes))  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="no field 'user_input'"):
         GraphAgent("G", StateGraph(NoInput).add_node("a", dict[str, Any]).add_edge(START, "a").compile())
-    with pytest.raises(UsageError, match="initial_state has 'nots', which is no field"):
+    with pytest.raises(UsageError, match="initial_state has 'nots', which is not a field"):
         GraphAgent("G", graph, initial_state={"nots": []})
     with pytest.raises(UsageError, match="Give a mapping"):
         GraphAgent("G", graph, initial_state=["notes"])  # type: ignore[arg-type]

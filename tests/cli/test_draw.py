@@ -1,8 +1,13 @@
+import shutil
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from tests.cli.shell import Shell
+
+needs_dot = pytest.mark.skipif(
+    shutil.which("dot") is None, reason="no `dot` on the path: install Graphviz (apt install graphviz)"
+)
 
 TREE = """
 from adjourn import ChatModelAgent, DeepAgent, GraphAgent, LoopAgent, SequentialAgent, Supervisor, tool
@@ -33,10 +38,24 @@ def test_a_graph_is_printed_as_mermaid(shell: Shell):
 
 def test_the_format_can_be_named(shell: Shell):
     assert "write   → approve" in shell.ok("draw", "desk:review", "--format", "text").out
+    assert shell.ok("draw", "desk:review", "--format", "dot").out.startswith("digraph {")
+
+
+@needs_dot
+def test_a_picture_is_drawn_by_graphviz(shell: Shell):
     assert ET.fromstring(shell.ok("draw", "desk:review", "--format", "svg").out).tag.endswith("svg")
+    shell.ok("draw", "desk:review", "-o", "a.svg")
+    assert ET.parse(shell.folder / "a.svg").getroot().tag.endswith("svg")
 
 
-@pytest.mark.parametrize(("file", "begins"), [("a.svg", "<svg"), ("a.mmd", "flowchart TD"), ("a.txt", "review")])
+def test_without_graphviz_it_is_said_what_to_install(shell: Shell, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", "")
+    done = shell.run("draw", "desk:review", "--format", "svg")
+    assert done.code == 2
+    assert "apt install graphviz" in done.err
+
+
+@pytest.mark.parametrize(("file", "begins"), [("a.dot", "digraph {"), ("a.mmd", "flowchart TD"), ("a.txt", "review")])
 def test_the_file_decides_the_format(shell: Shell, file: str, begins: str):
     done = shell.ok("draw", "desk:review", "-o", file)
     assert (done.out, done.err) == ("", f"Drawn in {file}\n")
@@ -44,9 +63,9 @@ def test_the_file_decides_the_format(shell: Shell, file: str, begins: str):
 
 
 def test_a_file_that_cannot_be_written_is_told(shell: Shell):
-    done = shell.run("draw", "desk:review", "-o", "nowhere/a.svg")
+    done = shell.run("draw", "desk:review", "-o", "nowhere/a.dot")
     assert done.code == 2
-    assert "nowhere/a.svg cannot be written" in done.err
+    assert "nowhere/a.dot cannot be written" in done.err
 
 
 def test_an_agent_shows_its_tools(shell: Shell):
@@ -69,7 +88,10 @@ def test_agents_are_drawn_as_the_tree_that_they_are(trees: Shell):
     assert '    a1 -->|"1"| a2\n' in drawn
     assert '    a1 -->|"2"| a4\n' in drawn
     assert '    subgraph a5["reviewer<br/>GraphAgent"]' in drawn
-    assert ET.fromstring(trees.ok("draw", "trees:boss", "--format", "svg").out).tag.endswith("svg")
+    drawn = trees.ok("draw", "trees:boss", "--format", "dot").out
+    assert "    a0 -> a1 [style=dashed]\n" in drawn
+    assert '    a1 -> a2 [label="1"]\n' in drawn
+    assert "    subgraph cluster_a5 {" in drawn
 
 
 def test_a_deep_agent_shows_whom_it_hands_tasks_to(trees: Shell):

@@ -280,10 +280,10 @@ async def _mapping(state: Any) -> Any:
 @pytest.mark.parametrize(
     ("agent", "options", "problem"),
     [
-        ("Helper", {}, "the agent of node 'help' is none: 'Helper'"),
-        (None, {}, "the agent of node 'help' is none"),
+        ("Helper", {}, "the agent of node 'help' is not an agent: 'Helper'"),
+        (None, {}, "the agent of node 'help' is not an agent"),
         (asking(FunctionModel(lambda _: "x")), {}, "add_subgraph"),
-        (helper(), {"input": "x"}, "the input of agent node 'help' is no function"),
+        (helper(), {"input": "x"}, "the input of agent node 'help' is not a function"),
         (helper(), {"output": _mapping}, "the output of agent node 'help' is async"),
     ],
 )

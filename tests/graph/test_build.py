@@ -61,15 +61,15 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
         lambda g: g.add_conditional_edges("note", note, {"x": ["other", "note"]}),  # pyright: ignore[reportArgumentType]
         "unknown node",
     ),
-    "a condition that is no function": (lambda g: g.add_conditional_edges("note", "other"), "no function"),  # pyright: ignore[reportArgumentType]
+    "a condition that is no function": (lambda g: g.add_conditional_edges("note", "other"), "not a function"),  # pyright: ignore[reportArgumentType]
     "a condition that takes too much": (
         lambda g: g.add_conditional_edges("note", operator.concat),
         "condition of 'note'",
     ),
     "a destination nowhere": (lambda g: g.add_node("far", note, destinations=["nowhere"]), "destination 'nowhere'"),
-    "a node that is no function": (lambda g: g.add_node("five", 5), "'five' is no function: 5"),
-    "a node without function": (lambda g: g.add_node("none"), "'none' is no function"),
-    "a graph that was not compiled": (lambda g: g.add_node("sub", sound()), "'sub' is no function"),
+    "a node that is no function": (lambda g: g.add_node("five", 5), "'five' is not a function: 5"),
+    "a node without function": (lambda g: g.add_node("none"), "'none' is not a function"),
+    "a graph that was not compiled": (lambda g: g.add_node("sub", sound()), "'sub' is not a function"),
     "a node that takes too much": (lambda g: g.add_node("wide", operator.concat), "'wide' cannot be called"),
     "a timeout of nothing": (lambda g: g.add_node("slow", note, timeout=0), "timeout of node 'slow' is 0"),
     "a timeout that is a text": (lambda g: g.add_node("slow", note, timeout="x"), "timeout of node 'slow' is 'x'"),  # pyright: ignore[reportArgumentType]
@@ -130,7 +130,7 @@ def test_all_mistakes_come_at_once() -> None:  # rule G1
         "'a'",
         "'b'",
         "no name",
-        "is no function: 5",
+        "is not a function: 5",
         "'x' is added 2 times",
         f"'{END}' is reserved",
         "'lost'",

@@ -192,7 +192,7 @@ def test_words_that_markdown_would_read_otherwise_are_escaped() -> None:
 
 
 def test_an_unknown_format_is_refused() -> None:
-    with pytest.raises(UsageError, match="'mermaid', 'svg' or 'text'"):
+    with pytest.raises(UsageError, match="'mermaid', 'dot', 'svg' or 'text'"):
         graph("a").compile().draw("png")
 
 

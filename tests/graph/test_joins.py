@@ -4,6 +4,7 @@ import asyncio
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from msgspec.structs import replace
 
 from adjourn import interrupt
 from adjourn.graph import END, START, Command, CompiledGraph, StateGraph, append
@@ -144,7 +145,7 @@ async def test_an_edge_and_a_join_into_one_node_trigger_it_once_together() -> No
 def deferring(names: str, deferred: str, *edges: str) -> StateGraph:
     built = graph(names, *edges)
     for node in built.nodes:
-        node.defer = node.name in deferred
+        node.options = replace(node.options, defer=node.name in deferred)
     return built
 
 

@@ -426,7 +426,7 @@ def test_a_state_without_messages_is_refused(schema: Any) -> None:
 
 
 def test_a_key_that_is_no_field_is_refused() -> None:  # rule L3
-    with pytest.raises(GraphError, match="user_input_key='question', which is no field"):
+    with pytest.raises(GraphError, match="user_input_key='question', which is not a field"):
         asking(ScriptedModel([]), user_input_key="question")
 
 

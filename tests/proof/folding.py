@@ -84,7 +84,7 @@ class Folding:
         scope.branch = "b"
         scope.loop, scope.thread = asyncio.get_running_loop(), threading.get_ident()
         scope.deps = self.world
-        scope.telling = scope.bordering = True
+        scope.telling = scope.has_boundaries = True
         scope.journal = self
         return scope
 
@@ -103,14 +103,14 @@ class Folding:
     async def durable(self) -> None:
         self.record()
 
-    async def border(self, source: str, frame: Frame, step: int, following: Callable[[], tuple[str, ...]]) -> None:
+    async def boundary(self, source: str, frame: Frame, step: int, following: Callable[[], tuple[str, ...]]) -> None:
         following()
         self.record()
 
     async def assure(self) -> None:
         pass
 
-    def tell(self, event: Event) -> None:
+    def emit(self, event: Event) -> None:
         pass
 
     def emit_live(self, event: Event) -> None:

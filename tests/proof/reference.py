@@ -120,7 +120,7 @@ class Reference:
             targets += self.edges(plan, address, list(dict.fromkeys(left)), frame, joins)
 
     def note(self, address: str, frame: Frame) -> None:
-        """Keep the state at the border of a superstep."""
+        """Keep the state at the boundary of a superstep."""
         self.states[address, frame.step].append(plans.shown(frame.state))
 
     def halt(self, address: str, before: list[Node], after: list[str], frame: Frame) -> None:

@@ -113,10 +113,10 @@ def _pass(task: UserFrame, question: Question) -> None:
 def _ask(caller: Caller, tool: Tool, call: ToolCall, arguments: dict[str, Any], why: str = "") -> None:
     shown = visible_line(msgspec.json.encode(arguments).decode())
     interrupt(
-        ToolCallInfo(tool=tool.name, arguments=arguments, call_id=call.id, agent=caller.caller),
+        ToolCallInfo(tool=tool.name, arguments=arguments, call_id=call.id, agent=caller.audience.name),
         key=KEY,
         reason=REASON,
-        prompt=f"{why}May {caller.caller} call {tool.name} with {shown}?",
+        prompt=f"{why}May {caller.audience.name} call {tool.name} with {shown}?",
         schema=_schema(tool),
     )
 

@@ -47,7 +47,7 @@ async def begun(task: UserFrame, tool: Tool, request: ToolRequest) -> AsyncGener
         number += 1
     task.note("began", number)
     call = ToolCall(id=request.call_id, name=tool.name, arguments=dict(request.arguments))
-    task.scope.journal.tell(ToolCalled(address=task.address, call=call, muted=True))
+    task.scope.journal.emit(ToolCalled(address=task.address, call=call, muted=True))
     await task.scope.journal.durable()
     try:
         yield None

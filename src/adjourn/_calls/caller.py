@@ -6,9 +6,10 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from adjourn._engine.scope import Scope
+from adjourn._engine.scope import Audience, Frame, Scope
 from adjourn.events import Event
 from adjourn.messages import Message, ToolCall
+from adjourn.runner import ProgramOptions
 
 
 def with_own_ids(message: Message, used: set[str]) -> Message:
@@ -32,29 +33,47 @@ class Caller(Protocol):
     scope: Scope
 
     @property
-    def caller(self) -> str:
-        """The name that people see."""
-        ...
-
-    @property
-    def trail(self) -> tuple[str, ...]:
-        """The agents that the turn has gone through."""
-        ...
-
-    @property
     def address(self) -> str:
         """Where it stands."""
         ...
 
     @property
-    def tells(self) -> bool:
-        """Whether what it does is told to those who follow the run."""
+    def audience(self) -> Audience:
+        """The name that people see, the agents that the turn has gone through, and whether anybody hears of it."""
         ...
 
     def emit_live(self, event: Event) -> None:
-        """Tell a live event, as its own."""
+        """Emit a live event as its own."""
         ...
 
     def all_values(self) -> dict[str, Any]:
         """The session's values as it sees them."""
         ...
+
+
+class WrapsCalls:
+    """A frame whose middleware surrounds the calls that are made below it."""
+
+    __slots__ = ()
+
+    middleware: tuple[Any, ...] = ()  # Any: whoever wrote them need not have subclassed ours
+
+
+def middleware_around(frame: Frame | None) -> tuple[Any, ...]:
+    """What surrounds calls made in a frame: middleware of the run, then of the frames above it, the outermost first."""
+    found: tuple[Any, ...] = ()
+    scope = None if frame is None else frame.scope
+    while frame is not None:
+        if isinstance(frame, WrapsCalls):
+            found = (*frame.middleware, *found)
+        frame = frame.parent
+    return found if scope is None else (*program_options(scope).middleware, *found)
+
+
+_DEFAULTS = ProgramOptions()
+
+
+def program_options(scope: Scope) -> ProgramOptions:
+    """What the runner was given for its program."""
+    found: object = scope.program_options
+    return found if isinstance(found, ProgramOptions) else _DEFAULTS

@@ -12,18 +12,12 @@ from adjourn.tools import Tool, tool
 
 
 class Kit:
-    """What an agent, or a node, works with in one process; it is made anew there.
-
-    `instruction` is what hooks have made of an agent's own, None if they have left it alone; `agents` is what a model
-    is told of those that it can hand over to.
-    """
+    """What an agent, or a node, works with in one process; it is made anew there."""
 
     __slots__ = (
         "after_agent",
         "after_model",
-        "agents",
         "before_model",
-        "instruction",
         "raises_errors",
         "raises_unknown",
         "return_directly",
@@ -46,8 +40,6 @@ class Kit:
     ) -> None:
         self.tools = by_name(tools, name)
         self.specs: tuple[ToolSpec, ...] = tuple(tool.spec for tool in tools)
-        self.instruction: str | None = None
-        self.agents = ""
         self.raises_errors = raises_errors
         self.raises_unknown = raises_unknown
         self.return_directly = frozenset(return_directly) | {tool.name for tool in tools if tool.return_directly}

@@ -18,7 +18,7 @@ from adjourn.messages import Message, Usage
 from adjourn.middleware.hooks import Middleware, ModelState
 from adjourn.models import ChatModel, Gathering, ModelRequest, close_stream, generate, stream
 
-from .caller import Caller
+from .caller import Caller, program_options
 from .kit import Kit
 
 ONE_CALL = Usage(calls=1)
@@ -72,7 +72,7 @@ class Asking:
         self.retry = retry
         self.model = model
         self.streamed: Message | None = None
-        self._is_told = False
+        self._is_shown = False
 
     def answer(self, request: Callable[[], Awaitable[ModelRequest]]) -> Awaitable[Message]:
         """The model's message. When hooks run after it, it is kept, so that one that asks does not repeat the call."""
@@ -88,12 +88,12 @@ class Asking:
     async def _answer(self, made: Callable[[], Awaitable[ModelRequest]]) -> Message:
         request = await made()
         message = await self._wrapped(0, request) if self.kit.wrap_model else await self._asked(request)
-        self.check_told(message)
+        self.check_shown(message)
         return message
 
-    def check_told(self, message: Message) -> None:
+    def check_shown(self, message: Message) -> None:
         """Have readers drop what they have got, if that is not the message which it ends with."""
-        if self._is_told and message != self.streamed:
+        if self._is_shown and message != self.streamed:
             self._reset("a hook changed the answer")
 
     async def _wrapped(self, place: int, request: ModelRequest) -> Message:
@@ -131,21 +131,21 @@ class Asking:
         if not self.retry:
             return once()
         frame = here("the model").frame
-        return attempted(frame, self.retry, once, self._tell)
+        return attempted(frame, self.retry, once, self._emit_again)
 
-    def _tell(self, event: Event) -> None:
-        self.streamed, self._is_told = None, False
+    def _emit_again(self, event: Event) -> None:
+        self.streamed, self._is_shown = None, False
         self.caller.emit_live(event)
 
     def _reset(self, why: str) -> None:
         """Have readers drop what they have got of an answer."""
         tries = len(self.models)
-        self._tell(Retrying(address=self.caller.address, attempt=1, max_attempts=tries, delay=0.0, error=why))
+        self._emit_again(Retrying(address=self.caller.address, attempt=1, max_attempts=tries, delay=0.0, error=why))
 
     async def _once(self, model: ChatModel, request: ModelRequest) -> Message:
         scope = self.caller.scope
         try:
-            if scope.streaming and scope.watched and self.caller.tells:
+            if scope.watched and program_options(scope).streaming and self.caller.audience.hears:
                 message = self.streamed = await self._stream(model, request)
             else:
                 message = await generate(model, request)
@@ -153,7 +153,7 @@ class Asking:
             raise
         except Exception as error:
             raise ModelError(
-                f"The model of '{self.caller.caller}' failed: {type(error).__name__}: {text_of(error)}"
+                f"The model of '{self.caller.audience.name}' failed: {type(error).__name__}: {text_of(error)}"
             ) from error
         usage = message.usage or ONE_CALL
         scope.usage += usage if usage.calls else usage + ONE_CALL
@@ -161,18 +161,18 @@ class Asking:
 
     async def _stream(self, model: ChatModel, request: ModelRequest) -> Message:
         caller, gathering = self.caller, Gathering()
-        tell, name, path, address = caller.scope.journal.emit_live, caller.caller, caller.trail, caller.address
-        if self._is_told:
+        emit_live, (name, path, _), address = caller.scope.journal.emit_live, caller.audience, caller.address
+        if self._is_shown:
             self._reset("the model is asked again")
-        chunks, told = stream(model, request), 0
+        chunks, shown = stream(model, request), 0
         try:
             async for chunk in chunks:
                 gathering.add(chunk)
                 if chunk.text or chunk.reasoning:
-                    self._is_told = True
-                    tell(Delta(agent=name, path=path, address=address, text=chunk.text, reasoning=chunk.reasoning))
-                    told += 1
-                    if not told % TURN:
+                    self._is_shown = True
+                    emit_live(Delta(agent=name, path=path, address=address, text=chunk.text, reasoning=chunk.reasoning))
+                    shown += 1
+                    if not shown % TURN:
                         await asyncio.sleep(0)
         finally:
             await close_stream(chunks)

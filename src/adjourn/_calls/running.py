@@ -21,7 +21,7 @@ from adjourn.models import close_stream
 from adjourn.tools import Tool, result_text
 
 from .at_most_once import begun
-from .caller import Caller
+from .caller import Caller, program_options
 from .kit import Kit
 from .remembered import is_remembered
 
@@ -198,7 +198,7 @@ class _Running:
             async for piece in chunks:
                 text = result_text(piece)
                 pieces.append(text)
-                if caller.scope.watched and caller.scope.streaming:
+                if caller.scope.watched and program_options(caller.scope).streaming:
                     caller.emit_live(Delta(address=self.task.address, text=text, call_id=request.call_id))
         except BaseException:
             if pieces:

@@ -117,7 +117,7 @@ async def _run(
         # With the arguments that run, whatever the model wrote.
         run = call if arguments is None else ToolCall(id=call.id, name=call.name, arguments=arguments)
         caller.emit_live(ToolCalled(address=task.address, call=run))
-    request = ToolRequest(tool=tool.name, call_id=call.id, arguments=tool.lower(converted), agent=caller.caller)
+    request = ToolRequest(tool=tool.name, call_id=call.id, arguments=tool.lower(converted), agent=caller.audience.name)
     before = task.entry.mark()
     try:
         content = await run_tool(task, caller, kit, tool, request, converted)

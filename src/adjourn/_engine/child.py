@@ -13,7 +13,7 @@ from adjourn.errors import Pause, UsageError
 from .address import CALL, address_of, parse_segment, segment_text, within
 from .frame import Entry, Place, UserFrame, current_place, decoded, lift_values
 from .memos import Key, Kind
-from .program import Giving, Program, ProgramFrame, start
+from .program import ConvertsProduct, Program, ProgramFrame, start
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,9 +98,9 @@ async def run_layer(place: Place, program: Program, segment: str, key: Key) -> A
 
 async def _try(entry: Entry, program: Program, input: Any, segment: str, key: Key | None = None) -> _End:
     end = await _kept(entry, program, input, segment, key or Key(Kind.RUN, segment))
-    if end.outcome.paused or not isinstance(program, Giving):
+    if end.outcome.paused or not isinstance(program, ConvertsProduct):
         return end
-    return _End(Outcome(paused=False, result=program.give(end.outcome.result)), end.values)
+    return _End(Outcome(paused=False, result=program.convert_product(end.outcome.result)), end.values)
 
 
 async def _kept(entry: Entry, program: Program, input: Any, segment: str, key: Key) -> _End:

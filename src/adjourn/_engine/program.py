@@ -86,10 +86,10 @@ def start(child: ProgramFrame, input: Any) -> None:
 
 
 @runtime_checkable
-class Giving(Protocol):
+class ConvertsProduct(Protocol):
     """A program whose product, which is stored, is not what the code that has run it gets."""
 
-    def give(self, product: Any) -> Any:
+    def convert_product(self, product: Any) -> Any:
         """What code gets for a product."""
         ...
 

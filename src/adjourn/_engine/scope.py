@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -53,11 +53,11 @@ class Recorder(Protocol):
         """Return when the session is still this run's for sure: who has slept past his lease must ask the store."""
         ...
 
-    async def border(self, source: str, frame: Frame, step: int, following: Callable[[], tuple[str, ...]]) -> None:
-        """Add a listed checkpoint at the border of a superstep, and wait for it as the durability says."""
+    async def boundary(self, source: str, frame: Frame, step: int, following: Callable[[], tuple[str, ...]]) -> None:
+        """Add a listed checkpoint at the boundary of a superstep, and wait for it as the durability says."""
         ...
 
-    def tell(self, event: Event) -> None:
+    def emit(self, event: Event) -> None:
         """Let a durable event out with the next commit."""
         ...
 
@@ -90,6 +90,24 @@ class _Address:
         return address
 
 
+class Audience(NamedTuple):
+    """Who hears what frames emit, and as whose it is heard: under which name, and by which path it came about."""
+
+    name: str = ""
+    path: tuple[str, ...] = ()
+    hears: bool = True
+
+
+EVERYONE = Audience()
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What code wants of a frame above it, to be done when the code has returned; that frame knows what it means."""
+
+    name: str
+    arguments: dict[str, str] = {}
+
+
 class Frame:
     """A place that runs: its durable data is what `take` gives to a record.
 
@@ -97,8 +115,6 @@ class Frame:
     """
 
     alive: bool = True
-    middleware: tuple[Any, ...] = ()  # Any: their type lives above; those that surround calls made below this frame
-    takes_actions: bool = False
     recorded: bool = False
     questions: list[Question] | None = None
     questions_stored: int = 0
@@ -128,8 +144,17 @@ class Frame:
     def wake(self) -> None:
         """Let this frame run again, if it waits."""
 
-    def check_action(self, action: Mapping[str, str]) -> None:
-        """Refuse an action of code below, if this frame takes actions and cannot do it."""
+    @property
+    def audience(self) -> Audience:
+        """Who hears what is emitted here."""
+        return EVERYONE if self.parent is None else self.parent.audience
+
+    def accept(self, request: Request) -> str | None:
+        """Return the reserved name under which code below keeps a request for this frame; None if it is not for it.
+
+        What cannot be done raises here, in the code that asks for it.
+        """
+        return None
 
     def find(self, path: str) -> Frame:
         """The live frame at `path`, or the nearest one above it."""
@@ -220,7 +245,6 @@ class Scope:
         "asked",
         "asked_new",
         "askers",
-        "bordering",
         "branch",
         "cancel_mode",
         "changed",
@@ -228,6 +252,7 @@ class Scope:
         "closed",
         "dirty",
         "dropped",
+        "has_boundaries",
         "journal",
         "loop",
         "open",
@@ -254,13 +279,11 @@ class Scope:
     # What is seldom anything else:
     deps: Any = None  # Any: whatever the user brings
     interrupts: bool = True
-    streaming: bool = True
     watched: bool = False
     has_composites: bool = False
     max_steps: int | None = None
-    middleware: tuple[Any, ...] = ()  # Any: their type lives with the agents, above
-    after_transfer: str = "stay"
-    model_options: Mapping[str, Any] = NO_OPTIONS
+    program_options: Any = None  # Any: whatever the runner has for its program, which knows what it is
+    turn_options: Mapping[str, Any] = NO_OPTIONS
     usage: Usage = NOTHING_USED
     usage_stored: Usage = NOTHING_USED
 
@@ -272,7 +295,7 @@ class Scope:
         self.branch = ""
         self.turn = self.turn_stored = 0
         self.yield_deadline = 0.0
-        self.bordering = True
+        self.has_boundaries = True
         self.telling = False
         self.slots: asyncio.Semaphore | None = None
         self.closed: Exception | None = None
@@ -289,11 +312,11 @@ class Scope:
         self.dropped: dict[str, None] = {}
         self.user_cuts: set[asyncio.Task[Any] | None] = set()
 
-    def next_input(self, model_options: Mapping[str, Any]) -> None:
-        """Begin a turn: what it uses is counted from here, and these options are for all of its model calls."""
+    def next_input(self, options: Mapping[str, Any]) -> None:
+        """Begin a turn: what it uses is counted from here, and its options are stored with it for the program."""
         self.turn += 1
         self.usage = NOTHING_USED
-        self.model_options = model_options
+        self.turn_options = options
 
     # Sleeping frames
 
@@ -301,7 +324,7 @@ class Scope:
         """Put the frames of a folded session to sleep here."""
         self.turn, self.app, self.user_id = tree.turn, tree.app, tree.user
         self.turn_stored = self.turn
-        self.model_options = tree.options
+        self.turn_options = tree.options
         self.usage = self.usage_stored = tree.usage or NOTHING_USED
         self.asked = tree.asked
         self.pieces = tree.pieces
@@ -489,7 +512,7 @@ class Scope:
                 record.changed = {name: Change.of(question) for name, question in self.changed.items()}
         if full or self.turn != self.turn_stored:
             record.turn = self.turn_stored = self.turn
-            record.options = dict(self.model_options)
+            record.options = dict(self.turn_options)
         if self.usage is not self.usage_stored or (full and self.usage.calls):
             record.usage = self.usage_stored = self.usage
         self.dirty, self.touched, self.dropped, self.asked_new, self.changed = {}, {}, {}, {}, {}

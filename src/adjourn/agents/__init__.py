@@ -2,11 +2,10 @@
 
 from adjourn._calls.remembered import Approval, Approvals
 
-from ._inputs import AgentInput, ResumeInfo
+from ._config import AgentInput, ResumeInfo
 from .agent import Agent
 from .agent_tool import AgentTool
-from .chat.agent import ChatModelAgent
-from .chat.limits import Limits
+from .chat import ChatModelAgent, Limits
 from .deep import DeepAgent
 from .graph_agent import GraphAgent
 from .plan_execute import Plan, PlanExecute, Prompts, Replan

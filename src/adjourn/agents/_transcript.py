@@ -1,7 +1,7 @@
-"""The transcript: everything that was said in a session, and what each agent sees of it.
+"""What is on record of agents: the transcript, what each agent sees of it, and how far it has come.
 
-It only grows. Who changes a tool call's arguments, or an agent's view of what was said, adds an entry that says so;
-what stood there stays on record.
+The transcript only grows. Who changes a tool call's arguments, or an agent's view of what was said, adds an entry that
+says so; what stood there stays on record.
 """
 
 from __future__ import annotations
@@ -11,37 +11,80 @@ from functools import cached_property
 from typing import Any, cast
 
 import msgspec
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from adjourn._engine.record import Image, UserImage, join
+from adjourn._engine.scope import Scope
+from adjourn._values import codec
+from adjourn._values.registry import native
 from adjourn.messages import Message, ToolCall
-from adjourn.sessions._transcript import Edited, amend, conversation, has_call, with_edit
-from adjourn.sessions._transcript import TranscriptEntry as Entry
+from adjourn.sessions._transcript import Edited, TranscriptEntry, amend, conversation, has_call, with_edit
+
+
+class Ending(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="$t", tag="ending", gc=False):
+    """How an agent ended: with its text (and JSON `value`, of agent `of`'s type), and what it wants of those above it.
+
+    An `action` is `exit`, `break_loop` or `transfer` (back, to `target`); `trail` are the agents it went through.
+    """
+
+    output: str = ""
+    value: Any = None  # Any: JSON of the agent's output type
+    of: str = ""
+    action: str | None = None
+    target: str = ""
+    trail: tuple[str, ...] = ()
+
+
+class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="$t", tag="progress", gc=False):
+    """What an agent has done in this turn.
+
+    `start` is the place in the transcript at which a custom agent began, `batch` that of the message whose tool
+    calls are answered, `rounds` counts passes of a loop, `model` is the place among an agent's models of the one that
+    answered last, `misfits` counts answers of the wrong form, `trail` has the agents that the turn has gone through.
+    """
+
+    model_calls: int = 0
+    tool_calls: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    start: int = 0
+    batch: int = -1
+    rounds: int = 0
+    model: int = 0
+    misfits: int = 0
+    trail: tuple[str, ...] = ()
+    ending: Ending | None = None
+
+
+native(Ending)
+native(Progress)
 
 
 class View:
     """What one agent sees of a transcript, kept up as entries are added: its own messages, and others' as context.
 
-    `tellers` are those whose messages in the role of a user are meant for it.
+    `prompters` are those whose messages in the role of a user are meant for it.
     """
 
-    def __init__(self, agent: str, tellers: tuple[str, ...] = ("",)) -> None:
+    def __init__(self, agent: str, prompters: tuple[str, ...] = ("",)) -> None:
         self.agent = agent
-        self.tellers = tellers
+        self.prompters = prompters
         self.messages: list[Message] = []
         self._read: list[int] = []
-        self._others: dict[int, Entry] = {}
+        self._others: dict[int, TranscriptEntry] = {}
         """What stands for others' tool calls, by its place: it changes when their arguments are edited."""
 
-    def update(self, sources: Sequence[list[Entry]]) -> list[Message]:
+    def update(self, sources: Sequence[list[TranscriptEntry]]) -> list[Message]:
         """Read what is new in the lists that the transcript consists of, the outermost first."""
         self._read += [0] * (len(sources) - len(self._read))
         for number, entries in enumerate(sources):
             for entry in entries[self._read[number] :]:
-                self._take(entry)
+                self._read_entry(entry)
             self._read[number] = len(entries)
         return self.messages
 
-    def _take(self, entry: Entry) -> None:
+    def _read_entry(self, entry: TranscriptEntry) -> None:
         if entry.seen_as is not None:
             if entry.author == self.agent:
                 self.messages = [*self.messages[: entry.seen_from], *entry.seen_as]
@@ -55,8 +98,8 @@ class View:
                 self._others[len(self.messages)] = entry
             self.messages.append(as_context(entry.message, entry.author))
 
-    def _is_direct(self, entry: Entry, message: Message) -> bool:
-        return entry.author in ("", self.agent) or (message.role == "user" and entry.author in self.tellers)
+    def _is_direct(self, entry: TranscriptEntry, message: Message) -> bool:
+        return entry.author in ("", self.agent) or (message.role == "user" and entry.author in self.prompters)
 
     def _amend(self, edited: Edited, author: str) -> None:
         if author == self.agent:
@@ -85,7 +128,7 @@ def _written(call: ToolCall) -> str:
     return msgspec.json.encode(call.arguments).decode() if call.raw is None else call.raw
 
 
-def unanswered(entries: Sequence[Entry]) -> list[tuple[str, ToolCall]]:
+def unanswered(entries: Sequence[TranscriptEntry]) -> list[tuple[str, ToolCall]]:
     """Tool calls without a result, with who made them."""
     # By who made them, too: agents that ran side by side may use the same ids.
     calls: dict[tuple[str, str], ToolCall] = {}
@@ -102,7 +145,7 @@ def unanswered(entries: Sequence[Entry]) -> list[tuple[str, ToolCall]]:
 class Said(Sequence[Any]):  # Any: of messages; a slice of them is a list
     """The messages of a transcript as it is now, read when they are needed."""
 
-    def __init__(self, entries: list[Entry]) -> None:
+    def __init__(self, entries: list[TranscriptEntry]) -> None:
         self._entries = entries
         self._count = len(entries)
 
@@ -123,3 +166,33 @@ class Said(Sequence[Any]):  # Any: of messages; a slice of them is a list
 
     def __repr__(self) -> str:
         return repr(self._messages)
+
+
+# Agents that code runs: as what, nobody knows before the code runs again. Their records are read as they are.
+
+
+def said_by_dormant(scope: Scope, path: str) -> list[TranscriptEntry]:
+    """What was said by dormant agents directly below a task, and by those that belong to them."""
+    found: list[TranscriptEntry] = []
+    for segment in scope.dormant.get(path, ()):
+        agent = f"{path};{segment}"
+        pieces = scope.pieces.get(agent, {})
+        if "entries" not in pieces or "progress" not in pieces:
+            continue
+        found += _entries(codec.decode(join(pieces["entries"])))
+        for below, image in scope.dormant.get(agent, {}).items():
+            found += _written_entries(image)
+            if not below.startswith("tool:"):  # What a tool starts has a transcript of its own.
+                found += said_by_dormant(scope, f"{agent};{below}")
+    return found
+
+
+def _written_entries(task: Image) -> list[TranscriptEntry]:
+    """What a task has written that waits for others of its superstep."""
+    if not isinstance(task, UserImage) or task.writes is UNSET:
+        return []
+    return [entry for name, raw in task.writes if name == "entries" for entry in _entries(codec.decode(raw))]
+
+
+def _entries(value: Any) -> list[TranscriptEntry]:
+    return [each for each in value if isinstance(each, TranscriptEntry)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -12,15 +12,14 @@ from adjourn._engine.frame import here
 from adjourn._engine.record import Image
 from adjourn._engine.scope import Frame, Scope
 from adjourn._schemas.answers import schema_of
-from adjourn.graph._task import Task
+from adjourn.graph._frame import Task
 from adjourn.messages import Message
 from adjourn.tools import Tool, tool
 
+from ._config import AgentConfig
 from ._frame import AgentFrame
-from ._progress import Ending
-
-if TYPE_CHECKING:
-    from .agent import Agent
+from ._transcript import Ending
+from ._transcript_frame import TranscriptFrame
 
 
 class Inner:
@@ -28,24 +27,25 @@ class Inner:
 
     kind = "agent"
 
-    def __init__(self, agent: Agent, *, emits: bool) -> None:
+    def __init__(self, agent: AgentConfig, *, emits: bool) -> None:
         self.name = agent.name
         self._agent = agent
         self._emits = emits
 
-    def give(self, product: Any) -> Any:
-        """The text of what the agent came to."""
+    def convert_product(self, product: Any) -> Any:
+        """The text of the agent's result."""
         return product.output if isinstance(product, Ending) else product
 
     def open(self, scope: Scope, parent: Frame | None, segment: str, image: Image | None) -> AgentFrame:
         """A frame for the agent."""
         frame = self._agent.open(scope, parent, segment, image)
+        assert isinstance(frame, AgentFrame)
         frame.is_muted = not self._emits
         return frame
 
 
 def AgentTool(  # noqa: N802  # to users it is a kind of tool
-    agent: Agent,
+    agent: AgentConfig,
     *,
     name: str | None = None,
     description: str | None = None,
@@ -90,7 +90,7 @@ def _input(request: str, full_history: bool) -> list[Message]:
     frame: Frame | None = here("AgentTool").frame
     while frame is not None and not isinstance(frame, Task):
         frame = frame.parent
-    if full_history and frame is not None and isinstance(frame.graph, AgentFrame):
+    if full_history and frame is not None and isinstance(frame.graph, TranscriptFrame):
         seen = frame.graph.view.update(frame.graph.sources)
         before = [message for message in seen if message.role in ("user", "assistant") and message.text]
     return [*(Message(role=m.role, content=m.content) for m in before), Message.user(request)]

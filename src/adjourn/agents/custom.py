@@ -1,4 +1,4 @@
-"""Agents of one's own: an async generator in a frame, which is run again from its top."""
+"""Custom agents: an async generator in a frame, which is run again from its top."""
 
 # An override is documented where it is declared.
 # ruff: noqa: D102
@@ -7,108 +7,101 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from adjourn._engine.frame import decoded
 from adjourn._engine.memos import Key, Kind
 from adjourn.context import RunContext, current
 from adjourn.errors import UsageError
 from adjourn.events import BreakLoop, Exit, MessageEvent
-from adjourn.graph._task import HANDLED, Send, Task
+from adjourn.graph._frame import HANDLED, Task
+from adjourn.graph._node import Plan, Send
 
-from ._frame import AgentFrame
-from ._inputs import AgentInput, ResumeInfo
-from ._plan import AgentPlan
-from ._progress import Ending
-
-if TYPE_CHECKING:
-    from .agent import Agent
-
+from ._config import AgentInput, ResumeInfo
+from ._frame import SCHEMA, AgentFrame
+from ._nodes import AgentPlan
+from ._transcript import Ending
 
 SEEN = Key(Kind.NOTE, "seen")
 """Under which it is kept how many messages the code was given."""
 
 
-class CustomPlan(AgentPlan):
-    """The graph of an agent of one's own: one node, its code."""
+class CustomFrame(AgentFrame):
+    """A running custom agent: its one step is its code."""
 
-    def __init__(self, agent: Agent) -> None:
-        super().__init__(agent)
-        self.code = self.add("run", run)
-        self.code.decide = after_run  # pyright: ignore[reportAttributeAccessIssue]  # the frame is an agent's
+    def first(self) -> list[Send]:
+        self.set_progress(start=len(self.owner.fields.values["entries"]))
+        return [(self.plan.nodes["run"], None)]
 
-    def first(self, frame: AgentFrame) -> list[Send]:
-        frame.set_progress(start=len(frame.owner.channels["entries"]))
-        return [(self.code, None)]
+    async def run_code(self, task: Task) -> object:
+        """Run the agent's code, and take in what it yields."""
+        context = current()
+        async for event in self._iterator(self._events(task, context)):
+            if not isinstance(event, MessageEvent):
+                raise UsageError(
+                    f"Agent '{self.agent.name}' yielded {event!r}. Yield MessageEvent(message=...); for anything else "
+                    "there are ctx.emit, ctx.exit and ctx.break_loop."
+                )
+            if task.entry.emits_next():
+                message = self.owner.identified(event.message)
+                self.owner.extend([self.entry(message)])
+                self.emit(MessageEvent(address=self.address, message=message))
+                self.scope.journal.soon()
+        return HANDLED
 
+    def _iterator(self, made: object) -> AsyncIterator[Any]:
+        if isinstance(made, AsyncIterator):
+            return cast("AsyncIterator[Any]", made)
+        if inspect.iscoroutine(made):
+            made.close()
+        raise UsageError(
+            f"`run` of agent '{self.agent.name}' is not an async generator. Write `async def run(self, input, ctx)` "
+            "with a `yield` in it."
+        )
 
-async def run(task: Task) -> object:
-    """Run the agent's code, and take what it yields."""
-    frame = cast("AgentFrame", task.graph)
-    context = current()
-    async for event in _iterator(frame, _events(frame, task, context)):
-        if not isinstance(event, MessageEvent):
-            raise UsageError(
-                f"Agent '{frame.agent.name}' yielded {event!r}. Yield MessageEvent(message=...); for anything else "
-                "there are ctx.emit, ctx.exit and ctx.break_loop."
-            )
-        if task.entry.emits_next():
-            message = frame.owner.identified(event.message)
-            frame.owner.extend([frame.entry(message)])
-            frame.tell(MessageEvent(address=frame.address, message=message))
-            frame.scope.journal.soon()
-    return HANDLED
+    def _events(self, task: Task, context: RunContext) -> AsyncIterator[Any]:
+        # A view that does not grow while the code runs: its own messages would be missing or there, as it was cut off.
+        seen, said = task.kept(SEEN), self.view.update(self.sources)
+        count: int = len(said) if seen is None else decoded(seen.result)
+        if seen is None:
+            task.keep(SEEN, count, optional=True)
+        messages = tuple(said[:count])
+        prompt = self.last_prompt()
+        given = AgentInput(messages=messages, text="" if prompt is None else prompt.text)
+        if not context.was_interrupted or not self.agent.steers_resume:
+            return self.agent.run(given, context)
+        info = ResumeInfo(
+            input=given,
+            state=context.interrupt_state,
+            is_target=context.is_resume_target,
+            has_data=context.has_resume_data,
+            data=context.resume_data,
+        )
+        task.entry.steer_by_hand()
+        return self.agent.resume(info, context)
 
+    def after_code(self) -> list[Send]:
+        """The agent's code has returned: it ends."""
+        action, output = self.next_action(), self._last_text()
+        if action is None:
+            return self.end(Ending(output=output))
+        if action.name == "exit":
+            result = action.arguments["result"]
+            self.emit(Exit(address=self.address, result=result))
+            return self.end(Ending(output=result or output, action="exit"))
+        self.emit(BreakLoop(address=self.address))
+        return self.end(Ending(output=output, action="break_loop"))
 
-def _iterator(frame: AgentFrame, made: object) -> AsyncIterator[Any]:
-    if isinstance(made, AsyncIterator):
-        return cast("AsyncIterator[Any]", made)
-    if inspect.iscoroutine(made):
-        made.close()
-    raise UsageError(
-        f"`run` of agent '{frame.agent.name}' is no async generator. Write `async def run(self, input, ctx)` with a "
-        "`yield` in it."
-    )
-
-
-def _events(frame: AgentFrame, task: Task, context: RunContext) -> AsyncIterator[Any]:
-    # A view that does not grow while the code runs: its own messages would be missing or there, as it was cut off.
-    seen, said = task.kept(SEEN), frame.view.update(frame.sources)
-    count: int = len(said) if seen is None else decoded(seen.result)
-    if seen is None:
-        task.keep(SEEN, count, optional=True)
-    messages = tuple(said[:count])
-    told = frame.told_last()
-    given = AgentInput(messages=messages, text="" if told is None else told.text)
-    if not context.was_interrupted or not frame.agent.steers_resume:
-        return frame.agent.run(given, context)
-    info = ResumeInfo(
-        input=given,
-        state=context.interrupt_state,
-        is_target=context.is_resume_target,
-        has_data=context.has_resume_data,
-        data=context.resume_data,
-    )
-    task.entry.steer_by_hand()
-    return frame.agent.resume(info, context)
-
-
-def after_run(frame: AgentFrame) -> list[Send]:
-    """The agent's code has returned."""
-    actions, frame.actions = frame.actions, []
-    output = last_text(frame)
-    for action in actions[:1]:
-        if action["action"] == "exit":
-            frame.tell(Exit(address=frame.address, result=action["result"]))
-            return frame.end(Ending(output=action["result"] or output, action="exit"))
-        frame.tell(BreakLoop(address=frame.address))
-        return frame.end(Ending(output=output, action="break_loop"))
-    return frame.end(Ending(output=output))
+    def _last_text(self) -> str:
+        """What this agent has said last since it began."""
+        for entry in reversed(self.owner.fields.values["entries"][self.progress.start :]):
+            if entry.author == self.agent.name and entry.message is not None and entry.message.role == "assistant":
+                return entry.message.text
+        return ""
 
 
-def last_text(frame: AgentFrame) -> str:
-    """What this agent has said last since it began."""
-    for entry in reversed(frame.owner.channels["entries"][frame.progress.start :]):
-        if entry.author == frame.agent.name and entry.message is not None and entry.message.role == "assistant":
-            return entry.message.text
-    return ""
+def custom_plan(name: str) -> Plan:
+    """The one step of a custom agent."""
+    plan = AgentPlan(name, SCHEMA)
+    plan.add("run", CustomFrame.run_code, CustomFrame.after_code)
+    return plan

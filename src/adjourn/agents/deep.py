@@ -16,7 +16,7 @@ from adjourn.tools import Tool, tool
 
 from .agent import Agent
 from .agent_tool import Inner
-from .chat.agent import ChatModelAgent
+from .chat import ChatModelAgent
 
 TASK = "task"
 GENERAL = "general_purpose"

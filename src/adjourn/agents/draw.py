@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from adjourn._text import visible_line
-from adjourn.graph.draw import Chart, Edge, Node, chart_of, check_format, draw, mermaid, svg, tool_names
+from adjourn.graph.draw import Chart, Edge, Node, chart_of, check_format, dot, draw, mermaid, svg
+from adjourn.graph.nodes._caller import tool_names
 
-from .agent import Agent, check_agent
-from .chat.agent import ChatModelAgent
+from ._config import AgentConfig, check_agent
+from .chat import ChatModelAgent
 from .deep import DeepAgent
 from .graph_agent import GraphAgent
 from .workflows import LoopAgent, SequentialAgent
 
 
-def draw_agent(agent: Agent, format: str) -> str:
+def draw_agent(agent: AgentConfig, format: str) -> str:
     """The agent in one of the formats that graphs are drawn in.
 
     Raises:
@@ -27,28 +28,34 @@ def draw_agent(agent: Agent, format: str) -> str:
     if format == "text":
         return "\n".join(_rows(agent, ""))
     chart = _chart(agent)
-    return mermaid(chart) if format == "mermaid" else svg(chart, agent.name)
+    match format:
+        case "dot":
+            return dot(chart, agent.name)
+        case "svg":
+            return svg(chart, agent.name)
+        case _:
+            return mermaid(chart)
 
 
-def _marks(agent: Agent) -> list[str]:
+def _marks(agent: AgentConfig) -> list[str]:
     return [type(agent).__name__, *(tool_names(agent.tools) if isinstance(agent, ChatModelAgent) else ())]
 
 
-def _below(agent: Agent) -> Sequence[Agent]:
+def _below(agent: AgentConfig) -> Sequence[AgentConfig]:
     return (*agent.agents, *(agent.helpers if isinstance(agent, DeepAgent) else ()))
 
 
-def _rows(agent: Agent, indent: str) -> Iterator[str]:
+def _rows(agent: AgentConfig, indent: str) -> Iterator[str]:
     yield f"{indent}{visible_line(agent.name)} ({', '.join(map(visible_line, _marks(agent)))})"
     for child in _below(agent):
         yield from _rows(child, indent + "  ")
 
 
-def _chart(root: Agent) -> Chart:
+def _chart(root: AgentConfig) -> Chart:
     nodes: list[Node] = []
     edges: list[Edge] = []
 
-    def add(agent: Agent) -> str:
+    def add(agent: AgentConfig) -> str:
         number = f"a{len(nodes)}"
         nodes.append(_node(agent, number))
         for place, child in enumerate(_below(agent), start=1):
@@ -62,6 +69,6 @@ def _chart(root: Agent) -> Chart:
     return Chart(nodes=nodes, edges=edges)
 
 
-def _node(agent: Agent, number: str) -> Node:
+def _node(agent: AgentConfig, number: str) -> Node:
     inner = chart_of(agent.graph, is_inner=True) if isinstance(agent, GraphAgent) else None
     return Node(id=number, title=agent.name, shape="agent", marks=tuple(_marks(agent)), inner=inner)

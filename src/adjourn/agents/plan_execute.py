@@ -15,15 +15,16 @@ from msgspec.structs import replace
 
 from adjourn.errors import UsageError
 from adjourn.events import MessageEvent
-from adjourn.graph._task import Send
+from adjourn.graph._node import Node, Send
+from adjourn.graph._node import Plan as NodePlan
 from adjourn.messages import Message
 from adjourn.models import ChatModel
 
-from ._frame import AgentFrame
-from ._plan import AgentPlan
-from ._progress import Ending
+from ._frame import SCHEMA, AgentFrame
+from ._nodes import AgentPlan
+from ._transcript import Ending
 from .agent import Agent
-from .chat.agent import ChatModelAgent
+from .chat import ChatModelAgent
 
 _NAMES = re.compile(r"\{(goal|plan|step|done)\}")
 
@@ -52,13 +53,116 @@ class Prompts(Struct, frozen=True, kw_only=True):
     )
 
 
-class PlanExecute(Agent):
-    """An agent of three: `planner`, `executor` and `replanner`, each a model or an agent of one's own.
+class _Work(Struct, frozen=True, kw_only=True):
+    """Where a plan stands: it is kept among the session values."""
 
-    A planner of one's own gives `steps` with its `output_type` (an object that has them, or a list), a replanner
+    goal: str
+    steps: list[str] = []
+    done: list[list[str]] = []
+
+
+class _Steps(AgentPlan):
+    """Planner, executor and replanner."""
+
+    def __init__(self, agent: PlanExecute) -> None:
+        super().__init__(agent.name, SCHEMA)
+        self.planner = self.add_member(agent.planner, _PlanExecuteFrame.after_planning)
+        self.executor = self.add_member(agent.executor, _PlanExecuteFrame.after_executing)
+        self.replanner = self.add_member(agent.replanner, _PlanExecuteFrame.after_replanning)
+
+
+class _PlanExecuteFrame(AgentFrame):
+    """A running agent of this kind; its methods stand in the order in which they are called."""
+
+    agent: PlanExecute
+    plan: _Steps
+    prompts = True
+
+    def first(self) -> list[Send]:
+        prompt = self.last_prompt()
+        self._keep(_Work(goal="" if prompt is None else prompt.text))
+        return self._ask(self.plan.planner, self.agent.prompts.plan)
+
+    def after_planning(self) -> list[Send]:
+        """The planner has ended: do the first step of its plan."""
+        ending = self.ending_of(self.agent.planner.name)
+        if ending.action is not None:
+            return self.end(replace(ending, trail=()))
+        steps, text = _answer(ending)
+        if text is not None and not steps:
+            steps = [text]  # An agent that only talks gives a plan of one step.
+        if not steps:
+            return self._ask(self.plan.replanner, self.agent.prompts.replan)  # Perhaps there is nothing to plan.
+        return self._go_on(steps, None)
+
+    def after_executing(self) -> list[Send]:
+        """A step is done: look at the plan again."""
+        ending = self.ending_of(self.agent.executor.name)
+        if ending.action is not None:
+            return self.end(replace(ending, trail=()))
+        work = self._work()
+        self._keep(replace(work, done=[*work.done, [work.steps[0], ending.output]]))
+        self.set_progress(rounds=self.progress.rounds + 1)
+        return self._ask(self.plan.replanner, self.agent.prompts.replan)
+
+    def after_replanning(self) -> list[Send]:
+        """There is another plan, or an answer."""
+        ending = self.ending_of(self.agent.replanner.name)
+        if ending.action is not None:
+            return self.end(replace(ending, trail=()))
+        return self._go_on(*_answer(ending))
+
+    def _go_on(self, steps: list[str], response: str | None) -> list[Send]:
+        """Do the first of these steps, or end."""
+        work = replace(self._work(), steps=steps)
+        self._keep(work)
+        last = work.done[-1][1] if work.done else ""
+        if response is not None or not steps:
+            return self._respond(response or last)
+        if self.progress.rounds >= self.agent.max_iterations:
+            text = f"Stopped after {self.progress.rounds} steps, with {len(steps)} still to do."
+            return self._respond(f"{text} The last one gave: {last}")
+        return self._ask(self.plan.executor, self.agent.prompts.execute)
+
+    def _respond(self, text: str) -> list[Send]:
+        """End with an answer, as a message of its own: what the parts have said are forms."""
+        if text:
+            message = self.owner.identified(Message.assistant(text))
+            self.owner.extend([self.entry(message)])
+            self.emit(MessageEvent(address=self.address, message=message))
+        return self.end(Ending(output=text))
+
+    def _ask(self, node: Node, prompt: str) -> list[Send]:
+        work = self._work()
+        filled = {
+            "goal": work.goal,
+            "plan": "\n".join(f"{number}. {step}" for number, step in enumerate(work.steps, 1)),
+            "step": work.steps[0] if work.steps else "",
+            "done": "\n".join(f"- {step}: {result}" for step, result in work.done) or "nothing",
+        }
+        self.owner.extend([self.entry(Message.user(_filled(prompt, filled)))])
+        return [(node, None)]
+
+    def _key(self) -> str:
+        return f"~work:{self.agent.name}"
+
+    def _work(self) -> _Work:
+        return msgspec.convert(self.read_value(self._key()), _Work)
+
+    def _keep(self, work: _Work) -> None:
+        self.merge_values({self._key(): msgspec.to_builtins(work)})
+        self.scope.mark(self)
+
+
+class PlanExecute(Agent):
+    """An agent of three: `planner`, `executor` and `replanner`, each a model or an agent.
+
+    An agent as planner gives `steps` with its `output_type` (an object that has them, or a list), a replanner
     `steps` or a `response`; each step may be of any type. It ends when the replanner responds or leaves nothing to do,
     or after `max_iterations` steps with what there is by then.
     """
+
+    frame_type = _PlanExecuteFrame
 
     def __init__(
         self,
@@ -85,8 +189,8 @@ class PlanExecute(Agent):
     def agents(self) -> Sequence[Agent]:
         return (self.planner, self.executor, self.replanner)
 
-    def make_plan(self) -> AgentPlan:
-        return _PlanExecutePlan(self)
+    def make_plan(self) -> NodePlan:
+        return _Steps(self)
 
 
 def _agent(given: Any, name: str, output: Any) -> Agent:
@@ -107,102 +211,6 @@ def _may_plan(schema: dict[str, Any] | None) -> bool:
         schema = cast("dict[str, Any]", schema["$defs"][schema["$ref"].rpartition("/")[2]])
     # What is no object, such as a list or a choice of two, is the `value` of one.
     return not {"steps", "value"}.isdisjoint(schema.get("properties", ()))
-
-
-class _Work(Struct, frozen=True, kw_only=True):
-    """Where a plan stands: it is kept among the session values."""
-
-    goal: str
-    steps: list[str] = []
-    done: list[list[str]] = []
-
-
-class _PlanExecutePlan(AgentPlan):
-    """Planner, executor and replanner, and the ways between them."""
-
-    agent: PlanExecute
-    prompts = True
-
-    def __init__(self, agent: PlanExecute) -> None:
-        super().__init__(agent)
-        self._planner = self.add_agent(agent.planner, self._planned)
-        self._executor = self.add_agent(agent.executor, self._executed)
-        self._replanner = self.add_agent(agent.replanner, self._replanned)
-
-    def first(self, frame: AgentFrame) -> list[Send]:
-        told = frame.told_last()
-        self._keep(frame, _Work(goal="" if told is None else told.text))
-        return self._ask(frame, self._planner, self.agent.prompts.plan)
-
-    def _planned(self, frame: AgentFrame) -> list[Send]:
-        ending = self._ending(frame, self.agent.planner)
-        if ending.action is not None:
-            return frame.end(replace(ending, trail=()))
-        steps, text = _answer(ending)
-        if text is not None and not steps:
-            steps = [text]  # An agent that only talks gives a plan of one step.
-        if not steps:
-            return self._ask(frame, self._replanner, self.agent.prompts.replan)  # Perhaps there is nothing to plan.
-        return self._go_on(frame, steps, None)
-
-    def _executed(self, frame: AgentFrame) -> list[Send]:
-        ending = self._ending(frame, self.agent.executor)
-        if ending.action is not None:
-            return frame.end(replace(ending, trail=()))
-        work = self._work(frame)
-        self._keep(frame, replace(work, done=[*work.done, [work.steps[0], ending.output]]))
-        frame.set_progress(rounds=frame.progress.rounds + 1)
-        return self._ask(frame, self._replanner, self.agent.prompts.replan)
-
-    def _replanned(self, frame: AgentFrame) -> list[Send]:
-        ending = self._ending(frame, self.agent.replanner)
-        if ending.action is not None:
-            return frame.end(replace(ending, trail=()))
-        return self._go_on(frame, *_answer(ending))
-
-    def _go_on(self, frame: AgentFrame, steps: list[str], response: str | None) -> list[Send]:
-        """Do the first of these steps, or end."""
-        work = replace(self._work(frame), steps=steps)
-        self._keep(frame, work)
-        last = work.done[-1][1] if work.done else ""
-        if response is not None or not steps:
-            return self._respond(frame, response or last)
-        if frame.progress.rounds >= self.agent.max_iterations:
-            text = f"Stopped after {frame.progress.rounds} steps, with {len(steps)} still to do."
-            return self._respond(frame, f"{text} The last one gave: {last}")
-        return self._ask(frame, self._executor, self.agent.prompts.execute)
-
-    def _respond(self, frame: AgentFrame, text: str) -> list[Send]:
-        """End with an answer, as a message of its own: what the parts have said are forms."""
-        if text:
-            message = frame.owner.identified(Message.assistant(text))
-            frame.owner.extend([frame.entry(message)])
-            frame.tell(MessageEvent(address=frame.address, message=message))
-        return frame.end(Ending(output=text))
-
-    def _ask(self, frame: AgentFrame, spec: Any, prompt: str) -> list[Send]:
-        work = self._work(frame)
-        filled = {
-            "goal": work.goal,
-            "plan": "\n".join(f"{number}. {step}" for number, step in enumerate(work.steps, 1)),
-            "step": work.steps[0] if work.steps else "",
-            "done": "\n".join(f"- {step}: {result}" for step, result in work.done) or "nothing",
-        }
-        frame.owner.extend([frame.entry(Message.user(_filled(prompt, filled)))])
-        return [(spec, None)]
-
-    def _ending(self, frame: AgentFrame, agent: Agent) -> Ending:
-        return frame.channels["endings"][agent.name]
-
-    def _key(self) -> str:
-        return f"~work:{self.agent.name}"
-
-    def _work(self, frame: AgentFrame) -> _Work:
-        return msgspec.convert(frame.read_value(self._key()), _Work)
-
-    def _keep(self, frame: AgentFrame, work: _Work) -> None:
-        frame.merge_values({self._key(): msgspec.to_builtins(work)})
-        frame.scope.mark(frame)
 
 
 def _answer(ending: Ending) -> tuple[list[str], str | None]:

@@ -6,23 +6,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
-from adjourn._engine.program import ProgramFrame
 from adjourn.errors import UsageError, text_of
-from adjourn.graph._task import Send, Task
+from adjourn.graph._frame import Task
+from adjourn.graph._node import Send
 from adjourn.messages import Message
 from adjourn.models import ChatModel
 
 from ._frame import AgentFrame
-from ._plan import AgentPlan, agent_node
-from ._progress import Ending
-from ._transfer import chain_of
+from ._transcript import Ending
 from .agent import Agent
-from .chat.agent import ChatModelAgent, ChatPlan
+from .chat import ChatModelAgent
+from .chat._loop import ChatFrame
+from .chat._transfer import chain_of
 
 INSTRUCTION = (
     "You supervise the agents below. Hand over to the one that fits what is to be done, one at a time. When it has "
@@ -30,11 +29,44 @@ INSTRUCTION = (
 )
 
 
+class SupervisorFrame(ChatFrame):
+    """A running supervisor: a chat-model agent whose members lead back to the model."""
+
+    def first(self) -> list[Send]:
+        self._take_turn_back()  # A turn begins here, whoever had the last one when that was given up.
+        return super().first()
+
+    def after_handoff(self, name: str) -> list[Send]:
+        ending = self.ending_of(name)
+        self._take_turn_back()
+        if ending.action in ("exit", "break_loop"):
+            return self.end(replace(ending, trail=()))
+        self.set_progress(trail=(*ending.trail, self.agent.name))
+        return [(self.plan.model, None)]
+
+    def _take_turn_back(self) -> None:
+        chain = chain_of(self)
+        if chain is not None:
+            self.owner.set_active(chain)
+
+    def member_failed(self, task: Task, child: AgentFrame, error: Exception) -> bool:
+        name, owner = child.agent.name, self.owner
+        report = Message.user(f"For context: {name} failed: {type(error).__name__}: {text_of(error)}")
+        ending = Ending(action="failed", trail=child.progress.trail)
+        # What the member has called gets results, real ones or none: it may have the turn again.
+        left = owner.whole(closing=True)[len(owner.fields.values["entries"]) :]
+        owner.pass_ids(left)
+        task.writes = [("endings", {name: ending}, True), ("entries", [*left, self.entry(report)], True)]
+        return True
+
+
 class Supervisor(ChatModelAgent):
     """A model that hands work to members and gets it back when each has answered; further options are the model's.
 
-    A member that fails is told to the model. A member that ends the run ends it.
+    The model reads of a member that fails. A member that ends the run ends it.
     """
+
+    frame_type = SupervisorFrame
 
     def __init__(
         self,
@@ -48,47 +80,3 @@ class Supervisor(ChatModelAgent):
         if not agents:
             raise UsageError(f"Supervisor '{name}' has nobody to supervise. Give it agents=[...].")
         super().__init__(name, model=model, instruction=instruction, sub_agents=agents, **options)
-
-    def make_plan(self) -> AgentPlan:
-        return _SupervisorPlan(self)
-
-
-class _SupervisorPlan(ChatPlan):
-    """A chat-model agent's graph in which members lead back to the model."""
-
-    def __init__(self, agent: ChatModelAgent) -> None:
-        super().__init__(agent)
-        for member in agent.sub_agents:
-            spec = self.specs[agent_node(member.name)]
-            spec.decide = partial(self._after, member.name)  # pyright: ignore[reportAttributeAccessIssue]  # an agent's frame
-            spec.forgive = _forgive
-
-    def first(self, frame: AgentFrame) -> list[Send]:
-        self._take_back(frame)  # A turn begins here, whoever had the last one when that was given up.
-        return super().first(frame)
-
-    def _after(self, name: str, frame: AgentFrame) -> list[Send]:
-        ending: Ending = frame.channels["endings"][name]
-        self._take_back(frame)
-        if ending.action in ("exit", "break_loop"):
-            return frame.end(replace(ending, trail=()))
-        frame.set_progress(trail=(*ending.trail, frame.agent.name))
-        return [(self.model, None)]
-
-    def _take_back(self, frame: AgentFrame) -> None:
-        chain = chain_of(frame)
-        if chain is not None:
-            frame.owner.set_active(chain)
-
-
-def _forgive(task: Task, child: ProgramFrame, error: Exception) -> None:
-    """Tell the supervisor's model that a member has failed."""
-    assert isinstance(child, AgentFrame)
-    assert isinstance(task.graph, AgentFrame)
-    name, graph = child.agent.name, task.graph
-    told = Message.user(f"For context: {name} failed: {type(error).__name__}: {text_of(error)}")
-    ending = Ending(action="failed", trail=child.progress.trail)
-    # What the member has called gets results, real ones or none: it may have the turn again.
-    left = graph.owner.whole(closing=True)[len(graph.owner.channels["entries"]) :]
-    graph.owner.pass_ids(left)
-    task.writes = [("endings", {name: ending}, True), ("entries", [*left, graph.entry(told)], True)]

@@ -1,7 +1,6 @@
 """Workflow agents: agents that run others in a row, side by side, or again and again."""
 
 # An override is documented where it is declared.
-# ruff: noqa: D102
 
 from __future__ import annotations
 
@@ -11,12 +10,13 @@ from functools import partial
 from msgspec.structs import replace
 
 from adjourn.errors import UsageError
-from adjourn.graph._task import Send
+from adjourn.graph._node import Plan, Send
 
-from ._frame import AgentFrame
-from ._plan import AgentPlan
-from ._progress import Ending
-from .agent import Agent, check_agent
+from ._config import check_agent
+from ._frame import SCHEMA, AgentFrame
+from ._nodes import AgentPlan
+from ._transcript import Ending
+from .agent import Agent
 
 
 class _WorkflowAgent(Agent):
@@ -37,16 +37,95 @@ class _WorkflowAgent(Agent):
     def agents(self) -> Sequence[Agent]:
         return self._agents
 
+    def make_plan(self) -> Plan:
+        plan = AgentPlan(self.name, SCHEMA)
+        for number, agent in enumerate(self._agents):
+            plan.add_member(agent, partial(_after_member, number))
+        return plan
+
+
+def _after_member(number: int, frame: _WorkflowFrame) -> list[Send]:
+    return frame.after_member(number)
+
+
+class _WorkflowFrame(AgentFrame):
+    """A running agent that is made of others."""
+
+    agent: _WorkflowAgent
+
+    def after_member(self, number: int) -> list[Send]:
+        """What follows when an agent has ended; they are counted from 0."""
+        raise NotImplementedError
+
+
+class _RowFrame(_WorkflowFrame):
+    """Agents in a row, once."""
+
+    loops = False
+
+    @property
+    def rounds(self) -> int | None:
+        """How often the row is run; None for any number of times."""
+        return 1
+
+    def first(self) -> list[Send]:
+        return [(next(iter(self.plan.nodes.values())), None)]
+
+    def after_member(self, number: int) -> list[Send]:
+        row = list(self.plan.nodes.values())
+        ending = self.ending_of(row[number].name)
+        if ending.action == "break_loop" and self.loops:
+            return self.end(replace(ending, action=None, trail=()))
+        if ending.action in ("exit", "break_loop"):
+            return self.end(replace(ending, trail=()))
+        if number + 1 < len(row):
+            return [(row[number + 1], None)]
+        self.set_progress(rounds=self.progress.rounds + 1)
+        if self.rounds is None or self.progress.rounds < self.rounds:
+            return [(row[0], None)]
+        return self.end(replace(ending, action=None, trail=()))
+
+
+class _LoopFrame(_RowFrame):
+    """Agents in a row, again and again."""
+
+    loops = True
+
+    @property
+    def rounds(self) -> int | None:
+        assert isinstance(self.agent, LoopAgent)
+        return self.agent.max_iterations
+
+
+class _ParallelFrame(_WorkflowFrame):
+    """Agents side by side."""
+
+    runs_apart = True
+
+    def first(self) -> list[Send]:
+        return [(node, None) for node in self.plan.nodes.values()]
+
+    def after_member(self, number: int) -> list[Send]:
+        if self.progress.ending is not None:
+            return []  # Each of them asks what follows, and the first has ended it for all.
+        endings: dict[str, Ending] = self.fields.values["endings"]
+        # An agent that was added while the others waited takes no part in this turn.
+        ordered = [endings[agent.name] for agent in self.agent.agents if agent.name in endings]
+        action = next((each.action for each in ordered if each.action in ("exit", "break_loop")), None)
+        output = "\n\n".join(each.output for each in ordered if each.output)
+        return self.end(Ending(output=output, action=action))
+
 
 class SequentialAgent(_WorkflowAgent):
     """Runs agents in a row; each sees what those before it have said."""
 
-    def make_plan(self) -> AgentPlan:
-        return _RowPlan(self)
+    frame_type = _RowFrame
 
 
 class LoopAgent(_WorkflowAgent):
     """Runs agents in a row, again and again, until one leaves the loop or ends the run, or `max_iterations` rounds."""
+
+    frame_type = _LoopFrame
 
     def __init__(
         self, name: str, *, agents: Sequence[Agent], max_iterations: int | None = None, description: str = ""
@@ -56,62 +135,8 @@ class LoopAgent(_WorkflowAgent):
             raise UsageError(f"LoopAgent '{name}': max_iterations={max_iterations}. Give 1 or more, or None.")
         self.max_iterations = max_iterations
 
-    def make_plan(self) -> AgentPlan:
-        return _RowPlan(self, rounds=self.max_iterations, loops=True)
-
 
 class ParallelAgent(_WorkflowAgent):
     """Runs agents side by side; what they say joins the conversation in their order, when all have ended."""
 
-    def make_plan(self) -> AgentPlan:
-        return _SidePlan(self)
-
-
-class _RowPlan(AgentPlan):
-    """Agents in a row, once or in rounds."""
-
-    def __init__(self, agent: Agent, *, rounds: int | None = 1, loops: bool = False) -> None:
-        super().__init__(agent)
-        self._rounds = rounds
-        self._loops = loops
-        self._row = [self.add_agent(child, partial(self._after, number)) for number, child in enumerate(agent.agents)]
-
-    def first(self, frame: AgentFrame) -> list[Send]:
-        return [(self._row[0], None)]
-
-    def _after(self, number: int, frame: AgentFrame) -> list[Send]:
-        ending: Ending = frame.channels["endings"][self._row[number].name]
-        if ending.action == "break_loop" and self._loops:
-            return frame.end(replace(ending, action=None, trail=()))
-        if ending.action in ("exit", "break_loop"):
-            return frame.end(replace(ending, trail=()))
-        if number + 1 < len(self._row):
-            return [(self._row[number + 1], None)]
-        frame.set_progress(rounds=frame.progress.rounds + 1)
-        if self._rounds is None or frame.progress.rounds < self._rounds:
-            return [(self._row[0], None)]
-        return frame.end(replace(ending, action=None, trail=()))
-
-
-class _SidePlan(AgentPlan):
-    """Agents side by side."""
-
-    runs_apart = True
-
-    def __init__(self, agent: Agent) -> None:
-        super().__init__(agent)
-        for child in agent.agents:
-            self.add_agent(child, self._after)
-
-    def first(self, frame: AgentFrame) -> list[Send]:
-        return [(spec, None) for spec in self.specs.values()]
-
-    def _after(self, frame: AgentFrame) -> list[Send]:
-        if frame.progress.ending is not None:
-            return []  # Each of them asks what follows, and the first has ended it for all.
-        endings: dict[str, Ending] = frame.channels["endings"]
-        # An agent that was added while the others waited takes no part in this turn.
-        ordered = [endings[agent.name] for agent in self.agent.agents if agent.name in endings]
-        action = next((each.action for each in ordered if each.action in ("exit", "break_loop")), None)
-        output = "\n\n".join(each.output for each in ordered if each.output)
-        return frame.end(Ending(output=output, action=action))
+    frame_type = _ParallelFrame

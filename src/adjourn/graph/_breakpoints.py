@@ -1,9 +1,9 @@
-"""Static interrupts: pausing the graph itself before or after nodes, to look at its state and edit it."""
+"""Breakpoints: pausing the graph itself before or after nodes, to look at its state and edit it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from adjourn._engine.frame import decoded
 from adjourn._engine.questions import new_question
@@ -12,51 +12,50 @@ from adjourn._schemas import answers
 from adjourn._values import codec
 from adjourn.errors import InterruptsDisabled, UsageError
 
+from ._frame import StepFrame
 from .commands import Overwrite
 
-if TYPE_CHECKING:
-    from ._frame import GraphFrame
 
-
-def hit(frame: GraphFrame) -> bool:
+def at_breakpoint(frame: StepFrame) -> bool:
     """Whether the graph is to pause here, and has not yet."""
-    return bool(frame.graph.halts and not frame.questions and any(_hits(frame)))
+    return bool(frame.plan.has_breakpoints and not frame.questions and any(_breakpoints(frame)))
 
 
-def passed(frame: GraphFrame) -> bool:
-    """Whether the graph may go on: nothing to pause for, or the pause is over. Asks when it is not."""
+def pause_at_breakpoint(frame: StepFrame) -> bool:
+    """Ask whether to go on, if there is a breakpoint here; False once the graph may."""
     if frame.questions:
-        return _resumed(frame)
-    before, after = _hits(frame)
+        return not _is_answered(frame)
+    before, after = _breakpoints(frame)
     if not before and not after:
-        return True
+        return False
     _ask(frame, before, after)
-    return False
+    return True
 
 
-def _hits(frame: GraphFrame) -> tuple[list[str], list[str]]:
-    before = [task.spec.name for task in frame.tasks if task.spec.interrupt_before]
+def _breakpoints(frame: StepFrame) -> tuple[list[str], list[str]]:
+    """The nodes before which, and those after which the graph is to pause here."""
+    before = [task.node.name for task in frame.tasks if task.node.options.interrupt_before]
     return list(dict.fromkeys(before)), list(dict.fromkeys(frame.ended))
 
 
-def _ask(frame: GraphFrame, before: list[str], after: list[str]) -> None:
+def _ask(frame: StepFrame, before: list[str], after: list[str]) -> None:
     scope = frame.scope
     if not scope.interrupts:
         raise InterruptsDisabled(frame.address)
-    state = {name: codec.copy(value) for name, value in frame.channels.items()}
+    state = {name: codec.copy(value) for name, value in frame.fields.values.items()}
     info = {"nodes": [*after, *before], "before": before, "after": after, "state": state}
     question = new_question(scope, info, reason="static", prompt=_prompt(frame, before, after), schema=_schema(frame))
     frame.questions = [question]
     scope.ask(frame, question, frame.address)
 
 
-def _prompt(frame: GraphFrame, before: list[str], after: list[str]) -> str:
+def _prompt(frame: StepFrame, before: list[str], after: list[str]) -> str:
     places = [f"after {', '.join(after)}"] * bool(after) + [f"before {', '.join(before)}"] * bool(before)
-    return f"Graph '{frame.graph.name}' pauses {' and '.join(places)}. Go on? Keys that you give overwrite the state."
+    return f"Graph '{frame.plan.name}' pauses {' and '.join(places)}. Go on? Keys that you give overwrite the state."
 
 
-def _schema(frame: GraphFrame) -> dict[str, Any]:
-    schema = frame.graph.schema
+def _schema(frame: StepFrame) -> dict[str, Any]:
+    schema = frame.plan.schema
     properties = {name: _field_schema(channel.type) for name, channel in schema.channels.items()}
     state = {"type": "object", "properties": properties, "additionalProperties": schema.extra}
     return {"anyOf": [{"type": "null"}, state]}
@@ -71,7 +70,7 @@ def _field_schema(type_: Any) -> dict[str, Any]:
     return {} if found is None or "$defs" in found else found
 
 
-def _resumed(frame: GraphFrame) -> bool:
+def _is_answered(frame: StepFrame) -> bool:
     question = (frame.questions or [])[0]
     if question.is_open:
         return False

@@ -6,64 +6,75 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from adjourn._engine.concurrency import Slot
+from adjourn._engine.entry import PAUSED
 from adjourn._engine.frame import current_place
+from adjourn._engine.retry import attempted
 from adjourn._engine.scope import TURN, RunCancelled, Scope
 from adjourn.errors import AdjournError, Conflict, MaxStepsExceeded, NodeTimeout, RunError, add_note
+from adjourn.events import NodeEnd, NodeStart
 
-from ._breakpoints import passed
-from ._caching import keep
-from ._channels import Changes, Channel, MessagesChannel
-from ._routing import decide, settle, take_edges
-from ._running import run_task
-from ._task import Task
+from ._breakpoints import at_breakpoint, pause_at_breakpoint
+from ._channels import Changes, MessagesChannel
+from ._frame import HANDLED, StepFrame, Task
+from ._node import Node
+from ._results import interpret, keep_in_cache
+from ._routing import decide
 from .commands import Overwrite
-
-if TYPE_CHECKING:
-    from ._frame import GraphFrame
 
 STARTED = 32
 """Tasks of a superstep that start in one turn of the event loop."""
 
 
-async def advance(frame: GraphFrame) -> bool:
-    """Run a graph as far as it goes: True when it has ended, False when it waits."""
-    graph, scope = frame.graph, frame.scope
-    limit = scope.max_steps or graph.max_steps
-    while True:
-        if frame.phase == "route":
-            if frame.finished and not await decide(frame):
+class GraphFrame(StepFrame):
+    """A running graph."""
+
+    async def advance(self) -> bool:
+        """Run the graph as far as it goes: True when it has ended, False when it waits."""
+        plan, scope = self.plan, self.scope
+        limit = scope.max_steps or plan.max_steps
+        while True:
+            if self.phase == "route":
+                if self.finished and not await decide(self):
+                    return False
+                self.settle()
+                if scope.has_boundaries and self.tasks and not self.is_pausing():
+                    await scope.journal.boundary("step", self, self.step, self.following)
+            if plan.has_breakpoints and pause_at_breakpoint(self):
                 return False
-            settle(frame)
-            if scope.bordering and frame.tasks and not frame.is_pausing():
-                await scope.journal.border("step", frame, frame.step, frame.following)
-        if graph.halts and not passed(frame):
-            return False
-        if not frame.tasks:
-            return True
-        if frame.count >= limit or scope.cancel_mode is not None:
-            _stop(frame, limit)
-        if time.monotonic() > scope.yield_deadline:
-            await scope.yield_to_loop()
-        await _run(frame)
-        if not _have_ended(frame.tasks):
-            return False
-        _apply(frame)
+            if not self.tasks:
+                return True
+            if self.count >= limit or scope.cancel_mode is not None:
+                self._stop(limit)
+            if time.monotonic() > scope.yield_deadline:
+                await scope.yield_to_loop()
+            await _run(self)
+            if not _have_ended(self.tasks):
+                return False
+            _apply(self)
+            _finish(self)
+
+    def is_pausing(self) -> bool:
+        """Whether the next thing to happen here is a pause: then its record is that of the boundary before it, too."""
+        return at_breakpoint(self)
+
+    def _stop(self, limit: int) -> None:
+        """Stop before the next superstep, if its number or a cancel of the run says so."""
+        if self.count >= limit:
+            raise MaxStepsExceeded(self.plan.name, limit)
+        if self.stops_before(self.tasks):
+            raise RunCancelled
 
 
-def _stop(frame: GraphFrame, limit: int) -> None:
-    """Stop before the next superstep, if its number or a cancel of the run says so."""
-    if frame.count >= limit:
-        raise MaxStepsExceeded(frame.graph.name, limit)
-    if frame.stops_before(frame.tasks):
-        raise RunCancelled
+# Running the tasks of a superstep
 
 
-def _run(frame: GraphFrame) -> Awaitable[None]:
+def _run(frame: StepFrame) -> Awaitable[None]:
     """Run the tasks that can run."""
     tasks = frame.tasks
-    if len(tasks) == 1 and tasks[0].status != "waiting" and frame.graph.step_timeout is None:
+    if len(tasks) == 1 and tasks[0].status != "waiting" and frame.plan.step_timeout is None:
         return run_task(tasks[0], alone=True)
     return _run_together(frame, [task for task in tasks if task.status in ("pending", "failed")])
 
@@ -154,7 +165,7 @@ class _Together:
         await asyncio.wait(self.handles)
 
 
-async def _run_together(frame: GraphFrame, ready: list[Task]) -> None:
+async def _run_together(frame: StepFrame, ready: list[Task]) -> None:
     if not ready:
         return
     together = _Together(frame.scope, ready)
@@ -162,7 +173,7 @@ async def _run_together(frame: GraphFrame, ready: list[Task]) -> None:
     token = current_place.set(None)
     together.start_some()
     current_place.reset(token)
-    seconds = frame.graph.step_timeout
+    seconds = frame.plan.step_timeout
     try:
         async with asyncio.timeout(seconds):
             await together.ended
@@ -179,13 +190,113 @@ async def _run_together(frame: GraphFrame, ready: list[Task]) -> None:
             raise RunError("the engine failed while it ran a task") from handle.exception()
 
 
-def _apply(frame: GraphFrame) -> None:
+# Running one task: attempts, timeouts, and what its end means
+
+
+async def run_task(task: Task, *, alone: bool) -> None:
+    """Run a task to its end, whatever that is; the outcome stands in the task, and only cancellation is raised."""
+    scope, node = task.scope, task.node
+    if task.status == "failed":
+        task.begin_again()
+    started = _emit_start(task) if scope.telling and node.is_reported else 0.0
+    try:
+        if scope.cancel_mode is not None and task.graph.stops_before([task]):
+            raise RunCancelled
+        result = await (node.run(task) if node.is_plain and scope.slots is None else _attempts(task))
+        if result is PAUSED:
+            task.status = "waiting"
+        else:
+            if result is not HANDLED:
+                interpret(task, result)
+            task.status = "done"
+    except RunCancelled as cut:
+        task.exception = cut
+    except Exception as error:  # noqa: BLE001  # protects the siblings: they finish, and the engine raises it then
+        task.fail(error)
+    if task.status != "done":
+        _have_recorded(task, alone)
+        return
+    if started:
+        _emit_end(task, started)
+    if not alone:
+        _have_recorded(task, alone)
+
+
+def _emit_start(task: Task) -> float:
+    """Emit that a task begins, and give the time; 0 when nobody hears of it."""
+    audience = task.graph.audience
+    if not audience.hears:
+        return 0.0
+    if task.scope.watched:
+        start = NodeStart(
+            node=task.node.name, address=task.address, attempt=task.attempt, agent=audience.name, path=audience.path
+        )
+        task.scope.journal.emit_live(start)
+    return time.perf_counter()
+
+
+def _emit_end(task: Task, started: float) -> None:
+    audience, seconds = task.graph.audience, time.perf_counter() - started
+    end = NodeEnd(
+        node=task.node.name,
+        address=task.address,
+        seconds=int(seconds * 1e6) / 1e6,
+        cached=task.cached,
+        agent=audience.name,
+        path=audience.path,
+    )
+    task.scope.journal.emit(end)
+
+
+def _have_recorded(task: Task, alone: bool) -> None:
+    """Have it stored how a task ended; soon, while others run: a finished one must never run again."""
+    task.scope.mark(task)
+    if not alone or task.graph.parent is not None:
+        task.scope.journal.soon()
+
+
+async def _attempts(task: Task) -> Any:
+    """The result of a node, tried as often as its policies allow."""
+    emit = task.scope.journal.emit_live if task.scope.watched else None
+    return await attempted(task, task.node.retry, lambda: _bounded(task), emit)
+
+
+async def _bounded(task: Task) -> Any:
+    """One attempt, within the concurrency limit and the node's time."""
+    if task.scope.slots is None or not task.node.takes_slot:
+        return await _timed(task)
+    async with Slot(task.scope.slots) as task.slot:
+        if task.scope.cancel_mode == "now":
+            raise RunCancelled  # It came while this task waited for its slot.
+        await task.scope.journal.assure()
+        return await _timed(task)
+
+
+async def _timed(task: Task) -> Any:
+    node = task.node
+    seconds = task.graph.plan.node_timeout if node.options.timeout is None else node.options.timeout
+    if seconds is None:
+        return await node.run(task)
+    clock = asyncio.timeout(seconds)
+    try:
+        async with clock:
+            return await node.run(task)
+    except TimeoutError as error:
+        if not clock.expired():
+            raise  # The node's own.
+        raise NodeTimeout(task.address, seconds) from error
+
+
+# Applying what they have written
+
+
+def _apply(frame: StepFrame) -> None:
     """Make the writes of all tasks the state's next values, in task order, or none of them."""
-    changes, schema = Changes(frame.channels, frame), frame.graph.schema
+    changes, schema = Changes(frame.fields.values, frame), frame.plan.schema
     several = len(frame.tasks) > 1
     for task in frame.tasks:
-        writer = task.label if several else task.spec.name
-        if frame.exports:
+        writer = task.label if several else task.node.name
+        if frame.fields.exports:
             _identify_messages(frame, changes, task)
         try:
             for name, value, plain in task.writes:
@@ -201,47 +312,46 @@ def _apply(frame: GraphFrame) -> None:
             task.fail(error)
             raise
     frame.commit_changes(changes)
-    _finish(frame)
 
 
-def _pass_on(frame: GraphFrame, task: Task) -> None:
+def _pass_on(frame: StepFrame, task: Task) -> None:
     """Give the results of an applied task to those who share them: the graph above, the session, the cache."""
-    if frame.exports:
+    if frame.fields.exports:
         _export(frame, task)
     if task.written is not None:
         frame.merge_values(task.written)
     if task.cache_key is not None:
-        keep(task)
+        keep_in_cache(task)
 
 
-def _identify_messages(frame: GraphFrame, changes: Changes, task: Task) -> None:
+def _identify_messages(frame: StepFrame, changes: Changes, task: Task) -> None:
     """Give ids to messages before they are applied here and handed up: a message is the same one in both graphs."""
-    channels = frame.graph.schema.channels
+    channels = frame.plan.schema.channels
     for number, (name, value, plain) in enumerate(task.writes):
         channel = channels.get(name)
-        if name in frame.exports and isinstance(channel, MessagesChannel):
+        if name in frame.fields.exports and isinstance(channel, MessagesChannel):
             task.writes[number] = (name, channel.identified(changes, value), plain)
 
 
-def _export(frame: GraphFrame, task: Task) -> None:
+def _export(frame: StepFrame, task: Task) -> None:
     for name, value, _ in task.writes:
-        if name in frame.exports:
-            frame.export(name, value, type(frame.graph.schema.channels.get(name)) is not Channel)
+        if name in frame.fields.exports:
+            frame.export(name, value)
 
 
-def _finish(frame: GraphFrame) -> None:
+def _finish(frame: StepFrame) -> None:
     """Let the finished tasks go and take their edges."""
     tasks, scope = frame.tasks, frame.scope
     frame.tasks = []
     frame.step += 1
     frame.count += 1
     frame.phase = "route"
-    if frame.graph.halts:
+    if frame.plan.has_breakpoints:
         frame.close_questions()
-        frame.ended = [task.spec.name for task in tasks if task.spec.interrupt_after]
-    left: dict[Any, None] = {}
+        frame.ended = [task.node.name for task in tasks if task.node.options.interrupt_after]
+    left: dict[Node, None] = {}
     for task in tasks:
-        if frame.exports or task.written is not None or task.spec.cache is not None:
+        if frame.fields.exports or task.written is not None or task.cache_key is not None:
             _pass_on(frame, task)
         scope.dirty.pop(task, None)
         if task.recorded:
@@ -253,10 +363,8 @@ def _finish(frame: GraphFrame) -> None:
         if task.sends is not None:
             frame.targets += task.sends
         elif task.goto is not None:
-            frame.targets += [(spec, None) for spec in task.goto]
+            frame.targets += [(node, None) for node in task.goto]
         else:
-            left[task.spec] = None
-    for spec in left:
-        if spec.decide is not None:
-            frame.targets += spec.decide(frame)
-        take_edges(frame, spec)
+            left[task.node] = None
+    for node in left:
+        node.leave(frame)

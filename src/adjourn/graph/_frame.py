@@ -1,43 +1,147 @@
-"""The frame of a graph: its channels, and where its superstep stands."""
+"""The frame of a graph, and the frames of its tasks and routings: what is on record of a superstep.
+
+How a superstep runs is in `_engine`; this is where it stands.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from types import CoroutineType
-from typing import Any, cast
+from typing import Any, Final, cast
 
-import msgspec
 from msgspec import Raw
 
-from adjourn._engine.address import parse_segment
-from adjourn._engine.frame import adopt_value, lift_values, lower_values, value_or
+from adjourn._engine.address import address_of, parse_segment
+from adjourn._engine.frame import UserFrame, adopt_value, encoded, lift_values, lower_values, value_or
 from adjourn._engine.program import ProgramFrame, Report
-from adjourn._engine.record import GraphImage, Image, UserImage, join
-from adjourn._engine.scope import Frame, Scope
+from adjourn._engine.record import GraphImage, Image, UserImage
+from adjourn._engine.scope import Audience, Frame, Scope
 from adjourn._text import a_type
 from adjourn._values import codec
-from adjourn.errors import CheckpointCorrupt, ProgramChanged, StateInvalid, UsageError
+from adjourn.errors import CheckpointCorrupt, ProgramChanged, UsageError, describe
 from adjourn.messages import Message
 
-from ._breakpoints import hit
-from ._channels import Changes, Channel, MessagesChannel
-from ._engine import advance
-from ._plan import Plan
-from ._routing import bind, depart
-from ._spec import NodeSpec
-from ._task import Routing, Send, Task, lift_overlay, lower_sends, target
-from ._voice import Voice, voice_of
-from .commands import START, Overwrite
-from .state import Snapshot
+from ._channels import Changes, Channel
+from ._fields import Fields
+from ._node import Condition, Node, Overlay, Plan, Send
+from .commands import END, START, Overwrite
+from .state import Snapshot, attributes
 
-NONE_OF_THEM: frozenset[str] = frozenset()
-
-_messages_decoder = msgspec.json.Decoder(list[Message])
+HANDLED: Final = object()
+"""Given back by a node that has set the result of its task by itself."""
 
 
-class GraphFrame(ProgramFrame):
-    """A running graph.
+class Task(UserFrame):
+    """One run of a node in one superstep; `writes` and what follows are its result once it is done."""
+
+    __slots__ = ("goto", "graph", "index", "node", "overlay", "sends", "writes")
+
+    cached: bool = False
+    cache_key: str | None = None
+
+    def __init__(self, graph: StepFrame, node: Node, index: int | None = None, overlay: Overlay | None = None) -> None:
+        # As Frame does; a call more for every task would be felt.
+        self.scope = graph.scope
+        self.parent = self.graph = graph
+        self.segment = node.segment if index is None else node.segment_of(graph, index, overlay)
+        self.node = node
+        self.index = index
+        self.overlay = overlay
+        self.writes: list[tuple[str, Any, bool]] = []
+        self.goto: list[Node] | None = None
+        self.sends: list[Send] | None = None
+        # What every run of a task asks for; what an object has itself is read far faster than a default of its class.
+        self.status = "pending"
+        self.alive = True
+        self.attempt, self.emitted, self.error = 1, 0, None
+        self.questions = self.composites = self.memos = self.memos_new = self.children = self.written = None
+        self.paused = self.running = None
+        self.recorded = False
+
+    @property
+    def instance(self) -> str:
+        return f"{self.graph.instance}.{self.graph.step}"
+
+    @property
+    def label(self) -> str:
+        """The node's name, with the task's number in a fan-out."""
+        return self.node.name if self.index is None else f"{self.node.name}:{self.index}"
+
+    def begin_again(self) -> None:
+        """Get ready to run after a failure."""
+        self.exception = None
+        self.status = "pending"
+        self.attempt += 1
+        self.scope.mark(self)
+
+    def bind_dormant(self) -> None:
+        self.node.bind_dormant(self)
+
+    def fail(self, error: BaseException) -> None:
+        """Note the failure; the task runs again when the session is recovered."""
+        self.status = "failed"
+        self.exception = error
+        self.error = dict(describe(error))
+        self.scope.mark(self)
+
+    def take(self) -> UserImage:
+        image = UserFrame.take(self)  # not by super(), which costs half as much as all that is taken
+        if self.overlay is not None and image.fresh:
+            image.overlay = lower_overlay(self.overlay)
+        return image
+
+    def take_result(self, image: UserImage) -> None:
+        UserFrame.take_result(self, image)
+        image.writes = [(name, encode_write(value, plain)) for name, value, plain in self.writes]
+        if self.goto is not None:
+            image.goto = [node.name for node in self.goto]
+        if self.sends is not None:
+            image.sends = [(node.name, lower_overlay(over or {})) for node, over in self.sends]
+
+    def restore(self, image: UserImage) -> None:
+        super().restore(image)
+        self.overlay = lift_overlay(value_or(image.overlay, None))
+        self.writes = [(name, codec.decode(raw), False) for name, raw in value_or(image.writes, [])]
+        goto = value_or(image.goto, None)
+        self.goto = None if goto is None else [self.graph.node_named(name, self.path) for name in goto]
+        sends = value_or(image.sends, None)
+        self.sends = (
+            None
+            if sends is None
+            else [(self.graph.node_named(name, self.path), lift_overlay(over)) for name, over in sends]
+        )
+
+
+class Routing(UserFrame):
+    """One evaluation of a condition that paused or failed; `targets` is its result once it is done."""
+
+    def __init__(self, graph: StepFrame, node: Node, condition: Condition) -> None:
+        # As Frame does, without the call: see Task.
+        self.scope = graph.scope
+        self.parent = self.graph = graph
+        self.segment = condition.below
+        self.node = node
+        self.condition = condition
+        self.targets: list[Node] = []
+        self.status = "pending"
+        self.questions = self.memos = self.children = self.written = self.exception = None
+        self.recorded = False
+
+    @property
+    def instance(self) -> str:
+        return f"{self.graph.instance}.{self.graph.step}"
+
+    def take_result(self, image: UserImage) -> None:
+        super().take_result(image)
+        image.goto = [node.name for node in self.targets]
+
+    def restore(self, image: UserImage) -> None:
+        super().restore(image)
+        self.targets = [self.graph.node_named(name, self.path) for name in value_or(image.goto, [])]
+
+
+class StepFrame(ProgramFrame):
+    """A graph and where its superstep stands.
 
     A superstep has three phases. In "run" its `tasks` run; then their writes are applied and it is in "route", where
     conditions decide what comes next (`routings` are those that could not be decided in one go); then the next tasks
@@ -46,47 +150,37 @@ class GraphFrame(ProgramFrame):
 
     # Slots, beside the attributes that all frames have: see Scope.
     __slots__ = (
+        "_audience",
         "_values",
-        "_voice",
-        "channels",
         "count",
         "deferred",
         "ended",
-        "exports",
+        "fields",
         "finished",
-        "graph",
-        "grown",
         "ids",
         "joins",
-        "made",
         "phase",
-        "replaced",
+        "plan",
         "routes_stored",
         "routings",
         "step",
-        "tagged",
         "targets",
         "tasks",
         "values_new",
     )
 
-    def __init__(self, graph: Plan, scope: Scope, parent: Frame | None, segment: str) -> None:
+    def __init__(self, plan: Plan, scope: Scope, parent: Frame | None, segment: str) -> None:
         super().__init__(scope, parent, segment)
-        self.graph = graph
-        self._voice: Voice | None = None
+        self.plan = plan
+        self.fields = Fields()
+        self._audience: Audience | None = None
         self.step = self.count = self.ids = 0
-        self.channels: dict[str, Any] = {}
-        self.tagged: frozenset[str] = NONE_OF_THEM
-        self.replaced: dict[str, None] = {}
-        self.grown: dict[str, int] = {}
-        self.exports: frozenset[str] = NONE_OF_THEM
-        self.made: dict[str, list[Any]] = {}
         self._values: dict[str, Any] = {}
         self.values_new: dict[str, Any] = {}
         self.phase = "run"
         self.tasks: list[Task] = []
         self.routings: list[Routing] = []
-        self.finished: list[NodeSpec] = []
+        self.finished: list[Node] = []
         self.ended: list[str] = []
         self.targets: list[Send] = []
         self.joins: dict[str, dict[str, None]] = {}
@@ -98,24 +192,29 @@ class GraphFrame(ProgramFrame):
         return self._values
 
     @property
-    def voice(self) -> Voice:
-        """In whose name the nodes of this graph are heard, in this turn."""
-        if self._voice is None:
-            self._voice = voice_of(self.parent)
-        return self._voice
+    def audience(self) -> Audience:
+        # The same for a whole turn: what is above stays where it is.
+        if self._audience is None:
+            self._audience = super().audience
+        return self._audience
 
     # Input and output
 
     def begin(self, input: Any) -> None:
         update = self._input(input)
-        self._voice = None
-        if not self.channels and not self.recorded:
-            for name, value in self.graph.schema.first().items():
-                self.channels[name] = self._owned(name, value)
-                self.replaced[name] = None
+        self._audience = None
+        if not self.fields.values and not self.recorded:
+            for name, value in self.plan.schema.first().items():
+                self.fields.adopt(name, value)
         self.commit_changes(self._checked(update, "the input"))
-        self.made = {}
-        self._start()
+        self.fields.updates = {}
+        self.begin_steps()
+        self.depart(self.plan.start)
+
+    def begin_steps(self) -> None:
+        """Forget where the last turn stood."""
+        self.count, self.joins, self.deferred = 0, {}, []
+        self.close_questions()
 
     def _input(self, input: Any) -> Mapping[str, Any]:
         if isinstance(input, dict):
@@ -124,44 +223,28 @@ class GraphFrame(ProgramFrame):
             return {}
         if isinstance(input, Mapping):
             return cast("Mapping[str, Any]", input)
-        cls = self.graph.schema.cls
-        if cls is not None and isinstance(input, cls):
-            return {name: getattr(input, name) for name in self.graph.schema.channels if hasattr(input, name)}
-        return self.text_input(input)
-
-    def text_input(self, input: Any) -> Mapping[str, Any]:
-        """A text or message as the state's `user_input`."""
+        schema = self.plan.schema
+        if schema.cls is not None and isinstance(input, schema.cls):
+            return attributes(schema, input)
         text = input.text if isinstance(input, Message) else input
-        if not isinstance(text, str) or "user_input" not in self.graph.schema.channels:
-            raise UsageError(f"Graph '{self.graph.name}' takes a mapping of its state as input, not {a_type(input)}.")
+        if not isinstance(text, str) or "user_input" not in schema.channels:
+            raise UsageError(f"Graph '{self.plan.name}' takes a mapping of its state as input, not {a_type(input)}.")
         return {"user_input": text}
 
     def _checked(self, update: Mapping[str, Any], writer: str) -> Changes:
         """What values from outside do to the state, once they fit the schema."""
-        changes, schema = Changes(self.channels, self), self.graph.schema
+        fields, schema = self.fields.values, self.plan.schema
+        changes = Changes(fields, self)
         for name, value in update.items():
             is_whole = type(value) is Overwrite
-            owned, plain = codec.adopt(value.value if is_whole else value, name)
+            adopted, plain = codec.adopt(value.value if is_whole else value, name)
             if not plain:
                 changes.tagged |= {name}
             channel = schema.channel(name, writer)
-            (channel.overwrite if is_whole else channel.update)(changes, owned, writer)
+            (channel.overwrite if is_whole else channel.update)(changes, adopted, writer)
         # Only what is new is checked: the rest has been, and may be long.
-        schema.check({**changes.values, **changes.tails} if changes.tails else changes.values, self.channels)
+        schema.check({**changes.values, **changes.tails} if changes.tails else changes.values, fields)
         return changes
-
-    def _owned(self, name: str, value: Any) -> Any:
-        owned, plain = codec.adopt(value, name)
-        if not plain:
-            self.tagged |= {name}
-        return owned
-
-    def _start(self) -> None:
-        self.count = 0
-        self.joins = {}
-        self.deferred = []
-        self.close_questions()
-        depart(self, self.graph.start)
 
     def new_message_id(self) -> str:
         """The next message id: from the session's counter at the root, with a prefix of its own below."""
@@ -183,31 +266,25 @@ class GraphFrame(ProgramFrame):
                 self.ids = max(self.ids, int(number))
 
     def report(self) -> Report:
-        state = Snapshot(self.graph.schema, self.channels)
-        output = self.channels.get("last_response", "")
-        shown = state if self.graph.schema.cls is None else self.graph.schema.build(dict(state))
+        schema, fields = self.plan.schema, self.fields.values
+        state = Snapshot(schema, fields)
+        output = fields.get("last_response", "")
+        shown = state if schema.cls is None else schema.build(dict(state))
         return Report(output=output if isinstance(output, str) else "", state=shown, fields=state)
 
     def product(self) -> Any:
-        return dict(self.channels)
+        return dict(self.fields.values)
 
     def following(self) -> tuple[str, ...]:
         tasks = self.tasks
         if len(tasks) == 1:
-            return (tasks[0].spec.name,)
+            return (tasks[0].node.name,)
         sends = self.targets if self.phase == "route" else self.deferred
-        names = [task.spec.name for task in tasks] if tasks else [spec.name for spec, _ in sends] if sends else ()
+        names = [task.node.name for task in tasks] if tasks else [node.name for node, _ in sends] if sends else ()
         return tuple(dict.fromkeys(names))
 
     def has_more(self) -> bool:
         return bool(self.finished or self.following())
-
-    def advance(self) -> CoroutineType[Any, Any, bool]:
-        return advance(self)
-
-    def is_pausing(self) -> bool:
-        """Whether the next thing to happen here is a pause: then its record is that of the border before it, too."""
-        return hit(self)
 
     def stops_before(self, tasks: list[Task]) -> bool:
         """Whether a cancel of the run stops this graph before these tasks."""
@@ -217,37 +294,83 @@ class GraphFrame(ProgramFrame):
         if self.questions:
             self.scope.mark(self)  # With its answer; an edit that comes with it is not the only thing to be stored.
 
+    # From one superstep to the next
+
+    def depart(self, node: Node) -> None:
+        """Leave `node` by its edges, as if it had just finished."""
+        self.phase = "route"
+        self.finished, self.ended, self.targets = [], [], []
+        self.take_edges(node)
+        self.scope.dirty[self] = None
+        if not node.conditions:
+            self.settle()
+
+    def take_edges(self, node: Node) -> None:
+        """Note where the edges of a finished node lead; its conditions are decided later."""
+        for target in node.targets:
+            self.targets.append((target, None))
+        for join in node.joins:
+            arrived = self.joins.setdefault(join.id, {})
+            arrived[node.name] = None
+            if len(arrived) == len(join.sources):
+                del self.joins[join.id]
+                self.targets.append((join.target, None))
+        if node.conditions:
+            self.finished.append(node)
+
+    def settle(self) -> None:
+        """Make the next tasks of what was decided; deferred ones when nothing else is left."""
+        targets, scope = self.targets, self.scope
+        self.targets, self.finished, self.phase = [], [], "run"
+        if self.plan.defers:
+            self.deferred += [send for send in targets if send[0].options.defer]
+            targets = [send for send in targets if not send[0].options.defer]
+            if not targets:
+                targets, self.deferred = self.deferred, []
+        if self.routes_stored:
+            # A record says that this is still to be decided: the next one must say otherwise.
+            scope.dirty[self] = None
+        if targets:
+            self.tasks = self._tasks(targets)
+            for task in self.tasks:
+                scope.dirty[task] = None
+
+    def _tasks(self, targets: list[Send]) -> list[Task]:
+        if len(targets) == 1:
+            node, overlay = targets[0]
+            return [Task(self, node, None if overlay is None else 1, overlay)]
+        by_node: dict[Node, list[Overlay | None]] = {}
+        for node, overlay in targets:
+            overlays = by_node.setdefault(node, [])
+            if overlay is not None:
+                overlays.append(overlay)
+            elif None not in overlays:
+                overlays.append(None)
+        ordered = sorted(by_node.items(), key=lambda item: item[0].order)
+        return [
+            Task(self, node, None if overlays == [None] else number, overlay)
+            for node, overlays in ordered
+            for number, overlay in enumerate(overlays, 1)
+        ]
+
+    def routings_to_decide(self) -> list[Routing]:
+        """One routing for each condition of the finished nodes, with what is stored of it."""
+        routings = [Routing(self, node, condition) for node in self.finished for condition in node.conditions]
+        if self.scope.dormant:
+            for routing in routings:
+                self._restore_routing(routing)
+        return routings
+
     # Changing the state
 
     def commit_changes(self, changes: Changes) -> None:
         """Make the changes that a superstep, an input or an edit amounts to."""
-        self.channels.update(changes.values)
-        for name in changes.values:
-            self.replaced[name] = None
-            if self.grown:
-                self.grown.pop(name, None)
-        if changes.tails:
-            self._extend(changes.tails)
-        if self.tagged or changes.tagged:
-            self.tagged = self.tagged.difference(changes.values) | changes.tagged
+        self.fields.commit(changes)
         self.scope.dirty[self] = None
 
-    def _extend(self, tails: Mapping[str, list[Any]]) -> None:
-        for name, tail in tails.items():
-            if name not in self.replaced:
-                self.grown.setdefault(name, len(self.channels[name]))
-            self.channels[name].extend(tail)
-
-    def export(self, name: str, value: Any, reduces: bool) -> None:
-        """Note an update for the parent graph, which shares this field."""
-        if not reduces or name not in self.made or type(value) is Overwrite:
-            self.made[name] = [value]
-            self.replaced["^" + name] = None
-            self.grown.pop("^" + name, None)
-            return
-        if "^" + name not in self.replaced:
-            self.grown.setdefault("^" + name, len(self.made[name]))
-        self.made[name].append(value)
+    def export(self, name: str, value: Any) -> None:
+        """Note an update for the graph above, which shares this field."""
+        self.fields.export(name, value, type(self.plan.schema.channels.get(name)) is not Channel)
 
     def set_values(self, values: Mapping[str, Any]) -> None:
         for key, value in values.items():
@@ -283,32 +406,21 @@ class GraphFrame(ProgramFrame):
         self.scope.askers.pop(self.path, None)
 
     def supply(self, state: Mapping[str, Any]) -> None:
-        self.edit({name: value for name, value in state.items() if name not in self.channels}, None)
+        self.edit({name: value for name, value in state.items() if name not in self.fields.values}, None)
 
     def edit(self, values: Mapping[str, Any], as_node: str | None) -> None:
         changes = self._checked(values, "the edit")
-        spec = None if as_node is None else self.graph.specs.get(as_node)
-        if as_node is not None and spec is None:
+        node = None if as_node is None else self.plan.nodes.get(as_node)
+        if as_node is not None and node is None:
             raise UsageError(
-                f"as_node='{as_node}': graph '{self.graph.name}' has no such node. "
-                f"It has: {', '.join(self.graph.specs)}."
+                f"as_node='{as_node}': graph '{self.plan.name}' has no such node. It has: {', '.join(self.plan.nodes)}."
             )
         self.commit_changes(changes)
-        for name in self.exports.intersection(values):
-            self.export(
-                name, codec.adopt(values[name], name)[0], type(self.graph.schema.channels.get(name)) is not Channel
-            )
-        if spec is not None:
+        for name in self.fields.exports.intersection(values):
+            self.export(name, codec.adopt(values[name], name)[0])
+        if node is not None:
             self.abandon()
-            depart(self, spec)
-
-    def spec_named(self, name: str, path: str) -> NodeSpec:
-        """The node that a stored frame names.
-
-        Raises:
-            ProgramChanged: there is none any more.
-        """
-        return target(self.graph.specs, name, path)
+            self.depart(node)
 
     # Records
 
@@ -318,13 +430,8 @@ class GraphFrame(ProgramFrame):
     def take(self) -> GraphImage:
         image = GraphImage(fresh=not self.recorded, step=self.step, count=self.count)
         if image.fresh:
-            image.graph, self.recorded = self.graph.name, True
-        if self.replaced:
-            image.set = {name: self._stored(name) for name in self.replaced}
-            self.replaced = {}
-        if self.grown:
-            image.add = {name: self._stored(name, since) for name, since in self.grown.items()}
-            self.grown = {}
+            image.graph, self.recorded = self.plan.name, True
+        self.fields.snapshot(image)
         if self.values_new:
             image.values = lower_values(self.values_new)
             self.values_new = {}
@@ -334,33 +441,21 @@ class GraphFrame(ProgramFrame):
             self.put_questions(image)
         routes = self.phase != "run" or bool(self.joins or self.deferred or self.ended)
         if routes or self.routes_stored:
-            self._take_routing(image)
+            self._snapshot_routes(image)
         self.routes_stored = routes
         return image
 
-    def _take_routing(self, image: GraphImage) -> None:
+    def _snapshot_routes(self, image: GraphImage) -> None:
         image.phase = self.phase
-        image.finished = [spec.name for spec in self.finished]
+        image.finished = [node.name for node in self.finished]
         image.ended = self.ended
         image.targets = lower_sends(self.targets)
         image.joins = {name: list(arrived) for name, arrived in self.joins.items()}
         image.deferred = lower_sends(self.deferred)
 
-    def _stored(self, name: str, since: int | None = None) -> Any:  # Any: encoded with the record, as if it were Raw
-        """A field as a record keeps it, or what a list has got `since`."""
-        is_made = name[0] == "^"
-        value = self.made[name[1:]] if is_made else self.channels[name]
-        if since is not None:
-            value = value[since:]
-        # Plain values are encoded with the record, in one native call; only tagged ones need a walk.
-        return codec.lower(value) if is_made or name in self.tagged else value
-
     def take_all(self, into: dict[str, Image]) -> None:
         self.recorded = False
-        self.replaced = dict.fromkeys(self.channels)
-        for name in self.made:
-            self.replaced["^" + name] = None
-        self.grown = {}
+        self.fields.mark_all()
         self.values_new = dict(self._values)
         into[self.path] = self.take()
         for child in self.live_children():
@@ -384,66 +479,69 @@ class GraphFrame(ProgramFrame):
         self.ended = value_or(image.ended, [])
         self.finished = [self._finished(name) for name in value_or(image.finished, [])]
         self.routes_stored = True
-        self._restore_channels(self.scope.pieces.pop(self.path, {}))
-        self._restore_children()
-        bind(self)
+        self.fields.restore(self.scope.pieces.pop(self.path, {}), self.plan.schema, self.address)
+        self._restore_tasks()
+        self._restore_routings()
 
     def _restored_sends(self, stored: list[tuple[str, dict[str, Raw] | None]]) -> list[Send]:
-        return [(self.spec_named(name, self.path), lift_overlay(overlay)) for name, overlay in stored]
+        return [(self.node_named(name, self.path), lift_overlay(overlay)) for name, overlay in stored]
 
-    def _finished(self, name: str) -> NodeSpec:
-        return self.graph.start if name == START else self.spec_named(name, self.path)
+    def _finished(self, name: str) -> Node:
+        return self.plan.start if name == START else self.node_named(name, self.path)
 
-    def _restore_channels(self, pieces: Mapping[str, list[Raw]]) -> None:
-        for name, parts in pieces.items():
-            if name.startswith("^"):
-                self.made[name[1:]] = codec.decode(join(parts))
-                continue
-            try:
-                channel = self.graph.schema.channel(name, "the stored session")
-            except StateInvalid as error:
-                raise ProgramChanged(self.address, f"the state has no field '{name}' any more") from error
-            value = self._decoded(name, join(parts), isinstance(channel, MessagesChannel))
-            channel.check_whole(value, "the stored session")
-            self.channels[name] = value
+    def node_named(self, name: str, path: str) -> Node:
+        """The node that the stored frame at `path` names.
 
-    def _decoded(self, name: str, body: bytes, messages: bool) -> Any:
-        if messages:
-            try:
-                return _messages_decoder.decode(body)
-            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-                pass  # Not only messages, or damaged: the general decoder tells which.
-        if body.find(b'"$t"') >= 0:
-            self.tagged |= {name}
-        return codec.decode(body)
+        Raises:
+            ProgramChanged: there is none any more.
+        """
+        node = self.plan.nodes.get(name)
+        if node is None:
+            raise ProgramChanged(
+                address_of(path), f"the graph has no node '{name}' any more" if name != END else "it names the end"
+            )
+        return node
 
-    def _restore_children(self) -> None:
+    def _restore_tasks(self) -> None:
         for segment in list(self.scope.dormant.get(self.path, {})):
-            found = self.task_at(segment)
-            if found is not None:
-                self._restore_task(segment, found)
-        self.tasks.sort(key=lambda task: (task.spec.order, task.index or 0))
+            task = self.task_at(segment)
+            if task is not None:
+                self._restore_task(segment, task)
+        self.tasks.sort(key=lambda task: (task.node.order, task.index or 0))
 
     def task_at(self, segment: str) -> Task | None:
         """The task that stands at a segment below this graph; None when it is no task's."""
         kind, name, number = _parsed(segment)
-        return Task(self, self.spec_named(name, f"{self.path};{segment}"), number) if kind == "node" else None
+        return Task(self, self.node_named(name, f"{self.path};{segment}"), number) if kind == "node" else None
 
     def _restore_task(self, segment: str, task: Task) -> None:
         image = self.scope.pop_dormant(self.path, segment)
         if not isinstance(image, UserImage):
             raise CheckpointCorrupt(f"'{task.path}' is no node's frame")
         task.restore(image)
-        self._check_kind(task)
+        task.node.check_restored(task, self.scope.dormant.get(task.path, {}))
         self.tasks.append(task)
 
-    def _check_kind(self, task: Task) -> None:
-        """Refuse what a graph has left of its run where a function stands now, and the other way round."""
-        below, inside = self.scope.dormant.get(task.path, {}), task.spec.inside
-        if task.spec.graph is None and "~" in below:
-            raise ProgramChanged(task.address, f"node '{task.spec.name}' is no graph any more")
-        if task.spec.graph is not None and (task.questions or task.memos or any(each != inside for each in below)):
-            raise ProgramChanged(task.address, f"node '{task.spec.name}' is a graph now, and was a function")
+    def _restore_routings(self) -> None:
+        """Bring back the routings that were under way, in a graph that was stored while it routed.
+
+        Raises:
+            ProgramChanged: a condition that had been asked is gone.
+        """
+        dormant = self.scope.dormant
+        places = [place for node in self.finished if (place := f"{self.path};{node.segment}") in dormant]
+        if places:
+            self.routings = self.routings_to_decide()
+        for place in places:
+            for segment in dormant.get(place, {}):
+                raise ProgramChanged(address_of(f"{place};{segment}"), "the node has no such condition any more")
+
+    def _restore_routing(self, routing: Routing) -> None:
+        image = self.scope.pop_dormant(f"{self.path};{routing.node.segment}", routing.condition.segment)
+        if image is not None:
+            if not isinstance(image, UserImage):
+                raise CheckpointCorrupt(f"'{routing.path}' is no routing's frame")
+            routing.restore(image)
 
 
 def _parsed(segment: str) -> tuple[str, str, int | None]:
@@ -452,3 +550,23 @@ def _parsed(segment: str) -> tuple[str, str, int | None]:
         return parsed.type, parsed.id, None if parsed.sub_id is None else int(parsed.sub_id)
     except (ValueError, TypeError) as error:
         raise CheckpointCorrupt(f"'{segment}' is no segment of a graph") from error
+
+
+def encode_write(value: Any, plain: bool) -> Raw:
+    """A write as a record keeps it."""
+    return Raw(codec.encode(value, plain))
+
+
+def lower_overlay(overlay: Mapping[str, Any]) -> dict[str, Raw]:
+    """A fan-out's own update as a record keeps it."""
+    return {key: encoded(value) for key, value in overlay.items()}
+
+
+def lift_overlay(stored: Mapping[str, Raw] | None) -> Overlay | None:
+    """A fan-out's own update from a record."""
+    return None if stored is None else {key: codec.decode(raw) for key, raw in stored.items()}
+
+
+def lower_sends(sends: list[Send]) -> list[tuple[str, dict[str, Raw] | None]]:
+    """Targets with their overlays as a record keeps them."""
+    return [(node.name, None if overlay is None else lower_overlay(overlay)) for node, overlay in sends]

@@ -1,4 +1,4 @@
-"""Results: what a node's return value means for the state and for what comes next."""
+"""Results: what a node's return value means for the state and for what comes next, and results kept in the cache."""
 
 from __future__ import annotations
 
@@ -6,75 +6,128 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, cast
 
+from msgspec import Raw
+
+from adjourn._engine.frame import lift_values, lower_values
 from adjourn._text import a_type
 from adjourn._values import codec
 from adjourn.errors import RunError, UsageError
 
+from ._cache import Kept
+from ._frame import Task, encode_write, lift_overlay, lower_overlay
+from ._node import Send
 from ._routing import node_named
-from ._task import Send, Task
-from .commands import END, Command, Overwrite
-from .schema import Schema
-from .state import State, attributes, differences
+from .commands import END, Cache, Command, Overwrite
+from .state import State, attributes, differences, read
 
 
 def interpret(task: Task, result: Any) -> None:
     """Turn a return value into the task's writes and targets, refusing what cannot be stored."""
     if type(result) is dict:
-        task.writes = owned_writes(task, result)  # pyright: ignore[reportUnknownArgumentType]  # of the user's making
+        task.writes = _adopted(task, result)  # pyright: ignore[reportUnknownArgumentType]  # of the user's making
     elif result is None:
         task.writes = []
     elif isinstance(result, Command):
         if result.update is not None:
-            task.writes = owned_writes(task, _returned_state(task, result.update))
+            task.writes = _adopted(task, _returned_state(task, result.update))
         if result.goto is not None:
             names = [name for name in result.targets() if name != END]
-            task.goto = [node_named(task.graph, task.spec.name, name) for name in names]
+            task.goto = [node_named(task.graph, task.node.name, name) for name in names]
     elif isinstance(result, list):
         task.sends = [send for command in cast("list[Any]", result) for send in _sends(task, command)]
     else:
-        task.writes = owned_writes(task, _returned_state(task, result))
+        task.writes = _adopted(task, _returned_state(task, result))
 
 
 def _returned_state(task: Task, result: Any) -> Mapping[str, Any]:
-    schema: Schema = task.graph.graph.schema
+    schema, fields = task.graph.plan.schema, task.graph.fields.values
     if isinstance(result, State):
-        return differences(schema, task.graph.channels, task.overlay, result.touched())
+        return differences(schema, fields, task.overlay, result.touched())
     if schema.cls is not None and isinstance(result, schema.cls):
-        return differences(schema, task.graph.channels, task.overlay, attributes(schema, result))
+        return differences(schema, fields, task.overlay, attributes(schema, result))
     if isinstance(result, Mapping):
         return cast("Mapping[str, Any]", result)
     if inspect.iscoroutine(result):
         result.close()
-        raise RunError(f"Node '{task.spec.name}' returned a coroutine. Make the node itself an `async def`.")
+        raise RunError(f"Node '{task.node.name}' returned a coroutine. Make the node itself an `async def`.")
     raise RunError(
-        f"Node '{task.spec.name}' returned {a_type(result)}. Return a mapping of updates, a Command, "
+        f"Node '{task.node.name}' returned {a_type(result)}. Return a mapping of updates, a Command, "
         "a list of commands, the state, or None."
     )
 
 
-def owned_writes(task: Task, update: Mapping[str, Any]) -> list[tuple[str, Any, bool]]:
+def _adopted(task: Task, update: Mapping[str, Any]) -> list[tuple[str, Any, bool]]:
     """The updates as the state's own, each with whether it is plain JSON."""
-    channels = task.graph.graph.schema.channels
+    schema = task.graph.plan.schema
+    channels = schema.channels
     writes: list[tuple[str, Any, bool]] = []
     for name, value in update.items():
         if name not in channels:
-            task.graph.graph.schema.channel(name, f"node '{task.spec.name}'")
-        owned, plain = codec.adopt(value, name)
-        writes.append((name, owned, plain))
+            schema.channel(name, f"node '{task.node.name}'")
+        adopted, plain = codec.adopt(value, name)
+        writes.append((name, adopted, plain))
     return writes
 
 
 def _sends(task: Task, command: Any) -> list[Send]:
     if not isinstance(command, Command):
         raise RunError(
-            f"Node '{task.spec.name}' returned a list with {a_type(command)} in it. "
+            f"Node '{task.node.name}' returned a list with {a_type(command)} in it. "
             "A list is a fan-out: every element is a Command."
         )
     if command.goto is None:
         raise UsageError(
-            f"Node '{task.spec.name}' returned a fan-out with a command without goto. Every element needs a target."
+            f"Node '{task.node.name}' returned a fan-out with a command without goto. Every element needs a target."
         )
-    writes = owned_writes(task, command.update or {})
+    writes = _adopted(task, command.update or {})
     overlay = {name: value.value if type(value) is Overwrite else value for name, value, _ in writes}
     names = [name for name in command.targets() if name != END]
-    return [(node_named(task.graph, task.spec.name, name), overlay) for name in names]
+    return [(node_named(task.graph, task.node.name, name), overlay) for name in names]
+
+
+# The cache
+
+
+def find_cached(task: Task, cache: Cache) -> bool:
+    """Give the task its result from the cache, if it is there; else note under which key its result is to be kept."""
+    task.cache_key = None
+    if task.questions or task.children or task.path in task.scope.dormant:
+        return False  # Somebody was asked: what they answered in this session decides no other, nor another this one.
+    key = _key(task, cache)
+    kept = task.graph.plan.results.get(key, task.scope.clock())
+    if kept is None:
+        task.cache_key = key
+        return False
+    task.writes = [(name, codec.decode(raw), False) for name, raw in kept.writes]
+    task.goto = None if kept.goto is None else [node_named(task.graph, task.node.name, name) for name in kept.goto]
+    task.sends = None if kept.sends is None else [_send(task, name, overlay) for name, overlay in kept.sends]
+    task.written = lift_values(kept.values) or None
+    task.cached = True
+    return True
+
+
+def _send(task: Task, name: str, overlay: dict[str, Raw]) -> Send:
+    return node_named(task.graph, task.node.name, name), lift_overlay(overlay)
+
+
+def keep_in_cache(task: Task) -> None:
+    """Put the result of a task, now that it is applied, into the cache."""
+    cache = task.node.options.cache
+    assert cache is not None
+    assert task.cache_key is not None
+    kept = Kept(
+        expires=task.scope.clock() + cache.seconds,
+        writes=[(name, encode_write(value, plain)) for name, value, plain in task.writes],
+        goto=None if task.goto is None else [node.name for node in task.goto],
+        sends=None if task.sends is None else [(node.name, lower_overlay(over or {})) for node, over in task.sends],
+        values=lower_values(task.written or {}),
+    )
+    task.graph.plan.results.put(task.cache_key, kept)
+
+
+def _key(task: Task, cache: Cache) -> str:
+    plan, fields = task.graph.plan, task.graph.fields.values
+    given: Any = {**fields, **(task.overlay or {})}
+    if cache.key is not None:
+        given = cache.key(read(plan.schema, fields, task.overlay))
+    return f"{task.node.name}:{codec.fingerprint(given, 'the cache key')}"

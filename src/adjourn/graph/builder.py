@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal, Unpack, cast
 
-import msgspec
-
 from adjourn._checks import is_count, is_positive
 from adjourn._engine.program import Program
 from adjourn._engine.retry import Retry
@@ -15,63 +13,26 @@ from adjourn.errors import UsageError
 from adjourn.models import ChatModel
 from adjourn.tools import Tool
 
-from ._compile import compile_graph, is_listing
-from ._spec import Role
+from ._compile import ConditionDraft, Draft, EdgeDraft, compile_plan, is_listing
+from ._node import NodeOptions
 from .commands import END, START, Cache
 from .compiled import CompiledGraph, Options
 from .nodes.agent import AgentNode
+from .nodes.function import FunctionNode
 from .nodes.llm import ANSWERED, CALLED, LLMNode, went_on
+from .nodes.program import SubgraphNode
 from .nodes.tools import ToolsNode
 
 Function = Callable[..., Any]
 OfState = Callable[[Any], Any]
 
 
-class NodeDraft(msgspec.Struct, kw_only=True):
-    """A node as it was added."""
-
-    name: str
-    fn: Any
-    retry: Retry | Sequence[Retry] | None = None
-    timeout: float | None = None
-    cache: Cache | None = None
-    interrupt_before: bool = False
-    interrupt_after: bool = False
-    destinations: Sequence[str] | Mapping[str, str] | None = None
-    defer: bool = False
-    thread: bool = True
-    description: str = ""
-    is_subgraph: bool = False
-    input: Function | None = None
-    output: Function | None = None
-    role: Role = ""
-
-
-class EdgeDraft(msgspec.Struct, kw_only=True):
-    """An edge as it was added; several sources make a join."""
-
-    sources: tuple[str, ...]
-    target: str
-    is_join: bool = False
-
-
-class ConditionDraft(msgspec.Struct, kw_only=True):
-    """A conditional edge as it was added."""
-
-    source: str
-    fn: Any
-    mapping: Mapping[Any, str] | Sequence[str] | None = None
-
-
-class StateGraph:
+class StateGraph(Draft):
     """A graph under construction. Nodes are added in an order that is also the order in which updates are applied."""
 
     def __init__(self, schema: Any, *, name: str | None = None) -> None:
+        super().__init__(name or getattr(schema, "__name__", "graph"))
         self.schema = schema
-        self.name = name or getattr(schema, "__name__", "graph")
-        self.nodes: list[NodeDraft] = []
-        self.edges: list[EdgeDraft] = []
-        self.conditions: list[ConditionDraft] = []
 
     def __repr__(self) -> str:
         return f"<uncompiled graph {self.name}: {', '.join(node.name for node in self.nodes)}>"
@@ -102,21 +63,21 @@ class StateGraph:
         checking, where commands of this node lead.
         """
         name = name_or_fn if isinstance(name_or_fn, str) else getattr(name_or_fn, "__name__", "")
-        self.nodes.append(
-            NodeDraft(
-                name=name,
-                fn=fn if isinstance(name_or_fn, str) else name_or_fn,
-                retry=retry,
-                timeout=timeout,
-                cache=cache,
-                interrupt_before=interrupt_before,
-                interrupt_after=interrupt_after,
-                destinations=destinations,
-                defer=defer,
-                thread=thread,
-                description=description,
-            )
+        runs = fn if isinstance(name_or_fn, str) else name_or_fn
+        options = NodeOptions(
+            retry=retry,
+            timeout=timeout,
+            cache=cache,
+            interrupt_before=interrupt_before,
+            interrupt_after=interrupt_after,
+            destinations=destinations,
+            defer=defer,
+            description=description,
         )
+        if isinstance(runs, CompiledGraph):
+            self.nodes.append(SubgraphNode(name, runs, options))
+        else:
+            self.nodes.append(FunctionNode(name, runs, options, thread=thread))
         return self
 
     def add_sequence(self, *nodes: str | Function) -> StateGraph:
@@ -139,7 +100,7 @@ class StateGraph:
 
         `input` makes the subgraph's input of the parent's state; `output` makes the parent's update of its final state.
         """
-        self.nodes.append(NodeDraft(name=name, fn=graph, is_subgraph=True, input=input, output=output))
+        self.nodes.append(SubgraphNode(name, graph, input=input, output=output))
         return self
 
     def add_llm_node(
@@ -159,8 +120,7 @@ class StateGraph:
         `node_responses`. `instruction` may name session values: `{user}`. The tools are told to the model; a tools node
         runs them. `options` go to the provider.
         """
-        node = LLMNode(name, model, instruction, tools, user_input_key, middleware, options)
-        self.nodes.append(NodeDraft(name=name, fn=node, role="llm"))
+        self.nodes.append(LLMNode(name, model, instruction, tools, user_input_key, middleware, options))
         return self
 
     def add_tools_node(
@@ -176,8 +136,7 @@ class StateGraph:
         if on_tool_error not in ("tell", "raise"):
             raise UsageError(f"Tools node '{name}': on_tool_error={on_tool_error!r}. Use 'tell' or 'raise'.")
         raises = on_tool_error == "raise"
-        node = ToolsNode(name, tools, sequential=sequential, raises_errors=raises, middleware=middleware)
-        self.nodes.append(NodeDraft(name=name, fn=node, role="tools"))
+        self.nodes.append(ToolsNode(name, tools, sequential=sequential, raises_errors=raises, middleware=middleware))
         return self
 
     def add_tools_conditional_edges(self, llm_node: str, tools_node: str, fallback: str) -> StateGraph:
@@ -199,8 +158,7 @@ class StateGraph:
         `input` makes its input of the state; `output` makes the update of its report, which has `output`, `value` and
         `messages`.
         """
-        node = AgentNode(agent, input=input, output=output, isolated=isolated)
-        self.nodes.append(NodeDraft(name=name, fn=node, role="agent"))
+        self.nodes.append(AgentNode(name, agent, input=input, output=output, isolated=isolated))
         return self
 
     def add_edge(self, source: str | Iterable[str], target: str) -> StateGraph:
@@ -260,7 +218,7 @@ class StateGraph:
             node_timeout=node_timeout,
             options=options,
         )
-        compile_graph(self, graph, before, after, strict)
+        compile_plan(self, graph, before, after, strict)
         return graph
 
 

@@ -11,8 +11,8 @@ from adjourn._engine.scope import Frame, Scope
 from adjourn.errors import GraphInterrupted, ProgramChanged
 from adjourn.runner import Options, Runner
 
-from ._frame import GraphFrame
-from ._plan import Plan
+from ._engine import GraphFrame
+from ._node import Plan
 from .draw import draw
 from .schema import Schema
 
@@ -40,7 +40,7 @@ class CompiledGraph(Plan, Runner):
         Runner.__init__(self, self, **options)
 
     def __repr__(self) -> str:
-        return f"<graph {self.name}: {', '.join(self.specs)}>"
+        return f"<graph {self.name}: {', '.join(self.nodes)}>"
 
     def open(self, scope: Scope, parent: Frame | None, segment: str, image: Image | None) -> GraphFrame:
         """A frame for this graph, from its stored image if there is one."""
@@ -70,8 +70,8 @@ class CompiledGraph(Plan, Runner):
         return result.state
 
     def draw(self, format: str = "mermaid") -> str:
-        """The graph as a Mermaid diagram, as SVG (`format="svg"`), or as lines for a terminal (`format="text"`).
+        """The graph as a Mermaid diagram, in the DOT language (`format="dot"`), or as lines for a terminal ("text").
 
-        The SVG stands on its own: it loads nothing, and is for light and dark.
+        With `format="svg"`, Graphviz draws it, which must be installed: its `dot` is called.
         """
         return draw(self, format)

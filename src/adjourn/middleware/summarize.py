@@ -141,12 +141,12 @@ def _borders(messages: Sequence[Message]) -> list[int]:
         if message.tool_call_id is not None:
             results[message.tool_call_id] = place  # An id may come again in another turn: the nearest one counts.
         last[place] = max((results.get(call.id, place) for call in message.tool_calls), default=place)
-    borders, reach = list[int](), -1
+    boundaries, reach = list[int](), -1
     for place, message in enumerate(messages):
         if place > reach and message.role != "tool":
-            borders.append(place)
+            boundaries.append(place)
         reach = max(reach, last[place])
-    return borders
+    return boundaries
 
 
 def _newest_input(messages: Sequence[Message], cut: int) -> Message | None:

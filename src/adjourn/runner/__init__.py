@@ -2,9 +2,9 @@
 
 from adjourn.sessions import Checkpoint, Diff, SessionStatus, Tree
 
-from ._settings import Options
+from ._settings import Options, ProgramOptions
 from .result import RunResult
 from .run import Run
 from .runner import Runner
 
-__all__ = ["Checkpoint", "Diff", "Options", "Run", "RunResult", "Runner", "SessionStatus", "Tree"]
+__all__ = ["Checkpoint", "Diff", "Options", "ProgramOptions", "Run", "RunResult", "Runner", "SessionStatus", "Tree"]

@@ -233,7 +233,7 @@ class Journal:
 
     # What frames call
 
-    def tell(self, event: Event) -> None:
+    def emit(self, event: Event) -> None:
         if self.scope.telling:
             self._events.append(event)
 
@@ -268,7 +268,7 @@ class Journal:
         if self.scope.closed is not None or (self.lease is not None and time.monotonic() > self._sure_until):
             await self.durable()
 
-    async def border(self, source: str, frame: Frame, step: int, following: Callable[[], tuple[str, ...]]) -> None:
+    async def boundary(self, source: str, frame: Frame, step: int, following: Callable[[], tuple[str, ...]]) -> None:
         self.scope.check_open()
         if self.tells_unsaved:
             self._let_out()

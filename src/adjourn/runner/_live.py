@@ -57,9 +57,7 @@ class LiveSession:
         settings = sessions.settings
         self.scope = scope = Scope(session_id, app=settings.app_name, user_id=user_id, clock=settings.clock)
         scope.interrupts = settings.interrupts
-        scope.streaming = settings.streaming
-        scope.middleware = settings.middleware
-        scope.after_transfer = settings.after_transfer
+        scope.program_options = settings.program
         self.journal = scope.journal = Journal(
             scope,
             settings.store,

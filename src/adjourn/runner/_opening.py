@@ -124,7 +124,7 @@ class SessionOpener:
         scope.telling = is_watched or not (call.is_anonymous and settings.has_own_store)
         if settings.has_own_store:
             live.is_fleeting = live.journal.volatile or call.session_id in self._sessions.fleeting
-            scope.bordering = scope.telling or settings.durability != "pause"
+            scope.has_boundaries = scope.telling or settings.durability != "pause"
         if call.values:
             live.root.set_values(call.values)
 

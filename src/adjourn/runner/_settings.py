@@ -49,6 +49,14 @@ class Options(TypedDict, total=False):
     new_id: Callable[[], str] | None
 
 
+class ProgramOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of a runner that are for its program: the engine carries them along, and programs read them."""
+
+    streaming: bool = True
+    middleware: tuple[Any, ...] = ()
+    after_transfer: AfterTransfer = "stay"
+
+
 class RunnerSettings(Settings):
     """The options of a runner, checked."""
 
@@ -64,11 +72,7 @@ class RunnerSettings(Settings):
         self.durability: Durability = options.get("durability", "pause" if self.has_own_store else "step")
         if self.durability not in ("step", "pause", "async"):
             raise UsageError(f"durability={self.durability!r}: use 'step', 'pause' or 'async'.")
-        self.streaming = _choice("streaming", options.get("streaming", True))
-        self.middleware = _listing("middleware", options.get("middleware", ()))
-        self.after_transfer: AfterTransfer = options.get("after_transfer", "stay")
-        if self.after_transfer not in ("stay", "root"):
-            raise UsageError(f"after_transfer={self.after_transfer!r}: use 'stay' or 'root'.")
+        self.program = _program_options(options)
         self.interrupts = _choice("interrupts", options.get("interrupts", True))
         self.max_concurrency = options.get("max_concurrency")
         if self.max_concurrency is not None and not is_count(self.max_concurrency):
@@ -78,6 +82,17 @@ class RunnerSettings(Settings):
         self.buffer_size = options.get("buffer_size", 256)
         if not is_count(self.buffer_size):
             raise UsageError(f"buffer_size={self.buffer_size!r}: give a number of events, 1 or more.")
+
+
+def _program_options(options: Options) -> ProgramOptions:
+    after_transfer = options.get("after_transfer", "stay")
+    if after_transfer not in ("stay", "root"):
+        raise UsageError(f"after_transfer={after_transfer!r}: use 'stay' or 'root'.")
+    return ProgramOptions(
+        streaming=_choice("streaming", options.get("streaming", True)),
+        middleware=_listing("middleware", options.get("middleware", ())),
+        after_transfer=after_transfer,
+    )
 
 
 def stored_options(options: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -97,7 +97,7 @@ async def _write(
 def _record(scope: Scope) -> Record:
     """Return everything that the session holds as one full record."""
     record = Record(v=FORMAT, full=True, turn=scope.turn, app=scope.app, user=scope.user_id, asked=scope.asked)
-    record.options = dict(scope.model_options)
+    record.options = dict(scope.turn_options)
     if scope.usage.calls:
         record.usage = scope.usage
     record.frames = dict(scope.stored_below(""))

@@ -1,4 +1,4 @@
 """The chat-model agent."""
 
+from ._config import Limits as Limits
 from .agent import ChatModelAgent as ChatModelAgent
-from .limits import Limits as Limits

@@ -1,319 +1,406 @@
-"""The loop of a chat-model agent: ask the model, run the tools that it calls, and see what follows."""
+"""The loop of a chat-model agent: think, act, think again, until it ends.
+
+    first ─▶ think ─▶ after_thinking ─▶ end ─▶ see_end
+              ▲  │ (the model called tools)
+              │  ▼
+              │ act ─▶ after_acting ─▶ end, or hand over ─▶ after_handoff
+              └──────────────┘
+
+`think` and `act` are steps of a graph: what they come to is on record when the next one begins. What stands between
+them decides what follows, from what is on record alone.
+"""
+
+# An override is documented where it is declared.
 
 from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any, cast
 
 from msgspec.structs import replace
 
 from adjourn._calls.approval import must_ask
-from adjourn._calls.caller import with_own_ids
-from adjourn._calls.kit import Kit
+from adjourn._calls.caller import program_options, with_own_ids
+from adjourn._calls.instruction import Template
 from adjourn._calls.model import Asking, hooked, same_start
 from adjourn._calls.tool import Outcome, use
-from adjourn._engine.address import segment_text
+from adjourn._engine.address import parse_segment, segment_text
 from adjourn._engine.layer import layer
+from adjourn._engine.scope import Request
 from adjourn._values.frozen import shorten
-from adjourn.agents._frame import FULL, AgentFrame, number_of
-from adjourn.agents._progress import Ending
-from adjourn.agents._transcript import Edited, Entry
-from adjourn.agents._transfer import chain_of, giver
+from adjourn.agents._frame import FULL, SCHEMA, AgentFrame
+from adjourn.agents._nodes import AgentPlan, CallNode, call_number, member_key
+from adjourn.agents._transcript import Edited, Ending, Progress, TranscriptEntry
 from adjourn.errors import LimitExceeded, MaxIterationsExceeded, UsageError
 from adjourn.events import BreakLoop, Exit, MessageEvent, ToolResult, Transfer
-from adjourn.graph._task import HANDLED, Send, Task
+from adjourn.graph._frame import HANDLED, Task
+from adjourn.graph._node import Node, Send
 from adjourn.messages import Message, ToolCall
-from adjourn.middleware.hooks import AgentEnd
+from adjourn.middleware.hooks import AgentEnd, Middleware
 from adjourn.models import ModelRequest
 
+from ._config import UNLIMITED, ChatConfig
 from ._outputs import read_output
-from ._setup import told_instruction
-from .limits import UNLIMITED
-
-if TYPE_CHECKING:
-    from .agent import ChatModelAgent, ChatPlan
-
-
-async def think(task: Task) -> object:
-    """Ask the model once, and note what it said."""
-    frame = cast("AgentFrame", task.graph)
-    agent, kit = cast("ChatModelAgent", frame.agent), frame.kit
-    assert kit is not None
-    check_limits(frame, agent)
-    seen = frame.view.update(frame.sources)
-    messages = await hooked(kit.before_model, "before_model", seen) if kit.before_model else seen
-    asking = Asking(frame, kit, agent.models, agent.retry, frame.progress.model)
-    answer = await asking.answer(partial(_request, frame, agent, messages))
-    if kit.after_model:
-        # They know the calls by the ids under which these will run.
-        own = with_own_ids(answer, set(frame.used_ids()))
-        *messages, answer = await hooked(kit.after_model, "after_model", [*messages, own])
-        asking.check_told(answer)
-    rewritten = [] if messages is seen else _rewritten(frame, seen, messages)
-    return _conclude(task, frame, agent, rewritten, answer, asking.model)
-
-
-def check_limits(frame: AgentFrame, agent: ChatModelAgent) -> None:
-    """Refuse a model call too many.
-
-    Raises:
-        MaxIterationsExceeded, LimitExceeded: the agent can be recovered with a larger limit.
-    """
-    progress, limits = frame.progress, agent.limits
-    if progress.model_calls >= agent.max_iterations:
-        raise MaxIterationsExceeded(agent.name, agent.max_iterations)
-    if limits is UNLIMITED:
-        return
-    seconds = progress.seconds
-    if limits.seconds is not None:
-        now = time.monotonic()
-        seconds, frame.since = seconds + now - frame.since, now
-        frame.set_progress(seconds=seconds)
-    counts = {"model_calls": progress.model_calls, "tokens": progress.tokens, "seconds": seconds}
-    for name, count in counts.items():
-        limit = getattr(limits, name)
-        if limit is not None and count >= limit:
-            raise LimitExceeded(agent.name, name, limit)
-
-
-async def _request(frame: AgentFrame, agent: ChatModelAgent, messages: Sequence[Message]) -> ModelRequest:
-    instruction = told_instruction(frame)
-    if agent.model_input is not None:
-        made: Any = agent.model_input(instruction, tuple(messages))
-        sent: Any = await made if inspect.isawaitable(made) else made
-        if not _are_messages(sent):
-            raise UsageError(f"model_input of agent '{agent.name}' gave {shorten(sent)}. Give a list of messages.")
-    else:
-        sent = (Message.system(instruction), *messages) if instruction else messages
-    assert frame.kit is not None
-    return ModelRequest(
-        messages=sent, tools=frame.kit.specs, options=frame.scope.model_options, output=agent.output_schema
-    )
-
-
-def _are_messages(given: object) -> bool:
-    return isinstance(given, list | tuple) and all(isinstance(each, Message) for each in cast("list[object]", given))
-
-
-def _conclude(
-    task: Task,
-    frame: AgentFrame,
-    agent: ChatModelAgent,
-    rewritten: list[Entry],
-    answer: Message,
-    model: int,
-) -> object:
-    """Write the answer into the transcript, with what follows from it."""
-    owner, before = frame.owner, frame.progress
-    message = owner.identified(with_own_ids(answer, owner.used_ids()))
-    entries = [*rewritten, frame.entry(message)]
-    progress = replace(
-        before,
-        model_calls=before.model_calls + 1,
-        tool_calls=before.tool_calls + len(message.tool_calls),
-        tokens=before.tokens + (message.usage.total_tokens if message.usage else 0),
-        batch=len(owner.channels["entries"]) + len(entries) - 1,
-        model=model,
-    )
-    frame.tell(MessageEvent(address=frame.address, message=message))
-    task.sends, progress, more = _follow(frame, agent, message, progress)
-    entries += more
-    task.writes = [("entries", entries, True), ("progress", progress, True)]
-    return HANDLED
-
-
-def _rewritten(frame: AgentFrame, seen: list[Message], made: list[Message]) -> list[Entry]:
-    """An entry for what hooks have made of the agent's view, if they have."""
-    if made == seen:
-        return []
-    # With one list all read it in one order, so that places in the view are the same for ever. What is handed up to
-    # another list stands between others' entries there.
-    same = same_start(seen, made) if len(frame.sources) == 1 else 0
-    return [Entry(author=frame.agent.name, turn=frame.scope.turn, seen_as=tuple(made[same:]), seen_from=same)]
-
-
-def _follow(
-    frame: AgentFrame, agent: ChatModelAgent, message: Message, progress: Any
-) -> tuple[list[Send] | None, Any, list[Entry]]:
-    """What runs next: the tools that were called, the model again, or (None) whatever follows on the agent's end."""
-    plan = cast("ChatPlan", frame.plan)
-    calls = len(message.tool_calls)
-    if calls:
-        count = 1 if agent.is_sequential else calls
-        return [(plan.tools, {"number": number}) for number in range(1, count + 1)], progress, []
-    value, problem = read_output(agent, message, progress.misfits)
-    if problem is not None:
-        told = frame.entry(Message.user(problem))
-        return [(plan.model, None)], replace(progress, misfits=progress.misfits + 1), [told]
-    ending = Ending(output=message.text, value=value, of="" if value is None else agent.name)
-    return None, replace(progress, ending=ending), []
-
-
-async def use_tool(task: Task) -> object:
-    """Run one call, and note its result."""
-    frame, number = cast("AgentFrame", task.graph), number_of(task)
-    call = frame.calls[number - 1]
-    _check_limit(frame, number)
-    assert frame.kit is not None
-    _conclude_call(task, frame, call, await use(task, frame, frame.kit, call))
-    return HANDLED
-
-
-def asks_first(frame: AgentFrame, task: Task) -> bool:
-    """Whether a person will be asked about a call, before any code of the user's has run."""
-    assert frame.kit is not None
-    tool = frame.kit.tools.get(frame.calls[number_of(task) - 1].name)
-    return tool is not None and must_ask(frame, tool)
-
-
-def _check_limit(frame: AgentFrame, number: int) -> None:
-    """Refuse a tool call too many; those before it in its batch run."""
-    limit = cast("ChatModelAgent", frame.agent).limits.tool_calls
-    if limit is not None and frame.progress.tool_calls - len(frame.calls) + number > limit:
-        raise LimitExceeded(frame.agent.name, "tool_calls", limit)
-
-
-def _conclude_call(task: Task, frame: AgentFrame, call: ToolCall, outcome: Outcome) -> None:
-    message = Message.tool(outcome.content, tool_call_id=call.id, name=call.name)
-    if outcome.error is not None:
-        message = message.with_finish("error")
-    entries = [frame.entry(message)]
-    if outcome.arguments is not None:
-        edited = Edited(call_id=call.id, arguments=outcome.arguments, by=outcome.by)
-        entries.insert(0, frame.edit_entry(edited))
-    task.writes = [("entries", entries, True)]
-    assert frame.kit is not None
-    if call.name in frame.kit.return_directly and outcome.error is None:
-        # It is told when all calls have results.
-        if outcome.full is not None:
-            task.write_value(FULL + call.id, outcome.full)
-        return
-    frame.tell(
-        ToolResult(
-            address=task.address,
-            tool=call.name,
-            call_id=call.id,
-            result=message.text,
-            error=outcome.error,
-            full=outcome.full,
-        )
-    )
-
+from ._setup import ChatKit, make_kit, plain_kit
+from ._transfer import chain_of, check_target, giver, reachable
 
 NOT_RUN = "This call was not run: another one ended the turn before it."
 
 
-def after_answer(frame: AgentFrame) -> list[Send]:
-    """The model has answered without calling a tool: the agent ends."""
-    return frame.end(frame.progress.ending or Ending())
+class ChatPlan(AgentPlan):
+    """The steps of a chat-model agent, and the agents that it hands over to."""
+
+    def __init__(self, agent: ChatConfig) -> None:
+        super().__init__(agent.name, SCHEMA)
+        self._agent = agent
+        self.instruction = Template(agent.instruction, f"The instruction of agent '{agent.name}'")
+        self.model = self.add("model", ChatFrame.think, ChatFrame.after_thinking)
+        self.tools = self.add("tools", ChatFrame.act, ChatFrame.after_acting, CallNode)
+        for member in agent.sub_agents:
+            self.add_member(member, partial(_after_member, member.name))
+        self.after = self.add("after", ChatFrame.see_end, _nothing)
+
+    @cached_property
+    def plain_kit(self) -> ChatKit:
+        """What the agent works with when no hook and no other agent has a say in it."""
+        return plain_kit(self._agent)
 
 
-def after_batch(frame: AgentFrame) -> list[Send]:
-    """What follows when the tool calls that ran have results."""
-    plan, agent, kit = cast("ChatPlan", frame.plan), cast("ChatModelAgent", frame.agent), frame.kit
-    assert kit is not None
-    actions, frame.actions = frame.actions, []
-    if not actions and not agent.is_sequential and not kit.return_directly:
-        return [(plan.model, None)]
-    answered = _answered(frame)
-    left = [number for number, call in enumerate(frame.calls, 1) if call.id not in answered]
-    if not actions and agent.is_sequential and left:
-        return [(plan.tools, {"number": left[0]})]
-    direct = _direct(kit, answered)
-    # The first comes last: it is the agent's result.
-    for result in reversed(direct):
-        frame.tell(_result_event(frame, result))
-    if actions:
-        said = _last_text(frame)
-        frame.owner.extend([_not_run(frame, number) for number in left])
-        return _act(frame, actions[0], said)
-    return frame.end(Ending(output=direct[0].text)) if direct else [(plan.model, None)]
+def _after_member(name: str, frame: ChatFrame) -> list[Send]:
+    return frame.after_handoff(name)
 
 
-def _answered(frame: AgentFrame) -> dict[str, Message]:
-    """The results of the batch so far by the ids of their calls, in call order."""
-    entries: list[Entry] = frame.owner.channels["entries"][frame.progress.batch + 1 :]
-    said = [entry.message for entry in entries if entry.message is not None and entry.message.role == "tool"]
-    found = {message.tool_call_id: message for message in said}
-    return {call.id: found[call.id] for call in frame.calls if call.id in found}
+def _nothing(frame: ChatFrame) -> list[Send]:
+    return []
 
 
-def _not_run(frame: AgentFrame, number: int) -> Entry:
-    call = frame.calls[number - 1]
-    return frame.entry(Message.tool(NOT_RUN, tool_call_id=call.id, name=call.name))
+class ChatFrame(AgentFrame):
+    """A running chat-model agent; its methods stand in the order in which they are called."""
+
+    agent: ChatConfig
+    plan: ChatPlan
+    _kit: ChatKit | None = None
+
+    @property
+    def kit(self) -> ChatKit:
+        """What it works with in this process; there once it is prepared."""
+        assert self._kit is not None
+        return self._kit
+
+    # A turn begins
+
+    def begin(self, input: Any) -> None:
+        self._kit = None
+        super().begin(input)
+
+    def first(self) -> list[Send]:
+        self.plan.instruction.filled(self.read_value)  # What is missing for it is said before the turn begins.
+        chain = chain_of(self)
+        active: list[str] = self.owner.fields.values["active"]
+        if program_options(self.scope).after_transfer == "root" and self.owner is self:
+            self.set_active([])
+        elif chain is not None and len(active) > len(chain):
+            return [(self._member(active[len(chain)]), None)]
+        return [(self.plan.model, None)]
+
+    async def prepare(self) -> bool:
+        if self._kit is None:
+            agent = self.agent
+            middleware = (*program_options(self.scope).middleware, *agent.middleware)
+            agents = reachable(self, agent)
+            if middleware or agents:
+                self._kit = await make_kit(self, agent, self.plan.instruction, middleware, agents)
+            else:
+                self._kit = self.plan.plain_kit
+        return self._kit is not None
+
+    # Think: ask the model once
+
+    async def think(self, task: Task) -> object:
+        """Ask the model, and note what it said and what follows from it."""
+        agent, kit = self.agent, self.kit
+        self._check_limits()
+        seen = self.view.update(self.sources)
+        messages = await hooked(kit.before_model, "before_model", seen) if kit.before_model else seen
+        asking = Asking(self, kit, agent.models, agent.retry, self.progress.model)
+        answer = await asking.answer(partial(self._request, messages))
+        if kit.after_model:
+            # They know the calls by the ids under which these will run.
+            own = with_own_ids(answer, set(self.used_ids()))
+            *messages, answer = await hooked(kit.after_model, "after_model", [*messages, own])
+            asking.check_shown(answer)
+        rewritten = [] if messages is seen else self._rewritten(seen, messages)
+        self._conclude(task, rewritten, answer, asking.model)
+        return HANDLED
+
+    def _check_limits(self) -> None:
+        """Refuse a model call too many.
+
+        Raises:
+            MaxIterationsExceeded, LimitExceeded: the agent can be recovered with a larger limit.
+        """
+        agent, progress, limits = self.agent, self.progress, self.agent.limits
+        if progress.model_calls >= agent.max_iterations:
+            raise MaxIterationsExceeded(agent.name, agent.max_iterations)
+        if limits is UNLIMITED:
+            return
+        seconds = progress.seconds
+        if limits.seconds is not None:
+            now = time.monotonic()
+            seconds, self.since = seconds + now - self.since, now
+            self.set_progress(seconds=seconds)
+        counts = {"model_calls": progress.model_calls, "tokens": progress.tokens, "seconds": seconds}
+        for name, count in counts.items():
+            limit = getattr(limits, name)
+            if limit is not None and count >= limit:
+                raise LimitExceeded(agent.name, name, limit)
+
+    async def _request(self, messages: Sequence[Message]) -> ModelRequest:
+        agent, instruction = self.agent, self._instruction()
+        if agent.model_input is not None:
+            made: Any = agent.model_input(instruction, tuple(messages))
+            sent: Any = await made if inspect.isawaitable(made) else made
+            if not _are_messages(sent):
+                raise UsageError(f"model_input of agent '{agent.name}' gave {shorten(sent)}. Give a list of messages.")
+        else:
+            sent = (Message.system(instruction), *messages) if instruction else messages
+        return ModelRequest(
+            messages=sent, tools=self.kit.specs, options=self.scope.turn_options, output=agent.output_schema
+        )
+
+    def _instruction(self) -> str:
+        """What the model is told before the conversation.
+
+        It is rendered for each call: what was written into the session's values meanwhile counts, pause or no pause.
+        """
+        kit = self.kit
+        instruction = self.plan.instruction.filled(self.read_value) if kit.instruction is None else kit.instruction
+        return f"{instruction}\n\n{kit.transfer}" if instruction and kit.transfer else instruction or kit.transfer
+
+    def _rewritten(self, seen: list[Message], made: list[Message]) -> list[TranscriptEntry]:
+        """An entry for what hooks have made of the agent's view, if they have."""
+        if made == seen:
+            return []
+        # With one list all read it in one order, so that places in the view are the same for ever. What is handed up to
+        # another list stands between others' entries there.
+        same = same_start(seen, made) if len(self.sources) == 1 else 0
+        rest = tuple(made[same:])
+        return [TranscriptEntry(author=self.agent.name, turn=self.scope.turn, seen_as=rest, seen_from=same)]
+
+    def _conclude(self, task: Task, rewritten: list[TranscriptEntry], answer: Message, model: int) -> None:
+        """Write the answer into the transcript, with what follows from it."""
+        owner, before = self.owner, self.progress
+        message = owner.identified(with_own_ids(answer, owner.used_ids()))
+        entries = [*rewritten, self.entry(message)]
+        progress = replace(
+            before,
+            model_calls=before.model_calls + 1,
+            tool_calls=before.tool_calls + len(message.tool_calls),
+            tokens=before.tokens + (message.usage.total_tokens if message.usage else 0),
+            batch=len(owner.fields.values["entries"]) + len(entries) - 1,
+            model=model,
+        )
+        self.emit(MessageEvent(address=self.address, message=message))
+        task.sends, progress, more = self._follow(message, progress)
+        task.writes = [("entries", [*entries, *more], True), ("progress", progress, True)]
+
+    def _follow(
+        self, message: Message, progress: Progress
+    ) -> tuple[list[Send] | None, Progress, list[TranscriptEntry]]:
+        """What runs next: the tools that were called, the model again, or (None) whatever follows on the end."""
+        agent, calls = self.agent, len(message.tool_calls)
+        if calls:
+            count = 1 if agent.is_sequential else calls
+            return [(self.plan.tools, {"number": number}) for number in range(1, count + 1)], progress, []
+        value, problem = read_output(agent, agent.output_schema, message, progress.misfits)
+        if problem is not None:
+            reply = self.entry(Message.user(problem))
+            return [(self.plan.model, None)], replace(progress, misfits=progress.misfits + 1), [reply]
+        ending = Ending(output=message.text, value=value, of="" if value is None else agent.name)
+        return None, replace(progress, ending=ending), []
+
+    def after_thinking(self) -> list[Send]:
+        """The model has answered without calling a tool: the agent ends."""
+        return self.end(self.progress.ending or Ending())
+
+    # Act: run the tools that it called, one task each
+
+    async def act(self, task: Task) -> object:
+        """Run one call, and note its result."""
+        number = call_number(task)
+        call = self.calls[number - 1]
+        self._check_call_limit(number)
+        self._conclude_call(task, call, await use(task, self, self.kit, call))
+        return HANDLED
+
+    def _check_call_limit(self, number: int) -> None:
+        """Refuse a tool call too many; those before it in its batch run."""
+        limit = self.agent.limits.tool_calls
+        if limit is not None and self.progress.tool_calls - len(self.calls) + number > limit:
+            raise LimitExceeded(self.agent.name, "tool_calls", limit)
+
+    def _conclude_call(self, task: Task, call: ToolCall, outcome: Outcome) -> None:
+        message = Message.tool(outcome.content, tool_call_id=call.id, name=call.name)
+        if outcome.error is not None:
+            message = message.with_finish("error")
+        entries = [self.entry(message)]
+        if outcome.arguments is not None:
+            edited = Edited(call_id=call.id, arguments=outcome.arguments, by=outcome.by)
+            entries.insert(0, self.edit_entry(edited))
+        task.writes = [("entries", entries, True)]
+        if call.name in self.kit.return_directly and outcome.error is None:
+            # It is emitted when all calls have results.
+            if outcome.full is not None:
+                task.write_value(FULL + call.id, outcome.full)
+            return
+        self.emit(
+            ToolResult(
+                address=task.address,
+                tool=call.name,
+                call_id=call.id,
+                result=message.text,
+                error=outcome.error,
+                full=outcome.full,
+            )
+        )
+
+    def after_acting(self) -> list[Send]:
+        """Calls have results: next comes another call, what a tool wants done, a direct result, or the model."""
+        agent, kit, action = self.agent, self.kit, self.next_action()
+        if action is None and not agent.is_sequential and not kit.return_directly:
+            return [(self.plan.model, None)]
+        answered = self._answered()
+        left = [number for number, call in enumerate(self.calls, 1) if call.id not in answered]
+        if action is None and agent.is_sequential and left:
+            return [(self.plan.tools, {"number": left[0]})]
+        direct = self._direct(answered)
+        # The first comes last: it is the agent's result.
+        for result in reversed(direct):
+            self.emit(self._result_event(result))
+        if action is not None:
+            said = self._last_text()
+            self.owner.extend([self._not_run(number) for number in left])
+            return self._do(action, said)
+        return self.end(Ending(output=direct[0].text)) if direct else [(self.plan.model, None)]
+
+    def _answered(self) -> dict[str, Message]:
+        """The results of the batch so far by the ids of their calls, in call order."""
+        entries: list[TranscriptEntry] = self.owner.fields.values["entries"][self.progress.batch + 1 :]
+        said = [entry.message for entry in entries if entry.message is not None and entry.message.role == "tool"]
+        found = {message.tool_call_id: message for message in said}
+        return {call.id: found[call.id] for call in self.calls if call.id in found}
+
+    def _not_run(self, number: int) -> TranscriptEntry:
+        call = self.calls[number - 1]
+        return self.entry(Message.tool(NOT_RUN, tool_call_id=call.id, name=call.name))
+
+    def _direct(self, answered: Mapping[str, Message]) -> list[Message]:
+        """The results that may be the agent's own, of which the first is; that of a failed call is for the model."""
+        names = self.kit.return_directly
+        return [each for each in answered.values() if each.name in names and each.finish_reason != "error"]
+
+    def _result_event(self, result: Message) -> ToolResult:
+        call_id = result.tool_call_id or ""
+        address = f"{self.address};{segment_text('tool', result.name or '', call_id)}"
+        full = self.fulls.pop(call_id, None)
+        return ToolResult(address=address, tool=result.name or "", call_id=call_id, result=result.text, full=full)
+
+    def _last_text(self) -> str:
+        entries: list[TranscriptEntry] = self.owner.fields.values["entries"]
+        return next((entry.message.text for entry in reversed(entries) if entry.message and entry.author), "")
+
+    # What a tool may want done: exit, leave a loop, hand over
+
+    def check_action(self, action: Request) -> None:
+        if action.name == "transfer":
+            check_target(reachable(self, self.agent), action.arguments["target"])
+
+    def _do(self, action: Request, said: str) -> list[Send]:
+        match action.name:
+            case "exit":
+                result = action.arguments["result"]
+                self.emit(Exit(address=self.address, result=result))
+                return self.end(Ending(output=result, action="exit"))
+            case "break_loop":
+                self.emit(BreakLoop(address=self.address))
+                return self.end(Ending(output=said, action="break_loop"))
+            case _:
+                return self._hand_over(action.arguments["target"])
+
+    def _hand_over(self, target: str) -> list[Send]:
+        self.emit(Transfer(address=self.address, target=target))
+        back = giver(self)
+        if back is not None and target == back.agent.name:
+            return self.end(Ending(action="transfer", target=target))
+        chain = chain_of(self)
+        if chain is not None:
+            self.owner.set_active([*chain, target])
+        return [(self._member(target), None)]
+
+    def _member(self, name: str) -> Node:
+        """The node of a sub-agent."""
+        return self.node_named(member_key(name), f"{self.path};{segment_text('agent', name)}")
+
+    def after_handoff(self, name: str) -> list[Send]:
+        """A sub-agent has ended: with the turn's result, or by handing back."""
+        ending = self.ending_of(name)
+        if ending.action != "transfer":
+            return self.end(replace(ending, trail=()))
+        chain = chain_of(self)
+        if chain is not None:
+            self.owner.set_active(chain)
+        self.set_progress(trail=(*ending.trail, self.agent.name))
+        return [(self.plan.model, None)]
+
+    # End
+
+    def last(self, ending: Ending) -> list[Send]:
+        if self.agent.output_key is not None and ending.action != "transfer":
+            self.merge_values({self.agent.output_key: ending.output})
+        return [(self.plan.after, None)] if self._kit is not None and self._kit.after_agent else []
+
+    async def see_end(self, task: Task) -> object:
+        """Let the hooks see how the agent ended."""
+        ending = self.progress.ending or Ending()
+        end = AgentEnd(agent=self.agent.name, output=ending.output, action=ending.action)
+        for middleware in reversed(self.kit.after_agent):
+
+            async def run(middleware: Middleware = middleware) -> None:
+                found: Any = middleware.after_agent(end)
+                if inspect.isawaitable(found):
+                    await found
+
+            await layer("middleware", middleware.name, run, part=f"after_agent:{middleware.name}")
+        self.end_hooks()
+        return HANDLED
+
+    # Where it stands in a record, and where a cancel stops it
+
+    def task_at(self, segment: str) -> Task | None:
+        wanted = parse_segment(segment).sub_id if segment.startswith("tool:") else None
+        for number, call in enumerate(self.calls, 1):
+            if call.id == wanted:
+                return Task(self, self.plan.tools, number, {"number": number})
+        return super().task_at(segment)
+
+    def is_pausing(self) -> bool:
+        return self.tasks[0].node is self.plan.tools and all(map(self._asks_first, self.tasks))
+
+    def _asks_first(self, task: Task) -> bool:
+        """Whether a person will be asked about a call, before any code of the user's has run."""
+        tool = self.kit.tools.get(self.calls[call_number(task) - 1].name)
+        return tool is not None and must_ask(self, tool)
+
+    def stops_before(self, tasks: list[Task]) -> bool:
+        # Between two steps of an agent either its model has just answered, or its tools.
+        mode, node = self.scope.cancel_mode, tasks[0].node if tasks else self.plan.model
+        if mode == "after_model":
+            return node is self.plan.tools
+        return node is not self.plan.tools if mode == "after_tools" else True
 
 
-def _direct(kit: Kit, answered: dict[str, Message]) -> list[Message]:
-    """The results that may be the agent's own, of which the first is; that of a failed call is for the model."""
-    names = kit.return_directly
-    return [each for each in answered.values() if each.name in names and each.finish_reason != "error"]
-
-
-def _result_event(frame: AgentFrame, result: Message) -> ToolResult:
-    call_id = result.tool_call_id or ""
-    address = f"{frame.address};{segment_text('tool', result.name or '', call_id)}"
-    full = frame.fulls.pop(call_id, None)
-    return ToolResult(address=address, tool=result.name or "", call_id=call_id, result=result.text, full=full)
-
-
-def _act(frame: AgentFrame, action: dict[str, str], said: str) -> list[Send]:
-    match action["action"]:
-        case "exit":
-            frame.tell(Exit(address=frame.address, result=action["result"]))
-            return frame.end(Ending(output=action["result"], action="exit"))
-        case "break_loop":
-            frame.tell(BreakLoop(address=frame.address))
-            return frame.end(Ending(output=said, action="break_loop"))
-        case _:
-            return _hand_over(frame, action["target"])
-
-
-def _last_text(frame: AgentFrame) -> str:
-    entries: list[Entry] = frame.owner.channels["entries"]
-    return next((entry.message.text for entry in reversed(entries) if entry.message and entry.author), "")
-
-
-def _hand_over(frame: AgentFrame, target: str) -> list[Send]:
-    plan = cast("ChatPlan", frame.plan)
-    frame.tell(Transfer(address=frame.address, target=target))
-    back = giver(frame)
-    if back is not None and target == back.agent.name:
-        return frame.end(Ending(action="transfer", target=target))
-    chain = chain_of(frame)
-    if chain is not None:
-        frame.owner.set_active([*chain, target])
-    return [(plan.handoff(target, frame), None)]
-
-
-def after_handoff(name: str, frame: AgentFrame) -> list[Send]:
-    """A sub-agent has ended: with the turn's result, or by handing back."""
-    ending: Ending = frame.channels["endings"][name]
-    if ending.action != "transfer":
-        return frame.end(replace(ending, trail=()))
-    chain = chain_of(frame)
-    if chain is not None:
-        frame.owner.set_active(chain)
-    frame.set_progress(trail=(*ending.trail, frame.agent.name))
-    return [(cast("ChatPlan", frame.plan).model, None)]
-
-
-async def see_end(task: Task) -> object:
-    """Let the hooks see how the agent ended."""
-    frame = cast("AgentFrame", task.graph)
-    assert frame.kit is not None
-    ending = frame.progress.ending or Ending()
-    end = AgentEnd(agent=frame.agent.name, output=ending.output, action=ending.action)
-    for middleware in reversed(frame.kit.after_agent):
-
-        async def run(middleware: Any = middleware) -> None:
-            found = middleware.after_agent(end)
-            if inspect.isawaitable(found):
-                await found
-
-        await layer("middleware", middleware.name, run, part=f"after_agent:{middleware.name}")
-    task.sends = []
-    frame.end_hooks()
-    return HANDLED
+def _are_messages(given: object) -> bool:
+    return isinstance(given, list | tuple) and all(isinstance(each, Message) for each in cast("list[object]", given))

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from adjourn._schemas import answers
+from adjourn.agents._config import AgentConfig
 from adjourn.errors import ModelError
 from adjourn.messages import Message
-
-if TYPE_CHECKING:
-    from .agent import ChatModelAgent
 
 MISFITS = 3
 """Answers of the wrong form after which an agent fails."""
 
 
-def read_output(agent: ChatModelAgent, message: Message, misfits: int) -> tuple[Any, str | None]:
+def read_output(
+    agent: AgentConfig, schema: dict[str, Any] | None, message: Message, misfits: int
+) -> tuple[Any, str | None]:
     """The JSON of a final answer, or what to tell the model about it.
 
     Raises:
         ModelError: it did not fit too often.
     """
-    if agent.output_schema is None:
+    if schema is None:
         return None, None
-    data, problems = _read(agent, message.text)
+    data, problems = _read(message.text, schema, agent.output_type)
     if not problems:
         return data, None
     if misfits + 1 >= MISFITS:
@@ -39,17 +39,17 @@ def read_output(agent: ChatModelAgent, message: Message, misfits: int) -> tuple[
     )
 
 
-def _read(agent: ChatModelAgent, text: str) -> tuple[Any, list[str]]:
+def _read(text: str, schema: dict[str, Any], type_: Any) -> tuple[Any, list[str]]:
     try:
         data = msgspec.json.decode(_bare(text))
     except msgspec.DecodeError as error:
-        return None, [f"it is no JSON ({error})"]
-    problems = answers.problems(data, agent.output_schema)
+        return None, [f"it is not JSON ({error})"]
+    problems = answers.problems(data, schema)
     if problems:
         return None, problems
-    data = unwrapped(data, agent.output_type)
+    data = unwrapped(data, type_)
     try:
-        answers.convert(data, agent.output_type)
+        answers.convert(data, type_)
     except ValueError as error:
         return None, [" ".join(str(error).split())]
     return data, []

@@ -3,27 +3,48 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
+from adjourn._calls.instruction import Template
 from adjourn._calls.kit import Kit
 from adjourn._engine.entry import PAUSED, execute
 from adjourn._engine.frame import UserFrame, decoded
 from adjourn._engine.memos import Key, Kind
 from adjourn._engine.record import UserImage
 from adjourn._engine.scope import GONE, RunCancelled
+from adjourn.agents._config import AgentConfig
 from adjourn.agents._frame import HOOKS, AgentFrame
-from adjourn.agents._transfer import reachable, told, transfer_tool
 from adjourn.context import address_segment
 from adjourn.errors import UsageError
 from adjourn.middleware.hooks import Middleware, Setup, having
 
-if TYPE_CHECKING:
-    from adjourn.agents.agent import Agent
-
-    from .agent import ChatModelAgent, ChatPlan
+from ._config import ChatConfig
+from ._transfer import transfer_instruction, transfer_tool
 
 FILLED = Key(Kind.NOTE, "filled")
 """Under which it is kept what session values the hooks were given in an instruction."""
+
+
+class ChatKit(Kit):
+    """The kit of a chat-model agent.
+
+    `instruction` is what hooks have made of the agent's own, None if they have left it alone; `transfer` is what the
+    model is told of the agents that it can hand over to.
+    """
+
+    __slots__ = ("instruction", "transfer")
+
+    def __init__(self, agent: ChatConfig, setup: Setup, middleware: tuple[Any, ...], agents: list[AgentConfig]) -> None:
+        super().__init__(
+            agent.name,
+            (*setup.tools, *([transfer_tool(agents)] if agents else [])),
+            middleware,
+            return_directly=setup.return_directly,
+            raises_errors=agent.raises_tool_errors,
+            raises_unknown=agent.raises_unknown_tools,
+        )
+        self.instruction: str | None = None
+        self.transfer = transfer_instruction(agents) if agents else ""
 
 
 class HooksFrame(UserFrame):
@@ -34,53 +55,31 @@ class HooksFrame(UserFrame):
     """
 
 
-def first_setup(agent: ChatModelAgent, instruction: str) -> Setup:
+def plain_kit(agent: ChatConfig) -> ChatKit:
+    """What an agent works with when no hook and no other agent has a say in it."""
+    return ChatKit(agent, _first_setup(agent, agent.instruction), (), [])
+
+
+def _first_setup(agent: ChatConfig, instruction: str) -> Setup:
     """What an agent works with before any hook has changed it."""
     return Setup(agent=agent.name, instruction=instruction, tools=agent.tools, return_directly=agent.return_directly)
 
 
-def kit_of(agent: ChatModelAgent, setup: Setup, middleware: tuple[Any, ...], agents: list[Agent]) -> Kit:
-    """The kit for a set-up, with the tool that hands over to these agents."""
-    return Kit(
-        agent.name,
-        (*setup.tools, *([transfer_tool(agents)] if agents else [])),
-        middleware,
-        return_directly=setup.return_directly,
-        raises_errors=agent.raises_tool_errors,
-        raises_unknown=agent.raises_unknown_tools,
-    )
-
-
-async def prepare(frame: AgentFrame) -> bool:
-    """Make the agent's kit; False when a hook waits for an answer."""
-    agent = cast("ChatModelAgent", frame.agent)
-    middleware, agents = (*frame.scope.middleware, *agent.middleware), reachable(frame)
-    if not middleware and not agents:
-        frame.kit = cast("ChatPlan", frame.plan).plain_kit
-        return True
+async def make_kit(
+    frame: AgentFrame, agent: ChatConfig, template: Template, middleware: tuple[Any, ...], agents: list[AgentConfig]
+) -> ChatKit | None:
+    """Make the agent's kit for this process; None when a hook waits for an answer."""
     hooks = having(middleware, "before_agent")
-    setup = first_setup(agent, _instruction_for_hooks(frame) if hooks else "")
+    setup = _first_setup(agent, _instruction_for_hooks(frame, template) if hooks else "")
     made = await _hooked(frame, hooks, setup) if hooks else setup
     if made is None:
-        return False
-    frame.kit = kit_of(agent, made, middleware, agents)
-    frame.kit.instruction = None if made.instruction == setup.instruction else made.instruction
-    frame.kit.agents = told(agents) if agents else ""
-    return True
+        return None
+    kit = ChatKit(agent, made, middleware, agents)
+    kit.instruction = None if made.instruction == setup.instruction else made.instruction
+    return kit
 
 
-def told_instruction(frame: AgentFrame) -> str:
-    """What the model is told before the conversation.
-
-    It is rendered for each call: what was written into the session's values meanwhile counts, pause or no pause.
-    """
-    kit, plan = frame.kit, cast("ChatPlan", frame.plan)
-    assert kit is not None
-    instruction = plan.instruction.filled(frame.read_value) if kit.instruction is None else kit.instruction
-    return f"{instruction}\n\n{kit.agents}" if instruction and kit.agents else instruction or kit.agents
-
-
-def _instruction_for_hooks(frame: AgentFrame) -> str:
+def _instruction_for_hooks(frame: AgentFrame, template: Template) -> str:
     """The instruction with the values that were in it when the agent began.
 
     What hooks make of it stays as it is until the agent has ended. Another process has to make the same of it, though
@@ -96,7 +95,7 @@ def _instruction_for_hooks(frame: AgentFrame) -> str:
         read[name] = [] if value is GONE else [value]
         return value
 
-    text = cast("ChatPlan", frame.plan).instruction.filled(lookup)
+    text = template.filled(lookup)
     if read and memo is None:
         hooking.keep(FILLED, read, optional=True)
     return text

@@ -14,13 +14,13 @@ from adjourn.graph import CompiledGraph
 from adjourn.graph.draw import FORMATS
 from adjourn.runner import Runner
 
-_SUFFIXES = {".svg": "svg", ".txt": "text"}
+_SUFFIXES = {".dot": "dot", ".gv": "dot", ".svg": "svg", ".txt": "text"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Take what to draw, in which form and where to."""
     parser.add_argument("program", metavar=METAVAR, help="a compiled graph or an agent, such as review:graph")
-    help_ = "mermaid (the default), svg, or text for a terminal; without it, the name of FILE decides"
+    help_ = "mermaid (the default), dot, svg (needs Graphviz), or text; without it, the name of FILE decides"
     parser.add_argument("--format", choices=FORMATS, help=help_)
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write it there")
 

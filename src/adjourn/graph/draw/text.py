@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from adjourn._text import visible_line
-from adjourn.graph._plan import Plan
+from adjourn.graph._node import Join, Node, Plan
 from adjourn.graph.commands import END
 
-from .chart import choices, ends, inside, marks
-
-if TYPE_CHECKING:
-    from adjourn.graph._spec import Join, NodeSpec
+from .chart import choices, ends, marks
 
 
 def text(plan: Plan) -> str:
@@ -21,30 +17,30 @@ def text(plan: Plan) -> str:
 
 
 def _rows(plan: Plan, indent: str) -> Iterator[str]:
-    names = {spec: _title(spec) for spec in plan.specs.values()} | {plan.start: "start"}
+    names = {node: _title(node) for node in plan.nodes.values()} | {plan.start: "start"}
     width = max(map(len, names.values()))
-    for spec in (plan.start, *plan.specs.values()):
-        yield f"{indent}{names[spec]:{width}} {_leading(spec)}"
-        if (inner := inside(spec)) is not None:
+    for node in (plan.start, *plan.nodes.values()):
+        yield f"{indent}{names[node]:{width}} {_leading(node)}"
+        if (inner := node.inner) is not None:
             yield from _rows(inner, indent + "    ")
 
 
-def _title(spec: NodeSpec) -> str:
-    special = [visible_line(mark) for mark in marks(spec)]
-    return _name(spec.name) + (f" ({', '.join(special)})" if special else "")
+def _title(node: Node) -> str:
+    special = [visible_line(mark) for mark in marks(node)]
+    return _name(node.name) + (f" ({', '.join(special)})" if special else "")
 
 
-def _leading(spec: NodeSpec) -> str:
-    certain = [_name(target.name) for target in spec.targets]
-    certain += [f"{_name(join.target.name)} (with {_others(join, spec)})" for join in spec.joins]
-    certain += ["end"] * ends(spec)
-    possible = [_name(lead.target) + (f" ({visible_line(lead.label)})" if lead.label else "") for lead in choices(spec)]
+def _leading(node: Node) -> str:
+    certain = [_name(target.name) for target in node.targets]
+    certain += [f"{_name(join.target.name)} (with {_others(join, node)})" for join in node.joins]
+    certain += ["end"] * ends(node)
+    possible = [_name(lead.target) + (f" ({visible_line(lead.label)})" if lead.label else "") for lead in choices(node)]
     parts = [f"→ {', '.join(certain)}"] * bool(certain) + [f"⇢ {', '.join(possible)}"] * bool(possible)
     return "  ".join(parts)
 
 
-def _others(join: Join, spec: NodeSpec) -> str:
-    return ", ".join(_name(name) for name in sorted(join.sources) if name != spec.name)
+def _others(join: Join, node: Node) -> str:
+    return ", ".join(_name(name) for name in sorted(join.sources) if name != node.name)
 
 
 def _name(target: str | None) -> str:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from adjourn._engine.frame import here
-from adjourn._engine.scope import Frame, Scope
+from adjourn._engine.scope import Scope
 from adjourn.errors import UsageError
 from adjourn.events import Event
-from adjourn.graph._task import Task
+from adjourn.graph._frame import Task
 from adjourn.middleware.hooks import for_agents_only
+from adjourn.tools import Tool
 
 
 def node_middleware(given: Sequence[Any], node: str) -> tuple[Any, ...]:
@@ -35,37 +35,31 @@ class NodeCaller:
     def __init__(self, task: Task) -> None:
         self.task = task
         self.scope: Scope = task.scope
-        self.caller = task.spec.name
         self.address = task.address
-        self.trail = task.graph.voice.path
-        self.tells = task.graph.voice.tells
+        self.audience = task.graph.audience._replace(name=task.node.name)
 
-    def tell(self, event: Event) -> None:
-        """Tell a durable event of this node."""
-        if self.scope.telling and self.tells:
-            self.scope.journal.tell(replace(event, agent=self.caller, path=self.trail))
+    def emit(self, event: Event) -> None:
+        """Emit a durable event of this node."""
+        if self.scope.telling and self.audience.hears:
+            self.scope.journal.emit(replace(event, agent=self.audience.name, path=self.audience.path))
 
     def emit_live(self, event: Event) -> None:
-        """Tell a live event of this node."""
-        if self.scope.watched and self.tells:
-            self.scope.journal.emit_live(replace(event, agent=self.caller, path=self.trail))
+        """Emit a live event of this node."""
+        if self.scope.watched and self.audience.hears:
+            self.scope.journal.emit_live(replace(event, agent=self.audience.name, path=self.audience.path))
 
     def all_values(self) -> dict[str, Any]:
         """The session's values as the node sees them."""
         return self.task.all_values()
 
-    def middleware(self) -> tuple[Any, ...]:
-        """What surrounds calls made here: of the run, and of the agents that the graph is in, the outermost first."""
-        found: tuple[Any, ...] = ()
-        frame: Frame | None = self.task.parent
-        while frame is not None:
-            found = (*frame.middleware, *found)
-            frame = frame.parent
-        return (*self.scope.middleware, *found)
+
+MOST_TOOLS = 4
+"""So many tools are named in a drawing; of more, the others are counted."""
 
 
-def running_task() -> Task:
-    """The task of the node that calls this."""
-    frame = here("a node").frame
-    assert isinstance(frame, Task)
-    return frame
+def tool_names(tools: Iterable[Tool]) -> list[str]:
+    """One line that names the tools, or none if there are none."""
+    names = [each.name for each in tools]
+    if len(names) > MOST_TOOLS:
+        names[MOST_TOOLS:] = [f"{len(names) - MOST_TOOLS} more"]
+    return [f"tools: {', '.join(names)}"] if names else []

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from msgspec import Struct
 
 from adjourn._text import a_type
 from adjourn.errors import StateInvalid
-from adjourn.graph._channels import ABSENT
-from adjourn.graph._task import Task
+from adjourn.graph._channels import ABSENT, MessagesChannel
+from adjourn.graph._frame import Task
 from adjourn.graph.reducers import add_messages
+from adjourn.graph.schema import Schema
 from adjourn.graph.state import given
 from adjourn.messages import Message
 
@@ -25,7 +26,7 @@ class Input(Struct, frozen=True, kw_only=True):
 
 def field(task: Task, name: str, default: Any) -> Any:
     """A field of the state as a task has it, or a default when it is not there."""
-    value = given(task.graph.channels, task.overlay, name)
+    value = given(task.graph.fields.values, task.overlay, name)
     return default if value is ABSENT or value is None else value
 
 
@@ -35,7 +36,7 @@ def history(task: Task) -> list[Message]:
     try:
         return add_messages([], found) if has_own_history(task) else list(found)
     except TypeError as error:
-        raise StateInvalid("messages", f"node '{task.spec.name}' cannot read it: {error}") from error
+        raise StateInvalid("messages", f"node '{task.node.name}' cannot read it: {error}") from error
 
 
 def has_own_history(task: Task) -> bool:
@@ -50,7 +51,7 @@ def with_input(task: Task, before: list[Message], key: str) -> Input:
     """
     said = field(task, key, "")
     if not isinstance(said, str):
-        raise StateInvalid(key, f"node '{task.spec.name}' reads a text there, and it is {a_type(said)}.")
+        raise StateInvalid(key, f"node '{task.node.name}' reads a text there, and it is {a_type(said)}.")
     tail = before[-1] if before and before[-1].role == "user" else None
     if not said or (tail is not None and tail.text == said):
         return Input(messages=before, new=[])
@@ -69,7 +70,7 @@ def one_shot(task: Task, name: str, found: Any) -> list[Message]:
     if isinstance(found, list) and all(isinstance(each, Message) for each in cast("list[object]", found)):
         return list(cast("list[Message]", found))
     kind = a_type(cast("object", found))
-    raise StateInvalid(name, f"node '{task.spec.name}' reads a list of messages there, and it is {kind}.")
+    raise StateInvalid(name, f"node '{task.node.name}' reads a list of messages there, and it is {kind}.")
 
 
 def call_ids(messages: Sequence[Message]) -> set[str]:
@@ -79,5 +80,20 @@ def call_ids(messages: Sequence[Message]) -> set[str]:
 
 def known_to(task: Task, update: Mapping[str, Any]) -> dict[str, Any]:
     """An update without the fields that the schema does not have."""
-    schema = task.graph.graph.schema
+    schema = task.graph.plan.schema
     return {name: value for name, value in update.items() if name in schema.channels or schema.extra}
+
+
+def lacks(schema: Schema, field: str) -> bool:
+    """Whether a state has no such field, and takes no other than those it has."""
+    return field not in schema.channels and not schema.extra
+
+
+def lacks_messages(what: str, name: str, schema: Schema) -> Iterable[str]:
+    """The mistake of a node that reads and writes a conversation, in a state without one."""
+    # Of a schema with mistakes, the fields are not known.
+    if not schema.problems and not isinstance(schema.channels.get("messages"), MessagesChannel):
+        yield (
+            f"{what} '{name}' needs the field 'messages' with the reducer add_messages: base the state on "
+            "MessagesState, or add `messages: Annotated[list[Message], add_messages]`"
+        )

@@ -1,22 +1,36 @@
 """Agent nodes: an agent that works on the conversation in a graph's state."""
 
+# An override is documented where it is declared.
+# ruff: noqa: D102
+
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, cast
 
+from adjourn._engine.address import segment_text
 from adjourn._engine.program import Program, ProgramFrame, Report
+from adjourn.graph._frame import Task
+from adjourn.graph._node import Plan
 from adjourn.graph._results import interpret
-from adjourn.graph._task import Task
+from adjourn.graph.schema import Schema
 from adjourn.graph.state import read
 from adjourn.messages import Message
 
-from ._conversation import Input, history, known_to, with_input
+from ._conversation import Input, history, known_to, lacks, lacks_messages, with_input
+from .program import OfState, ProgramNode, mapping_problems
 
-OfState = Callable[[Any], Any]
+
+class ShowsGraph:
+    """A program that is drawn as the graph that it runs."""
+
+    @property
+    def drawn_as(self) -> Plan:
+        """The graph."""
+        raise NotImplementedError
 
 
-class AgentNode:
+class AgentNode(ProgramNode):
     """How an agent takes part in a graph: what it is given, and what of it goes into the state.
 
     By default it sees the conversation with the user's input at its end, and what it says joins the conversation; one
@@ -24,31 +38,52 @@ class AgentNode:
     conversation, and only `last_response` and `node_responses` have its text.
     """
 
-    def __init__(self, agent: Program, *, input: OfState | None, output: OfState | None, isolated: bool) -> None:
-        self.agent = agent
+    shape = "agent"
+
+    def __init__(
+        self, name: str, agent: Program, *, input: OfState | None, output: OfState | None, isolated: bool
+    ) -> None:
+        # Users pass anything; what is wrong with it is found when the graph is compiled.
+        is_program = isinstance(cast("object", agent), Program)
+        super().__init__(name, agent, inside=segment_text(agent.kind, agent.name) if is_program else "")
         self.input = input
         self.output = output
         self.isolated = isolated
 
-    def begin(self, task: Task) -> Any:
-        """What the agent is given."""
+    def problems(self, schema: Schema) -> Iterable[str]:
+        agent = cast("object", self.program)
+        if not isinstance(agent, Program) or agent.kind != "agent":
+            yield f"the agent of node '{self.name}' is not an agent: {agent!r} (a graph is added with add_subgraph)"
+        yield from mapping_problems("agent node", self.name, input=self.input, output=self.output)
+        if self.input is None and self.isolated and not schema.problems and lacks(schema, "user_input"):
+            yield f"agent node '{self.name}' needs the field 'user_input', or input=... to make its input of the state"
+        elif self.input is None and not self.isolated:
+            yield from lacks_messages("agent node", self.name, schema)
+
+    def marks(self) -> list[str]:
+        return [f"agent {self.program.name}" if self.program.name != self.name else "agent"]
+
+    @property
+    def inner(self) -> Plan | None:
+        return self.program.drawn_as if isinstance(self.program, ShowsGraph) else None
+
+    def input_of(self, task: Task) -> Any:
         if self.input is not None:
             graph = task.graph
-            return self.input(read(graph.graph.schema, graph.channels, task.overlay))
+            return self.input(read(graph.plan.schema, graph.fields.values, task.overlay))
         return self._given(task).messages
 
     def _given(self, task: Task) -> Input:
         return with_input(task, [] if self.isolated else history(task), "user_input")
 
-    def hand_up(self, task: Task, child: ProgramFrame) -> None:
-        """Write what the agent came to into the state."""
+    def set_result(self, task: Task, child: ProgramFrame) -> None:
         report = child.report()
         if self.output is not None:
             interpret(task, self.output(report))
             return
         update: dict[str, Any] = {
             "last_response": report.output,
-            "node_responses": {task.spec.name: report.output},
+            "node_responses": {task.node.name: report.output},
         }
         if self.input is None:
             update |= {"user_input": "", "messages": self._joining(task, report)}

@@ -1,24 +1,42 @@
 """LLM nodes: a model that reads the conversation in a graph's state, and writes its answer there."""
 
+# An override is documented where it is declared.
+# ruff: noqa: D102
+
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from adjourn._calls.caller import with_own_ids
+from adjourn._calls.caller import middleware_around, with_own_ids
 from adjourn._calls.instruction import Template
 from adjourn._calls.kit import Kit, as_tools
 from adjourn._calls.model import Asking, hooked
+from adjourn._engine.entry import execute
 from adjourn.errors import UsageError
 from adjourn.events import MessageEvent
 from adjourn.graph._channels import Channel, LastChannel
-from adjourn.graph._task import Task
+from adjourn.graph._frame import Task
+from adjourn.graph._node import Node
+from adjourn.graph.schema import Schema
 from adjourn.messages import Message, RemoveAllMessages
 from adjourn.models import ChatModel, ModelRequest, resolve_model
 from adjourn.tools import Tool
 
-from ._caller import NodeCaller, node_middleware, running_task
-from ._conversation import Input, call_ids, field, has_own_history, history, known_to, one_shot, with_input
+from ._caller import NodeCaller, node_middleware, tool_names
+from ._conversation import (
+    Input,
+    call_ids,
+    field,
+    has_own_history,
+    history,
+    known_to,
+    lacks,
+    lacks_messages,
+    one_shot,
+    with_input,
+)
+from .function import check_no_graph
 
 BY_NODE = "one_shot_messages_by_node"
 ONE_SHOT = "one_shot_messages"
@@ -34,12 +52,14 @@ class _Given(Input, frozen=True, kw_only=True):
     key: str | None = None
 
 
-class LLMNode:
+class LLMNode(Node):
     """A node that asks a model once.
 
     It reads, and exactly one of these counts: `one_shot_messages_by_node` for itself, `one_shot_messages`, the user's
     input after the history, or the history alone.
     """
+
+    shape = "llm"
 
     def __init__(
         self,
@@ -51,23 +71,37 @@ class LLMNode:
         middleware: Sequence[Any],
         options: Mapping[str, Any] | None,
     ) -> None:
-        self.name = name
+        super().__init__(name)
         self.model = resolve_model(model)
         self.instruction = instruction
         self.tools = as_tools(tools, name)
         self.key = user_input_key
         self.middleware = node_middleware(middleware, name)
-        self.options = _options(name, options)
+        self.model_options = _options(name, options)
         if not isinstance(instruction, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
             raise UsageError(f"LLM node '{name}': instruction={instruction!r}. Give a text.")
         self._template = Template(instruction, f"The instruction of node '{name}'")
         self._plain = Kit(name, self.tools, self.middleware)
 
-    async def __call__(self, state: object) -> dict[str, Any]:
+    def problems(self, schema: Schema) -> Iterable[str]:
+        yield from lacks_messages("LLM node", self.name, schema)
+        key = self.key
+        if not isinstance(key, str) or (key != "user_input" and not schema.problems and lacks(schema, key)):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
+            yield f"LLM node '{self.name}' has user_input_key={key!r}, which is not a field of the state"
+
+    def marks(self) -> list[str]:
+        return ["LLM", *tool_names(self.tools)]
+
+    def run(self, task: Task) -> Awaitable[Any]:
+        return execute(task, self._ask, task)
+
+    def check_restored(self, task: Task, below: Iterable[str]) -> None:
+        check_no_graph(task, below)
+
+    async def _ask(self, task: Task) -> dict[str, Any]:
         """Ask the model, and give what is to be written; the state is read field by field."""
-        task = running_task()
         caller = NodeCaller(task)
-        outer = caller.middleware()
+        outer = middleware_around(task)
         kit = Kit(self.name, self.tools, (*outer, *self.middleware)) if outer else self._plain
         read = self._read(task)
         messages = await hooked(kit.before_model, "before_model", read.messages) if kit.before_model else read.messages
@@ -81,7 +115,7 @@ class LLMNode:
             # They know the calls by the ids under which these will run.
             after[-1] = with_own_ids(after[-1], call_ids([*read.stored, *messages]))
             after = await hooked(kit.after_model, "after_model", after)
-            asking.check_told(after[-1])
+            asking.check_shown(after[-1])
         return self._written(task, caller, read, after)
 
     # What it reads
@@ -101,14 +135,14 @@ class LLMNode:
         instruction = self._template.filled(task.read_value)
         has_own = any(message.role == "system" for message in messages)
         sent = [Message.system(instruction), *messages] if instruction and not has_own else messages
-        options = {**task.scope.model_options, **self.options}
+        options = {**task.scope.turn_options, **self.model_options}
         return ModelRequest(messages=sent, tools=kit.specs, options=options)
 
     # What it writes
 
     def _written(self, task: Task, caller: NodeCaller, read: _Given, after: list[Message]) -> dict[str, Any]:
         reply = with_own_ids(after[-1], call_ids([*read.stored, *after[:-1]]))
-        caller.tell(MessageEvent(address=task.address, message=reply))
+        caller.emit(MessageEvent(address=task.address, message=reply))
         update: dict[str, Any] = {
             "messages": [*_kept(task, read, after[:-1]), reply],
             "last_response": reply.text,
@@ -124,7 +158,7 @@ class LLMNode:
             case "one_shot_messages":
                 return {key: []}
             case "one_shot_messages_by_node":
-                merges = type(task.graph.graph.schema.channels.get(key)) not in (Channel, LastChannel)
+                merges = type(task.graph.plan.schema.channels.get(key)) not in (Channel, LastChannel)
                 return {key: {**({} if merges else field(task, key, {})), self.name: []}}
             case _:
                 return {key: ""}

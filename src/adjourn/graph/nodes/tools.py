@@ -1,26 +1,34 @@
 """Tools nodes: the tool calls that a model has asked for in a graph's state, each in a frame of its own."""
 
+# An override is documented where it is declared.
+# ruff: noqa: D102
+
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from msgspec.structs import replace
 
-from adjourn._calls.caller import with_own_ids
+from adjourn._calls.caller import middleware_around, with_own_ids
 from adjourn._calls.kit import Kit, as_tools
 from adjourn._calls.tool import Outcome, use
 from adjourn._engine.address import segment_text
+from adjourn._engine.entry import execute
 from adjourn._engine.frame import here
 from adjourn._engine.layer import beside
 from adjourn.errors import Pause, RunError
 from adjourn.events import ToolResult
+from adjourn.graph._frame import Task
+from adjourn.graph._node import Node
+from adjourn.graph.schema import Schema
 from adjourn.messages import Message, ToolCall
 from adjourn.tools import Tool
 
-from ._caller import NodeCaller, node_middleware, running_task
-from ._conversation import call_ids, history, known_to
+from ._caller import NodeCaller, node_middleware, tool_names
+from ._conversation import call_ids, history, known_to, lacks_messages
+from .function import check_no_graph
 
 _End = tuple[Message, Mapping[str, Any] | None]
 """The message that answers a call, and the arguments that it ran with if a person has edited them."""
@@ -34,8 +42,10 @@ class _Asking(NamedTuple):
     calls: list[ToolCall]
 
 
-class ToolsNode:
+class ToolsNode(Node):
     """A node that answers the newest assistant message with tool calls: one tool message a call, in call order."""
+
+    shape = "tools"
 
     def __init__(
         self,
@@ -46,18 +56,29 @@ class ToolsNode:
         raises_errors: bool,
         middleware: Sequence[Any],
     ) -> None:
-        self.name = name
+        super().__init__(name)
         self.tools = as_tools(tools, name)
         self.sequential = sequential
         self.raises_errors = raises_errors
         self.middleware = node_middleware(middleware, name)
         self._plain = Kit(name, self.tools, self.middleware, raises_errors=raises_errors)
 
-    async def __call__(self, state: object) -> dict[str, Any]:
+    def problems(self, schema: Schema) -> Iterable[str]:
+        return lacks_messages("tools node", self.name, schema)
+
+    def marks(self) -> list[str]:
+        return tool_names(self.tools) or ["tools"]
+
+    def run(self, task: Task) -> Awaitable[Any]:
+        return execute(task, self._answer, task)
+
+    def check_restored(self, task: Task, below: Iterable[str]) -> None:
+        check_no_graph(task, below)
+
+    async def _answer(self, task: Task) -> dict[str, Any]:
         """Run the calls, and give their results; the state is read field by field."""
-        task = running_task()
         caller = NodeCaller(task)
-        outer = caller.middleware()
+        outer = middleware_around(task)
         middleware = (*outer, *self.middleware)
         kit = Kit(self.name, self.tools, middleware, raises_errors=self.raises_errors) if outer else self._plain
         asking = self._asking(history(task))
@@ -96,7 +117,7 @@ class ToolsNode:
             at = here("a tools node")
             outcome = await use(at.frame, caller, kit, call)
             message = _message(call, outcome)
-            caller.tell(
+            caller.emit(
                 ToolResult(
                     address=at.address,
                     tool=call.name,

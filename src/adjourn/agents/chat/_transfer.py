@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Sequence
 
+from adjourn.agents._config import AgentConfig
+from adjourn.agents._transcript_frame import TranscriptFrame
 from adjourn.context import current
 from adjourn.errors import ToolError
-from adjourn.graph._task import Task
+from adjourn.graph._frame import Task
 from adjourn.tools import Tool, tool
 
-from ._frame import AgentFrame
-
-if TYPE_CHECKING:
-    from .agent import Agent
-    from .chat.agent import ChatModelAgent
+from ._config import ChatConfig
 
 TRANSFER = "transfer_to_agent"
 
 
-def reachable(frame: AgentFrame) -> list[Agent]:
+def reachable(frame: TranscriptFrame, agent: ChatConfig) -> list[AgentConfig]:
     """The agents to which an agent can hand over: those below it, and the one that handed over to it."""
-    agent = cast("ChatModelAgent", frame.agent)
     back = giver(frame) if agent.allows_return else None
     return [*agent.sub_agents, *([back.agent] if back is not None else [])]
 
 
-def giver(frame: AgentFrame) -> AgentFrame | None:
+def giver(frame: TranscriptFrame) -> TranscriptFrame | None:
     """The agent that handed over to this one."""
     above = frame.above
-    if above is None or not isinstance(frame.parent, Task) or not hasattr(above.agent, "sub_agents"):
+    if above is None or not isinstance(frame.parent, Task) or not isinstance(above.agent, ChatConfig):
         return None
     return above
 
 
-def chain_of(frame: AgentFrame) -> list[str] | None:
+def chain_of(frame: TranscriptFrame) -> list[str] | None:
     """The agents from the transcript's owner to this one, each handed over to by the one before; None if it is not."""
     if frame.owner is frame:
         return []
@@ -42,22 +39,22 @@ def chain_of(frame: AgentFrame) -> list[str] | None:
     return None if chain is None else [*chain, frame.agent.name]
 
 
-def check_target(frame: AgentFrame, name: str) -> None:
-    """Refuse a target that the agent cannot hand over to.
+def check_target(agents: Sequence[AgentConfig], name: str) -> None:
+    """Refuse a target that is none of the agents to hand over to.
 
     Raises:
         ToolError: for the model to read.
     """
-    names = [agent.name for agent in reachable(frame)]
+    names = [agent.name for agent in agents]
     if name not in names:
         raise ToolError(f"There is no agent '{name}' to hand over to. There are: {', '.join(names) or 'none'}.")
 
 
-def transfer_tool(agents: list[Agent]) -> Tool:
+def transfer_tool(agents: Sequence[AgentConfig]) -> Tool:
     """The tool with which a model hands over to one of these agents."""
 
     def hand_over(agent_name: str) -> str:
-        cast("Any", current()).transfer_to(agent_name)
+        current().transfer_to(agent_name)
         return f"Handed over to {agent_name}."
 
     schema = {
@@ -76,7 +73,7 @@ def transfer_tool(agents: list[Agent]) -> Tool:
     )
 
 
-def told(agents: list[Agent]) -> str:
+def transfer_instruction(agents: Sequence[AgentConfig]) -> str:
     """What a model is told of the agents it can hand over to."""
     lines = [f"- {agent.name}: {agent.description or 'no description'}" for agent in agents]
     return "\n".join(

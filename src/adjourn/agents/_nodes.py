@@ -1,0 +1,107 @@
+"""The nodes that agents consist of, on the graph engine.
+
+They are compiled once for each agent; what they do is said by the agent's frame, so frames are Any here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Any
+
+from adjourn._engine.address import segment_text
+from adjourn._engine.entry import execute
+from adjourn._engine.program import Program
+from adjourn.graph._frame import Task
+from adjourn.graph._node import Node, Overlay, Plan, Send
+from adjourn.graph.nodes.function import check_no_graph
+from adjourn.graph.nodes.program import ProgramNode
+from adjourn.graph.schema import Schema
+
+Call = Callable[[Any, Task], Awaitable[Any]]
+After = Callable[[Any], list[Send]]
+
+
+class InnerNode(Node):
+    """A step of an agent: `call(frame, task)` does it, and `after(frame)` says what follows. It has no address."""
+
+    __slots__ = ("after", "call")
+
+    is_reported = False  # The agent emits what it does.
+
+    def __init__(self, name: str, order: int, call: Call, after: After) -> None:
+        super().__init__(name, order=order, segment=f"~{name}")
+        self.call = call
+        self.after = after
+
+    def run(self, task: Task) -> Awaitable[Any]:
+        return execute(task, partial(self.call, task.graph), task)
+
+    def leave(self, frame: Any) -> None:
+        frame.targets += self.after(frame)
+
+    def check_restored(self, task: Task, below: Iterable[str]) -> None:
+        check_no_graph(task, below)
+
+
+class CallNode(InnerNode):
+    """A step that runs tool calls, one a task: agents that are started there have a transcript of their own."""
+
+    __slots__ = ()
+
+    def segment_of(self, frame: Any, index: int, overlay: Overlay | None) -> str:
+        assert overlay is not None
+        call = frame.calls[overlay["number"] - 1]
+        return segment_text("tool", call.name, call.id)
+
+
+class MemberNode(ProgramNode):
+    """An agent in the tree of another: it reads the transcript, and leaves how it ended to the one above it."""
+
+    __slots__ = ("after",)
+
+    is_reported = False
+
+    def __init__(self, agent: Program, order: int, after: After) -> None:
+        super().__init__(agent.name, agent, order=order, segment=segment_text("agent", agent.name))
+        self.after = after
+
+    def input_of(self, task: Task) -> None:
+        return None
+
+    def set_result(self, task: Any, child: Any) -> None:
+        task.graph.member_ended(task, child)
+
+    def forgive(self, task: Any, child: Any, error: Exception) -> bool:
+        return task.graph.member_failed(task, child, error)
+
+    def leave(self, frame: Any) -> None:
+        frame.targets += self.after(frame)
+
+
+class AgentPlan(Plan):
+    """The nodes of one agent."""
+
+    def __init__(self, name: str, schema: Schema) -> None:
+        super().__init__(name, schema)
+
+    def add(self, name: str, call: Call, after: After, kind: type[InnerNode] = InnerNode) -> InnerNode:
+        """Add a step."""
+        node = self.nodes[name] = kind(name, len(self.nodes), call, after)
+        return node
+
+    def add_member(self, agent: Program, after: After) -> MemberNode:
+        """Add an agent."""
+        node = self.nodes[member_key(agent.name)] = MemberNode(agent, len(self.nodes), after)
+        return node
+
+
+def member_key(name: str) -> str:
+    """The name of an agent's node among those of a plan: one of its steps may be called so, too."""
+    return f"agent:{name}"
+
+
+def call_number(task: Task) -> int:
+    """Which of its agent's calls a task of a `CallNode` runs; they are counted from 1."""
+    assert task.overlay is not None
+    return task.overlay["number"]

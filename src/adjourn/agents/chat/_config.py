@@ -1,0 +1,130 @@
+"""What a chat-model agent is: its options, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Literal, cast
+
+from msgspec import Struct
+
+from adjourn._calls.instruction import Template
+from adjourn._calls.kit import by_name
+from adjourn._engine.retry import Retry
+from adjourn.agents._config import AgentConfig, check_agent
+from adjourn.errors import UsageError
+from adjourn.messages import Message
+from adjourn.models import ChatModel, resolve_model
+from adjourn.tools import Tool, tool
+
+from ._outputs import output_schema
+
+ModelInput = Callable[[str, Sequence[Message]], "list[Message] | Awaitable[list[Message]]"]
+Act = Literal["tell", "raise"]
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """Bounds on one turn of an agent, over its resumes; None is no bound. `seconds` counts running, not waiting."""
+
+    model_calls: int | None = None
+    tool_calls: int | None = None
+    tokens: int | None = None
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value <= 0):
+                raise UsageError(f"Limits({name}={value!r}): give a number above zero, or None for no bound.")
+
+
+UNLIMITED = Limits()
+
+
+class ChatConfig(AgentConfig):
+    """The options of a chat-model agent; `ChatModelAgent` says what each is for."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        model: str | ChatModel,
+        description: str = "",
+        instruction: str = "",
+        tools: Sequence[Tool | Callable[..., Any] | AgentConfig] = (),
+        tool_calls: Literal["parallel", "sequential"] = "parallel",
+        model_input: ModelInput | None = None,
+        exit_tool: Tool | None = None,
+        output_key: str | None = None,
+        output_type: Any = None,
+        max_iterations: int = 20,
+        return_directly: Sequence[str] = (),
+        emit_internal_events: bool = False,
+        middleware: Sequence[Any] = (),
+        retry: Retry | Sequence[Retry] | None = None,
+        failover: Sequence[str | ChatModel] = (),
+        sub_agents: Sequence[AgentConfig] = (),
+        disallow_transfer_to_parent: bool = False,
+        on_tool_error: Act = "tell",
+        on_unknown_tool: Act = "tell",
+        limits: Limits | None = None,
+    ) -> None:
+        self.name = name
+        self.description = description
+        self.instruction = instruction
+        self.models = tuple(resolve_model(each) for each in (model, *failover))
+        self.emit_internal_events = emit_internal_events
+        self.tools = tuple(_as_tool(each, emit_internal_events) for each in tools) + ((exit_tool,) if exit_tool else ())
+        self.is_sequential = tool_calls == "sequential"
+        self.model_input = model_input
+        self.output_key = output_key
+        self.output_type = output_type
+        self.output_schema = output_schema(output_type)
+        self.max_iterations = max_iterations
+        self.return_directly = tuple(return_directly)
+        self.middleware = tuple(middleware)
+        self.retry = (retry,) if isinstance(retry, Retry) else tuple(retry or ())
+        self.sub_agents = tuple(sub_agents)
+        self.allows_return = not disallow_transfer_to_parent
+        self.raises_tool_errors = on_tool_error == "raise"
+        self.raises_unknown_tools = on_unknown_tool == "raise"
+        self.limits = limits or UNLIMITED
+        self.template()  # refuses what could never be filled
+        self._check(tool_calls, on_tool_error, on_unknown_tool)
+        check_agent(self)
+
+    def _check(self, tool_calls: str, on_tool_error: str, on_unknown_tool: str) -> None:
+        for option, value, known in (
+            ("tool_calls", tool_calls, ("parallel", "sequential")),
+            ("on_tool_error", on_tool_error, ("tell", "raise")),
+            ("on_unknown_tool", on_unknown_tool, ("tell", "raise")),
+        ):
+            if value not in known:
+                raise UsageError(f"Agent '{self.name}': {option}={value!r}. Use one of: {', '.join(known)}.")
+        if self.max_iterations < 1:
+            raise UsageError(f"Agent '{self.name}': max_iterations={self.max_iterations}. Give 1 or more.")
+        names = by_name(self.tools, self.name)
+        for wanted in self.return_directly:
+            if wanted not in names:
+                raise UsageError(
+                    f"Agent '{self.name}': return_directly names '{wanted}', which is not one of its tools."
+                )
+
+    def template(self) -> Template:
+        """The instruction, to be filled with the session's values."""
+        return Template(self.instruction, f"The instruction of agent '{self.name}'")
+
+    @property
+    def agents(self) -> Sequence[AgentConfig]:
+        """The agents that it can hand the conversation over to."""
+        return self.sub_agents
+
+
+def _as_tool(given: Any, emits: bool) -> Tool:
+    """What was given among an agent's tools, as a tool: a plain function and an agent are made one."""
+    if isinstance(given, Tool):
+        return cast("Tool", given)
+    if isinstance(given, AgentConfig):
+        return given.as_tool(emit_internal_events=emits)
+    if callable(given):
+        return tool(cast("Callable[..., Any]", given))
+    raise UsageError(f"{given!r} is not a tool. Give a function, something made by @tool, or an agent.")

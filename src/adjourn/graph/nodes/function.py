@@ -1,0 +1,139 @@
+"""Function nodes: a function of the state, sync or async."""
+
+# An override is documented where it is declared.
+# ruff: noqa: D102
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Any, Literal, Self, cast, get_origin, get_type_hints
+
+from adjourn._engine.concurrency import in_thread
+from adjourn._engine.entry import execute
+from adjourn.context import RunContext, current
+from adjourn.errors import ProgramChanged
+from adjourn.graph._frame import HANDLED, Task
+from adjourn.graph._node import Node, NodeOptions
+from adjourn.graph._results import find_cached
+from adjourn.graph.schema import Schema
+from adjourn.graph.state import read
+
+
+class FunctionNode(Node):
+    """A node that calls a function; one that is sync runs in a thread, unless `thread` says otherwise."""
+
+    __slots__ = ("call", "fn", "how", "thread")
+
+    def __init__(self, name: str, fn: Any, options: NodeOptions, *, thread: bool = True) -> None:
+        super().__init__(name, options)
+        self.fn = fn
+        self.thread = thread
+        self.call: Callable[[Any], Any] = fn
+        self.how: Literal["async", "in_thread", "inline"] = "inline"
+
+    def problems(self, schema: Schema) -> Iterable[str]:
+        if not isinstance(self.thread, bool):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
+            yield f"the option thread of node '{self.name}' is {self.thread!r}: give True or False"
+        if not callable(self.fn):
+            yield f"node '{self.name}' is not a function: {self.fn!r}"
+            return
+        try:
+            adapt(self.fn)
+        except TypeError as error:
+            yield f"node '{self.name}' cannot be called: {error}"
+
+    def placed(self, order: int, *, before: bool, after: bool, node_timeout: float | None) -> Self:
+        node = super().placed(order, before=before, after=after, node_timeout=node_timeout)
+        node.call = adapt(self.fn)
+        node.how = "async" if is_async(self.fn) else "in_thread" if self.thread else "inline"
+        return node
+
+    def run(self, task: Task) -> Awaitable[Any]:
+        graph = task.graph
+        state = read(graph.plan.schema, graph.fields.values, task.overlay)
+        cache = self.options.cache
+        if cache is not None and find_cached(task, cache):
+            return _handled()
+        if self.how == "async":
+            return execute(task, self.call, state)
+        if self.how == "in_thread":
+            return execute(task, in_thread, partial(_in_its_thread, task, self.call, state))
+        return execute(task, self.call, state, inline=True)
+
+    def check_restored(self, task: Task, below: Iterable[str]) -> None:
+        check_no_graph(task, below)
+
+
+def check_no_graph(task: Task, below: Iterable[str]) -> None:
+    """Refuse what a graph has left of its run where a function stands now."""
+    if "~" in below:
+        raise ProgramChanged(task.address, f"node '{task.node.name}' is not a graph any more")
+
+
+async def _handled() -> Any:
+    return HANDLED
+
+
+def _in_its_thread(task: Task, call: Callable[[Any], Any], state: Any) -> Any:
+    task.entry.thread = threading.get_ident()
+    return call(state)
+
+
+# What a function takes
+
+
+def is_async(fn: Any) -> bool:
+    """Whether calling `fn` gives something to await."""
+    call = getattr(cast("type[Any]", type(fn)), "__call__", None)  # noqa: B004  # an object with an async __call__, not whether it is callable
+    inner = inspect.unwrap(fn)
+    return any(inspect.iscoroutinefunction(each) for each in (fn, inner, call) if each is not None)
+
+
+def adapt(fn: Callable[..., Any]) -> Callable[[Any], Any]:
+    """A function of the state alone that calls `fn` with what it takes.
+
+    Raises:
+        TypeError: `fn` takes something else.
+    """
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except ValueError:
+        return fn  # A builtin that does not tell its signature.
+    takes = [_kind(parameter, hint) for parameter, hint in _hinted(fn, parameters)]
+    needed = [kind for kind in takes if kind != "optional"]
+    match needed:
+        case ["state"]:
+            return fn
+        case ["state", "context"]:
+            return lambda state: fn(state, current())
+        case ["context", "state"]:
+            return lambda state: fn(current(), state)
+        case ["context"]:
+            return lambda state: fn(current())
+        case []:
+            return fn if takes else lambda state: fn()
+        case _:
+            raise TypeError("it takes more than the state and a RunContext")
+
+
+def _hinted(fn: Any, parameters: list[inspect.Parameter]) -> list[tuple[inspect.Parameter, Any]]:
+    try:
+        hints = get_type_hints(fn)
+    except Exception:  # noqa: BLE001  # protects the user: a hint that cannot be resolved here says nothing to us
+        hints = {}
+    return [(parameter, hints.get(parameter.name, parameter.annotation)) for parameter in parameters]
+
+
+def _kind(parameter: inspect.Parameter, hint: Any) -> str:
+    origin = get_origin(hint) or hint
+    if origin is RunContext or (isinstance(hint, str) and hint.split("[")[0].endswith("RunContext")):
+        return "context"
+    optional = parameter.default is not inspect.Parameter.empty or parameter.kind in (
+        inspect.Parameter.VAR_POSITIONAL,
+        inspect.Parameter.VAR_KEYWORD,
+        inspect.Parameter.KEYWORD_ONLY,
+    )
+    return "optional" if optional else "state"

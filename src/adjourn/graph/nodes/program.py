@@ -1,0 +1,174 @@
+"""Nodes that are programs: they run in a frame of their own below the task."""
+
+# An override is documented where it is declared.
+# ruff: noqa: D102
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+from adjourn._engine.entry import PAUSED
+from adjourn._engine.program import Program, ProgramFrame, start
+from adjourn.errors import ProgramChanged, ReplayMismatch, StoreError
+from adjourn.graph._channels import ABSENT, Channel, LastChannel
+from adjourn.graph._frame import HANDLED, StepFrame, Task
+from adjourn.graph._node import NO_OPTIONS, Node, NodeOptions, Plan
+from adjourn.graph._results import interpret
+from adjourn.graph.commands import Overwrite
+from adjourn.graph.schema import Schema
+from adjourn.graph.state import State, given, read
+
+from .function import is_async
+
+OfState = Callable[[Any], Any]
+
+
+class ProgramNode(Node):
+    """A node that is a program; it stands at the segment `inside` below its task."""
+
+    __slots__ = ("inside", "program")
+
+    takes_slot = False  # The tasks of its own take them.
+
+    def __init__(
+        self,
+        name: str,
+        program: Program,
+        options: NodeOptions = NO_OPTIONS,
+        *,
+        inside: str = "~",
+        order: int = -1,
+        segment: str = "",
+    ) -> None:
+        super().__init__(name, options, order=order, segment=segment)
+        self.program = program
+        self.inside = inside
+
+    # What each kind says for itself
+
+    def input_of(self, task: Task) -> Any:
+        """What the program is given."""
+        raise NotImplementedError
+
+    def set_result(self, task: Task, child: Any) -> None:
+        """Make the task's result of the program that has ended; `child` is its frame, of whatever kind that is."""
+        raise NotImplementedError
+
+    def forgive(self, task: Task, child: Any, error: Exception) -> bool:
+        """Make the task's result of a program that has failed; False if that is the task's failure, too."""
+        return False
+
+    # Running
+
+    async def run(self, task: Task) -> Any:
+        child = self._child(task)
+        try:
+            if not await child.advance():
+                return PAUSED
+            self.set_result(task, child)
+        except (StoreError, ProgramChanged, ReplayMismatch):
+            raise  # What is stored is in doubt, or is not what this code has made: that cannot be forgiven.
+        except Exception as error:
+            if not self.forgive(task, child, error):
+                raise
+        if child.values:
+            for key, value in child.values.items():
+                task.write_value(key, value)
+        child.drop()
+        task.children = None
+        return HANDLED
+
+    def _child(self, task: Task) -> ProgramFrame:
+        if task.children:
+            return cast("ProgramFrame", task.children[self.inside])
+        child, is_new = self.open(task)
+        if is_new:
+            start(child, self.input_of(task))
+        task.children = {self.inside: child}
+        return child
+
+    def open(self, task: Task) -> tuple[ProgramFrame, bool]:
+        """The frame of the program, and whether it is new or from its stored image."""
+        image = task.scope.pop_dormant(task.path, self.inside)
+        return self.program.open(task.scope, task, self.inside, image), image is None
+
+    def bind_dormant(self, task: Task) -> None:
+        if self.inside in task.scope.dormant.get(task.path, ()):
+            task.children = {self.inside: self.open(task)[0]}
+
+    def check_restored(self, task: Task, below: Iterable[str]) -> None:
+        if task.questions or task.memos or any(each != self.inside for each in below):
+            raise ProgramChanged(task.address, f"node '{self.name}' is a graph now, and was a function")
+
+
+def mapping_problems(what: str, node: str, **functions: Any) -> Iterable[str]:
+    """The mistakes of the functions that make a program's input, and an update of its output."""
+    for role, fn in functions.items():
+        if fn is not None and not callable(fn):
+            yield f"the {role} of {what} '{node}' is not a function: {fn!r}"
+        elif fn is not None and is_async(fn):
+            yield f"the {role} of {what} '{node}' is async: it only maps, so make it a plain function"
+
+
+class SubgraphNode(ProgramNode):
+    """A node that is a graph: it shares the fields that both schemas have, unless `input` or `output` map them."""
+
+    __slots__ = ("input", "output", "plan")
+
+    def __init__(
+        self,
+        name: str,
+        graph: Any,  # Any: a compiled graph, which is a plan and a program; or whatever a user has passed
+        options: NodeOptions = NO_OPTIONS,
+        *,
+        input: OfState | None = None,
+        output: OfState | None = None,
+    ) -> None:
+        super().__init__(name, graph, options)
+        self.plan: Plan = graph
+        self.input = input
+        self.output = output
+
+    def problems(self, schema: Schema) -> Iterable[str]:
+        if not isinstance(self.plan, Plan):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
+            yield f"subgraph '{self.name}' is not a compiled graph: {self.plan!r}"
+            return
+        if self.options.cache is not None:
+            yield f"node '{self.name}' is a subgraph, whose result is not cached: cache nodes inside it"
+        yield from mapping_problems("subgraph", self.name, input=self.input, output=self.output)
+
+    @property
+    def inner(self) -> Plan:
+        return self.plan
+
+    def open(self, task: Task) -> tuple[ProgramFrame, bool]:
+        child, is_new = super().open(task)
+        if self.output is None:
+            assert isinstance(child, StepFrame)
+            child.fields.exports = frozenset(task.graph.plan.schema.channels) & frozenset(self.plan.schema.channels)
+        return child, is_new
+
+    def input_of(self, task: Task) -> Any:
+        graph = task.graph
+        if self.input is not None:
+            return self.input(read(graph.plan.schema, graph.fields.values, task.overlay))
+        shared = {name: given(graph.fields.values, task.overlay, name) for name in self.plan.schema.channels}
+        # The value itself is shared: it is not an update that a reducer could count on top of the child's beginning.
+        return {name: Overwrite(value) for name, value in shared.items() if value is not ABSENT}
+
+    def set_result(self, task: Task, child: StepFrame) -> None:
+        if self.output is None:
+            task.writes = [
+                (name, value, False) for name in child.fields.updates for value in _updates(task, child, name)
+            ]
+            return
+        result = self.output(read(self.plan.schema, child.fields.values))
+        # The child's state is not a state of this graph, of which only what changed would count.
+        interpret(task, dict(result) if isinstance(result, State) else result)
+
+
+def _updates(task: Task, child: StepFrame, name: str) -> list[Any]:
+    # A field that is replaced above takes what those below amount to; one that reduces takes them one by one.
+    replaces = type(task.graph.plan.schema.channels[name]) in (Channel, LastChannel)
+    return [child.fields.values[name]] if replaces else child.fields.updates[name]
