@@ -1,22 +1,40 @@
 """What holds for every test, whatever it tests: settings, and a store of each kind for what concerns storage."""
 
-import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Generator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 import pytest
-from hypothesis import settings
 
 from adjourn.stores import MemoryStore, SQLiteStore, Store
+from tests.effort import load_profile
 
-# No deadlines: an example's time says more about the machine than about the code, and pytest-timeout ends what hangs.
-# In CI the examples are the same every time, so that a red run is the change's doing and can be had again at will;
-# at the desk they are new every time, and that is where new counter-examples are found.
-settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True, print_blob=True)
-settings.register_profile("dev", max_examples=50, deadline=None)
-settings.load_profile("ci" if os.environ.get("CI") else "dev")
+load_profile()
+PROOF = Path(__file__).parent / "proof"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark everything in `tests/proof`, so that `make proof` can choose it."""
+    for item in items:
+        if PROOF in item.path.parents:
+            item.add_marker("proof")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    """Make reports fit for the way from a parallel worker, which is UTF-8: what a test logs need not be."""
+    return _sendable((yield))
+
+
+def _sendable(part: Any) -> Any:
+    if isinstance(part, str):
+        return part.encode("utf-8", "backslashreplace").decode()
+    if isinstance(part, dict):
+        return {_sendable(key): _sendable(value) for key, value in cast("dict[Any, Any]", part).items()}
+    if isinstance(part, list | tuple):
+        return [_sendable(each) for each in cast("list[Any]", part)]
+    return part
 
 
 class MakeStore(Protocol):

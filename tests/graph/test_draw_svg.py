@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, TypedDict
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from adjourn import ChatModelAgent, tool
@@ -114,7 +114,6 @@ def built(plan: Plan) -> CompiledGraph:
 
 
 @given(PLANS)
-@settings(deadline=None)
 def test_no_two_boxes_meet_unless_one_is_inside_the_other(plan: Plan) -> None:
     picture = Picture(built(plan))
     for number, box in enumerate(picture.boxes):
@@ -124,7 +123,6 @@ def test_no_two_boxes_meet_unless_one_is_inside_the_other(plan: Plan) -> None:
 
 
 @given(PLANS)
-@settings(deadline=None)
 def test_every_edge_is_drawn_and_ends_at_a_box(plan: Plan) -> None:
     graph = built(plan)
     picture = Picture(graph)
@@ -139,7 +137,6 @@ def test_every_edge_is_drawn_and_ends_at_a_box(plan: Plan) -> None:
 
 
 @given(PLANS)
-@settings(deadline=None)
 def test_lines_turn_between_boxes_and_not_in_them(plan: Plan) -> None:
     picture = Picture(built(plan))
     boxes = [box for box in picture.boxes if box.kind != "group"]
