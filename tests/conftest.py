@@ -1,5 +1,7 @@
 """What holds for every test, whatever it tests: settings, and a store of each kind for what concerns storage."""
 
+import asyncio
+import importlib
 import time
 from collections.abc import AsyncIterator, Callable, Generator
 from pathlib import Path
@@ -12,6 +14,17 @@ from tests.effort import load_profile
 
 load_profile()
 PROOF = Path(__file__).parent / "proof"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the choice of an event loop."""
+    parser.addoption("--uvloop", action="store_true", help="run everything on the event loops of uvloop")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Set the event loop for the tests and for everything that they start in this process."""
+    if config.getoption("--uvloop"):
+        asyncio.set_event_loop_policy(importlib.import_module("uvloop").EventLoopPolicy())  # pyright: ignore[reportDeprecated]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
