@@ -2,6 +2,8 @@
 
 import asyncio
 import importlib
+import os
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Generator
 from pathlib import Path
@@ -13,6 +15,10 @@ from adjourn.stores import MemoryStore, SQLiteStore, Store
 from tests.effort import load_profile
 
 load_profile()
+
+# Children import the package hundreds of times, and workers every test: without bytecode each would compile it anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 PROOF = Path(__file__).parent / "proof"
 
 
@@ -46,7 +52,7 @@ def _sendable(part: Any) -> Any:
     if isinstance(part, dict):
         return {_sendable(key): _sendable(value) for key, value in cast("dict[Any, Any]", part).items()}
     if isinstance(part, list | tuple):
-        return [_sendable(each) for each in cast("list[Any]", part)]
+        return type(cast("list[Any]", part))(map(_sendable, cast("list[Any]", part)))
     return part
 
 
