@@ -81,7 +81,7 @@ async def test_a_node_that_takes_too_long_is_cancelled(store: Store) -> None:  #
         await lone(slow, store=store).run({}, session_id="s")
     assert (caught.value.address, caught.value.seconds) == ("runnable:g;node:n", SOON)
     assert ended == ["cleaned up"]
-    assert (await lone(giving({"log": ["quick"]}), store=store).recover("s")).state["log"] == ["quick"]
+    assert (await lone(giving({"log": ["quick"]}), LONG, store=store).recover("s")).state["log"] == ["quick"]
 
 
 async def test_what_the_node_started_is_cancelled_too() -> None:  # rule G13
@@ -221,7 +221,7 @@ async def test_a_thread_past_its_time_is_left_and_its_result_dropped(gate: Gate,
     with pytest.raises(NodeTimeout):
         await lone(slow, A_WHILE, store=store).run({}, session_id="s")
     await gate.open()
-    graph = lone(giving({"log": ["mended"]}), store=store)
+    graph = lone(giving({"log": ["mended"]}), LONG, store=store)
     assert (await graph.state("s"))["log"] == []
     assert (await graph.recover("s")).state["log"] == ["mended"]
 

@@ -194,7 +194,7 @@ async def test_the_same_commit_is_tried_again_until_the_timeout(store: Store):  
     loop = asyncio.get_running_loop()
     started = loop.time()
     with pytest.raises(StoreUnavailable):
-        await steps("a", store=faulty, store_timeout=0.3).run({}, session_id="s")
+        await steps("a", store=faulty, store_timeout=1).run({}, session_id="s")
     assert loop.time() - started >= 0.2
     assert faulty.calls > 2
 
