@@ -63,7 +63,7 @@ def started(
 def ran(name: str, folder: Path, *options: str) -> str:
     """What an example printed on its way to an end that is no failure."""
     with started(name, folder, *options) as process:
-        printed, _ = process.communicate(timeout=60)
+        printed, _ = process.communicate(timeout=600)
     assert process.returncode == 0, printed
     return printed
 
@@ -216,7 +216,7 @@ def test_answers_come_from_the_keyboard(tmp_path: Path):
     with started("approval", tmp_path, stdin=terminal) as process:
         read_until(process, "> ")
         os.write(keyboard, b"too expensive\n")
-        printed, _ = process.communicate(timeout=60)
+        printed, _ = process.communicate(timeout=600)
     os.close(keyboard)
     os.close(terminal)
     assert process.returncode == 0
@@ -225,7 +225,7 @@ def test_answers_come_from_the_keyboard(tmp_path: Path):
 
 def test_an_answer_that_does_not_fit_changes_nothing(tmp_path: Path):  # rule R2
     with started("approval", tmp_path, "--answers", "[17]") as process:
-        printed, _ = process.communicate(timeout=60)
+        printed, _ = process.communicate(timeout=600)
     assert process.returncode == 1
     assert "InvalidAnswer" in printed
     assert Seen("approval", tmp_path).status == "waiting"

@@ -11,6 +11,7 @@ import pytest
 
 from adjourn.stores import SessionRef, SQLiteStore
 from adjourn.stores.protocol import AuditEntry
+from tests.effort import some
 
 from .checker import check, check_effects, check_fences, pids
 from .child import SESSION, Ended
@@ -19,7 +20,7 @@ from .processes import Nursery, job, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="children are forks, found by their pids")
 
-ROUNDS = range(4)
+ROUNDS = some(range(10), default=1)
 HOUR = 3600.0
 
 

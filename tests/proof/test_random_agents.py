@@ -19,7 +19,7 @@ from adjourn.testing import FakeClock
 from .agent_building import TooLong, World, build
 from .agent_plans import Plan, answer_to
 from .agent_strategies import HOOKED, STUMBLING, agents
-from .strategies import Dice, dice, many
+from .strategies import Dice, dice
 from .twin import Durability, Twin
 
 SAID = ("book it", "and again")
@@ -144,7 +144,6 @@ class Session:
         return await run
 
 
-@many
 @given(st.one_of(agents(), agents(HOOKED)), dice, st.sampled_from(("memory", "sqlite")))
 def test_a_paused_tree_of_agents_ends_as_if_it_had_been_answered_in_place(
     stores: Stores, plan: Plan, dice: Dice, where: str
@@ -162,7 +161,6 @@ def _built(plan: Plan, **options: Any) -> Runner:
     return Runner(build(plan), **options)
 
 
-@many
 @given(agents(STUMBLING), dice, st.sampled_from(("memory", "sqlite")), st.sampled_from(("step", "async", "pause")))
 def test_an_interrupted_tree_of_agents_ends_as_the_uninterrupted_one(
     stores: Stores, plan: Plan, dice: Dice, where: str, durability: Durability

@@ -111,12 +111,12 @@ async def test_a_follower_who_leaves_does_not_stop_the_run(store: Store):
     assert (await waiting).status == "done"
 
 
-async def test_a_follower_can_stop_the_run(store: Store):
+async def test_a_follower_can_stop_the_run(timed: Store):
     gate = Gate()
-    graph = line(("a", held("a", gate)), ("b", step("b")), store=store, lease_ttl=1.0)
+    graph = line(("a", held("a", gate)), ("b", step("b")), store=timed, lease_ttl=0.3)
     waiting = begin(graph.run({}, session_id="s"))
     await gate.reached.wait()
-    following = line(("a", held("a", gate)), ("b", step("b")), store=store).attach("s")
+    following = line(("a", held("a", gate)), ("b", step("b")), store=timed).attach("s")
     reading = begin(following)
     await following.cancel()
     assert (await waiting).status == "cancelled"

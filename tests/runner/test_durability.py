@@ -343,7 +343,11 @@ async def test_values_come_back_as_they_were(store: Store, value: Any):  # rule 
     assert (type(found), found) == (type(value), value)
 
 
-@pytest.mark.parametrize("value", [object(), lambda: None, float("nan"), float("inf"), open, "\ud800"], ids=repr)
+@pytest.mark.parametrize(
+    "value",
+    [object(), lambda: None, float("nan"), float("inf"), open, "\ud800"],
+    ids=["object", "lambda", "nan", "inf", "open", "surrogate"],
+)
 async def test_what_cannot_be_stored_is_refused_by_every_store(store: Store, value: Any):  # rule C14
     with pytest.raises(NotStorable, match="answer"):
         await steps("a", store=store).run({"answer": value}, session_id="s")

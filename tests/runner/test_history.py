@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from adjourn import CheckpointNotFound, Runner, interrupt, once, workflow
@@ -206,7 +206,6 @@ HOSTILE = st.one_of(
 
 
 @given(source=HOSTILE, under=HOSTILE, key=HOSTILE, value=HOSTILE)
-@settings(max_examples=60)
 def test_filters_never_reach_a_query_as_text(  # rule C5
     source: str, under: str, key: str, value: str, tmp_path_factory: pytest.TempPathFactory
 ):
@@ -337,7 +336,6 @@ async def test_diff_tells_what_changed_between_two_checkpoints(store: Store):
 
 
 @given(data=st.data())
-@settings(max_examples=25)
 def test_every_checkpoint_restores_the_state_that_the_run_had_there(  # rule C3
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ):

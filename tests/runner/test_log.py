@@ -212,7 +212,7 @@ async def test_an_expiry_has_one_line_and_is_told_once(
 
 async def test_waiting_for_a_store_is_a_warning(store: Store, caplog: pytest.LogCaptureFixture):
     with pytest.raises(StoreUnavailable):
-        await steps("a", store=FaultStore(store, 2, times=1000), store_timeout=0.1).run({}, session_id="s")
+        await steps("a", store=FaultStore(store, 2, times=1000), store_timeout=1).run({}, session_id="s")
     warned = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert warned
     assert all(record.getMessage().startswith("waiting for the store session=s checkpoint=") for record in warned)

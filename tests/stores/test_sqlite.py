@@ -105,7 +105,7 @@ async def main():
 asyncio.run(main())
 """
     command = [sys.executable, "-W", "error", "-c", program, str(path)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert [file.name for file in path.parent.iterdir()] == ["store.db"]
 

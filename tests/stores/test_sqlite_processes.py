@@ -139,7 +139,7 @@ assert asyncio.run(run.head()).checkpoint == "b.55"
 """
     # Python 3.12 and later warn of every fork of a process with threads; that is what is tested here.
     command = [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", program, str(path)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
