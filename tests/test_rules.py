@@ -1,7 +1,9 @@
-"""`docs/rules.md` and the tests agree: every rule that a test names is described, and every rule has a test."""
+"""`docs/rules.md` and the tests agree: what a test names is described, and every rule has a test."""
 
 import re
 from collections.abc import Iterator
+
+import pytest
 
 from tests.test_docs import ROOT
 
@@ -22,11 +24,25 @@ def expanded(listing: str) -> Iterator[str]:
             yield f"{first[0]}{number}"
 
 
-def named() -> set[str]:
-    """The rules that tests name in their comments, those of the suite for stores included."""
+def comments() -> str:
+    """The text of all tests, those of the suite for stores included."""
     pages = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "src" / "adjourn" / "testing").rglob("*.py")]
-    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
-    return {number for listing in NAMED.findall(text) for number in expanded(listing)}
+    return "\n".join(page.read_text(encoding="utf-8") for page in pages)
+
+
+def named() -> set[str]:
+    """The rules that tests name in their comments."""
+    return {number for listing in NAMED.findall(comments()) for number in expanded(listing)}
+
+
+@pytest.mark.parametrize("kind", ["Failure", "Attack"])
+def test_every_failure_and_attack_that_a_test_names_is_described(kind: str):
+    page = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
+    _, _, table = page.partition(f"| {kind} |")
+    rows = re.findall(r"^\| ([\d, ]+) \|", table.partition("\n\n")[0], re.MULTILINE)
+    listed = set(re.findall(r"\d+", " ".join(rows)))
+    named_as = re.compile(rf"#.*?\b{kind.lower()}s? ([A-Z]?\d+(?:(?:, | and )[A-Z]?\d+)*)")
+    assert set(re.findall(r"\d+", " ".join(named_as.findall(comments())))) <= listed
 
 
 def test_every_rule_that_a_test_names_is_described():
