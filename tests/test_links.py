@@ -43,7 +43,15 @@ def modules() -> list[tuple[str, str]]:
     return found
 
 
-NOT_YET = {"_engine/memos.py"}
+NOT_YET = {
+    "_engine/memos.py",
+    "runner/_editing.py",
+    *(
+        f"sessions/{name}.py"
+        for name in ("sessions", "history", "_status", "_questions", "_fork", "_watch", "_contents")
+    ),
+    "sessions/_transcript.py",
+}
 """Modules that are being written while the pages are: empty when all is in place."""
 
 
