@@ -45,12 +45,22 @@ def modules() -> list[tuple[str, str]]:
 
 NOT_YET = {
     "_engine/memos.py",
+    "_engine/tasks.py",
+    "agents/_config.py",
+    "agents/_nodes.py",
+    "agents/_transcript_frame.py",
+    "agents/chat/_transfer.py",
+    "graph/_fields.py",
+    "graph/_node.py",
     "runner/_editing.py",
-    *(
-        f"sessions/{name}.py"
-        for name in ("sessions", "history", "_status", "_questions", "_fork", "_watch", "_contents")
-    ),
+    "sessions/_contents.py",
+    "sessions/_fork.py",
+    "sessions/_questions.py",
+    "sessions/_status.py",
     "sessions/_transcript.py",
+    "sessions/_watch.py",
+    "sessions/history.py",
+    "sessions/sessions.py",
 }
 """Modules that are being written while the pages are: empty when all is in place."""
 
