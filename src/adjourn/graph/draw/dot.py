@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Iterator
 
 from adjourn._text import visible_line
@@ -37,6 +35,10 @@ def svg(chart: Chart, name: str) -> str:
     Raises:
         UsageError: Graphviz is not installed, or cannot draw it.
     """
+    # Starting another program is rare, and these would be a good part of the time that importing a graph takes.
+    import shutil  # noqa: PLC0415
+    import subprocess  # noqa: PLC0415
+
     if shutil.which("dot") is None:
         raise UsageError(
             "Drawing SVG needs Graphviz, and there is no `dot` on the path. Install it (apt install graphviz, "
