@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Iterator
 
@@ -37,15 +36,15 @@ def svg(chart: Chart, name: str) -> str:
     Raises:
         UsageError: Graphviz is not installed, or cannot draw it.
     """
-    if shutil.which("dot") is None:
-        raise UsageError(
-            "Drawing SVG needs Graphviz, and there is no `dot` on the path. Install it (apt install graphviz, "
-            "brew install graphviz), or draw with format='mermaid', which pages and editors show by themselves."
-        )
     try:
         done = subprocess.run(
             ["dot", "-Tsvg"], input=dot(chart, name), capture_output=True, text=True, timeout=_SECONDS, check=True
         )
+    except FileNotFoundError:
+        raise UsageError(
+            "Drawing SVG needs Graphviz, and there is no `dot` on the path. Install it (apt install graphviz, "
+            "brew install graphviz), or draw with format='mermaid', which pages and editors show by themselves."
+        ) from None
     except (subprocess.SubprocessError, OSError) as error:
         raise UsageError(
             f"Graphviz did not draw it ({error}). Draw it with format='dot' to see what it was given."
