@@ -6,32 +6,56 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # More for pytest or the bench: make test ARGS="-k resume -x"
 ARGS ?=
+# One worker for each core; WORKERS=0 runs the tests in one process, as a debugger wants it.
+WORKERS ?= auto
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Without this, pyright asks the network for a newer version of itself at every run.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: help demo test check format bench clean
+.PHONY: help demo test proof coverage check dist matrix format bench clean
 
 help:
-	@echo "make demo    see it work: no key, no network"
-	@echo "make test    the tests"
-	@echo "make check   format, lint, types, tests: what CI runs"
-	@echo "make format  put the code into shape"
-	@echo "make bench   speed and size, beside others"
-	@echo "make clean   remove what make made"
+	@echo "make demo      see it work: no key, no network"
+	@echo "make test      the tests, in parallel"
+	@echo "make proof     the long ones: many examples, all kills, all races"
+	@echo "make coverage  the tests, and how much of the code they run"
+	@echo "make dist      build the wheel and the sdist, and try the wheel"
+	@echo "make matrix    a short run on other Pythons, uvloop and the oldest msgspec"
+	@echo "make check     format, lint, types, tests with coverage, wheel; CI adds proof and matrix"
+	@echo "make format    put the code into shape"
+	@echo "make bench     speed and size, beside others"
+	@echo "make clean     remove what make made"
 
 demo: $(VENV)/.runtime
 	@$(BIN)/adjourn demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest $(ARGS)
+	$(PYTEST)
+
+proof: $(VENV)/.dev
+	ADJOURN_TESTS=proof $(PYTEST) -m "hypothesis or proof"
+
+# Command lines and examples are processes of their own: each writes its own data, put together at the end. What
+# `make proof` does is slow to trace, and reaches nothing that the others do not.
+coverage: $(VENV)/.dev
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n $(WORKERS) --dist worksteal -m "not proof" $(ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+dist: $(VENV)/.dev
+	$(BIN)/python -m tests.packaging.check
+
+matrix: $(VENV)/.dev
+	$(BIN)/python -m tests.packaging.matrix
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
-	$(BIN)/python -m pytest $(ARGS)
+	$(MAKE) coverage dist
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix-only .
@@ -42,7 +66,7 @@ bench: $(VENV)/.runtime
 
 clean:
 	@if [ -f $(VENV)/pyvenv.cfg ]; then rm -rf $(VENV); fi
-	@rm -rf build dist .hypothesis .pytest_cache .ruff_cache
+	@rm -rf build dist .coverage .coverage.* .hypothesis .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps are what is installed. `dev` holds all of `runtime`, so it stands for both.

@@ -142,6 +142,23 @@ WORKLOADS = (
         rows=(Row(label="pause and resume", figure="round_trip", unit="µs", target=TimesLess(5)),),
     ),
     Workload(
+        name="once",
+        size={"few": 250, "many": 4000},
+        quick={"many": 1000},
+        repeats=2,
+        alone=True,
+        rows=(
+            Row(label="a kept call of {few}, no store", figure="memory_few", unit="µs"),
+            Row(label="{many:,} to {few}", figure="memory_growth", unit="×", target=AtMost(1.2)),
+            Row(label="given back, one of {few}", figure="memory_replay_few", unit="µs"),
+            Row(label="{many:,} to {few}", figure="memory_replay_growth", unit="×", target=AtMost(1.2)),
+            Row(label="a kept call of {few}, SQLite", figure="sqlite_few", unit="µs"),
+            Row(label="{many:,} to {few}", figure="sqlite_growth", unit="×", target=AtMost(1.2)),
+            Row(label="given back, one of {few}", figure="sqlite_replay_few", unit="µs"),
+            Row(label="{many:,} to {few}", figure="sqlite_replay_growth", unit="×", target=AtMost(1.2)),
+        ),
+    ),
+    Workload(
         name="convo",
         size={"turns": 300},
         quick={"turns": 100},

@@ -1,22 +1,59 @@
 """What holds for every test, whatever it tests: settings, and a store of each kind for what concerns storage."""
 
+import asyncio
+import importlib
 import os
+import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Generator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 import pytest
-from hypothesis import settings
 
 from adjourn.stores import MemoryStore, SQLiteStore, Store
+from tests.effort import load_profile
 
-# No deadlines: an example's time says more about the machine than about the code, and pytest-timeout ends what hangs.
-# In CI the examples are the same every time, so that a red run is the change's doing and can be had again at will;
-# at the desk they are new every time, and that is where new counter-examples are found.
-settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True, print_blob=True)
-settings.register_profile("dev", max_examples=50, deadline=None)
-settings.load_profile("ci" if os.environ.get("CI") else "dev")
+load_profile()
+
+# Children import the package hundreds of times, and workers every test: without bytecode each would compile it anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+PROOF = Path(__file__).parent / "proof"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the choice of an event loop."""
+    parser.addoption("--uvloop", action="store_true", help="run everything on the event loops of uvloop")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Set the event loop for the tests and for everything that they start in this process."""
+    if config.getoption("--uvloop"):
+        asyncio.set_event_loop_policy(importlib.import_module("uvloop").EventLoopPolicy())  # pyright: ignore[reportDeprecated]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark everything in `tests/proof`, so that `make proof` can choose it."""
+    for item in items:
+        if PROOF in item.path.parents:
+            item.add_marker("proof")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    """Make reports fit for the way from a parallel worker, which is UTF-8: what a test logs need not be."""
+    return _sendable((yield))
+
+
+def _sendable(part: Any) -> Any:
+    if isinstance(part, str):
+        return part.encode("utf-8", "backslashreplace").decode()
+    if isinstance(part, dict):
+        return {_sendable(key): _sendable(value) for key, value in cast("dict[Any, Any]", part).items()}
+    if isinstance(part, list | tuple):
+        return type(cast("list[Any]", part))(map(_sendable, cast("list[Any]", part)))
+    return part
 
 
 class MakeStore(Protocol):

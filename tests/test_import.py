@@ -30,7 +30,7 @@ def loaded_by(*statements: str) -> set[str]:
     code = "; ".join(
         ["import sys", "before = set(sys.modules)", *statements, "print('|'.join(set(sys.modules) - before))"]
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
     return set(done.stdout.strip().split("|"))
 
 

@@ -57,7 +57,7 @@ BELOW: dict[str, set[str]] = {
 
 # Who may import the private modules of another package, and of which.
 PRIVATE: dict[str, set[str]] = {
-    "sessions": {"runner", "_calls", "cli"},
+    "sessions": {"runner", "_calls", "agents", "cli"},
     "stores": {"sessions", "runner"},
     "runner": {"cli"},
 }

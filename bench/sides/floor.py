@@ -20,7 +20,7 @@ from bench.sides.database import database
 from bench.sides.imports import import_cost
 from bench.sides.relay import Count, Node, Run, relay_race
 from bench.sides.side import REQUEST, Outcome, main
-from bench.sides.stopwatch import bytes_kept, typical
+from bench.sides.stopwatch import bytes_kept, seconds, typical
 
 _sessions = map(str, count())
 
@@ -183,6 +183,39 @@ async def parked(runs: int) -> Outcome:
     return Outcome(figures={"parked": kept / 1024}, result=done["answer"])
 
 
+async def kept_calls(calls: int, log: dict[str, str], save: Callable[[object], None]) -> int:
+    """The sum of what `calls` calls give, each saved when it is made and looked up when it was made before."""
+    total = 0
+    for number in range(calls):
+        key = f"charge:{number}"
+        if key not in log:
+            log[key] = json.dumps(number)
+            save([key, number])
+        total += json.loads(log[key])
+    return total
+
+
+async def once_calls(few: int, many: int) -> Outcome:
+    figures: dict[str, float] = {}
+    sums: list[int] = []
+    with database() as path, connected(path) as connection:
+        for name, save in (("memory", _nowhere), ("sqlite", partial(insert, connection, "s"))):
+            made, again = list[float](), list[float]()
+            sums = []
+            for count in (few, many):
+                log: dict[str, str] = {}
+                made.append(await seconds(partial(kept_calls, count, log, save)) / count * 1e6)
+                again.append(await seconds(partial(kept_calls, count, log, save)) / count * 1e6)
+                sums.append(await kept_calls(count, log, save))
+            figures |= {f"{name}_few": made[0], f"{name}_growth": made[1] / made[0]}
+            figures |= {f"{name}_replay_few": again[0], f"{name}_replay_growth": again[1] / again[0]}
+    return Outcome(figures=figures, result=sums)
+
+
+def _nowhere(_: object) -> None:
+    return
+
+
 # --- conversations ---------------------------------------------------------------------------------------------------
 
 
@@ -243,6 +276,7 @@ WORKS = {
     "hitl_memory": hitl_memory,
     "hitl_sqlite": hitl_sqlite,
     "parked": parked,
+    "once": once_calls,
     "convo": convo,
     "convo_long": convo_long,
     "resume_deep": resume_deep,

@@ -5,9 +5,10 @@ from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any, Literal, TypedDict
 
-from adjourn import Message, RunResult, interrupt
+from adjourn import Message, Runner, RunResult, interrupt, once, workflow
 from adjourn.graph import END, START, Command, MessagesState, StateGraph, append
 from adjourn.stores import MemoryStore, SQLiteStore
 from bench.sides import conversation
@@ -16,7 +17,7 @@ from bench.sides.database import database
 from bench.sides.imports import import_cost
 from bench.sides.relay import Count, Node, Run, relay_race
 from bench.sides.side import REQUEST, Outcome, main
-from bench.sides.stopwatch import bytes_kept, typical
+from bench.sides.stopwatch import bytes_kept, seconds, typical
 
 _sessions = (f"s{number}" for number in count())
 
@@ -142,13 +143,13 @@ async def round_trip(store: MemoryStore | SQLiteStore) -> Outcome:
     """Run into the question, answer it, run to the end."""
     graph = asking().compile(store=store)
 
-    async def once() -> str:
+    async def ask_once() -> str:
         paused = await graph.run({"request": REQUEST}, session_id=next(_sessions))
         (question,) = paused.interrupts
         assert question.info == "Go on?"
         return (await graph.resume(paused.session_id, {question.id: "yes"})).state["answer"]
 
-    return Outcome(figures={"round_trip": await typical(once) * 1e6}, result=await once())
+    return Outcome(figures={"round_trip": await typical(ask_once) * 1e6}, result=await ask_once())
 
 
 async def hitl_memory() -> Outcome:
@@ -171,6 +172,58 @@ async def parked(runs: int) -> Outcome:
     last = await park()
     done = await graph.resume(last.session_id, {last.interrupts[0].id: "yes"})
     return Outcome(figures={"parked": kept / 1024}, result=done.state["answer"])
+
+
+@once
+async def charge(number: int) -> int:
+    return number
+
+
+@workflow
+async def charging(calls: int) -> int:
+    """Make `calls` kept calls, ask, and give their sum."""
+    total = sum([await charge(number) for number in range(calls)])
+    interrupt("Go on?")
+    return total
+
+
+async def once_calls(few: int, many: int) -> Outcome:
+    memory, _ = await kept_calls(MemoryStore(), "memory", few, many)
+    with database() as path:
+        async with sqlite_store(path) as store:
+            sqlite, result = await kept_calls(store, "sqlite", few, many)
+    return Outcome(figures=memory | sqlite, result=result)
+
+
+async def kept_calls(
+    store: MemoryStore | SQLiteStore, name: str, few: int, many: int
+) -> tuple[dict[str, float], list[int]]:
+    """The microseconds of a call when it is made and when it is given back, and how they grow with the calls before."""
+
+    async def calls(count: int) -> tuple[float, float, int]:
+        session = next(_sessions)
+        made = await seconds(lambda: Runner(charging, store=store).run(count, session_id=session))
+        # Another runner has to load the session, as another process would.
+        results: list[RunResult] = []
+
+        async def resume() -> None:
+            results.append(await Runner(charging, store=store).resume(session))
+
+        return made / count * 1e6, await seconds(resume) / count * 1e6, results[0].value
+
+    async def typically(count: int) -> tuple[float, float, int]:
+        runs = [await calls(count) for _ in range(max(3, many // count))]
+        made, given_back = (median(each) for each in list(zip(*runs, strict=True))[:2])
+        return made, given_back, runs[0][2]
+
+    short, long = await typically(few), await typically(many)
+    figures = {
+        f"{name}_few": short[0],
+        f"{name}_growth": long[0] / short[0],
+        f"{name}_replay_few": short[1],
+        f"{name}_replay_growth": long[1] / short[1],
+    }
+    return figures, [short[2], long[2]]
 
 
 # --- conversations ---------------------------------------------------------------------------------------------------
@@ -244,6 +297,7 @@ WORKS = {
     "hitl_memory": hitl_memory,
     "hitl_sqlite": hitl_sqlite,
     "parked": parked,
+    "once": once_calls,
     "convo": convo,
     "convo_long": convo_long,
     "resume_deep": resume_deep,

@@ -71,10 +71,12 @@ if TYPE_CHECKING:
     from .models import ChatModel as ChatModel
     from .models import OpenAIChatModel as OpenAIChatModel
     from .printing import print_event as print_event
-    from .runner import Checkpoint as Checkpoint
     from .runner import Run as Run
     from .runner import Runner as Runner
     from .runner import RunResult as RunResult
+    from .sessions import Checkpoint as Checkpoint
+    from .sessions import Sessions as Sessions
+    from .sessions import SessionStatus as SessionStatus
     from .tools import Approve as Approve
     from .tools import Edit as Edit
     from .tools import ExitTool as ExitTool
@@ -103,7 +105,8 @@ _HOMES = {
     "middleware": "Middleware",
     "models": "ChatModel OpenAIChatModel",
     "printing": "print_event",
-    "runner": "Checkpoint Run RunResult Runner",
+    "runner": "Run RunResult Runner",
+    "sessions": "Checkpoint SessionStatus Sessions",
     "tools": "Approve Edit ExitTool Reject Respond Tool ToolCallInfo tool",
     "workflows": "Retry once workflow",
 }

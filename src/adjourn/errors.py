@@ -47,6 +47,15 @@ class AdjournError(Exception):
 
     retryable = False
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Python would call the constructor again with the message as its only argument. The message and the attributes
+        # are all there is to an error, so a copy is made of them alone, and constructors may take what they like.
+        return _remake, (type(self), self.args), self.__dict__
+
+
+def _remake(kind: type[AdjournError], args: tuple[Any, ...]) -> AdjournError:
+    return kind.__new__(kind, *args)
+
 
 class UsageError(AdjournError):
     """The program uses Adjourn in a way that cannot work."""

@@ -22,7 +22,7 @@ from adjourn import (
 )
 from adjourn.events import Interrupted
 from adjourn.graph import START, CompiledGraph, StateGraph
-from adjourn.stores import Store
+from adjourn.stores import SessionRef, Store
 from adjourn.testing import FakeClock
 from tests._engine.asking import Log, Node, chain, events_of, ids, lone, together, until
 from tests.conftest import MakeStore
@@ -118,7 +118,7 @@ async def test_a_default_takes_the_answers_place(timed: Store, clock: FakeClock)
     clock.advance(DAY)
     result = await build(defaults, timed, clock).recover("s")
     assert (result.status, result.state["log"]) == ("done", [7])
-    (decision,) = await timed.decisions("s")
+    (decision,) = await timed.audit(SessionRef("s"))
     assert (decision.how, decision.by) == ("expired", None)
     with pytest.raises(InterruptExpired):
         await build(defaults, timed, clock).resume("s", {"q": 1})
@@ -221,7 +221,7 @@ async def test_new_input_may_abandon_what_has_been_found_expired(timed: Store, c
         await build(defaults, timed, clock).run({}, session_id="s")
     result = await build(defaults, timed, clock).run({}, session_id="s", on_pending="abandon")
     assert (ids(result), result.state["log"]) == (["runnable:g;node:ask#2"], [])
-    assert [each.how for each in await timed.decisions("s")] == ["expired", None]
+    assert [each.how for each in await timed.audit(SessionRef("s"))] == ["expired", None]
 
 
 async def test_an_answer_in_time_counts_whenever_it_is_taken_up(timed: Store, clock: FakeClock):  # rules R11, R3, R4

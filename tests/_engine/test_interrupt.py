@@ -311,7 +311,7 @@ async def test_names_may_hold_any_characters(name: str, store: Store):  # rules 
         {"expires_in": 0},
         {"expires_in": float("nan")},
         {"on_expire": "explode"},
-        {"schema": object()},
+        pytest.param({"schema": object()}, id="{'schema': object()}"),
         {"schema": {"type": "no such type"}},
     ],
     ids=repr,

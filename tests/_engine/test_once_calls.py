@@ -98,7 +98,9 @@ async def test_arguments_can_be_left_out(store: Store):  # rule R13
     assert made == [5]
 
 
-@pytest.mark.parametrize("argument", [object(), threading.Lock(), lambda: 1, float("nan")], ids=repr)
+@pytest.mark.parametrize(
+    "argument", [object(), threading.Lock(), lambda: 1, float("nan")], ids=["object", "lock", "lambda", "nan"]
+)
 async def test_arguments_that_cannot_be_told_are_named(argument: Any):  # rule R13
     @once
     def call(client: Any, cents: int) -> int:

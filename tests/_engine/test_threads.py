@@ -10,7 +10,7 @@ import pytest
 
 from adjourn._engine.concurrency import Threads
 
-WAIT = 30.0
+WAIT = 120.0
 
 
 class Sleepy(SimpleQueue[Any]):

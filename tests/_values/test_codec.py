@@ -173,7 +173,12 @@ def test_the_tags_are_as_documented() -> None:
 def run_python(code: str, **env: str) -> str:
     # `-X faulthandler` would not save a test process from a crash: hence one of its own.
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env={**os.environ, **env}, timeout=60
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **env},
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -313,6 +313,6 @@ def test_a_script_and_its_module_agree_on_names(tmp_path: Path) -> None:
     )
     for command in (["orders.py"], ["-m", "orders"], ["-c", "import orders"]):
         done = subprocess.run(
-            [sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+            [sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=600
         )
         assert done.stdout.strip() == "orders.Order"

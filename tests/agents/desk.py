@@ -33,7 +33,9 @@ class Desk:
     async def dies(self, how: str, *answer: str) -> None:
         """Begin, or answer the open question, in a process that is killed."""
         command = [sys.executable, "-m", "tests.agents.paying", *self._files, self.kind, how, *answer]
-        ended = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, check=False, capture_output=True, timeout=60)
+        ended = await asyncio.to_thread(
+            subprocess.run, command, cwd=ROOT, check=False, capture_output=True, timeout=600
+        )
         assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
 
     def runner(self, *script: Any) -> Runner:

@@ -9,7 +9,7 @@ import pytest
 from adjourn import ChatModelAgent, Message, Reject, Respond, Runner, RunResult, ToolCall, tool
 from adjourn.events import ToolCalled
 from adjourn.models import ModelRequest
-from adjourn.runner._forking import fork_stored
+from adjourn.sessions import Sessions
 from adjourn.stores import Store
 from tests.agents.calling import results
 
@@ -124,7 +124,7 @@ async def test_a_fork_asks_whether_here_or_as_a_session_of_its_own(store: Store,
 async def test_a_fork_without_the_program_asks_too(store: Store) -> None:  # failures 30
     shop = Shop(store)
     await shop.runner.run("buy", session_id="s")
-    await fork_stored(store, "s", await shop.before_the_tool(), to="copy")
+    await Sessions(store).fork("s", checkpoint_id=await shop.before_the_tool(), to="copy")
     paused = await shop.runner.recover("copy")
     assert (paused.status, shop.paid) == ("interrupted", [5])
 

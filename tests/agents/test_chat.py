@@ -24,7 +24,7 @@ from adjourn import (
     tool,
 )
 from adjourn.errors import LimitExceeded, MaxIterationsExceeded
-from adjourn.stores import Store
+from adjourn.stores import SessionRef, Store
 from adjourn.testing import FunctionModel, ScriptedModel
 
 from .crew import ask, call, chat, events_of, failing_events, ids, kinds, model_of, note, said, seen
@@ -78,7 +78,7 @@ async def test_other_input_is_refused_and_nothing_is_stored(input: Any, store: S
     runner = Runner(chat("A", "never"), store=store)
     with pytest.raises(UsageError, match="Agent 'A' takes a text"):
         await runner.run(input, session_id="s")
-    assert await store.head("s") is None
+    assert await store.head(SessionRef("s")) is None
 
 
 async def test_turns_follow_one_another_on_one_transcript(store: Store) -> None:  # rule A4

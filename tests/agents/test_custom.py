@@ -248,6 +248,118 @@ async def test_resume_may_be_steered_by_hand(store: Store) -> None:  # rule A15
     assert said(result.messages) == ["user: go", "assistant: started", "assistant: resumed with yes"]
 
 
+class Going(Agent):
+    """An agent that goes on from where it paused: each resume takes up the state that the last one left."""
+
+    name = "Going"
+    description = "goes on"
+
+    def __init__(self, effects: list[Any], *, rounds: int = 1, crash: bool = False) -> None:
+        self.effects = effects
+        self.rounds = rounds
+        self.crash = crash
+        self.child = chat("Child", "from the child")
+
+    async def run(self, input: AgentInput, ctx: RunContext) -> AsyncIterator[Event]:
+        yield say("working")
+        ctx.emit("run")
+        number = await effect(self.effects, "run")
+        text = await ctx.run(self.child, "x")
+        raise_interrupt("go on?", state=[1, number, text])
+
+    async def resume(self, info: ResumeInfo, ctx: RunContext) -> AsyncIterator[Event]:
+        number, kept, text = info.state
+        yield say(f"resumed {number} with {info.data}")
+        ctx.emit(f"resume {number}")
+        await effect(self.effects, f"resume {number}")
+        if self.crash:
+            raise RuntimeError("down")
+        if number < self.rounds:
+            raise_interrupt("go on?", state=[number + 1, kept, text])
+        yield say(f"{kept} {text}")
+
+
+@once(ignore=["effects"])
+async def effect(effects: list[Any], what: str) -> int:
+    effects.append(what)
+    return len(effects)
+
+
+def emitted(events: list[Event]) -> list[Any]:
+    """What the user sees of them."""
+    return [
+        event.message.text if isinstance(event, MessageEvent) else event.data
+        for event in events
+        if (isinstance(event, MessageEvent) and event.agent == "Going") or isinstance(event, Custom)
+    ]
+
+
+async def test_what_resume_yields_and_emits_reaches_the_user(store: Store) -> None:  # rule A15
+    effects: list[Any] = []
+    first = await events_of(Runner(Going(effects), store=store).run("go", session_id="s"))
+    assert emitted(first) == ["working", "run"]
+    second = await events_of(Runner(Going(effects), store=store).resume("s", {"agent:Going": "a"}))
+    assert emitted(second) == ["resumed 1 with a", "resume 1", "1 from the child"]
+    assert [text for text in said(await Runner(Going(effects), store=store).messages("s")) if "Child" not in text] == [
+        "user: go",
+        "assistant: working",
+        "assistant: resumed 1 with a",
+        "assistant: 1 from the child",
+        "user: x",
+        "assistant: from the child",
+    ]
+
+
+async def test_resume_does_not_repeat_what_run_has_kept(store: Store) -> None:  # rules A15, R5
+    effects: list[Any] = []
+    await Runner(Going(effects), store=store).run("go", session_id="s")
+    again = Going(effects)
+    assert (await Runner(again, store=store).resume("s", {"agent:Going": "a"})).output == "1 from the child"
+    assert effects == ["run", "resume 1"]
+    assert model_of(again.child).requests == []
+
+
+async def test_each_resume_goes_on_from_the_last_pause(store: Store) -> None:  # rule A15
+    effects: list[Any] = []
+    agent = Going(effects, rounds=3)
+    await Runner(agent, store=store).run("go", session_id="s")
+    shown: list[Any] = []
+    for number, name in enumerate(("agent:Going", "agent:Going#2", "agent:Going#3")):
+        shown += emitted(await events_of(Runner(agent, store=store).resume("s", {name: number})))
+    assert shown == [
+        *("resumed 1 with 0", "resume 1", "resumed 2 with 1", "resume 2", "resumed 3 with 2", "resume 3"),
+        "1 from the child",
+    ]
+    assert effects == ["run", "resume 1", "resume 2", "resume 3"]
+
+
+async def test_a_resume_that_failed_goes_on_without_repeating_itself(store: Store) -> None:  # rules A15, R5
+    effects: list[Any] = []
+    await Runner(Going(effects), store=store).run("go", session_id="s")
+    with pytest.raises(RuntimeError, match="down"):
+        await Runner(Going(effects, crash=True), store=store).resume("s", {"agent:Going": "a"})
+    last = await events_of(Runner(Going(effects), store=store).recover("s"))
+    assert emitted(last) == ["1 from the child"]
+    assert effects == ["run", "resume 1"]
+
+
+async def test_resume_may_leave_a_child_that_waits(store: Store) -> None:  # rule A15
+    class Leaving(Agent):
+        name = "Leaving"
+        description = "leaves its child alone"
+
+        async def run(self, input: AgentInput, ctx: RunContext) -> AsyncIterator[Event]:
+            await ctx.run(chat("Child", call("ask", question="?"), tools=[ask]), "x")
+            yield say("never")
+
+        async def resume(self, info: ResumeInfo, ctx: RunContext) -> AsyncIterator[Event]:
+            yield say("without the child")
+
+    paused = await Runner(Leaving(), store=store).run("go", session_id="s")
+    result = await Runner(Leaving(), store=store).resume("s", dict.fromkeys(ids(paused), "y"))
+    assert (result.status, result.output) == ("done", "without the child")
+
+
 async def test_a_resume_without_data_tells_so(store: Store) -> None:  # rule A15
     log: list[Any] = []
     runner = Runner(Steered(log), store=store)

@@ -8,7 +8,7 @@ import pytest
 
 from adjourn import Middleware, RunError, Runner, SequentialAgent, UsageError, set_session_value, tool
 from adjourn.middleware import Setup
-from adjourn.stores import Store
+from adjourn.stores import SessionRef, Store
 
 from .crew import ask, call, chat, model_of, note, seen
 
@@ -58,7 +58,7 @@ async def test_a_missing_value_is_named_and_nothing_is_stored(store: Store) -> N
     runner = Runner(chat("A", "never", instruction="Hi {user}"), store=store)
     with pytest.raises(RunError, match="'user'"):
         await runner.run("hi", session_id="s")
-    assert await store.head("s") is None
+    assert await store.head(SessionRef("s")) is None
     assert (await runner.run("hi", session_id="s", values={"user": "Ann"})).output == "never"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from adjourn import Approve, ChatModelAgent, Edit, Reject, Respond, Retry, Runner, current, interrupt, tool
-from adjourn.stores import Store
+from adjourn.stores import SessionRef, Store
 from adjourn.testing import ScriptedModel
 from tests.agents.calling import call, lone, results, runner
 from tests.agents.desk import Desk
@@ -205,7 +205,7 @@ async def test_that_it_begins_is_on_record_before_it_does(store: Store, durabili
     @tool(at_most_once=True)
     async def pay() -> str:
         """Look at what is stored."""
-        head = await store.head("s")
+        head = await store.head(SessionRef("s"))
         ran.append(head)
         ran.append((await other.status("s")).status)
         return "paid"

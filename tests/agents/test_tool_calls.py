@@ -148,7 +148,7 @@ async def test_results_stand_in_call_order(store: Store) -> None:  # rules T3, R
 
 
 async def test_sync_tools_run_side_by_side_too() -> None:  # rule T3
-    together = threading.Barrier(3, timeout=20)
+    together = threading.Barrier(3, timeout=120)
 
     @tool
     def meet() -> str:

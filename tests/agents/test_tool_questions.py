@@ -125,7 +125,7 @@ async def test_a_tool_may_ask_from_anywhere(store: Store, place: Any, wrapped: b
     asking = tool(place, name="asking", **OPTIONS[options])
     middleware = [Around()] if wrapped else []
     first = Runner(agent([asking], call("asking"), middleware=middleware), store=store)
-    asked = await asyncio.wait_for(first.run("go", session_id="s"), 30)
+    asked = await asyncio.wait_for(first.run("go", session_id="s"), 120)
     assert lone(asked) == "agent:A;tool:asking:c1"
     second = Runner(agent([asking], middleware=middleware), store=store)
     assert results(await second.resume("s", {lone(asked): "it"})) == ["got it"]

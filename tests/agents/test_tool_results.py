@@ -170,7 +170,7 @@ async def test_each_piece_is_seen_before_the_next_is_made() -> None:  # rule T7
     async def slow() -> AsyncIterator[str]:
         """Wait until the first piece was seen."""
         yield "one"
-        await asyncio.wait_for(seen.wait(), 20)
+        await asyncio.wait_for(seen.wait(), 120)
         yield "two"
 
     async for event in runner([slow], call("slow")).run("go"):

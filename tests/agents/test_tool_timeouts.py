@@ -16,7 +16,9 @@ from adjourn.testing import ScriptedModel
 from tests.agents.calling import all_of, call, lone, results, runner, told
 
 SOON = 0.05
-PATIENCE = 20.0
+A_WHILE = 1.5
+"""For what must have begun, or got somewhere, by then: a busy machine takes a moment."""
+PATIENCE = 120.0
 ran: list[Any] = []
 
 
@@ -50,7 +52,7 @@ async def test_an_async_tool_is_cancelled_and_the_model_told(store: Store) -> No
 async def test_a_sync_tool_is_given_up_and_its_late_calls_are_refused() -> None:  # rules T6, G13
     go, over = threading.Event(), threading.Event()
 
-    @tool(timeout=SOON)
+    @tool(timeout=A_WHILE)
     def hang() -> str:
         """Return late."""
         go.wait(PATIENCE)
@@ -186,7 +188,7 @@ async def test_a_timeout_may_be_tried_again() -> None:  # rules T6, G12
 async def test_what_an_attempt_left_behind_cannot_call_into_the_next_one(store: Store) -> None:  # rule G13
     second, tried = threading.Event(), threading.Event()
 
-    @tool(timeout=0.2, retry=Retry(attempts=2, on=ToolError, backoff=0))
+    @tool(timeout=A_WHILE, retry=Retry(attempts=2, on=ToolError, backoff=0))
     def twice() -> str:
         """Leave a thread behind."""
         if not ran:
@@ -214,7 +216,7 @@ async def test_a_kept_call_that_was_in_time_is_not_made_again(store: Store) -> N
         ran.append("charge")
         return "charged"
 
-    @tool(timeout=SOON, retry=Retry(attempts=2, on=ToolError, backoff=0))
+    @tool(timeout=A_WHILE, retry=Retry(attempts=2, on=ToolError, backoff=0))
     async def pay() -> str:
         """Charge, then hang at first."""
         receipt = await charge()

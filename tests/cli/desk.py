@@ -170,7 +170,7 @@ async def falls(input: str) -> str:
 async def waits(input: str) -> str:
     """Say that it runs, then wait for a file, or for Ctrl-C."""
     current().emit("it runs")
-    for _ in range(6000):
+    for _ in range(60_000):
         if exists("go"):
             return "went"
         await asyncio.sleep(0.01)

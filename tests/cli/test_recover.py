@@ -84,7 +84,7 @@ def test_ctrl_c_while_resume_asks_says_how_to_go_on(shell: Shell):
 def test_the_session_of_another_program_is_said_so(shell: Shell):  # rule R10
     shell.ok("chat", "desk:review", "-m", "a poem", "--session", "s1")
     done = shell.run("resume", "desk:trip", "s1", "--json")
-    assert (done.code, done.error["code"]) == (1, "shape_changed")
+    assert (done.code, done.error["code"]) == (1, "program_changed")
 
 
 def test_an_unknown_session_is_said_so(shell: Shell):

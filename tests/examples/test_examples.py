@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from adjourn import Message, Runner
-from adjourn.stores import SQLiteStore
+from adjourn.stores import SessionRef, SQLiteStore
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a dead owner is noticed at once on Linux only")
 
@@ -63,7 +63,7 @@ def started(
 def ran(name: str, folder: Path, *options: str) -> str:
     """What an example printed on its way to an end that is no failure."""
     with started(name, folder, *options) as process:
-        printed, _ = process.communicate(timeout=60)
+        printed, _ = process.communicate(timeout=600)
     assert process.returncode == 0, printed
     return printed
 
@@ -87,7 +87,7 @@ class Seen:
         store = SQLiteStore(path)
         runner = Runner(agent, store=store)
         self.status = (await runner.status(SESSION)).status
-        self.answered = sum(decision.how == "answered" for decision in await store.decisions(SESSION))
+        self.answered = sum(decision.how == "answered" for decision in await store.audit(SessionRef(SESSION)))
         if self.status in ("done", "waiting"):
             result = await runner.recover(SESSION)
             self.messages, self.output = list(result.messages), result.output
@@ -216,7 +216,7 @@ def test_answers_come_from_the_keyboard(tmp_path: Path):
     with started("approval", tmp_path, stdin=terminal) as process:
         read_until(process, "> ")
         os.write(keyboard, b"too expensive\n")
-        printed, _ = process.communicate(timeout=60)
+        printed, _ = process.communicate(timeout=600)
     os.close(keyboard)
     os.close(terminal)
     assert process.returncode == 0
@@ -225,7 +225,7 @@ def test_answers_come_from_the_keyboard(tmp_path: Path):
 
 def test_an_answer_that_does_not_fit_changes_nothing(tmp_path: Path):  # rule R2
     with started("approval", tmp_path, "--answers", "[17]") as process:
-        printed, _ = process.communicate(timeout=60)
+        printed, _ = process.communicate(timeout=600)
     assert process.returncode == 1
     assert "InvalidAnswer" in printed
     assert Seen("approval", tmp_path).status == "waiting"

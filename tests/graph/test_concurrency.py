@@ -17,7 +17,7 @@ from adjourn.runner import Runner
 from adjourn.stores import Store
 from tests.graph.shapes import Node, chain, events_of, giving, together
 
-WAIT = 10.0
+WAIT = 120.0
 
 
 class Log(TypedDict, total=False):
@@ -292,6 +292,16 @@ def busy(seconds: float) -> None:
     until = time.perf_counter() + seconds
     while time.perf_counter() < until:
         pass
+    worked.append(1)
+
+
+worked: list[int] = []
+"""Once for each time that `busy` has ended."""
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    worked.clear()
 
 
 class Pulse:
@@ -344,11 +354,11 @@ async def test_nodes_that_never_suspend_leave_others_their_turn(shape: Callable[
 async def test_a_run_that_never_suspends_can_be_cancelled(shape: Callable[[int], CompiledGraph]) -> None:  # rule G17
     run = shape(3_000).run({"item": 0}, session_id="s")
     ending = asyncio.ensure_future(run)
-    await asyncio.sleep(0.02)
-    began = time.perf_counter()
+    while not worked:  # noqa: ASYNC110  # it never suspends, so only looking can tell
+        await asyncio.sleep(0)
     await run.cancel("after_step" if shape is looping else "now")
     assert (await ending).status == "cancelled"
-    assert time.perf_counter() - began < 2
+    assert len(worked) < 1_000
 
 
 async def test_a_superstep_that_never_suspends_can_time_out() -> None:  # rule G17
@@ -356,7 +366,6 @@ async def test_a_superstep_that_never_suspends_can_time_out() -> None:  # rule G
         busy(0.002)
 
     graph = StateGraph(Log).add_node("s", giving([Command(goto="w")] * 2_000)).add_node("w", work)
-    began = time.perf_counter()
     with pytest.raises(NodeTimeout):
         await graph.set_entry_point("s").compile(step_timeout=0.05).invoke({})
-    assert time.perf_counter() - began < 2
+    assert len(worked) < 1_000

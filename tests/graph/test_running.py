@@ -236,7 +236,7 @@ async def test_odd_exceptions_fail_the_run_and_do_not_hang_it(error: BaseExcepti
     graph = StateGraph(Log).add_node("odd", odd, thread=thread).add_node("b", giving(None))
     graph.add_edge(START, "odd").add_edge(START, "b")
     with pytest.raises(BaseException):  # noqa: B017, PT011  # whichever it is, it ends
-        await asyncio.wait_for(graph.compile().invoke({}), 10)
+        await asyncio.wait_for(graph.compile().invoke({}), 120)
 
 
 async def test_a_node_that_pretends_to_be_cancelled_fails() -> None:  # rule G11

@@ -17,10 +17,10 @@ from tests.graph.shapes import Node, chain, giving, together
 SOON = 0.02
 """For what never ends by itself."""
 
-A_WHILE = 0.2
-"""For what ends at once, beside something that never does."""
+A_WHILE = 1.5
+"""For what ends at once, or must have begun: a busy machine takes a moment."""
 
-LONG = 10.0
+LONG = 120.0
 
 
 class Log(TypedDict, total=False):
@@ -81,7 +81,7 @@ async def test_a_node_that_takes_too_long_is_cancelled(store: Store) -> None:  #
         await lone(slow, store=store).run({}, session_id="s")
     assert (caught.value.address, caught.value.seconds) == ("runnable:g;node:n", SOON)
     assert ended == ["cleaned up"]
-    assert (await lone(giving({"log": ["quick"]}), store=store).recover("s")).state["log"] == ["quick"]
+    assert (await lone(giving({"log": ["quick"]}), LONG, store=store).recover("s")).state["log"] == ["quick"]
 
 
 async def test_what_the_node_started_is_cancelled_too() -> None:  # rule G13
@@ -219,9 +219,9 @@ async def test_a_thread_past_its_time_is_left_and_its_result_dropped(gate: Gate,
         return {"log": ["late"]}
 
     with pytest.raises(NodeTimeout):
-        await lone(slow, store=store).run({}, session_id="s")
+        await lone(slow, A_WHILE, store=store).run({}, session_id="s")
     await gate.open()
-    graph = lone(giving({"log": ["mended"]}), store=store)
+    graph = lone(giving({"log": ["mended"]}), LONG, store=store)
     assert (await graph.state("s"))["log"] == []
     assert (await graph.recover("s")).state["log"] == ["mended"]
 
@@ -238,7 +238,7 @@ async def test_what_a_thread_past_its_time_calls_in_the_run_is_refused(gate: Gat
         gate.passed(lambda: interrupt("late?"), charge, write, lambda: current().emit("late"))
 
     with pytest.raises(NodeTimeout):
-        await lone(slow, store=store).run({}, session_id="s")
+        await lone(slow, A_WHILE, store=store).run({}, session_id="s")
     await gate.open()
     assert [isinstance(error, AdjournError) for error in gate.came_of_it] == [True] * 4, gate.came_of_it
     assert not await lone(slow, store=store).pending("s")
@@ -266,7 +266,7 @@ async def test_a_thread_of_an_earlier_attempt_cannot_reach_into_a_later_one(gate
         second_may_end.wait(LONG)
         return {"log": [current().values["who"], charge(2)]}
 
-    graph = StateGraph(Log).add_node("n", node, timeout=0.5, retry=Retry(backoff=0)).set_entry_point("n").compile()
+    graph = StateGraph(Log).add_node("n", node, timeout=A_WHILE, retry=Retry(backoff=0)).set_entry_point("n").compile()
     running = asyncio.ensure_future(graph.invoke({}))
     await both_there.wait()
     await gate.open()

@@ -58,7 +58,7 @@ async def test_what_is_written_is_read_listed_and_deleted(backend: Backend) -> N
 
 
 @pytest.mark.parametrize("path", [*OUTSIDE, *UNUSABLE, "n" * 256, "ä" * 128, "a/" * 600 + "b"])
-async def test_a_path_that_is_none_is_refused_by_every_method(backend: Backend, path: str) -> None:  # failures 18
+async def test_a_path_that_is_none_is_refused_by_every_method(backend: Backend, path: str) -> None:  # attack 18
     async def use() -> int:
         refused = 0
         for call in (backend.read(path), backend.delete(path), backend.write(path, "x")):
@@ -112,7 +112,7 @@ def test_a_folder_must_be_there(tmp_path: Path) -> None:
 # Links
 
 
-async def test_links_that_lead_out_are_not_followed(folder: FolderBackend, tmp_path: Path) -> None:  # failures 18
+async def test_links_that_lead_out_are_not_followed(folder: FolderBackend, tmp_path: Path) -> None:  # attack 18
     (folder.root / "out.txt").symlink_to(tmp_path / "secret.txt")
     (folder.root / "up").symlink_to(tmp_path)
     (folder.root / "new.txt").symlink_to(tmp_path / "not there yet.txt")

@@ -78,7 +78,7 @@ async def test_an_edit_that_is_not_clear_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a\0b", "n" * 300])
-async def test_a_model_is_told_that_a_path_leads_out(tmp_path: Path, path: str) -> None:  # failures 18
+async def test_a_model_is_told_that_a_path_leads_out(tmp_path: Path, path: str) -> None:  # attack 18
     for backend in (None, FolderBackend(tmp_path)):
         told = await used(call("read_file", path=path), call("write_file", path=path, text="x"), backend=backend)
         assert all(text.startswith("Error: ") for text in told)

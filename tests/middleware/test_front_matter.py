@@ -88,7 +88,7 @@ def test_the_body_is_what_stands_below() -> None:
         ([f"k{n}: x" for n in range(300)], "more than 200 lines"),
     ],
 )
-def test_what_is_more_than_that_is_refused_with_its_line(lines: list[str], problem: str) -> None:  # failures 8
+def test_what_is_more_than_that_is_refused_with_its_line(lines: list[str], problem: str) -> None:  # attack 8
     with pytest.raises(ValueError, match=problem):
         read(*lines)
 

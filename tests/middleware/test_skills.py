@@ -46,7 +46,7 @@ async def test_skills_are_told_of_and_read_when_needed(root: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["../../secret", "/etc/passwd", "a\0", "out.md", "none.md", "n" * 300])
-async def test_a_file_that_is_none_of_the_skill_is_not_read(root: Path, file: str) -> None:  # failures 18
+async def test_a_file_that_is_none_of_the_skill_is_not_read(root: Path, file: str) -> None:  # attack 18
     (root.parent / "secret").write_text("secret")
     (root / "tickets" / "out.md").symlink_to(root.parent / "secret")
     agent, _ = scripted(call("read_skill", name="tickets", file=file), "done", middleware=[Skills(root)])

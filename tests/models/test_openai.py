@@ -548,7 +548,7 @@ def make(code: str, **environment: str) -> str:
         ]
     )
     done = subprocess.run(
-        [sys.executable, "-c", command], capture_output=True, text=True, check=True, timeout=60, env=kept | environment
+        [sys.executable, "-c", command], capture_output=True, text=True, check=True, timeout=600, env=kept | environment
     )
     return done.stdout
 

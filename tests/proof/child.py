@@ -21,7 +21,7 @@ import msgspec
 
 from adjourn import CheckpointNotFound, Interrupt, MessageEvent, NodeEnd, Run, Runner, RunResult, ToolResult
 from adjourn.errors import AlreadyResumed, SessionBusy
-from adjourn.stores import SQLiteStore
+from adjourn.stores import SessionRef, SQLiteStore
 from adjourn.stores.protocol import Answer, Claimed, Committed, Lease, Write
 from adjourn.testing import FaultStore
 
@@ -116,20 +116,16 @@ class WatchedStore(FaultStore):
 
     async def claim(
         self,
-        session: str,
+        ref: SessionRef,
         owner: str,
         ttl: float,
         *,
         after: str | None,
         write: Write | None = None,
         answers: Sequence[Answer] = (),
-        over: str | None = None,
-        app: str = "adjourn",
-        user: str | None = None,
+        replaces: str | None = None,
     ) -> Claimed:
-        claimed = await super().claim(
-            session, owner, ttl, after=after, write=write, answers=answers, over=over, app=app, user=user
-        )
+        claimed = await super().claim(ref, owner, ttl, after=after, write=write, answers=answers, replaces=replaces)
         if claimed.lease is not None:
             self._ledger.write("claimed", claimed.checkpoint, fence=claimed.lease.fence)
         return claimed
@@ -163,7 +159,7 @@ class Client:
 
     async def do(self) -> Ended:
         # What every job needs is open before the race begins.
-        await self.store.head(SESSION)
+        await self.store.head(SessionRef(SESSION))
         if self.job.gated:
             self.line.halt("gate")
         try:

@@ -18,7 +18,7 @@ import msgspec
 from .child import Ended, Job, Said
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 30.0
+PATIENCE = 180.0
 """Seconds after which a child that says nothing counts as hanging."""
 
 

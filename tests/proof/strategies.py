@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
@@ -33,10 +31,6 @@ from .plans import (
     Way,
     Write,
 )
-
-EXAMPLES = os.environ.get("PROOF_EXAMPLES")
-many = settings(max_examples=int(EXAMPLES)) if EXAMPLES else settings()
-"""The profile's number of examples, or many more when somebody looks for trouble by hand."""
 
 NAMES = ("a", "b", "c;d:1", "e", "f#2%")
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.effort import some
+
 from .checker import check, pids
 from .child import Ended
 from .ledger import Ledger
@@ -15,6 +17,7 @@ from .processes import Nursery, job
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="children are forks, found by their pids")
 
 APPROVAL = "agent:Payer;tool:pay:p1"
+ROUNDS = some(range(10), default=1)
 PEOPLE = {f"agent:Survey;tool:ask:q{n}": who for n, who in enumerate(("ann", "ben", "cleo"))}
 
 
@@ -33,7 +36,7 @@ def outcomes(ended: list[Ended]) -> Counter[str]:
     return Counter(each.error or each.status for each in ended)
 
 
-@pytest.mark.parametrize("_", range(3))
+@pytest.mark.parametrize("_", ROUNDS)
 async def test_of_many_processes_that_answer_an_approval_one_runs_the_tool(
     nursery: Nursery, tmp_path: Path, ledger: Ledger, _: int
 ):  # rules R3, T4
@@ -57,7 +60,7 @@ async def test_approve_and_refuse_at_once_is_one_of_them(
     await check(tmp_path, "approval")
 
 
-@pytest.mark.parametrize("_", range(3))
+@pytest.mark.parametrize("_", ROUNDS)
 async def test_three_questions_of_one_message_are_answered_by_three_processes(
     nursery: Nursery, tmp_path: Path, ledger: Ledger, _: int
 ):  # rules R3, R7, T3

@@ -15,7 +15,7 @@ from tests.proof.building import Trouble, World, build
 from tests.proof.folding import Folding
 from tests.proof.plans import GIVEN, Graph
 from tests.proof.reference import Reference
-from tests.proof.strategies import Dice, Mood, dice, graphs, many
+from tests.proof.strategies import Dice, Mood, dice, graphs
 
 
 def reference(plan: Graph) -> Reference:
@@ -48,7 +48,6 @@ async def driven(engine: Folding) -> Folding:
     raise AssertionError("it does not come to an end")
 
 
-@many
 @given(graphs(), dice)
 def test_folded_records_are_what_is_live(plan: Graph, dice: Dice):  # rule C3
     meant = reference(plan)
@@ -62,7 +61,6 @@ def test_folded_records_are_what_is_live(plan: Graph, dice: Dice):  # rule C3
     asyncio.run(run())
 
 
-@many
 @given(graphs(Mood(stumbles=False)), dice)
 def test_a_session_goes_on_from_every_record(plan: Graph, dice: Dice):  # rule C8
     meant = reference(plan)
@@ -81,7 +79,6 @@ def test_a_session_goes_on_from_every_record(plan: Graph, dice: Dice):  # rule C
     asyncio.run(run())
 
 
-@many
 @given(st.one_of(agents(), agents(HOOKED)), dice)
 def test_the_records_of_agents_fold_to_what_is_live(plan: agent_plans.Plan, dice: Dice):  # rules C3, C8
     async def run(*, knows: bool) -> tuple[str, list[Any]]:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from adjourn.stores import SQLiteStore
-from adjourn.stores.protocol import Decision
+from adjourn.stores import SessionRef, SQLiteStore
+from adjourn.stores.protocol import AuditEntry
+from tests.effort import some
 
 from .checker import check, check_effects, check_fences, pids
 from .child import SESSION, Ended
@@ -19,7 +20,7 @@ from .processes import Nursery, job, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="children are forks, found by their pids")
 
-ROUNDS = range(4)
+ROUNDS = some(range(10), default=1)
 HOUR = 3600.0
 
 
@@ -42,10 +43,10 @@ def paused(nursery: Nursery, tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def decisions(folder: Path) -> list[Decision]:
+async def decisions(folder: Path) -> list[AuditEntry]:
     store = SQLiteStore(folder / "sessions.db")
     try:
-        return await store.decisions(SESSION)
+        return await store.audit(SessionRef(SESSION))
     finally:
         await store.close()
 

@@ -20,7 +20,7 @@ from tests.proof import plans
 from tests.proof.building import World, build
 from tests.proof.plans import AGAIN, GIVEN, Graph
 from tests.proof.reference import Reference
-from tests.proof.strategies import Dice, Mood, dice, graphs, many
+from tests.proof.strategies import Dice, Mood, dice, graphs
 from tests.proof.twin import Durability, Twin
 
 numbers = count()
@@ -67,7 +67,6 @@ def check_effects(world: World, meant: Reference) -> None:
     assert not world.broken, "a kept call that had returned was made again"
 
 
-@many
 @given(graphs(Mood(asks=False, stumbles=False)))
 def test_a_graph_does_what_the_reference_does(plan: Graph):  # rules G3-G9, S1, S3, G15, R15
     meant, world = reference(plan, GIVEN), World()
@@ -89,7 +88,6 @@ kinds = st.sampled_from(("memory", "sqlite"))
 durabilities = st.sampled_from(("step", "async", "pause"))
 
 
-@many
 @given(graphs(), dice, kinds, durabilities)
 def test_an_interrupted_session_ends_as_the_uninterrupted_one(
     stores: Stores, plan: Graph, dice: Dice, where: str, durability: Durability

@@ -67,7 +67,7 @@ def in_threads(work: Callable[[int], T]) -> list[T]:
     barrier = threading.Barrier(THREADS)
 
     def begin(number: int) -> T:
-        barrier.wait(30)
+        barrier.wait(120)
         return work(number)
 
     with ThreadPoolExecutor(THREADS) as pool:

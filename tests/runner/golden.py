@@ -18,7 +18,7 @@ import msgspec
 from adjourn import Message, Runner, current, interrupt, once, set_session_value, workflow
 from adjourn._engine.record import FORMAT
 from adjourn.graph import START, Command, MessagesState, StateGraph, append
-from adjourn.stores import Header, MemoryStore, Question, Store, Write
+from adjourn.stores import Header, MemoryStore, Question, SessionRef, Store, Write
 from adjourn.testing import FakeClock, count_ids
 
 from .stores import WatchedStore
@@ -139,7 +139,7 @@ async def harvest(name: str) -> list[Write]:
 async def plant(store: Store, writes: Sequence[Write], session: str = SESSION) -> None:
     """Put a session into a store as it was written."""
     first, *others = writes
-    lease = (await store.claim(session, "planter", 30, after=None, write=first)).lease
+    lease = (await store.claim(SessionRef(session), "planter", 30, after=None, write=first)).lease
     assert lease is not None
     head = first.id
     for write in others:

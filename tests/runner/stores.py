@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from adjourn.stores import Answer, Claimed, Committed, Lease, Store, Write
+from adjourn.stores import Answer, Claimed, Committed, Lease, SessionRef, Store, Write
 from adjourn.testing import FaultStore
 
 
@@ -22,21 +22,17 @@ class WatchedStore(FaultStore):
 
     async def claim(
         self,
-        session: str,
+        ref: SessionRef,
         owner: str,
         ttl: float,
         *,
         after: str | None,
         write: Write | None = None,
         answers: Sequence[Answer] = (),
-        over: str | None = None,
-        app: str = "adjourn",
-        user: str | None = None,
+        replaces: str | None = None,
     ) -> Claimed:
         self.calls_made.append("claim")
-        claimed = await super().claim(
-            session, owner, ttl, after=after, write=write, answers=answers, over=over, app=app, user=user
-        )
+        claimed = await super().claim(ref, owner, ttl, after=after, write=write, answers=answers, replaces=replaces)
         if write is not None:
             self.writes.append(write)
         return claimed

@@ -13,7 +13,7 @@ from adjourn import CheckpointNotFound, RunError, UnfinishedRun, interrupt
 from adjourn.errors import CheckpointCorrupt
 from adjourn.events import Cancelled, Done, Event, Failed, Interrupted, NodeEnd
 from adjourn.graph import START, StateGraph
-from adjourn.stores import Store
+from adjourn.stores import SessionRef, Store
 from adjourn.testing import FakeClock
 
 from .programs import (
@@ -111,12 +111,12 @@ async def test_a_follower_who_leaves_does_not_stop_the_run(store: Store):
     assert (await waiting).status == "done"
 
 
-async def test_a_follower_can_stop_the_run(store: Store):
+async def test_a_follower_can_stop_the_run(timed: Store):
     gate = Gate()
-    graph = line(("a", held("a", gate)), ("b", step("b")), store=store, lease_ttl=1.0)
+    graph = line(("a", held("a", gate)), ("b", step("b")), store=timed, lease_ttl=0.3)
     waiting = begin(graph.run({}, session_id="s"))
     await gate.reached.wait()
-    following = line(("a", held("a", gate)), ("b", step("b")), store=store).attach("s")
+    following = line(("a", held("a", gate)), ("b", step("b")), store=timed).attach("s")
     reading = begin(following)
     await following.cancel()
     assert (await waiting).status == "cancelled"
@@ -223,7 +223,7 @@ async def test_who_answers_a_live_run_follows_it_from_there(store: Store):  # ru
     await gate.reached.wait()
     other = two_questions(Gate(), store)
     await until(lambda: other.pending("s"))
-    known = (await store.head("s")).seq  # pyright: ignore[reportOptionalMemberAccess]
+    known = (await store.head(SessionRef("s"))).seq  # pyright: ignore[reportOptionalMemberAccess]
     answering = asyncio.create_task(events_of(other.resume("s", {"first": "yes"}, by="ann")))
     await until(lambda: none_pending(other))
     gate.opened.set()

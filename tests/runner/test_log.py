@@ -14,7 +14,7 @@ import pytest
 from adjourn import AlreadyResumed, AnswerWith, Runner, interrupt, workflow
 from adjourn.errors import StoreUnavailable
 from adjourn.graph import CompiledGraph
-from adjourn.stores import Store
+from adjourn.stores import SessionRef, Store
 from adjourn.testing import FakeClock, FaultStore
 
 from .programs import (
@@ -118,7 +118,7 @@ async def test_a_resume_that_a_live_owner_takes_up_names_a_checkpoint_that_exist
     await until(resumed)
     found = lines(caplog, "resumed")
     assert [(what, session) for what, session, _ in found] == [("resumed", "s")]
-    assert (await store.load("s", found[0][2])) is not None
+    assert (await store.load(SessionRef("s"), found[0][2])) is not None
     gate.opened.set()
     await waiting
     await answered
@@ -179,7 +179,7 @@ async def test_a_takeover_has_one_line_whoever_does_it(
         case "cancel":
             await graph.cancel("s")
         case _:
-            first = (await abandoned.list("s"))[-1]
+            first = (await abandoned.checkpoints(SessionRef("s")))[-1]
             await graph.run(None, session_id="s", checkpoint_id=first.id)
     found = lines(caplog, "took over")
     assert [(what, session) for what, session, _ in found] == [("took over", "s")]
@@ -212,7 +212,7 @@ async def test_an_expiry_has_one_line_and_is_told_once(
 
 async def test_waiting_for_a_store_is_a_warning(store: Store, caplog: pytest.LogCaptureFixture):
     with pytest.raises(StoreUnavailable):
-        await steps("a", store=FaultStore(store, 2, times=1000), store_timeout=0.1).run({}, session_id="s")
+        await steps("a", store=FaultStore(store, 2, times=1000), store_timeout=1).run({}, session_id="s")
     warned = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert warned
     assert all(record.getMessage().startswith("waiting for the store session=s checkpoint=") for record in warned)

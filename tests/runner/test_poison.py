@@ -22,7 +22,7 @@ import pytest
 from adjourn import AdjournError, Runner
 from adjourn._engine import record
 from adjourn.errors import CheckpointCorrupt, CheckpointTooNew
-from adjourn.stores import SQLiteStore, Store, Write
+from adjourn.stores import SessionRef, SQLiteStore, Store, Write
 
 from . import golden
 from .golden import PROGRAMS, SESSION, plant
@@ -105,13 +105,13 @@ async def _done(run: Awaitable[object]) -> object:
 
 async def refused(store: Store, kinds: tuple[type[Exception], ...] = REFUSALS) -> None:
     """Every way to the last record ends in one of these errors; nothing is written, and nothing runs."""
-    before = await store.head(SESSION)
+    before = await store.head(SessionRef(SESSION))
     for name, read in READS.items():
         runner = Runner(PROGRAMS["order"][0], store=store)  # each time a new one, which has nothing in memory
         with pytest.raises(kinds) as caught:
             await read(runner)
         assert str(caught.value), name
-    assert await store.head(SESSION) == before
+    assert await store.head(SessionRef(SESSION)) == before
     assert golden.charged == []
     # What needs no record still works, so that an operator can see where it is.
     runner = Runner(PROGRAMS["order"][0], store=store)
@@ -177,7 +177,7 @@ async def test_a_damaged_record_in_the_middle_is_noticed_and_what_lies_before_it
     runner = Runner(PROGRAMS["order"][0], store=store)
     with pytest.raises(CheckpointCorrupt):
         await runner.state(SESSION)
-    first = (await store.list(SESSION))[-1]
+    first = (await store.checkpoints(SessionRef(SESSION)))[-1]
     assert (await runner.state(SESSION, checkpoint_id=first.id))["user_input"] == "a ticket"
     # From there it can go on, on a branch of its own.
     result = await runner.run(None, session_id=SESSION, checkpoint_id=first.id)
@@ -428,17 +428,17 @@ DEEP = """
 import asyncio, sys
 sys.setrecursionlimit(10**7)
 from adjourn.errors import CheckpointCorrupt
-from adjourn.stores import Events, Header
+from adjourn.stores import EventBatch, Header
 from adjourn.sessions import _log as logged
 from adjourn._engine import record
-from adjourn.stores._rows import decode_header
+from adjourn.stores.kit import decode_header
 deep = b"[" * 3_000_000
 for read in (
     lambda: record.decode(b'{"v":2,"full":true,"frames":{"a":{"k":"u","input":' + deep),
     lambda: record.decode(b'{"v":2,"x":' + deep),
-    lambda: logged.read_events(Events(id="b.0", header=Header(), first=1, count=1, body=deep)),
+    lambda: logged.read_events(EventBatch(id="b.0", header=Header(), first=1, count=1, body=deep)),
     lambda: logged.read_events(
-        Events(id="b.0", header=Header(), first=1, count=1, body=b'[{"type":"custom","data":' + deep)
+        EventBatch(id="b.0", header=Header(), first=1, count=1, body=b'[{"type":"custom","data":' + deep)
     ),
     lambda: logged.read_interrupt(b'{"id":"x","info":' + deep, "s"),
     lambda: decode_header(b'{"metadata":{"x":' + deep),
@@ -452,7 +452,7 @@ for read in (
 
 def test_deep_bytes_do_not_crash_a_program_that_raised_the_recursion_limit():  # rule C10, failures 54
     # In a process of its own: a stack that overflows takes the process with it.
-    done = subprocess.run([sys.executable, "-c", DEEP], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", DEEP], capture_output=True, text=True, check=False, timeout=600)
     assert (done.returncode, done.stdout.split()) == (0, ["refused"] * 6), done.stderr
 
 

@@ -22,7 +22,7 @@ from adjourn import (
 from adjourn.errors import CrashLoop, MaxStepsExceeded, ProgramChanged, WriteConflict
 from adjourn.events import Done, Failed
 from adjourn.graph import END, START, Command, CompiledGraph, StateGraph
-from adjourn.stores import Store
+from adjourn.stores import SessionRef, Store
 from adjourn.testing import FakeClock, FaultStore
 
 from .programs import (
@@ -64,7 +64,7 @@ class Crash:
         """Crash in the gate, after so many records have been written."""
 
         async def written() -> bool:
-            head = await graph.store.head("s")
+            head = await graph.store.head(SessionRef("s"))
             return head is not None and int(head.checkpoint.rpartition(".")[2]) >= records - 1
 
         self._task = begin(graph.run(input, session_id="s"))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from adjourn import AnswerWith, Runner, interrupt, workflow
-from adjourn.stores import Answer, Claimed, SQLiteStore, Store, Write
+from adjourn.stores import Answer, Claimed, SessionRef, SQLiteStore, Store, Write
 from adjourn.testing import FakeClock, FaultStore, count_ids
 
 from .programs import Gate, asking, begin, held, line, side_by_side, step, steps, turns, until
@@ -142,20 +142,16 @@ class LateStore(FaultStore):
 
     async def claim(
         self,
-        session: str,
+        ref: SessionRef,
         owner: str,
         ttl: float,
         *,
         after: str | None,
         write: Write | None = None,
         answers: Sequence[Answer] = (),
-        over: str | None = None,
-        app: str = "adjourn",
-        user: str | None = None,
+        replaces: str | None = None,
     ) -> Claimed:
-        claimed = await super().claim(
-            session, owner, ttl, after=after, write=write, answers=answers, over=over, app=app, user=user
-        )
+        claimed = await super().claim(ref, owner, ttl, after=after, write=write, answers=answers, replaces=replaces)
         self.claimed.set()
         await self.heard.wait()
         return claimed
@@ -187,7 +183,7 @@ def test_a_program_that_is_interrupted_from_the_keyboard_leaves_a_free_session(t
     with child_of(tmp_path / "s.db", "wait") as child:
         child.send_signal(signal.SIGINT)
         child.wait()
-    head = asyncio.run(graph.store.head("s"))
+    head = asyncio.run(graph.store.head(SessionRef("s")))
     assert head is not None
     assert (head.status, head.owner) == ("cancelled", None)
     assert graph.recover_sync("s").state["done"] == ["a", "b", "c"]

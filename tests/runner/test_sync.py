@@ -101,7 +101,7 @@ def test_leaving_a_plain_for_early_stops_the_run_at_its_next_safe_point(shared: 
     opened = threading.Event()
 
     def second(state: dict[str, Any]) -> dict[str, Any]:
-        opened.wait(10)
+        opened.wait(120)
         return {"done": ["b"]}
 
     compiled = line(("a", step("a")), ("b", second), ("c", step("c")), thread=True, store=shared)
@@ -127,7 +127,7 @@ def test_a_detached_run_goes_on_when_its_plain_for_is_left(shared: Store):
     opened = threading.Event()
 
     def second(state: dict[str, Any]) -> dict[str, Any]:
-        opened.wait(10)
+        opened.wait(120)
         return {"done": ["b"]}
 
     graph = line(("a", step("a")), ("b", second), ("c", step("c")), thread=True, store=shared)
@@ -193,7 +193,7 @@ def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
     barrier = threading.Barrier(count)
 
     def run(number: int) -> Any:
-        barrier.wait(10)
+        barrier.wait(120)
         return work(number)
 
     with ThreadPoolExecutor(count) as pool:

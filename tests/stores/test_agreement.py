@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjourn.errors import AdjournError
-from adjourn.stores import Answer, Head, Header, Lease, MemoryStore, Question, SQLiteStore, Store, Write
+from adjourn.stores import Answer, Head, Header, Lease, MemoryStore, Question, SessionRef, SQLiteStore, Store, Write
 from adjourn.testing import FakeClock
 
 SESSIONS = ("s", "t")
@@ -60,8 +60,7 @@ class Story:
         """Know where the sessions stand; a lease that has expired goes by another name and is refused."""
         self.heads = {head.session: head.checkpoint for head in heads}
         self.leases = {
-            head.session: Lease(session=head.session, owner=head.owner or "x", fence=head.fence, ttl=10)
-            for head in heads
+            head.session: Lease(ref=head.ref, owner=head.owner or "x", fence=head.fence, ttl=10) for head in heads
         }
 
     def some(self, chance: float = 0.25) -> tuple[str, ...]:
@@ -90,7 +89,7 @@ class Story:
             return lambda store: store.commit(old, *writes, after=after, release=release)
         if what == "answer":
             answers, seen = self.answers(), choose.choice([None, None, head])
-            return lambda store: store.answer(session, answers, after=seen)
+            return lambda store: store.answer(SessionRef(session), answers, after=seen)
         if what == "other":
             return self.other(session)
         if what == "time":
@@ -99,19 +98,21 @@ class Story:
         first = self.write(session) if choose.random() < 0.8 or head is None else None
         answers = self.answers() if choose.random() < 0.4 else ()
         owner, over = choose.choice("xyz"), choose.choice([None, None, "x"])
-        return lambda store: store.claim(session, owner, 10, after=head, write=first, answers=answers, over=over)
+        return lambda store: store.claim(
+            SessionRef(session), owner, 10, after=head, write=first, answers=answers, replaces=over
+        )
 
     def other(self, session: str) -> Callable[[Store], Awaitable[object]]:
         choose = self.random
         keep, ttl, leases = choose.randrange(4), choose.choice([1.0, 30.0]), list(self.leases.values())
         rare: list[Callable[[Store], Awaitable[object]]] = [
-            lambda store: store.delete(session),
-            lambda store: store.expire(ttl),
+            lambda store: store.delete(SessionRef(session)),
+            lambda store: store.delete_idle(ttl),
         ]
         usual: list[Callable[[Store], Awaitable[object]]] = [
-            lambda store: store.prune(session, keep=keep),
+            lambda store: store.prune(SessionRef(session), keep=keep),
             lambda store: store.renew(leases),
-            lambda store: store.cancel(session, "now"),
+            lambda store: store.cancel(SessionRef(session), "now"),
         ]
         return choose.choice(rare if choose.random() < 0.1 else usual)
 
@@ -128,12 +129,23 @@ async def due(store: Store) -> object:
 
 
 async def everything(store: Store) -> object:
-    found: list[object] = [await store.interrupts(), await due(store)]
+    found: list[object] = [await store.questions(), await due(store)]
     for session in SESSIONS:
-        found += [await store.load(session), await outcome(store.list(session)), await outcome(store.events(session))]
-        found += [await outcome(store.decisions(session)), await outcome(store.events(session, 50, limit=2))]
-        found += [await outcome(store.load(session, f"{branch}.{n}")) for branch in "bcde" for n in range(6)]
-        found += [await outcome(store.list(session, source="step", under="a", before="b.2", limit=2))]
+        found += [
+            await store.load(SessionRef(session)),
+            await outcome(store.checkpoints(SessionRef(session))),
+            await outcome(store.events(SessionRef(session))),
+        ]
+        found += [
+            await outcome(store.audit(SessionRef(session))),
+            await outcome(store.events(SessionRef(session), 50, limit=2)),
+        ]
+        found += [
+            await outcome(store.load(SessionRef(session), f"{branch}.{n}")) for branch in "bcde" for n in range(6)
+        ]
+        found += [
+            await outcome(store.checkpoints(SessionRef(session), source="step", under="a", before="b.2", limit=2))
+        ]
     return found
 
 

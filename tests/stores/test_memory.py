@@ -4,7 +4,7 @@ import asyncio
 import threading
 import tracemalloc
 
-from adjourn.stores import Header, MemoryStore, Store
+from adjourn.stores import Header, MemoryStore, SessionRef, Store
 from adjourn.testing import FakeClock, StoreSuite
 from adjourn.testing.suite.bench import Drive, paused, question
 
@@ -20,7 +20,7 @@ async def test_what_it_keeps_is_encoded():  # rule C14
     metadata: dict[str, object] = {"n": 1}
     await run.start(run.next(header=Header(source="input", metadata=metadata)))
     metadata["n"] = 2
-    (listed,) = await store.list("s")
+    (listed,) = await store.checkpoints(SessionRef("s"))
     assert listed.header.metadata == {"n": 1}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from adjourn.errors import StoreUnavailable, UsageError
-from adjourn.stores import Committed, SQLiteStore, Store
+from adjourn.stores import Committed, SessionRef, SQLiteStore, Store
 from adjourn.testing import FakeClock, StoreSuite
 from adjourn.testing.suite.bench import Drive, paused, record, refused
 
@@ -105,7 +105,7 @@ async def main():
 asyncio.run(main())
 """
     command = [sys.executable, "-W", "error", "-c", program, str(path)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert [file.name for file in path.parent.iterdir()] == ["store.db"]
 
@@ -130,7 +130,7 @@ def test_an_unknown_way_to_synchronize_is_refused(path: Path):
 
 async def test_a_missing_folder_is_told_and_can_be_made_later(tmp_path: Path):
     store = SQLiteStore(tmp_path / "missing" / "store.db")
-    error = await refused(StoreUnavailable, store.head("s"))
+    error = await refused(StoreUnavailable, store.head(SessionRef("s")))
     assert f"the folder '{tmp_path / 'missing'}' does not exist; create it" in str(error)
     await refused(StoreUnavailable, Drive(store).start())
     (tmp_path / "missing").mkdir()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from adjourn.errors import CheckpointCorrupt, CheckpointTooNew, StoreUnavailable, UsageError
-from adjourn.stores import SQLiteStore
+from adjourn.stores import SessionRef, SQLiteStore
 from adjourn.stores.sqlite._schema import APPLICATION, MIGRATIONS, check_filesystem, connect, filesystem
 from adjourn.testing.suite.bench import Drive, refused
 
@@ -23,7 +23,7 @@ async def test_a_file_that_is_no_database_is_left_alone(path: Path):  # rule C10
     path.write_bytes(b"Dear diary, today I was not a database. " * 100)
     before = path.read_bytes()
     store = SQLiteStore(path)
-    for call in (Drive(store).start(), store.head("s"), store.list("s")):
+    for call in (Drive(store).start(), store.head(SessionRef("s")), store.checkpoints(SessionRef("s"))):
         error = await refused(CheckpointCorrupt, call)
         assert str(path) in str(error)
         assert "backup" in str(error)
@@ -53,7 +53,7 @@ async def test_a_database_of_a_newer_version_is_left_alone(path: Path):  # rule 
     connection.execute("PRAGMA user_version = 99")
     connection.close()
     before = path.read_bytes()
-    for call in (store.head("s"), Drive(store, "t").start()):
+    for call in (store.head(SessionRef("s")), Drive(store, "t").start()):
         error = await refused(CheckpointTooNew, call)
         assert (error.version, error.known) == (99, len(MIGRATIONS))
     await store.close()
@@ -113,7 +113,7 @@ async def test_a_damaged_header_is_told(path: Path):  # rule C10
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE records SET header = x'7b'")
     connection.close()
-    await refused(CheckpointCorrupt, store.list("s"))
+    await refused(CheckpointCorrupt, store.checkpoints(SessionRef("s")))
     await store.close()
 
 
@@ -122,7 +122,7 @@ async def test_text_that_is_not_utf8_is_told(path: Path):  # rule C10
     await Drive(store).start()
     await store.close()
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE sessions SET app = CAST(x'ff' AS TEXT)")
+        connection.execute("UPDATE sessions SET user = CAST(x'ff' AS TEXT)")
     connection.close()
     await refused(CheckpointCorrupt, Drive(store).head())
     await store.close()
@@ -154,7 +154,7 @@ async def test_a_write_ahead_log_with_flipped_bits_recovers_to_a_prefix(path: Pa
         damaged[(n * used) // 60 + n] ^= 1 << n % 8
         path.write_bytes(database)
         Path(f"{path}-wal").write_bytes(damaged)
-        head = await store.head("s")
+        head = await store.head(SessionRef("s"))
         rows = () if head is None else (await run.loaded()).rows
         count = 0 if head is None else int(head.checkpoint.removeprefix("b.")) + 1
         assert rows == tuple(f"b{number}".encode() for number in range(count))

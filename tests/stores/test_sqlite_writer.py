@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from adjourn.errors import Conflict, NotStorable, StoreUnavailable, UnknownInterrupt
-from adjourn.stores import Committed, SQLiteStore
+from adjourn.stores import Committed, SessionRef, SQLiteStore
 from adjourn.testing import FakeClock
 from adjourn.testing.suite.bench import Drive, question, record, refused, yes
 
@@ -143,14 +143,16 @@ async def test_a_write_that_fails_does_no_harm_to_others_of_its_group(store: SQL
     for run in runs:
         await run.start(run.next(asks=(question("q"), question("r"))))
     calls: list[Awaitable[object]] = [store.commit(run.held, run.next(), after="b.0") for run in runs[:4]]
-    calls.insert(1, store.answer("s4", [yes("q"), yes("r", by="\ud800")]))  # fails when it has changed something
+    calls.insert(
+        1, store.answer(SessionRef("s4"), [yes("q"), yes("r", by="\ud800")])
+    )  # fails when it has changed something
     calls.insert(3, store.commit(runs[5].held, record(7, "b.0"), after="b.0"))  # is refused at once
     results = await asyncio.gather(*calls, return_exceptions=True)
     assert isinstance(results[1], NotStorable)
     assert isinstance(results[3], Conflict)
     assert [results[n] for n in (0, 2, 4, 5)] == [Committed()] * 4
     assert [(await run.head()).checkpoint for run in runs] == ["b.1", "b.1", "b.1", "b.1", "b.0", "b.0"]
-    assert [asked.how for asked in await store.decisions("s4")] == [None, None]
+    assert [asked.how for asked in await store.audit(SessionRef("s4"))] == [None, None]
     assert (await runs[4].loaded()).answers == ()
 
 
@@ -242,7 +244,7 @@ async def test_reading_waits_for_a_program_that_has_the_file_for_itself(path: Pa
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     connection.execute("BEGIN IMMEDIATE")
     hasty = SQLiteStore(path, timeout=0.02)
-    error = await refused(StoreUnavailable, hasty.head("s"))
+    error = await refused(StoreUnavailable, hasty.head(SessionRef("s")))
     assert "another process keeps the file locked" in str(error)
     reading = asyncio.ensure_future(run.head())
     assert not (await asyncio.wait([reading], timeout=0.02))[0]

@@ -4,7 +4,7 @@ import asyncio
 import sys
 
 from adjourn.errors import AlreadyResumed
-from adjourn.stores import Answer, SQLiteStore
+from adjourn.stores import Answer, SessionRef, SQLiteStore
 from adjourn.testing.suite.bench import Drive
 
 
@@ -19,12 +19,12 @@ async def write(path: str, sessions: str) -> None:
 
     async def drive(name: str) -> None:
         run = Drive(store, name, owner=f"{name}'s")
-        head = await store.head(name)
+        head = await store.head(SessionRef(name))
         if head is None:
             await run.start()
         else:
             run.branch, run.number, run.at = head.branch, int(head.checkpoint.rpartition(".")[2]), head.checkpoint
-            await run.claim(over=run.owner)
+            await run.claim(replaces=run.owner)
         while True:
             say(f"{name} {run.number}")
             await run.commit(run.next(full=run.number % 50 == 0))
@@ -35,12 +35,12 @@ async def write(path: str, sessions: str) -> None:
 async def answer(path: str, name: str) -> None:
     """Answer each question that a line of the input names, and say who won."""
     store = SQLiteStore(path)
-    await store.head("s")
+    await store.head(SessionRef("s"))
     say("ready")
     for line in sys.stdin:
         asked = line.strip()
         try:
-            await store.answer("s", [Answer(id=asked, value=name.encode(), by=name)])
+            await store.answer(SessionRef("s"), [Answer(id=asked, value=name.encode(), by=name)])
         except AlreadyResumed as error:
             say(f"lost to {error.by}")
         else:

@@ -19,6 +19,7 @@ from adjourn.interrupts import interrupt
 from adjourn.messages import ToolCall
 from adjourn.middleware.hooks import ToolRequest
 from adjourn.sessions._log import logged_elsewhere
+from adjourn.stores.protocol import SessionRef
 from adjourn.tools import Approve, Edit, Reject, Respond, Tool, ToolCallInfo, approval_schema, decision
 
 KEY = "at_most_once"
@@ -64,7 +65,7 @@ async def _is_repeated(task: UserFrame, request: ToolRequest) -> bool:
     if task.is_noted("again", 0):
         return False
     scope, wanted = task.scope, codec.fingerprint(dict(request.arguments))
-    elsewhere = logged_elsewhere(scope.journal.store, scope.session_id, scope.branch)
+    elsewhere = logged_elsewhere(scope.journal.store, SessionRef(scope.session_id, scope.app), scope.branch)
     calls = [event.call async for event in elsewhere if isinstance(event, ToolCalled)]
     return any(call.name == request.tool and codec.fingerprint(call.arguments) == wanted for call in calls)
 

@@ -311,8 +311,13 @@ class Entry(Struct, eq=False):
     def steer_by_hand(self) -> None:
         """Have this entry go on from the last pause, by code that knows where that was.
 
-        What was done before need not come again, and what is emitted now comes after what was emitted then.
+        What was done before need not come again, so what it wrote is written now. What is emitted now comes after what
+        was emitted then.
         """
+        for key in self.missing or ():
+            memo = self.frame.kept(key)
+            if memo is not None:
+                self._write_again(memo)
         self.expect_nothing()
         self.emitted = self.frame.paused or 0
 
@@ -372,10 +377,13 @@ class Entry(Struct, eq=False):
         if memo is None:
             return None
         self.came(key)
+        self._write_again(memo)
+        return memo
+
+    def _write_again(self, memo: Memo) -> None:
         if memo.writes:
             for name, value in lift_values(memo.writes).items():
                 self.write_value(name, value)
-        return memo
 
     def keep(self, key: Key, value: object, writes: Mapping[str, object], *, concurrent: bool = False) -> None:
         """Keep the result of a call that was made in this entry."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from urllib.parse import unquote
 
 from msgspec import Raw, Struct
@@ -13,7 +13,7 @@ NONE = Raw(b"")
 """No value; one object, since msgspec leaves a default out by identity (and knows no union with Raw)."""
 
 
-class Kind(Enum):
+class Kind(StrEnum):
     """What user code does that is told apart when it comes again."""
 
     ONCE = "once"
@@ -40,7 +40,7 @@ class Key(Struct, frozen=True):
 
     def __str__(self) -> str:
         """Return the form that records have, which `read_key` reads."""
-        return f"{self.kind.value}:{escape(self.name)}:{escape(self.which)}:{self.number}"
+        return f"{self.kind}:{escape(self.name)}:{escape(self.which)}:{self.number}"
 
 
 def read_key(text: str) -> Key:

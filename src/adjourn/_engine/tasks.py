@@ -43,7 +43,7 @@ class _Search:
         del _searches[self._loop]
         found: dict[Entry, list[Task]] = {entry: [] for entry in self._wanted}
         for task in asyncio.all_tasks(self._loop):
-            for context in _contexts(task):
+            for context in contexts_of(task):
                 place = context.get(current_place)
                 if place is not None and place.entry in found:
                     found[place.entry].append(task)
@@ -55,7 +55,7 @@ class _Search:
 _searches: WeakKeyDictionary[asyncio.AbstractEventLoop, _Search] = WeakKeyDictionary()
 
 
-def _contexts(task: Any) -> list[Context]:
+def contexts_of(task: Any) -> list[Context]:
     """Return the context of a task, in a list."""
     if sys.version_info >= (3, 12):
         return [task.get_context()]

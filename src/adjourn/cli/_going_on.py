@@ -8,9 +8,10 @@ import uuid
 from typing import Any
 
 from adjourn._text import visible_line
-from adjourn.errors import AlreadyResumed, InterruptExpired, InvalidAnswer, StaleCheckpoint
+from adjourn.errors import AlreadyResumed, CheckpointNotFound, InterruptExpired, InvalidAnswer, StaleCheckpoint
 from adjourn.events import Interrupt
 from adjourn.runner import Run
+from adjourn.stores import SessionRef
 
 from ._programs import deps_of, runner_of
 from ._stores import command
@@ -49,9 +50,10 @@ class Session:
         return self._loop.run(self._status())
 
     async def _status(self) -> str | None:
-        if await self.runner.store.head(self.id) is None:
+        try:
+            return (await self.runner.status(self.id)).status
+        except CheckpointNotFound:
             return None
-        return (await self.runner.status(self.id)).status
 
     def pending(self) -> list[Interrupt]:
         """The questions that are open."""
@@ -67,7 +69,7 @@ class Session:
 
     async def _seen(self) -> int:
         """The number of the last event so far."""
-        head = await self.runner.store.head(self.id)
+        head = await self.runner.store.head(SessionRef(self.id, self.runner.app_name))
         return head.seq if head else 0
 
     def settle(self, ending: Ending) -> Ending:
@@ -110,7 +112,7 @@ class Session:
 
     def way_on(self, ending: Ending) -> str:
         """How to go on with the session later."""
-        if not self.runner.is_kept:
+        if not self.runner.has_store:
             return "The session was kept in memory only, and ends here. With --store URL it outlives this command."
         program = self._options.program
         if ending.status == "interrupted":

@@ -113,7 +113,7 @@ def runner_of(options: argparse.Namespace, *, existing: bool) -> Runner:
     if url is not None:
         return _on(program, existing_store(options) if existing else open_store(url))
     runner = program if isinstance(program, Runner) else Runner(program)
-    if existing and not runner.is_kept:
+    if existing and not runner.has_store:
         existing_store(options)  # It says that none was named.
     return runner
 

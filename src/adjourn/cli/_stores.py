@@ -1,4 +1,4 @@
-"""The store that a command works on."""
+"""The store and the sessions that a command works on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import TypeVar
 
 from adjourn._text import visible_line
 from adjourn.errors import CheckpointNotFound, UsageError
-from adjourn.stores import Store, open_store
+from adjourn.sessions import Sessions
+from adjourn.stores import SessionRef, Store, open_store
 
 T = TypeVar("T")
 
@@ -29,9 +30,43 @@ def store_url(options: argparse.Namespace) -> str | None:
     return options.store or os.environ.get(VARIABLE) or None
 
 
+def add_app_option(parser: argparse.ArgumentParser) -> None:
+    """Let a command take `--app`."""
+    parser.add_argument("--app", metavar="NAME", help="the app_name of the runner, if several apps share the store")
+
+
 def with_store(options: argparse.Namespace, work: Callable[[Store], Awaitable[T]]) -> T:
     """Do some work on the store, and close it."""
     return asyncio.run(_work(existing_store(options), work))
+
+
+def with_sessions(options: argparse.Namespace, work: Callable[[Sessions], Awaitable[T]]) -> T:
+    """Do some work on the session that is named, and close its store.
+
+    Raises:
+        CheckpointNotFound: there is no such session.
+    """
+
+    async def find_and_work(store: Store) -> T:
+        return await work(Sessions(store, app_name=await _app_of(store, options)))
+
+    return with_store(options, find_and_work)
+
+
+async def _app_of(store: Store, options: argparse.Namespace) -> str:
+    """Return the app of the session that is named: as given, or the only one that has such a session."""
+    if options.app is not None:
+        return options.app
+    if await store.head(SessionRef(options.session)) is not None:
+        return SessionRef(options.session).app
+    apps = sorted({head.app for head in await store.sessions() if head.session == options.session})
+    if not apps:
+        raise CheckpointNotFound(options.session)
+    if len(apps) > 1:
+        raise UsageError(
+            f"Several apps have a session '{options.session}'. Name one with --app NAME: {', '.join(apps)}."
+        )
+    return apps[0]
 
 
 async def _work(store: Store, work: Callable[[Store], Awaitable[T]]) -> T:
@@ -58,17 +93,8 @@ def existing_store(options: argparse.Namespace) -> Store:
     return store
 
 
-async def check_session(store: Store, session_id: str) -> None:
-    """Refuse a session that the store does not have.
-
-    Raises:
-        CheckpointNotFound: it has none of that id; `adjourn sessions` lists those that it has.
-    """
-    if await store.head(session_id) is None:
-        raise CheckpointNotFound(session_id)
-
-
 def command(options: argparse.Namespace, *words: str) -> str:
     """A line that can be pasted into a shell, with the store named as it was here."""
     named = ["--store", options.store] if getattr(options, "store", None) else []
+    named += ["--app", options.app] if getattr(options, "app", None) else []
     return visible_line(shlex.join(["adjourn", *words, *named]))

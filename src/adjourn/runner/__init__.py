@@ -1,8 +1,9 @@
 """Running programs in sessions: `Runner`, `Run` and what they give."""
 
+from adjourn.sessions import Checkpoint, Diff, SessionStatus, Tree
+
 from ._settings import Options, ProgramOptions
-from .history import Checkpoint, Diff, Tree
-from .result import RunResult, SessionStatus
+from .result import RunResult
 from .run import Run
 from .runner import Runner
 

@@ -69,7 +69,7 @@ async def _done(live: LiveSession) -> RunResult:
     await _finish(live, "end", "done", done)
     _tell_last(live, done, state=report.fields)
     if live.is_fleeting and not live.journal.volatile:
-        await live.journal.store.delete(live.scope.session_id)
+        await live.journal.store.delete(live.ref)
     return _result(live, "done", report)
 
 

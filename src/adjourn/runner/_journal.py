@@ -25,7 +25,19 @@ from adjourn.events import Event, Final
 from adjourn.sessions._log import log_events, log_question, saved
 from adjourn.stores._logging import log, note
 from adjourn.stores.memory import MemoryStore
-from adjourn.stores.protocol import Answer, Answered, Claimed, Committed, Header, Lease, Question, Status, Store, Write
+from adjourn.stores.protocol import (
+    Answer,
+    Answered,
+    Claimed,
+    Committed,
+    Header,
+    Lease,
+    Question,
+    SessionRef,
+    Status,
+    Store,
+    Write,
+)
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -157,6 +169,7 @@ class Entry(msgspec.Struct, eq=False):
 class Journal:
     """Writes one session while one run has it."""
 
+    ref: SessionRef
     owner: str = ""
     ttl: float = 30.0
     parent: str | None = None
@@ -301,15 +314,13 @@ class Journal:
 
         def claim(over: str | None) -> Awaitable[Claimed]:
             return self.store.claim(
-                scope.session_id,
+                self.ref,
                 self.owner,
                 self.ttl,
                 after=after,
                 write=None if entry is None else entry.write,
                 answers=answers,
-                over=over,
-                app=scope.app,
-                user=scope.user_id,
+                replaces=over,
             )
 
         try:

@@ -8,23 +8,20 @@ import threading
 import time
 from collections import OrderedDict
 from itertools import count
-from typing import Any
 
 from adjourn._engine import record
 from adjourn._engine.address import segment_text
 from adjourn._engine.program import Program, ProgramFrame
-from adjourn._engine.questions import open_interrupts
 from adjourn._engine.scope import TURN, Scope
 from adjourn._owner import is_dead, process_id
-from adjourn._values import codec
 from adjourn.errors import CheckpointNotFound, Conflict, CrashLoop, ProgramChanged, RunError, UsageError
-from adjourn.events import Event, Interrupt
+from adjourn.events import Event
 from adjourn.stores._logging import note
-from adjourn.stores.protocol import Answered, Head, Header, Lease, Loaded, Renewed, Status
+from adjourn.stores.protocol import Answered, Head, Header, Lease, Loaded, Renewed, SessionRef, Status
 
 from ._journal import ROW, Journal, Size
 from ._leases import Heartbeat
-from ._settings import Settings
+from ._settings import RunnerSettings
 
 _runs = count(1)
 
@@ -56,7 +53,7 @@ class LiveSession:
     is_fleeting: bool = False
     root: ProgramFrame
 
-    def __init__(self, sessions: Sessions, session_id: str, user_id: str | None, *, volatile: bool = False) -> None:
+    def __init__(self, sessions: LiveSessions, session_id: str, user_id: str | None, *, volatile: bool = False) -> None:
         settings = sessions.settings
         self.scope = scope = Scope(session_id, app=settings.app_name, user_id=user_id, clock=settings.clock)
         scope.interrupts = settings.interrupts
@@ -70,9 +67,10 @@ class LiveSession:
             volatile=volatile,
         )
         self.journal.ttl = settings.lease_ttl
+        self.ref = self.journal.ref = SessionRef(session_id, settings.app_name, user_id)
         self.beat = sessions.beat
 
-    def prepare(self, sessions: Sessions) -> None:
+    def prepare(self, sessions: LiveSessions) -> None:
         """Get ready for a run on the running event loop."""
         scope, slots = self.scope, sessions.settings.max_concurrency
         scope.loop, scope.thread = asyncio.get_running_loop(), threading.get_ident()
@@ -163,10 +161,10 @@ _NOBODYS = Scope("", app="", user_id=None, clock=time.time)
 _NOBODYS.closed = _ENDED
 
 
-class Sessions:
+class LiveSessions:
     """The sessions of one program for one runner: made, loaded, running, and kept ready between runs."""
 
-    def __init__(self, settings: Settings, program: Program) -> None:
+    def __init__(self, settings: RunnerSettings, program: Program) -> None:
         self.settings = settings
         self.program = program
         self.beat = Heartbeat.of(settings.store)
@@ -192,27 +190,27 @@ class Sessions:
         live.root = live.scope.root = self.program.open(live.scope, None, self.segment, None)
         return live
 
-    async def find(self, session_id: str, checkpoint_id: str | None = None) -> LiveSession | None:
-        """A session as it is stored, at its head or at a checkpoint; None if there is none.
+    async def find(self, ref: SessionRef, checkpoint_id: str | None = None) -> LiveSession | None:
+        """Return a session as it is stored, at its head or at a checkpoint; None if there is none.
 
         Raises:
             ProgramChanged: it is the session of another program.
         """
-        loaded = await self.settings.store.load(session_id, checkpoint_id)
+        loaded = await self.settings.store.load(ref, checkpoint_id)
         if loaded is None:
             return None
-        note(logging.DEBUG, "loaded", session_id, loaded.point)
+        note(logging.DEBUG, "loaded", ref.id, loaded.point)
         return self._restore(loaded)
 
-    async def load(self, session_id: str, checkpoint_id: str | None = None) -> LiveSession:
-        """`find` for one that must be there.
+    async def load(self, ref: SessionRef, checkpoint_id: str | None = None) -> LiveSession:
+        """Return a session that must be there, as `find` does.
 
         Raises:
             CheckpointNotFound: it is not.
         """
-        live = await self.find(session_id, checkpoint_id)
+        live = await self.find(ref, checkpoint_id)
         if live is None:
-            raise CheckpointNotFound(session_id, checkpoint_id)
+            raise CheckpointNotFound(ref.id, checkpoint_id)
         return live
 
     def _restore(self, loaded: Loaded) -> LiveSession:
@@ -240,8 +238,8 @@ class Sessions:
 
     # Kept ready between runs: the first commit of the next run proves one right, or it is dropped.
 
-    def take(self, session_id: str) -> LiveSession | None:
-        """Take a session that was kept ready, for one run alone."""
+    def pop(self, session_id: str) -> LiveSession | None:
+        """Return a session that was kept ready, for one run alone."""
         return self._kept.pop(session_id, None)
 
     def ended(self, live: LiveSession, *, well: bool) -> None:
@@ -260,49 +258,3 @@ class Sessions:
         else:
             return  # What is left of a run that was cut off may still hold on to it.
         live.dissolve()
-
-
-async def questions_at(settings: Settings, session_id: str, checkpoint_id: str) -> tuple[Interrupt, ...]:
-    """The questions open at a checkpoint, read without the program that asked them."""
-    return open_interrupts(await _scope_at(settings, session_id, checkpoint_id), checkpoint_id)
-
-
-async def fields_at(settings: Settings, session_id: str, checkpoint_id: str | None) -> dict[str, Any]:
-    """The state at a checkpoint, read without the program that made it: its fields, without the schema's types."""
-    scope = await _scope_at(settings, session_id, checkpoint_id)
-    root = next(iter(scope.dormant.get("", ())), "")
-    return plain_fields(scope, _graph_inside(scope, root) or root)
-
-
-async def ended_with(settings: Settings, session_id: str, checkpoint_id: str) -> dict[str, Any] | None:
-    """The fields of the graph that ended at a checkpoint; None when it was no graph, or is not kept any more."""
-    try:
-        scope = await _scope_at(settings, session_id, checkpoint_id)
-    except CheckpointNotFound:
-        return None
-    root, image = next(iter(scope.dormant.get("", {}).items()), ("", None))
-    is_graph = isinstance(image, record.GraphImage) and not root.startswith("agent:")
-    path = root if is_graph else _graph_inside(scope, root)
-    return None if path is None else plain_fields(scope, path)
-
-
-def _graph_inside(scope: Scope, root: str) -> str | None:
-    """Where the graph of a graph agent stands, which has nothing else directly below it."""
-    inside = scope.dormant.get(root, {}).get("~")
-    return f"{root};~" if isinstance(inside, record.GraphImage) else None
-
-
-def plain_fields(scope: Scope, path: str) -> dict[str, Any]:
-    """The fields of a graph that sleeps at `path`."""
-    pieces = scope.pieces.get(path, {})
-    return {name: codec.decode(record.join(parts)) for name, parts in pieces.items() if not name.startswith("^")}
-
-
-async def _scope_at(settings: Settings, session_id: str, checkpoint_id: str | None) -> Scope:
-    loaded = await settings.store.load(session_id, checkpoint_id)
-    if loaded is None:
-        raise CheckpointNotFound(session_id, checkpoint_id)
-    note(logging.DEBUG, "loaded", session_id, loaded.point)
-    scope = Scope(session_id, app="", user_id=None, clock=settings.clock)
-    scope.restore(record.fold(loaded.rows))
-    return scope

@@ -25,13 +25,14 @@ from adjourn.errors import (
     UsageError,
 )
 from adjourn.events import Event
+from adjourn.sessions._questions import Answers
+from adjourn.sessions._settings import check_name
 from adjourn.stores._logging import note
-from adjourn.stores.protocol import Answer, Claimed
+from adjourn.stores.protocol import Answer, Claimed, SessionRef
 
-from ._answering import Answers, apply_answers, expire, resolve
+from ._answering import apply_answers, expire, resolve
 from ._driving import stop
-from ._live import TRIES, LiveSession, Sessions
-from ._settings import check_name
+from ._live import TRIES, LiveSession, LiveSessions
 
 OnPending = Literal["error", "abandon", "finish"]
 
@@ -70,21 +71,24 @@ class Reader(Protocol):
 class SessionOpener:
     """Opens the sessions of one runner."""
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: LiveSessions) -> None:
         self._sessions = sessions
         self._settings = sessions.settings
+
+    def _ref(self, call: Call) -> SessionRef:
+        return self._settings.ref(call.session_id, call.user_id)
 
     # A new turn
 
     async def turn(self, call: Call, input: Any, on_pending: OnPending, reader: Reader) -> LiveSession:
         """A session with a turn's input, claimed (unless nobody else could know it)."""
         for _ in range(TRIES):
-            live = self._sessions.take(call.session_id)
+            live = self._sessions.pop(call.session_id)
             cached = live is not None
             if live is None and not call.is_anonymous:
-                live = await self._sessions.find(call.session_id)
+                live = await self._sessions.find(self._ref(call))
             if live is None:
-                volatile = call.is_anonymous and self._settings.is_private
+                volatile = call.is_anonymous and self._settings.has_own_store
                 live = self._sessions.new(call.session_id, call.user_id, volatile=volatile)
             self._prepare(live, call, reader)
             if not live.is_new and not cached:
@@ -102,7 +106,7 @@ class SessionOpener:
                 await self._claim(live, "input")
             except (Conflict, SessionBusy):
                 if not cached and not live.is_new:
-                    await self._raise_if_busy(call.session_id)
+                    await self._raise_if_busy(self._ref(call))
                 continue
             return live
         raise Conflict(call.session_id, "others keep writing it")
@@ -117,8 +121,8 @@ class SessionOpener:
         scope.deps = call.deps
         scope.max_steps = call.max_steps
         scope.watched = is_watched
-        scope.telling = is_watched or not (call.is_anonymous and settings.is_private)
-        if settings.is_private:
+        scope.telling = is_watched or not (call.is_anonymous and settings.has_own_store)
+        if settings.has_own_store:
             live.is_fleeting = live.journal.volatile or call.session_id in self._sessions.fleeting
             scope.has_boundaries = scope.telling or settings.durability != "pause"
         if call.values:
@@ -153,10 +157,10 @@ class SessionOpener:
     ) -> LiveSession | None:
         """A session with answers in place, claimed; None when a live owner has it and takes the answers up."""
         for _ in range(TRIES):
-            live = self._sessions.take(call.session_id)
+            live = self._sessions.pop(call.session_id)
             cached = live is not None
             if live is None:
-                live = await self._sessions.load(call.session_id)
+                live = await self._sessions.load(self._ref(call))
             self._prepare(live, call, reader)
             try:
                 if checkpoint_id is not None:
@@ -189,13 +193,13 @@ class SessionOpener:
         head = live.journal.head or ""
         if checkpoint_id == head and not cached:
             return
-        stored = await self._settings.store.head(live.scope.session_id)
+        stored = await self._settings.store.head(live.ref)
         if stored is not None and stored.checkpoint == checkpoint_id:
             return
         if given:
             # The question may have been answered since: that is the better explanation.
             await resolve(self._settings.store, live, given, None)
-        await self._settings.store.load(live.scope.session_id, checkpoint_id)  # Raises if there is no such checkpoint.
+        await self._settings.store.load(live.ref, checkpoint_id)  # Raises if there is no such checkpoint.
         raise StaleCheckpoint(live.scope.session_id, checkpoint_id, head)
 
     def _take_up(self, live: LiveSession) -> None:
@@ -222,8 +226,8 @@ class SessionOpener:
     async def recover(self, call: Call, reader: Reader) -> LiveSession:
         """A session that goes on where it was cut off, claimed if there is anything left to run."""
         for _ in range(TRIES):
-            live = await self._sessions.load(call.session_id)
-            self._sessions.take(call.session_id)
+            live = await self._sessions.load(self._ref(call))
+            self._sessions.pop(call.session_id)
             _check_not_running(live)
             self._prepare(live, call, reader)
             live.answers += await expire(self._settings.store, live, self._settings.clock())
@@ -243,8 +247,8 @@ class SessionOpener:
     async def travel(self, call: Call, checkpoint_id: str, reader: Reader) -> LiveSession:
         """A session at `checkpoint_id`, on a new branch unless that is its head, claimed."""
         for _ in range(TRIES):
-            live = await self._sessions.load(call.session_id, checkpoint_id)
-            self._sessions.take(call.session_id)
+            live = await self._sessions.load(self._ref(call), checkpoint_id)
+            self._sessions.pop(call.session_id)
             _check_not_running(live)
             self._prepare(live, call, reader)
             source = None
@@ -280,10 +284,10 @@ class SessionOpener:
         live.claims = claimed.claims
         return claimed
 
-    async def _raise_if_busy(self, session_id: str) -> None:
-        head = await self._settings.store.head(session_id)
+    async def _raise_if_busy(self, ref: SessionRef) -> None:
+        head = await self._settings.store.head(ref)
         if head is not None and head.owner is not None:
-            live = await self._sessions.find(session_id)
+            live = await self._sessions.find(ref)
             if live is not None:
                 _check_not_running(live)
 

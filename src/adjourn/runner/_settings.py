@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import random
-import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypedDict, TypeVar, cast
+from typing import Any, Literal, TypedDict, cast
 
 import msgspec
 
 from adjourn._checks import is_count, is_positive
-from adjourn._values.frozen import check_text
 from adjourn.errors import UsageError
-from adjourn.stores import MemoryStore, Store, open_store
+from adjourn.sessions._settings import Settings
+from adjourn.stores import Store
 
 Durability = Literal["step", "pause", "async"]
 AfterTransfer = Literal["stay", "root"]
@@ -61,8 +57,8 @@ class ProgramOptions(msgspec.Struct, frozen=True, kw_only=True):
     after_transfer: AfterTransfer = "stay"
 
 
-class Settings:
-    """The options of a runner, checked; a store's file is opened when it is first needed."""
+class RunnerSettings(Settings):
+    """The options of a runner, checked."""
 
     def __init__(self, options: Options) -> None:
         unknown = set(options) - set(Options.__annotations__)
@@ -70,13 +66,12 @@ class Settings:
             raise UsageError(
                 f"Unknown option {', '.join(sorted(unknown))}. There are: {', '.join(Options.__annotations__)}."
             )
-        given = options.get("store")
-        self.is_private = given is None
-        self.durability: Durability = options.get("durability", "pause" if self.is_private else "step")
+        store, app_name = options.get("store"), options.get("app_name", "adjourn")
+        super().__init__(store, app_name, options.get("clock"), options.get("new_id"))
+        self.has_own_store = store is None
+        self.durability: Durability = options.get("durability", "pause" if self.has_own_store else "step")
         if self.durability not in ("step", "pause", "async"):
             raise UsageError(f"durability={self.durability!r}: use 'step', 'pause' or 'async'.")
-        self.app_name = options.get("app_name", "adjourn")
-        check_name("app_name", self.app_name)
         self.program = _program_options(options)
         self.interrupts = _choice("interrupts", options.get("interrupts", True))
         self.max_concurrency = options.get("max_concurrency")
@@ -87,21 +82,6 @@ class Settings:
         self.buffer_size = options.get("buffer_size", 256)
         if not is_count(self.buffer_size):
             raise UsageError(f"buffer_size={self.buffer_size!r}: give a number of events, 1 or more.")
-        self.clock = _function("clock", options.get("clock")) or time.time
-        self.new_id = _function("new_id", options.get("new_id")) or new_id
-        self.store = _store(given, self.clock)
-
-    def new_branch(self) -> str:
-        """The name of a new branch: short, and of letters and digits whatever the ids are like."""
-        if self.new_id is new_id:
-            return f"{_branches.getrandbits(32):08x}"
-        return hashlib.blake2b(self.new_id().encode(errors="replace"), digest_size=4).hexdigest()
-
-
-# Names of branches need not be hard to guess; they must differ between processes, whatever they do with `random.seed`.
-_branches = random.Random()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_branches.seed)
 
 
 def _program_options(options: Options) -> ProgramOptions:
@@ -113,34 +93,6 @@ def _program_options(options: Options) -> ProgramOptions:
         middleware=_listing("middleware", options.get("middleware", ())),
         after_transfer=after_transfer,
     )
-
-
-def _store(given: Store | str | None, clock: Callable[[], float]) -> Store:
-    """The store that is meant, so that a wrong URL is told where it is written; its file is not opened here."""
-    if given is None:
-        return MemoryStore(clock=clock)
-    if isinstance(given, str):
-        return open_store(given)
-    if not hasattr(given, "claim"):
-        raise UsageError(
-            f"store={given!r}: give a store, such as SQLiteStore(path), or a URL, such as 'sqlite:///file.db'."
-        )
-    return given
-
-
-def check_name(what: str, text: object) -> None:
-    """Refuse what is no text: stored all the same, it could not be read again.
-
-    Raises:
-        UsageError: naming `what`, or it is the id of a session and empty.
-    """
-    if type(text) is not str or not text.isascii():
-        try:
-            check_text(text, what)
-        except (TypeError, ValueError) as error:
-            raise UsageError(str(error)) from error
-    if what == "session_id" and not text:
-        raise UsageError("session_id is empty. Give a name, or None for a new one.")
 
 
 def stored_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -171,17 +123,3 @@ def _seconds(name: str, value: float) -> float:
     if not is_positive(value):
         raise UsageError(f"{name}={value!r}: give seconds, a number above zero.")
     return value
-
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _function(name: str, value: F | None) -> F | None:
-    if value is not None and not callable(value):
-        raise UsageError(f"{name}={value!r}: give a function, or None.")
-    return value
-
-
-def new_id() -> str:
-    """A random id."""
-    return os.urandom(16).hex()

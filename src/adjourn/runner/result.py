@@ -1,9 +1,8 @@
-"""What a run came to, and where a session stands."""
+"""The result of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, Literal, cast
 
 import msgspec
@@ -68,19 +67,3 @@ def plain_state(report: Report) -> Any:
     """A program's state as users have it: a mapping as a dict."""
     state = report.state
     return dict(cast("Mapping[str, Any]", state)) if isinstance(state, Mapping) else state
-
-
-class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a session stands: a run whose process died counts as failed, and nobody owns it.
-
-    `owner` is for people ("process 4711 on this machine"); `owner_id` is what the store knows it by.
-    """
-
-    session_id: str
-    status: Literal["running", "waiting", "failed", "cancelled", "done"]
-    owner: str | None
-    since: datetime
-    interrupts: tuple[Interrupt, ...]
-    checkpoint_id: str
-    user_id: str | None = None
-    owner_id: str | None = None

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from adjourn._engine.frame import current_place
 from adjourn.events import FINAL, CheckpointSaved, Delta, Event, Failed, Retrying, is_muted
+from adjourn.sessions._sync import wait_for
 
 from ._driving import drive, stored_end, stored_result
 from ._following import CancelMode, RunFollower, check_mode
@@ -26,33 +27,9 @@ from ._opening import Reader
 from .result import RunResult
 
 
-def wait_for(run: Run) -> RunResult:
-    """The result of a run, from sync code, whether or not an event loop is running around it."""
-    if not _is_loop_running():
-        return asyncio.run(_awaited(run))
-    outcome: list[RunResult | BaseException] = []
-
-    def work() -> None:
-        try:
-            outcome.append(asyncio.run(_awaited(run)))
-        except BaseException as error:  # noqa: BLE001  # it belongs to the waiting thread
-            outcome.append(error)
-
-    thread = threading.Thread(target=work, name=f"adjourn-run {run.session_id}")
-    thread.start()
-    thread.join()
-    result = outcome[0]
-    if isinstance(result, BaseException):
-        raise result
-    return result
-
-
-def _is_loop_running() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+def wait_for_run(run: Run) -> RunResult:
+    """Return the result of a run, from sync code, whether or not an event loop is running around it."""
+    return wait_for(lambda: _awaited(run), name=f"adjourn-run {run.session_id}")
 
 
 async def _awaited(run: Run) -> RunResult:
@@ -177,11 +154,11 @@ class Run:
     _last: Event | None = None
     _point: str | None = None
 
-    def __init__(self, session_id: str, begin: Begin, elsewhere: RunFollower) -> None:
+    def __init__(self, session_id: str, begin: Begin, follower: RunFollower) -> None:
         self.session_id = session_id
         self._begin: Begin | None = begin
-        self._elsewhere = elsewhere
-        self._sessions = elsewhere.sessions
+        self._follower = follower
+        self._sessions = follower.sessions
         self._events: deque[tuple[int, Event]] = deque()
 
     def __repr__(self) -> str:
@@ -265,7 +242,7 @@ class Run:
         if self._live is None:
             async for _ in self._read():
                 pass
-            return await self._elsewhere.result(self.session_id, self._last, self._point)
+            return await self._follower.result(self.session_id, self._last, self._point)
         try:
             if self._outcome is None:
                 await self._until_over()
@@ -332,17 +309,17 @@ class Run:
             await self.settled()
 
     async def _cancel_elsewhere(self, mode: CancelMode, seconds: float | None) -> None:
-        if not self._has_started or not await self._elsewhere.stop(self.session_id, mode):
+        if not self._has_started or not await self._follower.stop(self._sessions.settings.ref(self.session_id), mode):
             return
         try:
             async with asyncio.timeout(seconds):
                 await self._until_it_ends()
         except TimeoutError:
-            await self._elsewhere.stop(self.session_id, "now")
+            await self._follower.stop(self._sessions.settings.ref(self.session_id), "now")
             await self._until_it_ends()
 
     async def _until_it_ends(self) -> None:
-        async for _ in self._elsewhere.follow(self.session_id, self.seen, self.since):
+        async for _ in self._follower.follow(self.session_id, self.seen, self.since):
             pass
 
     async def settled(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as that of asyncio.wait
@@ -412,11 +389,11 @@ class Run:
                 await self._until_over()
             self._result()
         elif self._last is None or isinstance(self._last, Failed):
-            await self._elsewhere.result(self.session_id, self._last, self._point)
+            await self._follower.result(self.session_id, self._last, self._point)
 
     async def _read(self) -> AsyncGenerator[Event]:
         if self._live is None:
-            async with contextlib.aclosing(self._elsewhere.follow(self.session_id, self.seen, self.since)) as events:
+            async with contextlib.aclosing(self._follower.follow(self.session_id, self.seen, self.since)) as events:
                 async for event in events:
                     self._note(event)
                     yield event
@@ -434,7 +411,7 @@ class Run:
             if self._behind:
                 # From here on events are queued again; what the log has of them by now is not read twice.
                 self._behind = False
-                async for event in self._elsewhere.logged(self.session_id, self.seen):
+                async for event in self._follower.logged(self.session_id, self.seen):
                     self.seen = event.seq or self.seen
                     yield event
             elif has_ended:

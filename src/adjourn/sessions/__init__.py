@@ -1,1 +1,20 @@
-"""What can be done with sessions that need a store and no program."""
+"""Sessions without their programs: their status, questions and answers, history, forks, and what is removed."""
+
+from ._questions import Answers
+from ._status import SessionStatus
+from ._watch import Notice, QuestionAsked, SessionEnded
+from .history import Checkpoint, Diff, Tree
+from .sessions import AuditEntry, Sessions
+
+__all__ = [
+    "Answers",
+    "AuditEntry",
+    "Checkpoint",
+    "Diff",
+    "Notice",
+    "QuestionAsked",
+    "SessionEnded",
+    "SessionStatus",
+    "Sessions",
+    "Tree",
+]

@@ -33,7 +33,7 @@ from adjourn.events import (
     lowered,
     map_interrupt,
 )
-from adjourn.stores.protocol import Events, Header, Listed, Store
+from adjourn.stores.protocol import CheckpointRow, EventBatch, Header, SessionRef, Store
 
 
 class _Row(Question, kw_only=True, omit_defaults=True):
@@ -66,7 +66,7 @@ def saved(checkpoint: str, header: Header) -> CheckpointSaved:
     )
 
 
-def read_events(batch: Events) -> list[Event]:
+def read_events(batch: EventBatch) -> list[Event]:
     """The events of one record with their numbers: a pause without its questions, an end without its state.
 
     Raises:
@@ -86,7 +86,7 @@ def read_events(batch: Events) -> list[Event]:
     return [_placed(event, batch, number) for number, event in enumerate(events, batch.first)]
 
 
-def _placed(event: Event, batch: Events, number: int) -> Event:
+def _placed(event: Event, batch: EventBatch, number: int) -> Event:
     if isinstance(event, Interrupted):
         return Interrupted(checkpoint_id=batch.id, address=batch.header.address, seq=number)
     return msgspec.structs.replace(event, seq=number)
@@ -102,17 +102,29 @@ def log_question(question: Question, parent: Interrupt | None) -> bytes:
     return _encoder.encode(_Row(**msgspec.structs.asdict(shown), above=above))
 
 
-def read_interrupt(body: bytes, session_id: str) -> Interrupt:
-    """The interrupt of a row; types that are not registered here stay readable.
+def read_question(body: bytes) -> _Row:
+    """Return the question of a row.
 
     Raises:
         CheckpointCorrupt: these are not bytes that `log_question` wrote.
     """
     check_nesting(body)
     try:
-        kept = _rows.decode(body)
+        return _rows.decode(body)
+    except _DAMAGE as error:
+        raise CheckpointCorrupt(f"a question is damaged ({error})") from error
+
+
+def read_interrupt(body: bytes, session_id: str, checkpoint_id: str | None = None) -> Interrupt:
+    """Return the interrupt of a row; types that are not registered here stay readable.
+
+    Raises:
+        CheckpointCorrupt: these are not bytes that `log_question` wrote.
+    """
+    kept = read_question(body)
+    try:
         created, expires = _time(kept.created), None if kept.expires is None else _time(kept.expires)
-    except (*_DAMAGE, OverflowError, ValueError, OSError) as error:
+    except (OverflowError, ValueError, OSError) as error:
         raise CheckpointCorrupt(f"a question is damaged ({error})") from error
     info, address = codec.decode(kept.info, lenient=True), kept.id.partition("#")[0]
     above = None if kept.above is None else map_interrupt(kept.above, codec.lift_leniently)
@@ -127,6 +139,7 @@ def read_interrupt(body: bytes, session_id: str) -> Interrupt:
         choices=_choices(kept),
         created=created,
         expires=expires,
+        checkpoint_id=checkpoint_id,
         session_id=session_id,
         parent=above or parent_at(address.rpartition(";")[0]),
     )
@@ -153,31 +166,33 @@ PAGE = 100
 """Records whose events are read at once."""
 
 
-async def logged_elsewhere(store: Store, session: str, branch: str, number: int = sys.maxsize) -> AsyncIterator[Event]:
+async def logged_elsewhere(
+    store: Store, ref: SessionRef, branch: str, number: int = sys.maxsize
+) -> AsyncIterator[Event]:
     """The events on the branches that a session has left, or has gone on with, since the record `number` of `branch`.
 
     A session that was forked from another has left that one: its log counts, too.
     """
-    if await store.head(session) is None:
+    if await store.head(ref) is None:
         return  # It is not stored yet, or not any more.
-    starts = {_split(start.id)[0]: start for start in await _starts(store, session)}
+    starts = {_split(start.id)[0]: start for start in await _starts(store, ref)}
     leading = _leading(starts, branch, number)
     if number != sys.maxsize or any(start.parent is not None for start in starts.values()):
-        async for event in _other_events(store, session, leading):
+        async for event in _other_events(store, ref, leading):
             yield event
     origin = _origin(starts, leading)
-    if origin is not None and origin[0] != session:
-        async for event in logged_elsewhere(store, origin[0], *_split(origin[1])):
+    if origin is not None and origin[0] != ref.id:
+        async for event in logged_elsewhere(store, SessionRef(origin[0], ref.app), *_split(origin[1])):
             yield event
 
 
-async def _starts(store: Store, session: str) -> list[Listed]:
+async def _starts(store: Store, ref: SessionRef) -> list[CheckpointRow]:
     """The records that begin a branch; that of the first is here only if the session was forked from another."""
-    found = [*await store.list(session, source="fork"), *await store.list(session, source="edit")]
+    found = [*await store.checkpoints(ref, source="fork"), *await store.checkpoints(ref, source="edit")]
     return [each for each in found if _split(each.id)[1] == 0]
 
 
-def _leading(starts: Mapping[str, Listed], branch: str, number: int) -> dict[str, int]:
+def _leading(starts: Mapping[str, CheckpointRow], branch: str, number: int) -> dict[str, int]:
     """The branches that lead to a record, each with the number up to which it does."""
     leading = {branch: number}
     while (start := starts.get(branch)) is not None and start.parent is not None:
@@ -186,9 +201,9 @@ def _leading(starts: Mapping[str, Listed], branch: str, number: int) -> dict[str
     return leading
 
 
-async def _other_events(store: Store, session: str, leading: Mapping[str, int]) -> AsyncIterator[Event]:
+async def _other_events(store: Store, ref: SessionRef, leading: Mapping[str, int]) -> AsyncIterator[Event]:
     after = 0
-    while batches := await store.events(session, after, limit=PAGE):
+    while batches := await store.events(ref, after, limit=PAGE):
         for batch in batches:
             after = batch.first + batch.count - 1
             branch, number = _split(batch.id)
@@ -197,7 +212,7 @@ async def _other_events(store: Store, session: str, leading: Mapping[str, int]) 
                     yield event
 
 
-def _origin(starts: Mapping[str, Listed], leading: Mapping[str, int]) -> tuple[str, str] | None:
+def _origin(starts: Mapping[str, CheckpointRow], leading: Mapping[str, int]) -> tuple[str, str] | None:
     """The session and checkpoint that a session was forked from."""
     for branch in leading:
         start = starts.get(branch)

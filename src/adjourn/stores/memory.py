@@ -1,5 +1,8 @@
 """A store in this process's memory, for tests, notebooks and runs that nobody needs to survive."""
 
+# An override is documented where it is declared.
+# ruff: noqa: D102
+
 from __future__ import annotations
 
 import threading
@@ -7,157 +10,114 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from operator import itemgetter
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-import msgspec
+from msgspec.structs import replace
 
 from adjourn.errors import CheckpointNotFound
 
-from . import _transitions as transitions
-from ._ledger import Asked
-from ._rows import Branch, Point, Standing, decode_header, head_of, id_at, is_live, lies_under, locate
+from .kit.effects import Effects, advanced, ended
+from .kit.pruning import Point
+from .kit.requests import Delete, Renew, Request
+from .kit.rows import (
+    Branch,
+    QuestionRow,
+    RecordRow,
+    SessionRow,
+    answered,
+    audit_entry,
+    decode_header,
+    fits,
+    head_of,
+    is_live,
+    is_named,
+    lies_under,
+    locate,
+)
+from .kit.store import KitStore
 from .protocol import (
-    Answer,
     Answered,
-    Claimed,
-    Committed,
-    Decision,
+    AuditEntry,
+    CheckpointRow,
     Due,
-    Events,
+    EventBatch,
     Head,
     Lease,
-    Listed,
     Loaded,
-    Pending,
-    Question,
+    OpenQuestion,
     Renewed,
+    SessionRef,
     Status,
-    Write,
 )
 
-# An override is documented where it is declared.
-# ruff: noqa: D102
+T = TypeVar("T")
 
 
-class Record(msgspec.Struct, frozen=True, gc=False):
-    """A record as it is kept; `seq` is the session's last event number after it."""
+class Kept(NamedTuple):
+    """A record and when it was written."""
 
-    full: bool
-    listed: bool
+    record: RecordRow
     at: float
-    seq: int
-    count: int
-    header: bytes
-    events: bytes
-    body: bytes
 
 
-class Session(Standing, gc=False, kw_only=True):
-    """A session whole: positions are indexes of `log`, where pruned records leave None."""
+class Session:
+    """A session whole: positions are indexes of `log`, where pruned records leave None; questions are by branch."""
 
-    log: list[Record | None]
-    branches: tuple[Branch, ...] = ()
-    questions: dict[str, Asked]
-    past: tuple[dict[str, Asked], ...] = ()
+    __slots__ = ("branches", "log", "questions", "row")
 
+    def __init__(self, row: SessionRow) -> None:
+        self.row = row
+        self.log: list[Kept | None] = []
+        self.branches: tuple[Branch, ...] = ()
+        self.questions: dict[str, dict[str, QuestionRow]] = {}
 
-class MemoryLedger:
-    """The ledger's operations on sessions in a dict."""
-
-    def __init__(self) -> None:
-        self.sessions: dict[str, Session] = {}
-        self._asked = 0
-
-    def find(self, session: str) -> Session | None:
-        return self.sessions.get(session)
-
-    def create(self, session: str, app: str, user: str | None, now: float) -> Session:
-        standing = self.sessions[session] = Session(0, session, app, user, now, log=[], questions={})
-        return standing
-
-    def save(self, standing: Session) -> None:
-        pass  # the standing is the session itself
-
-    def remove(self, standing: Session) -> None:
-        del self.sessions[standing.session]
-
-    def idle(self, now: float, since: float) -> list[Session]:
-        return [found for found in self.sessions.values() if found.updated < since and not is_live(found, now)]
-
-    def branches(self, standing: Session) -> Sequence[Branch]:
-        return standing.branches
-
-    def add_branch(self, standing: Session, branch: Branch) -> None:
-        if standing.branches:
-            standing.past = (*standing.past, standing.questions)
-            standing.questions = {}
-        standing.branches = (*standing.branches, branch)
-
-    def add_record(self, standing: Session, write: Write, header: bytes, now: float) -> None:
-        listed = write.header.source is not None
-        standing.log.append(
-            Record(write.full, listed, now, standing.seq, write.event_count, header, write.events, write.body)
-        )
-
-    def has_record(self, standing: Session, pos: int, write: Write, header: bytes) -> bool:
-        kept = standing.log[pos]
-        return kept is not None and (
-            (kept.full, kept.count, kept.header, kept.events, kept.body)
-            == (write.full, write.event_count, header, write.events, write.body)
-        )
-
-    def has_position(self, standing: Session, pos: int) -> bool:
-        return standing.log[pos] is not None
-
-    def points(self, standing: Session) -> Sequence[Point]:
-        return [Point(pos, kept.full, kept.listed, kept.at) for pos, kept in enumerate(standing.log) if kept]
-
-    def drop_records(self, standing: Session, points: Sequence[Point]) -> None:
-        for point in points:
-            standing.log[point.pos] = None
-
-    def question(self, standing: Session, id: str) -> Asked | None:
-        return standing.questions.get(id)
-
-    def open_questions(self, standing: Session) -> list[str]:
-        return [asked.id for asked in standing.questions.values() if asked.how is None]
-
-    def asking(self, standing: Session) -> list[int]:
-        every = (*standing.past, standing.questions)
-        return [no for no, questions in enumerate(every) if any(asked.how is None for asked in questions.values())]
-
-    def untaken(self, standing: Session) -> tuple[Answered, ...]:
-        return tuple(
-            Answered(id=asked.id, value=asked.value or b"", how=asked.how, by=asked.by, at=asked.at or 0.0)
-            for asked in standing.questions.values()
-            if asked.how is not None and not asked.taken
-        )
-
-    def ask(self, standing: Session, question: Question) -> None:
-        self._asked += 1
-        standing.questions[question.id] = Asked(question.id, question.body, question.expires, no=self._asked)
-
-    def end(self, standing: Session, answer: Answer, now: float, *, taken: bool) -> None:
-        asked = standing.questions[answer.id]
-        asked.value = answer.value
-        asked.how = answer.how
-        asked.by = answer.by
-        asked.at = now
-        asked.taken = taken
-
-    def take(self, standing: Session, id: str) -> bool:
-        asked = standing.questions.get(id)
-        if asked is None or asked.how is None or asked.taken:
-            return False
-        asked.taken = True
-        return True
+    @property
+    def asked(self) -> dict[str, QuestionRow]:
+        """The questions of the head's branch."""
+        return self.questions.get(self.row.branch, {})
 
 
-# An override is documented where it is declared.
-# ruff: noqa: D102
+class MemoryFacts:
+    """The facts of a session, looked up as they are wanted."""
+
+    __slots__ = ("_found", "now", "row")
+    assumed = False
+
+    def __init__(self, found: Session | None, now: float) -> None:
+        self._found = found
+        self.now = now
+        self.row = None if found is None else found.row
+
+    @property
+    def found(self) -> Session:
+        """The session, which is there."""
+        assert self._found is not None
+        return self._found
+
+    def question(self, id: str) -> QuestionRow | None:
+        return self.found.asked.get(id)
+
+    def waiting(self) -> Sequence[QuestionRow]:
+        return [each for each in self.found.asked.values() if each.is_open or not each.taken]
+
+    def branches(self) -> Sequence[Branch]:
+        return self.found.branches
+
+    def record(self, id: str) -> RecordRow | None:
+        pos = locate(self.found.branches, self.found.row.pos, id)
+        kept = None if pos is None else self.found.log[pos]
+        return None if kept is None else kept.record
+
+    def points(self) -> Sequence[Point]:
+        kept = [each for each in self.found.log if each is not None]
+        return [Point(each.pos, each.full, each.source is not None, at) for each, at in kept]
+
+    def asking(self) -> Sequence[int]:
+        by_branch = [self.found.questions.get(branch.name, {}) for branch in self.found.branches]
+        return [no for no, asked in enumerate(by_branch) if any(each.is_open for each in asked.values())]
 
 
-class MemoryStore:
+class MemoryStore(KitStore):
     """Keeps sessions as bytes in this process, for as long as the object lives.
 
     It encodes like the other stores, so what works here works there. Safe to use from any loop or thread; `clock`
@@ -166,98 +126,88 @@ class MemoryStore:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._ledger = MemoryLedger()
+        self._sessions: dict[tuple[str, str], Session] = {}
+        self._asked = 0
         self._lock = threading.Lock()
 
-    def __repr__(self) -> str:
-        return f"MemoryStore({len(self._ledger.sessions)} sessions)"
-
-    async def claim(
-        self,
-        session: str,
-        owner: str,
-        ttl: float,
-        *,
-        after: str | None,
-        write: Write | None = None,
-        answers: Sequence[Answer] = (),
-        over: str | None = None,
-        app: str = "adjourn",
-        user: str | None = None,
-    ) -> Claimed:
+    async def carry_out(self, request: Request[T]) -> T:
         with self._lock:
-            return transitions.claim(
-                self._ledger,
-                self._clock(),
-                session,
-                owner,
-                ttl,
-                after=after,
-                write=write,
-                answers=answers,
-                over=over,
-                app=app,
-                user=user,
-            )
+            return self._carry_out(request)
+
+    def _carry_out(self, request: Request[T]) -> T:
+        now, ref = self._clock(), request.ref
+        found = self._sessions.get((ref.app, ref.id))
+        effects, result = request.decide(MemoryFacts(found, now))
+        if effects is not None:
+            self._apply(ref, found, effects, now)
+        return result
+
+    def _apply(self, ref: SessionRef, found: Session | None, effects: Effects, now: float) -> None:
+        """Write effects. Their guards hold: the facts were looked up under the same lock."""
+        if effects.removes:
+            del self._sessions[ref.app, ref.id]
+            return
+        if found is None:
+            row = SessionRow(0, ref.id, ref.app, ref.user, now)
+            found = self._sessions[ref.app, ref.id] = Session(row)
+        before, found.row = found.row, advanced(found.row, effects, now)
+        if effects.branches:
+            found.branches = (*found.branches, *effects.branches)
+        for record in effects.records:
+            found.log.append(Kept(record, now))
+        for pos in effects.drops:
+            found.log[pos] = None
+        if effects.asks:
+            asked = found.questions.setdefault(found.row.branch, {})
+            for question in effects.asks:
+                self._asked += 1
+                asked[question.id] = QuestionRow(question.id, question.body, question.expires, no=self._asked)
+        for end in effects.ends:
+            asked = found.questions[end.branch]
+            asked[end.answer.id] = ended(asked[end.answer.id], end, now)
+        for taken in effects.takes:
+            asked = found.questions[before.branch]
+            asked[taken] = replace(asked[taken], taken=True)
 
     async def renew(self, leases: Sequence[Lease]) -> list[Renewed]:
         with self._lock:
-            return transitions.renew(self._ledger, self._clock(), leases)
+            return [self._carry_out(Renew(lease=lease)) for lease in leases]
 
-    async def commit(self, lease: Lease, *writes: Write, after: str, release: bool = False) -> Committed:
+    async def delete_idle(self, ttl: float, *, app: str | None = None, user: str | None = None) -> list[SessionRef]:
         with self._lock:
-            return transitions.commit_all(self._ledger, self._clock(), lease, writes, after=after, release=release)
+            chosen = [found.row.ref for found in self._sessions.values() if fits(found.row, app, user)]
+            return [ref for ref in chosen if self._carry_out(Delete(ref=ref, idle=ttl))]
 
-    async def answer(self, session: str, answers: Sequence[Answer], *, after: str | None = None) -> Head:
+    async def load(self, ref: SessionRef, checkpoint: str | None = None) -> Loaded | None:
         with self._lock:
-            return transitions.answer(self._ledger, self._clock(), session, answers, after=after)
-
-    async def cancel(self, session: str, mode: str) -> bool:
-        with self._lock:
-            return transitions.cancel(self._ledger, self._clock(), session, mode)
-
-    async def delete(self, session: str) -> None:
-        with self._lock:
-            transitions.delete(self._ledger, self._clock(), session)
-
-    async def prune(self, session: str, *, keep: int | None = None, before: float | None = None) -> int:
-        with self._lock:
-            return transitions.prune(self._ledger, session, keep=keep, before=before)
-
-    async def expire(self, ttl: float) -> list[str]:
-        with self._lock:
-            return transitions.expire(self._ledger, self._clock(), ttl)
-
-    async def load(self, session: str, checkpoint: str | None = None) -> Loaded | None:
-        with self._lock:
-            found = self._ledger.find(session)
+            found = self._find(ref)
             if found is None:
                 return None
-            pos = found.pos if checkpoint is None else _position(found, checkpoint)
+            pos = found.row.pos if checkpoint is None else _position(found, checkpoint)
             return Loaded(
-                head=head_of(found, self._clock()),
-                point=found.checkpoint if checkpoint is None else checkpoint,
+                head=head_of(found.row, self._clock()),
+                point=found.row.checkpoint if checkpoint is None else checkpoint,
                 rows=_fold(found, pos),
-                answers=self._ledger.untaken(found) if pos == found.pos and found.waiting else (),
+                answers=_untaken(found) if pos == found.row.pos and found.row.waiting else (),
             )
 
-    async def head(self, session: str) -> Head | None:
+    async def head(self, ref: SessionRef) -> Head | None:
         with self._lock:
-            found = self._ledger.find(session)
-            return None if found is None else head_of(found, self._clock())
+            found = self._find(ref)
+            return None if found is None else head_of(found.row, self._clock())
 
-    async def list(
+    async def checkpoints(
         self,
-        session: str,
+        ref: SessionRef,
         *,
         limit: int | None = None,
         before: str | None = None,
         source: str | None = None,
         under: str | None = None,
-    ) -> list[Listed]:
+    ) -> list[CheckpointRow]:
         with self._lock:
-            found = self._found(session)
-            end = found.pos + 1 if before is None else _position(found, before)
+            found = self._found(ref)
+            end = found.row.pos + 1 if before is None else _position(found, before)
             return _first(limit, _listed(found, end, source, under or ""))
 
     async def sessions(
@@ -265,50 +215,57 @@ class MemoryStore:
     ) -> list[Head]:
         with self._lock:
             now = self._clock()
-            lately = sorted(self._ledger.sessions.values(), key=lambda found: found.updated)
-            lately.reverse()  # sorting is stable: of those written at one time, too, the younger comes first
-            chosen = (found for found in lately if _fits(found, app, user) and status in (None, found.status))
-            return [head_of(found, now) for found in _first(limit, chosen)]
+            rows = sorted((found.row for found in self._sessions.values()), key=lambda row: row.updated)
+            rows.reverse()  # sorting is stable: of those written at one time, too, the younger comes first
+            chosen = (row for row in rows if fits(row, app, user) and status in (None, row.status))
+            return [head_of(row, now) for row in _first(limit, chosen)]
 
-    async def interrupts(
-        self, session: str | None = None, *, app: str | None = None, user: str | None = None, limit: int | None = None
-    ) -> list[Pending]:
+    async def questions(
+        self,
+        ref: SessionRef | None = None,
+        *,
+        app: str | None = None,
+        user: str | None = None,
+        limit: int | None = None,
+    ) -> list[OpenQuestion]:
         with self._lock:
-            chosen = self._ledger.sessions.values() if session is None else [self._ledger.find(session)]
+            chosen = self._sessions.values() if ref is None else [self._find(ref)]
             now = self._clock()
             waiting = [
-                (asked.no, _pending(found, asked))
+                (asked.no, _open(found.row, asked))
                 for found in chosen
-                if found is not None and _fits(found, app, user)
-                for asked in found.questions.values()
-                if asked.how is None and not _expired(asked, now)
+                if found is not None and fits(found.row, app, user)
+                for asked in found.asked.values()
+                if asked.is_open and not _expired(asked, now)
             ]
-            return [pending for _, pending in _first(limit, sorted(waiting, key=itemgetter(0)))]
+            return [each for _, each in _first(limit, sorted(waiting, key=itemgetter(0)))]
 
-    async def decisions(self, session: str) -> list[Decision]:
+    async def audit(self, ref: SessionRef) -> list[AuditEntry]:
         with self._lock:
-            asked = self._found(session).questions.values()
-            return [Decision(id=q.id, body=q.body, value=q.value, how=q.how, by=q.by, at=q.at) for q in asked]
+            asked = self._found(ref).asked.values()
+            return [audit_entry(each) for each in asked]
 
-    async def events(self, session: str, after: int = 0, *, limit: int | None = None) -> list[Events]:
+    async def events(self, ref: SessionRef, after: int = 0, *, limit: int | None = None) -> list[EventBatch]:
         with self._lock:
-            return _first(limit, _events(self._found(session), after))
+            return _first(limit, _events(self._found(ref), after))
 
-    async def due(self, *, limit: int = 100) -> list[Due]:
+    async def due(self, *, app: str | None = None, user: str | None = None, limit: int = 100) -> list[Due]:
         with self._lock:
-            return _first(limit, _due(self._ledger.sessions.values(), self._clock()))
+            chosen = [found for found in self._sessions.values() if fits(found.row, app, user)]
+            return _first(limit, _due(chosen, self._clock()))
 
     async def close(self) -> None:
         pass  # what is kept lives as long as the store object
 
-    def _found(self, session: str) -> Session:
-        found = self._ledger.find(session)
+    def _find(self, ref: SessionRef) -> Session | None:
+        found = self._sessions.get((ref.app, ref.id))
+        return found if found is not None and is_named(found.row, ref) else None
+
+    def _found(self, ref: SessionRef) -> Session:
+        found = self._find(ref)
         if found is None:
-            raise CheckpointNotFound(session)
+            raise CheckpointNotFound(ref.id)
         return found
-
-
-T = TypeVar("T")
 
 
 def _first(limit: int | None, found: Iterable[T]) -> list[T]:
@@ -316,9 +273,9 @@ def _first(limit: int | None, found: Iterable[T]) -> list[T]:
 
 
 def _position(found: Session, id: str) -> int:
-    pos = locate(found.branches, found.pos, id)
+    pos = locate(found.branches, found.row.pos, id)
     if pos is None or found.log[pos] is None:
-        raise CheckpointNotFound(found.session, id)
+        raise CheckpointNotFound(found.row.session, id)
     return pos
 
 
@@ -327,60 +284,60 @@ def _fold(found: Session, pos: int) -> tuple[bytes, ...]:
     rows: list[bytes] = []
     for kept in reversed(found.log[: pos + 1]):
         assert kept is not None
-        rows.append(kept.body)
-        if kept.full:
+        rows.append(kept.record.body)
+        if kept.record.full:
             break
     return tuple(reversed(rows))
 
 
-def _listed(found: Session, end: int, source: str | None, under: str) -> Iterator[Listed]:
+def _listed(found: Session, end: int, source: str | None, under: str) -> Iterator[CheckpointRow]:
     for pos in range(end - 1, -1, -1):
         kept = found.log[pos]
-        if kept is None or not kept.listed:
+        if kept is None or kept.record.source is None:
             continue
-        header = decode_header(kept.header)
+        header = decode_header(kept.record.header)
         if source in (None, header.source) and lies_under(header.address, under):
-            own, parent = id_at(found.branches, pos)
-            yield Listed(id=own, parent=parent, created=kept.at, header=header)
+            yield CheckpointRow(id=kept.record.id, parent=kept.record.parent, created=kept.at, header=header)
 
 
-def _events(found: Session, after: int) -> Iterator[Events]:
+def _events(found: Session, after: int) -> Iterator[EventBatch]:
     start = len(found.log)
-    while start and ((kept := found.log[start - 1]) is None or kept.seq > after):
+    while start and ((kept := found.log[start - 1]) is None or kept.record.seq > after):
         start -= 1
-    for pos in range(start, len(found.log)):
-        kept = found.log[pos]
-        if kept is not None and kept.count:
-            yield Events(
-                id=id_at(found.branches, pos)[0],
-                header=decode_header(kept.header),
-                first=kept.seq - kept.count + 1,
-                count=kept.count,
-                body=kept.events,
+    for kept in found.log[start:]:
+        if kept is not None and kept.record.count:
+            record = kept.record
+            yield EventBatch(
+                id=record.id,
+                header=decode_header(record.header),
+                first=record.seq - record.count + 1,
+                count=record.count,
+                body=record.events,
             )
 
 
 def _due(sessions: Iterable[Session], now: float) -> Iterator[Due]:
     for found in sessions:
-        if is_live(found, now):
+        row = found.row
+        if is_live(row, now):
             continue
-        if found.owner is not None:
-            yield Due(session=found.session, why="lease")
-        elif found.waiting:
-            yield Due(session=found.session, why="answer")
-        elif any(asked.how is None and _expired(asked, now) for asked in found.questions.values()):
-            yield Due(session=found.session, why="question")
+        if row.owner is not None:
+            yield Due(session=row.session, app=row.app, why="lease")
+        elif row.waiting:
+            yield Due(session=row.session, app=row.app, why="answer")
+        elif any(asked.is_open and _expired(asked, now) for asked in found.asked.values()):
+            yield Due(session=row.session, app=row.app, why="question")
 
 
-def _fits(found: Standing, app: str | None, user: str | None) -> bool:
-    return app in (None, found.app) and user in (None, found.user)
+def _untaken(found: Session) -> tuple[Answered, ...]:
+    return tuple([answered(asked) for asked in found.asked.values() if not asked.is_open and not asked.taken])
 
 
-def _pending(found: Standing, asked: Asked) -> Pending:
-    return Pending(
-        session=found.session, checkpoint=found.checkpoint, id=asked.id, body=asked.body, expires=asked.expires
+def _open(row: SessionRow, asked: QuestionRow) -> OpenQuestion:
+    return OpenQuestion(
+        session=row.session, app=row.app, checkpoint=row.checkpoint, id=asked.id, body=asked.body, expires=asked.expires
     )
 
 
-def _expired(asked: Asked, now: float) -> bool:
+def _expired(asked: QuestionRow, now: float) -> bool:
     return asked.expires is not None and asked.expires <= now

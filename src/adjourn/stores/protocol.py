@@ -1,7 +1,9 @@
 """The store protocol: what every backend promises, in bytes and ids.
 
-A store keeps, per session, a log of records on branches, one head, one lease, and the questions with their answers
-*beside* the log. It knows nothing of frames or programs. `adjourn.testing` has the suite that proves an implementation.
+A session is named by its app and its id: the same id in another app is another session. A store keeps, per session, a
+log of records on branches, one head, one lease, and the questions with their answers *beside* the log. It knows
+nothing of frames or programs. `adjourn.testing` has the suite that proves an implementation, `adjourn.stores.kit` what
+all implementations share.
 """
 
 from __future__ import annotations
@@ -12,13 +14,24 @@ from typing import Literal, Protocol
 import msgspec
 
 Status = Literal["running", "waiting", "failed", "cancelled", "done"]
-Ending = Literal["answered", "expired", "abandoned"]
+Outcome = Literal["answered", "expired", "abandoned"]
+
+
+class SessionRef(msgspec.Struct, frozen=True):
+    """Names one session, which is `id` within `app`.
+
+    With a `user`, it names the session only if it is that user's: for anybody else it is as if there were none.
+    """
+
+    id: str
+    app: str = "adjourn"
+    user: str | None = None
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """The right to write one session, until it expires by the store's clock or somebody takes over."""
 
-    session: str
+    ref: SessionRef
     owner: str
     fence: int
     ttl: float
@@ -47,7 +60,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     value: bytes
-    how: Ending = "answered"
+    how: Outcome = "answered"
     by: str | None = None
 
 
@@ -56,7 +69,7 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     value: bytes
-    how: Ending
+    how: Outcome
     by: str | None
     at: float
 
@@ -105,6 +118,11 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     created: float
     updated: float
 
+    @property
+    def ref(self) -> SessionRef:
+        """The session's name."""
+        return SessionRef(self.session, self.app, self.user)
+
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     """The records that fold to one point, oldest first and the first of them full, and what waits beside the log.
@@ -118,8 +136,8 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     answers: tuple[Answered, ...] = ()
 
 
-class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint in a listing; `created` is the store's time."""
+class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint as it is listed; `created` is the store's time."""
 
     id: str
     parent: str | None
@@ -127,28 +145,29 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     header: Header
 
 
-class Pending(msgspec.Struct, frozen=True, kw_only=True):
-    """An open question in a listing; `checkpoint` is the session's head."""
+class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """An open question as it is listed; `checkpoint` is the session's head."""
 
     session: str
+    app: str
     checkpoint: str
     id: str
     body: bytes
     expires: float | None
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A question of the head's branch with how it ended, for the audit; `how` is None while it is open."""
 
     id: str
     body: bytes
     value: bytes | None
-    how: Ending | None
+    how: Outcome | None
     by: str | None
     at: float | None
 
 
-class Events(msgspec.Struct, frozen=True, kw_only=True):
+class EventBatch(msgspec.Struct, frozen=True, kw_only=True):
     """The events of one record, as it was written, numbered from `first`."""
 
     id: str
@@ -181,7 +200,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
 class Renewed(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a lease after a renewal."""
 
-    session: str
+    ref: SessionRef
     lost: bool
     cancel: str | None = None
 
@@ -190,6 +209,7 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
     """A session that somebody should take up, and why."""
 
     session: str
+    app: str
     why: Literal["lease", "question", "answer"]
 
 
@@ -200,27 +220,27 @@ class Store(Protocol):
     damage is `CheckpointCorrupt`. Times are the store's own. Repeating a claim or commit with the same record id and
     content is a success, so that a caller who did not hear the answer can try again. Calls that one task or loop makes
     one after the other take effect in that order, also when it does not wait for each.
+
+    Where a method raises `CheckpointNotFound` for an unknown session, it does so for another user's, too.
     """
 
     async def claim(
         self,
-        session: str,
+        ref: SessionRef,
         owner: str,
         ttl: float,
         *,
         after: str | None,
         write: Write | None = None,
         answers: Sequence[Answer] = (),
-        over: str | None = None,
-        app: str = "adjourn",
-        user: str | None = None,
+        replaces: str | None = None,
     ) -> Claimed:
         """Take the session's lease, with the first record and the answers if given.
 
-        `after` is the head the caller has seen, None for a session that must not exist yet. `over` names an owner
-        known to be dead, whose lease may be taken before it expires. Answers are checked before the lease: if a live
-        owner holds it, they are recorded for that owner to take up, wherever the head is by then, and no lease is
-        given. With the lease, the answers count as taken by `write`.
+        `after` is the head the caller has seen, None for a session that must not exist yet and then belongs to the
+        user of `ref`. `replaces` names an owner known to be dead, whose lease may be taken before it expires.
+        Answers are checked before the lease: if a live owner holds it, they are recorded for that owner to take up,
+        wherever the head is by then, and no lease is given. With the lease, the answers count as taken by `write`.
 
         Raises:
             SessionBusy: a live owner holds the lease and there are no answers.
@@ -248,7 +268,7 @@ class Store(Protocol):
         """
         ...
 
-    async def answer(self, session: str, answers: Sequence[Answer], *, after: str | None = None) -> Head:
+    async def answer(self, ref: SessionRef, answers: Sequence[Answer], *, after: str | None = None) -> Head:
         """End open questions of the head's branch, each by compare-and-swap, all or none.
 
         Raises:
@@ -260,28 +280,28 @@ class Store(Protocol):
         """
         ...
 
-    async def load(self, session: str, checkpoint: str | None = None) -> Loaded | None:
-        """The records that fold to the head, or to `checkpoint`; None for an unknown session.
+    async def load(self, ref: SessionRef, checkpoint: str | None = None) -> Loaded | None:
+        """Return the records that fold to the head, or to `checkpoint`; None for an unknown session.
 
         Raises:
             CheckpointNotFound: the session has no such checkpoint.
         """
         ...
 
-    async def head(self, session: str) -> Head | None:
-        """Where the session stands, None if there is no such session."""
+    async def head(self, ref: SessionRef) -> Head | None:
+        """Return where the session stands, None if there is no such session."""
         ...
 
-    async def list(
+    async def checkpoints(
         self,
-        session: str,
+        ref: SessionRef,
         *,
         limit: int | None = None,
         before: str | None = None,
         source: str | None = None,
         under: str | None = None,
-    ) -> list[Listed]:
-        """The listed checkpoints of all branches, newest first; `under` filters by address at segment borders.
+    ) -> list[CheckpointRow]:
+        """List the checkpoints of all branches, most recent first; `under` filters by address at segment borders.
 
         Raises:
             CheckpointNotFound: no such session, or `before` is unknown.
@@ -291,36 +311,44 @@ class Store(Protocol):
     async def sessions(
         self, *, app: str | None = None, user: str | None = None, status: Status | None = None, limit: int | None = None
     ) -> list[Head]:
-        """Sessions, the most lately written first."""
+        """List sessions, the most recently written first."""
         ...
 
-    async def interrupts(
-        self, session: str | None = None, *, app: str | None = None, user: str | None = None, limit: int | None = None
-    ) -> list[Pending]:
-        """Open questions on the branch of each session's head that have not expired, oldest first."""
+    async def questions(
+        self,
+        ref: SessionRef | None = None,
+        *,
+        app: str | None = None,
+        user: str | None = None,
+        limit: int | None = None,
+    ) -> list[OpenQuestion]:
+        """List open questions on the branch of each session's head that have not expired, oldest first.
+
+        `ref` takes those of one session, `app` and `user` those of many.
+        """
         ...
 
-    async def decisions(self, session: str) -> list[Decision]:
-        """Every question of the head's branch, oldest first, with how it ended.
+    async def audit(self, ref: SessionRef) -> list[AuditEntry]:
+        """List every question of the head's branch, oldest first, with how it ended.
 
         Raises:
             CheckpointNotFound: no such session.
         """
         ...
 
-    async def events(self, session: str, after: int = 0, *, limit: int | None = None) -> list[Events]:
-        """The stored events with a number above `after`, in order; the first batch may begin below.
+    async def events(self, ref: SessionRef, after: int = 0, *, limit: int | None = None) -> list[EventBatch]:
+        """Return the stored events with a number above `after`, in order; the first batch may begin below.
 
         Raises:
             CheckpointNotFound: no such session.
         """
         ...
 
-    async def due(self, *, limit: int = 100) -> list[Due]:
-        """Sessions whose owner died, whose question expired, or whose answers nobody has taken up."""
+    async def due(self, *, app: str | None = None, user: str | None = None, limit: int = 100) -> list[Due]:
+        """List sessions whose owner died, whose question expired, or whose answers nobody has taken up."""
         ...
 
-    async def cancel(self, session: str, mode: str) -> bool:
+    async def cancel(self, ref: SessionRef, mode: str) -> bool:
         """Ask the live owner to stop; False if nobody runs the session.
 
         Raises:
@@ -328,16 +356,16 @@ class Store(Protocol):
         """
         ...
 
-    async def delete(self, session: str) -> None:
-        """Remove a session whole; an unknown one is no error.
+    async def delete(self, ref: SessionRef) -> None:
+        """Remove a session whole; an unknown one is not an error.
 
         Raises:
             SessionBusy: somebody runs it.
         """
         ...
 
-    async def prune(self, session: str, *, keep: int | None = None, before: float | None = None) -> int:
-        """Remove old checkpoints, except the last `keep` and those written since `before`; returns how many went.
+    async def prune(self, ref: SessionRef, *, keep: int | None = None, before: float | None = None) -> int:
+        """Remove old checkpoints, except the last `keep` and those written since `before`; return how many.
 
         The head, everything pending and the base of every fork stay restorable.
 
@@ -346,8 +374,8 @@ class Store(Protocol):
         """
         ...
 
-    async def expire(self, ttl: float) -> list[str]:
-        """Remove sessions that nobody runs and whose last commit is older than `ttl` seconds; returns their ids."""
+    async def delete_idle(self, ttl: float, *, app: str | None = None, user: str | None = None) -> list[SessionRef]:
+        """Remove sessions that nobody runs and nobody has written or answered for `ttl` seconds; return which."""
         ...
 
     async def close(self) -> None:

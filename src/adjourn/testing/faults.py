@@ -12,17 +12,18 @@ from typing import Literal, TypeVar
 from adjourn.errors import StoreUnavailable
 from adjourn.stores.protocol import (
     Answer,
+    AuditEntry,
+    CheckpointRow,
     Claimed,
     Committed,
-    Decision,
     Due,
-    Events,
+    EventBatch,
     Head,
     Lease,
-    Listed,
     Loaded,
-    Pending,
+    OpenQuestion,
     Renewed,
+    SessionRef,
     Status,
     Store,
     Write,
@@ -64,79 +65,80 @@ class FaultStore:
 
     async def claim(
         self,
-        session: str,
+        ref: SessionRef,
         owner: str,
         ttl: float,
         *,
         after: str | None,
         write: Write | None = None,
         answers: Sequence[Answer] = (),
-        over: str | None = None,
-        app: str = "adjourn",
-        user: str | None = None,
+        replaces: str | None = None,
     ) -> Claimed:
         return await self._write(
-            lambda: self.inner.claim(
-                session, owner, ttl, after=after, write=write, answers=answers, over=over, app=app, user=user
-            )
+            lambda: self.inner.claim(ref, owner, ttl, after=after, write=write, answers=answers, replaces=replaces)
         )
 
     async def commit(self, lease: Lease, *writes: Write, after: str, release: bool = False) -> Committed:
         return await self._write(lambda: self.inner.commit(lease, *writes, after=after, release=release))
 
-    async def answer(self, session: str, answers: Sequence[Answer], *, after: str | None = None) -> Head:
-        return await self._write(lambda: self.inner.answer(session, answers, after=after))
+    async def answer(self, ref: SessionRef, answers: Sequence[Answer], *, after: str | None = None) -> Head:
+        return await self._write(lambda: self.inner.answer(ref, answers, after=after))
 
-    async def cancel(self, session: str, mode: str) -> bool:
-        return await self._write(lambda: self.inner.cancel(session, mode))
+    async def cancel(self, ref: SessionRef, mode: str) -> bool:
+        return await self._write(lambda: self.inner.cancel(ref, mode))
 
-    async def delete(self, session: str) -> None:
-        await self._write(lambda: self.inner.delete(session))
+    async def delete(self, ref: SessionRef) -> None:
+        await self._write(lambda: self.inner.delete(ref))
 
-    async def prune(self, session: str, *, keep: int | None = None, before: float | None = None) -> int:
-        return await self._write(lambda: self.inner.prune(session, keep=keep, before=before))
+    async def prune(self, ref: SessionRef, *, keep: int | None = None, before: float | None = None) -> int:
+        return await self._write(lambda: self.inner.prune(ref, keep=keep, before=before))
 
-    async def expire(self, ttl: float) -> list[str]:
-        return await self._write(lambda: self.inner.expire(ttl))
+    async def delete_idle(self, ttl: float, *, app: str | None = None, user: str | None = None) -> list[SessionRef]:
+        return await self._write(lambda: self.inner.delete_idle(ttl, app=app, user=user))
 
     async def renew(self, leases: Sequence[Lease]) -> list[Renewed]:
         return await self.inner.renew(leases)
 
-    async def load(self, session: str, checkpoint: str | None = None) -> Loaded | None:
-        return await self.inner.load(session, checkpoint)
+    async def load(self, ref: SessionRef, checkpoint: str | None = None) -> Loaded | None:
+        return await self.inner.load(ref, checkpoint)
 
-    async def head(self, session: str) -> Head | None:
-        return await self.inner.head(session)
+    async def head(self, ref: SessionRef) -> Head | None:
+        return await self.inner.head(ref)
 
-    async def list(
+    async def checkpoints(
         self,
-        session: str,
+        ref: SessionRef,
         *,
         limit: int | None = None,
         before: str | None = None,
         source: str | None = None,
         under: str | None = None,
-    ) -> list[Listed]:
-        return await self.inner.list(session, limit=limit, before=before, source=source, under=under)
+    ) -> list[CheckpointRow]:
+        return await self.inner.checkpoints(ref, limit=limit, before=before, source=source, under=under)
 
     async def sessions(
         self, *, app: str | None = None, user: str | None = None, status: Status | None = None, limit: int | None = None
     ) -> list[Head]:
         return await self.inner.sessions(app=app, user=user, status=status, limit=limit)
 
-    async def interrupts(
-        self, session: str | None = None, *, app: str | None = None, user: str | None = None, limit: int | None = None
-    ) -> list[Pending]:
-        return await self.inner.interrupts(session, app=app, user=user, limit=limit)
+    async def questions(
+        self,
+        ref: SessionRef | None = None,
+        *,
+        app: str | None = None,
+        user: str | None = None,
+        limit: int | None = None,
+    ) -> list[OpenQuestion]:
+        return await self.inner.questions(ref, app=app, user=user, limit=limit)
 
-    async def decisions(self, session: str) -> list[Decision]:
-        return await self.inner.decisions(session)
+    async def audit(self, ref: SessionRef) -> list[AuditEntry]:
+        return await self.inner.audit(ref)
 
-    async def events(self, session: str, after: int = 0, *, limit: int | None = None) -> list[Events]:
-        return await self.inner.events(session, after, limit=limit)
+    async def events(self, ref: SessionRef, after: int = 0, *, limit: int | None = None) -> list[EventBatch]:
+        return await self.inner.events(ref, after, limit=limit)
 
-    async def due(self, *, limit: int = 100) -> list[Due]:
-        return await self.inner.due(limit=limit)
+    async def due(self, *, app: str | None = None, user: str | None = None, limit: int = 100) -> list[Due]:
+        return await self.inner.due(app=app, user=user, limit=limit)
 
     async def close(self) -> None:
         await self.inner.close()

@@ -7,9 +7,10 @@ from .suite.keeping import KeepingSuite
 from .suite.leases import LeaseSuite
 from .suite.listings import ListingSuite
 from .suite.log import LogSuite
+from .suite.naming import NamingSuite
 
 
-class StoreSuite(LogSuite, LeaseSuite, AnswerSuite, ListingSuite, KeepingSuite):
+class StoreSuite(LogSuite, LeaseSuite, AnswerSuite, ListingSuite, KeepingSuite, NamingSuite):
     """Every promise of the store protocol, as async test methods.
 
     ```python

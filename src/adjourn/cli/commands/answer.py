@@ -8,14 +8,17 @@ import sys
 from typing import Any
 
 from adjourn._text import visible_line
-from adjourn.cli._recording import Recorded, find_question, record
-from adjourn.cli._stores import add_store_option, command, with_store
+from adjourn.cli._recording import find_question
+from adjourn.cli._stores import add_app_option, add_store_option, command, with_sessions
 from adjourn.cli.ask.asking import ask
 from adjourn.cli.ask.parsing import parse
 from adjourn.cli.ask.terminal import LATER, is_terminal, person
 from adjourn.cli.output.documents import add_json_option, plain, print_json, questions
 from adjourn.errors import UsageError
 from adjourn.events import Interrupt
+from adjourn.sessions import Sessions, SessionStatus
+from adjourn.sessions._questions import record_shown
+from adjourn.stores import SessionRef
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     forms.add_argument("--edit", metavar="JSON", help="approve a tool call with these arguments instead (all of them)")
     forms.add_argument("--respond", metavar="TEXT", help="do not run the tool, and give the model this as its result")
     parser.add_argument("--remember", choices=("session", "always"), help="with --approve: later calls, too")
+    add_app_option(parser)
     add_store_option(parser)
     add_json_option(parser)
 
@@ -54,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     if not given and (options.json or not is_terminal()):
         raise UsageError("What is the answer? Give it after the session, or as - to read it from the standard input.")
     # The person takes their time between these two, and Ctrl-C must reach them: no event loop runs meanwhile.
-    asked = with_store(options, lambda store: find_question(store, options.session, options.question))
+    asked = with_sessions(options, lambda sessions: find_question(sessions, options.session, options.question))
     try:
         value = _value(options, asked)
     except EOFError:
@@ -62,9 +66,15 @@ def run(options: argparse.Namespace) -> int:
     if value is LATER:
         print("It stays open.")
         return 0
-    recorded = with_store(options, lambda store: record(store, asked, value, by=options.by, seen=options.checkpoint))
-    _tell(options, asked, value, recorded)
+    status = with_sessions(options, lambda sessions: _record(sessions, options, asked, value))
+    _report(options, asked, value, status)
     return 0
+
+
+async def _record(sessions: Sessions, options: argparse.Namespace, asked: Interrupt, value: Any) -> SessionStatus:
+    ref = SessionRef(options.session, sessions.app_name)
+    await record_shown(sessions.store, ref, asked, value, by=options.by, seen=options.checkpoint)
+    return await sessions.status(options.session)
 
 
 def _value(options: argparse.Namespace, asked: Interrupt) -> Any:  # Any: what the schema takes
@@ -82,7 +92,7 @@ def _read_input() -> str:
     try:
         return sys.stdin.read()
     except UnicodeDecodeError as error:
-        raise UsageError(f"The standard input is no UTF-8 text: {error}.") from None
+        raise UsageError(f"The standard input is not UTF-8 text: {error}.") from None
 
 
 def _decision(options: argparse.Namespace) -> dict[str, Any] | None:
@@ -99,26 +109,27 @@ def _json(option: str, text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{option} {text!r} is no JSON: {error}.") from None
+        raise UsageError(f"{option} {text!r} is not JSON: {error}.") from None
 
 
-def _tell(options: argparse.Namespace, asked: Interrupt, value: Any, recorded: Recorded) -> None:
+def _report(options: argparse.Namespace, asked: Interrupt, value: Any, status: SessionStatus) -> None:
+    is_running = status.owner is not None
     if options.json:
         document = {
             "session_id": asked.session_id,
             "id": asked.id,
             "answer": plain(value),
             "by": options.by,
-            "running": recorded.is_running,
-            "open": questions(recorded.left),
+            "running": is_running,
+            "open": questions(status.interrupts),
         }
         print_json(document)
         return
     by = f", by {visible_line(options.by)}" if options.by else ""
     print(f"✔ Recorded: {visible_line(json.dumps(value, ensure_ascii=False))}{by}.")
-    if recorded.is_running:
+    if is_running:
         print("Whoever runs the session takes it up now.")
         return
-    if recorded.left:
-        print(f"Still open: {', '.join(visible_line(each.id) for each in recorded.left)}")
+    if status.interrupts:
+        print(f"Still open: {', '.join(visible_line(each.id) for each in status.interrupts)}")
     print(f"Go on with: {command(options, 'resume', 'MODULE:ATTRIBUTE', asked.session_id)}")

@@ -5,20 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from adjourn._screen import Entry, Screen
 from adjourn._text import visible_line
-from adjourn._values import codec
-from adjourn.cli._stores import add_store_option, with_store
+from adjourn.cli._stores import add_app_option, add_store_option, with_sessions
 from adjourn.cli.output.documents import add_json_option, plain, print_json, question
 from adjourn.cli.output.questions import place_of, pretty, tool_request
-from adjourn.cli.output.times import at, clock
-from adjourn.events import Interrupt
+from adjourn.cli.output.times import clock
 from adjourn.printing import described
-from adjourn.sessions._log import read_interrupt
-from adjourn.stores import Store
-from adjourn.stores.protocol import Decision
+from adjourn.sessions import AuditEntry
 
 _SIGNS = {
     None: ("⏸", "yellow", "is open"),
@@ -28,64 +24,45 @@ _SIGNS = {
 }
 
 
-class Line(NamedTuple):
-    """One question with how it ended."""
-
-    asked: Interrupt
-    decision: Decision
-    answer: Any  # Any: whatever was answered
-
-
 def configure(parser: argparse.ArgumentParser) -> None:
     """Take the session."""
     parser.add_argument("session", metavar="SESSION")
+    add_app_option(parser)
     add_store_option(parser)
     add_json_option(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print every question of the session's branch, oldest first."""
-    lines = with_store(options, lambda store: _read(store, options.session))
+    entries = with_sessions(options, lambda sessions: sessions.audit(options.session))
     if options.json:
-        print_json([_document(line) for line in lines])
+        print_json([_document(entry) for entry in entries])
         return 0
-    if not lines:
+    if not entries:
         print("Nobody was asked anything on this branch of the session.")
     screen = Screen(sys.stdout)
-    for line in lines:
-        screen.show(_entry(line))
+    for entry in entries:
+        screen.show(_card(entry))
     return 0
 
 
-async def _read(store: Store, session_id: str) -> list[Line]:
-    return [
-        Line(read_interrupt(decision.body, session_id), decision, _answer(decision))
-        for decision in await store.decisions(session_id)
-    ]
-
-
-def _answer(decision: Decision) -> Any:
-    return plain(codec.decode(decision.value, lenient=True)) if decision.value else None
-
-
-def _document(line: Line) -> dict[str, Any]:
-    asked, decision, answer = line
+def _document(entry: AuditEntry) -> dict[str, Any]:
     return {
-        **question(asked),
-        "how": decision.how,
-        "answer": answer,
-        "by": decision.by,
-        "at": at(decision.at).isoformat() if decision.at is not None else None,
+        **question(entry.interrupt),
+        "how": entry.outcome,
+        "answer": plain(entry.answer),
+        "by": entry.by,
+        "at": None if entry.at is None else entry.at.isoformat(),
     }
 
 
-def _entry(line: Line) -> Entry:
-    sign, colour, ending = _SIGNS[line.decision.how]
-    return Entry(sign, colour, f"{place_of(line.asked)} {ending}", tuple(_rows(line)))
+def _card(entry: AuditEntry) -> Entry:
+    sign, colour, ending = _SIGNS[entry.outcome]
+    return Entry(sign, colour, f"{place_of(entry.interrupt)} {ending}", tuple(_rows(entry)))
 
 
-def _rows(line: Line) -> Iterator[tuple[str, str]]:
-    asked, decision, answer = line
+def _rows(entry: AuditEntry) -> Iterator[tuple[str, str]]:
+    asked, answer = entry.interrupt, plain(entry.answer)
     if asked.prompt is not None:
         yield "asked", asked.prompt
     request = tool_request(asked)
@@ -96,10 +73,10 @@ def _rows(line: Line) -> Iterator[tuple[str, str]]:
         yield "shown", described(plain(asked.info))
     if asked.created is not None:
         yield "since", clock(asked.created)
-    if decision.how == "answered" or answer is not None:
+    if entry.outcome == "answered" or answer is not None:
         yield "answer", described(answer)
-    if decision.how == "answered":
-        yield "by", visible_line(decision.by or "(nobody was named)")
-    if decision.at is not None:
-        yield "at", clock(at(decision.at))
+    if entry.outcome == "answered":
+        yield "by", visible_line(entry.by or "(nobody was named)")
+    if entry.at is not None:
+        yield "at", clock(entry.at)
     yield "id", visible_line(asked.id)

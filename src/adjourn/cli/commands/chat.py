@@ -133,7 +133,7 @@ def _after_failure(session: Session) -> Ending:
 def _print_heading(session: Session, options: argparse.Namespace) -> None:
     screen = Screen(sys.stdout)
     name = visible_line(session.runner.program.name)
-    kept = "" if session.runner.is_kept else ", in memory only: --store URL keeps it"
+    kept = "" if session.runner.has_store else ", in memory only: --store URL keeps it"
     print(f"{screen.painted(name, 'bold')}  session {visible_line(session.id)}{kept}")
     print(screen.painted(_HELP, "dim"))
 
@@ -141,7 +141,7 @@ def _print_heading(session: Session, options: argparse.Namespace) -> None:
 def _print_way_back(session: Session, options: argparse.Namespace) -> None:
     if session.status() is None:
         return
-    if not session.runner.is_kept:
+    if not session.runner.has_store:
         hint("The session was kept in memory only, and ends here. With --store URL it outlives this command.")
         return
     hint(f"The session is kept. Go on with: {command(options, 'chat', options.program, '--session', session.id)}")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 
 from adjourn._text import visible_line
-from adjourn.cli._stores import add_store_option, command, with_store
+from adjourn.cli._stores import add_app_option, add_store_option, command, with_sessions
 from adjourn.cli.output.documents import add_json_option, print_json
-from adjourn.runner._forking import fork_stored
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -15,13 +14,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("session", metavar="SESSION")
     parser.add_argument("--checkpoint", metavar="ID", help="where to begin; `adjourn tree` has them (the newest)")
     parser.add_argument("--to", metavar="SESSION", help="the id of the new session (a random one)")
+    add_app_option(parser)
     add_store_option(parser)
     add_json_option(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Fork it, and say how to go on there."""
-    new = with_store(options, lambda store: fork_stored(store, options.session, options.checkpoint, options.to))
+    new = with_sessions(
+        options,
+        lambda sessions: sessions.fork(options.session, checkpoint_id=options.checkpoint, to=options.to),
+    )
     if options.json:
         print_json({"session_id": new, "forked_from": options.session})
         return 0

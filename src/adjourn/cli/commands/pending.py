@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 
-from adjourn.cli._stores import add_store_option, check_session, command, with_store
+from adjourn.cli._stores import add_store_option, command, with_sessions, with_store
 from adjourn.cli.output.documents import add_json_option, print_json, questions
-from adjourn.cli.output.questions import open_questions, print_question
+from adjourn.cli.output.questions import print_question
 from adjourn.events import Interrupt
+from adjourn.sessions import Sessions
+from adjourn.sessions._questions import shown
 from adjourn.stores import Store
 
 from .sessions import add_filters, count
@@ -25,7 +27,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """List the questions."""
-    found = with_store(options, lambda store: _read(store, options))
+    if options.session is not None:
+        found = with_sessions(options, lambda sessions: _of_one(sessions, options))
+    else:
+        found = with_store(options, lambda store: _of_all(store, options))
     if options.json:
         print_json(questions(found))
         return 0
@@ -40,7 +45,10 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _read(store: Store, options: argparse.Namespace) -> list[Interrupt]:
-    if options.session is not None:
-        await check_session(store, options.session)
-    return await open_questions(store, options.session, app=options.app, user=options.user, limit=options.limit)
+async def _of_one(sessions: Sessions, options: argparse.Namespace) -> list[Interrupt]:
+    await sessions.status(options.session, user_id=options.user)
+    return await sessions.pending(options.session, limit=options.limit)
+
+
+async def _of_all(store: Store, options: argparse.Namespace) -> list[Interrupt]:
+    return [shown(row) for row in await store.questions(app=options.app, user=options.user, limit=options.limit)]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import time
 from typing import Any  # of JSON documents
 
 from adjourn._text import visible_line
-from adjourn.cli._stores import add_store_option, check_session, with_store
+from adjourn.cli._stores import add_app_option, add_store_option, with_sessions, with_store
 from adjourn.cli.output.documents import add_json_option, print_json
 from adjourn.cli.output.times import duration
 from adjourn.errors import UsageError
-from adjourn.stores import Store
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="remove whole sessions that nobody runs and that were last written longer ago than --older-than",
     )
+    add_app_option(parser)
     add_store_option(parser)
     add_json_option(parser)
 
@@ -31,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Remove it, and say how much went."""
     _check(options)
-    removed = with_store(options, lambda store: _prune(store, options))
+    removed = _prune(options)
     if options.json:
         print_json(removed)
     elif options.sessions:
@@ -52,16 +51,15 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError(f"--keep {options.keep}: give 0 or more.")
 
 
-async def _prune(store: Store, options: argparse.Namespace) -> dict[str, Any]:
+def _prune(options: argparse.Namespace) -> dict[str, Any]:
     age = duration(options.older_than).total_seconds() if options.older_than else None
     if options.sessions:
-        return {"sessions": await store.expire(age or 0.0)}
-    await check_session(store, options.session)
-    before = None if age is None else time.time() - age
-    return {
-        "session_id": options.session,
-        "records": await store.prune(options.session, keep=options.keep, before=before),
-    }
+        removed = with_store(options, lambda store: store.delete_idle(age or 0.0, app=options.app))
+        return {"sessions": [ref.id for ref in removed]}
+    records = with_sessions(
+        options, lambda sessions: sessions.prune(options.session, keep=options.keep, older_than=age)
+    )
+    return {"session_id": options.session, "records": records}
 
 
 def _count(number: int, noun: str) -> str:

@@ -6,10 +6,11 @@ import argparse
 import sys
 from collections import Counter
 
-from adjourn.cli._stores import add_store_option, command, with_store
-from adjourn.cli.output.documents import add_json_option, print_json, session, status_of
+from adjourn.cli._stores import add_app_option, add_store_option, command, with_store
+from adjourn.cli.output.documents import add_json_option, print_json, session
 from adjourn.cli.output.tables import print_table
 from adjourn.cli.output.times import ago, at
+from adjourn.sessions._status import status_of
 from adjourn.stores import Store
 from adjourn.stores.protocol import Head
 
@@ -20,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Take the filters."""
     parser.add_argument("--status", choices=STATUSES)
     add_filters(parser)
-    parser.add_argument("--limit", type=count, default=50, help="at most so many, the most lately written first (50)")
+    parser.add_argument("--limit", type=count, default=50, help="at most so many, the most recently written first (50)")
     add_store_option(parser)
     add_json_option(parser)
 
@@ -36,31 +37,31 @@ def count(text: str) -> int:
 def add_filters(parser: argparse.ArgumentParser) -> None:
     """Let a command take `--user` and `--app`."""
     parser.add_argument("--user", metavar="ID", help="only sessions of this user")
-    parser.add_argument("--app", metavar="NAME", help="only sessions of runners with this app_name")
+    add_app_option(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """List the sessions."""
     heads, open_ = with_store(options, lambda store: _read(store, options))
     if options.json:
-        print_json([session(head, open_[head.session]) for head in heads])
+        print_json([session(head, open_[head.app, head.session]) for head in heads])
         return 0
     if not heads:
         print("No sessions." if not _filters(options) else f"No sessions with {' and '.join(_filters(options))}.")
         return 0
     print_table(("SESSION", "STATUS", "QUESTIONS", "LAST WRITTEN", "USER"), [_row(head, open_) for head in heads])
-    if any(open_[head.session] for head in heads):
+    if any(open_[head.app, head.session] for head in heads):
         print(f"\nSee the questions with: {command(options, 'pending')}", file=sys.stderr)
     return 0
 
 
-async def _read(store: Store, options: argparse.Namespace) -> tuple[list[Head], Counter[str]]:
+async def _read(store: Store, options: argparse.Namespace) -> tuple[list[Head], Counter[tuple[str, str]]]:
     heads = await store.sessions(app=options.app, user=options.user)
     if options.status:
         # What a store has as running has failed if its process died, so it is told apart here.
         heads = [head for head in heads if status_of(head) == options.status]
-    asked = await store.interrupts(app=options.app, user=options.user)
-    return heads[: options.limit], Counter(row.session for row in asked)
+    asked = await store.questions(app=options.app, user=options.user)
+    return heads[: options.limit], Counter((row.app, row.session) for row in asked)
 
 
 def _filters(options: argparse.Namespace) -> list[str]:
@@ -68,8 +69,8 @@ def _filters(options: argparse.Namespace) -> list[str]:
     return [f"{name} {value}" for name, value in given.items() if value]
 
 
-def _row(head: Head, open_: Counter[str]) -> tuple[str, ...]:
-    count = open_[head.session]
+def _row(head: Head, open_: Counter[tuple[str, str]]) -> tuple[str, ...]:
+    count = open_[head.app, head.session]
     status = status_of(head)
     if status == "waiting" and not count:
         status = "answered"  # Nobody is asked any more; it waits to be resumed.

@@ -12,15 +12,17 @@ import msgspec
 from adjourn._owner import owner_name
 from adjourn._screen import Entry, Screen
 from adjourn._text import visible_line
-from adjourn.cli._stores import add_store_option, command, with_store
-from adjourn.cli.output.contents import Contents, contents_of, is_agent
-from adjourn.cli.output.documents import add_json_option, owner_of, plain, print_json, questions, session, status_of
-from adjourn.cli.output.questions import open_questions, print_question
+from adjourn.cli._stores import add_app_option, add_store_option, command, with_sessions
+from adjourn.cli.output.documents import add_json_option, plain, print_json, questions, session
+from adjourn.cli.output.questions import print_question
 from adjourn.cli.output.times import ago, at, clock
 from adjourn.events import CheckpointSaved, Event, Failed, Interrupt, Interrupted, MessageEvent
 from adjourn.printing import described, print_event
+from adjourn.sessions import Sessions
+from adjourn.sessions._contents import Contents
 from adjourn.sessions._log import read_events
-from adjourn.stores import Store
+from adjourn.sessions._status import owner_of, status_of
+from adjourn.stores import SessionRef
 
 _SIGNS = {"running": ("▶", "blue"), "waiting": ("⏸", "yellow"), "failed": ("✘", "red"), "done": ("✔", "green")}
 
@@ -38,13 +40,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--checkpoint", metavar="ID", help="what it held there, instead of now; `adjourn tree` has them"
     )
     parser.add_argument("--events", action="store_true", help="show what happened, too: its stored events")
+    add_app_option(parser)
     add_store_option(parser)
     add_json_option(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Show it."""
-    found = with_store(options, lambda store: _read(store, options))
+    found = with_sessions(options, lambda sessions: _read(sessions, options))
     if options.json:
         print_json(_document(found, with_events=options.events))
         return 0
@@ -58,13 +61,14 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _read(store: Store, options: argparse.Namespace) -> _Found:
-    contents = await contents_of(store, options.session, options.checkpoint)
+async def _read(sessions: Sessions, options: argparse.Namespace) -> _Found:
+    ref = SessionRef(options.session, sessions.app_name)
+    contents = await Contents.at(sessions.store, ref, options.checkpoint)
     is_head = contents.checkpoint == contents.head.checkpoint
-    asked = await open_questions(store, options.session) if is_head else []
-    # The last one tells why a session failed, whether all are wanted or not.
+    asked = await sessions.pending(options.session) if is_head else []
+    # The last one says why a session failed, whether all are wanted or not.
     after = 0 if options.events else max(contents.head.seq - 1, 0)
-    batches = await store.events(options.session, after)
+    batches = await sessions.store.events(ref, after)
     events = [event for batch in batches for event in read_events(batch)]
     return _Found(contents, asked, events)
 
@@ -124,7 +128,7 @@ def _print_contents(contents: Contents) -> None:
             print_event(MessageEvent(message=message))
     # An agent's other fields are the engine's own; --json has them.
     rest = {name: value for name, value in contents.fields.items() if name != "messages" or not contents.messages}
-    if rest and not is_agent(contents.fields):
+    if rest and not contents.is_agent:
         print()
         Screen(sys.stdout).show(Entry("●", "blue", "state", (("", described(plain(rest))),)))
 

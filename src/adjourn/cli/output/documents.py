@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import msgspec
 
-from adjourn._owner import is_dead
 from adjourn._values.codec import Unknown
 from adjourn.events import Interrupt
-from adjourn.stores.protocol import Head, Listed
+from adjourn.sessions._status import owner_of, status_of
+from adjourn.stores.protocol import CheckpointRow, Head
 
 from .times import at
 
@@ -70,16 +70,6 @@ def question(asked: Interrupt) -> dict[str, Any]:
     }
 
 
-def status_of(head: Head) -> str:
-    """Where a session stands; a run whose process died has failed."""
-    return "failed" if head.status == "running" and owner_of(head) is None else head.status
-
-
-def owner_of(head: Head) -> str | None:
-    """Who runs a session now, by the store's id; a process that died runs nothing."""
-    return head.owner if head.owner is not None and not is_dead(head.owner) else None
-
-
 def session(head: Head, questions: int) -> dict[str, Any]:
     """A session as data; `questions` counts the open ones."""
     return {
@@ -95,7 +85,7 @@ def session(head: Head, questions: int) -> dict[str, Any]:
     }
 
 
-def checkpoint(point: Listed, *, head: str, depth: int = 0) -> dict[str, Any]:
+def checkpoint(point: CheckpointRow, *, head: str, depth: int = 0) -> dict[str, Any]:
     """A checkpoint as data; `depth` counts the branchings before it."""
     return {
         "id": point.id,

@@ -1,4 +1,4 @@
-"""Open questions: read from a store, and shown to the person who decides.
+"""Open questions, shown to the person who decides.
 
 What is shown is what is stored, whole: the raw arguments, with every character that would hide something spelled out.
 """
@@ -18,8 +18,6 @@ from adjourn._text import visible_line
 from adjourn.cli.ask.forms import described_fields
 from adjourn.events import Interrupt
 from adjourn.printing import answer_form, described
-from adjourn.sessions._log import read_interrupt
-from adjourn.stores.protocol import Store
 
 from .documents import plain
 from .times import ago, clock
@@ -32,21 +30,6 @@ class ToolRequest(NamedTuple):
 
     tool: str
     arguments: Mapping[str, Any]
-
-
-async def open_questions(
-    store: Store,
-    session_id: str | None = None,
-    *,
-    app: str | None = None,
-    user: str | None = None,
-    limit: int | None = None,
-) -> list[Interrupt]:
-    """The questions that wait, oldest first, each with the checkpoint where its session stands now."""
-    rows = await store.interrupts(session_id, app=app, user=user, limit=limit)
-    return [
-        msgspec.structs.replace(read_interrupt(row.body, row.session), checkpoint_id=row.checkpoint) for row in rows
-    ]
 
 
 def tool_request(asked: Interrupt) -> ToolRequest | None:

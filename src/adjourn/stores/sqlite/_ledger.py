@@ -1,4 +1,4 @@
-"""The ledger's operations as SQL, and the transactions that hold them."""
+"""Facts and effects as SQL, and the transactions that hold them."""
 
 # An override is documented where it is declared.
 
@@ -7,75 +7,136 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Sequence
+from typing import TypeVar
 
-from msgspec.structs import astuple, replace
+from msgspec.structs import astuple
 
-from adjourn.stores._ledger import Asked
-from adjourn.stores._rows import Branch, Point, Standing
-from adjourn.stores.protocol import Answer, Answered, Question, Write
+from adjourn.stores.kit.effects import Effects, End, advanced
+from adjourn.stores.kit.pruning import Point
+from adjourn.stores.kit.requests import Request
+from adjourn.stores.kit.rows import Branch, QuestionRow, RecordRow, SessionRow, id_at, locate
+from adjourn.stores.protocol import SessionRef
 
 _KNOWN = 1000  # rows of sessions that are kept in mind at most
 
 # A record's key is its session's number in the high bits and its position in the low ones.
 _POSITIONS = 28
 
-# The columns of a session stand in the order of Standing's fields, those of a question in that of Asked's.
-_FIND = "SELECT * FROM sessions WHERE id = ?"
-_IDLE = "SELECT * FROM sessions WHERE updated < ? AND (owner IS NULL OR expires <= ?) ORDER BY no"
-_CREATE = "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+# The columns of a session stand in the order of SessionRow's fields, those of a question in that of QuestionRow's.
+_FIND = "SELECT * FROM sessions WHERE app = ? AND id = ?"
+_IDLE = """SELECT * FROM sessions WHERE touched < ? AND (owner IS NULL OR expires <= ?)
+    AND (? IS NULL OR app = ?) AND (? IS NULL OR user = ?) ORDER BY no"""
+_CREATE = "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 # What a step changes; without the columns that indexes look at, so it touches one page of the file.
 _MOVE = """UPDATE sessions SET number = ?, pos = ?, full_pos = ?, size = ?, status = ?, expires = ?, claims = ?,
-    seq = ?, updated = ? WHERE no = ?"""
+    seq = ?, updated = ?, touched = ? WHERE no = ?"""
 _SAVE = """UPDATE sessions SET number = ?, pos = ?, full_pos = ?, size = ?, status = ?, expires = ?, claims = ?,
-    seq = ?, updated = ?, branch = ?, branch_no = ?, owner = ?, fence = ?, cancel = ?, waiting = ? WHERE no = ?"""
+    seq = ?, updated = ?, touched = ?, branch = ?, branch_no = ?, owner = ?, fence = ?, cancel = ?, waiting = ?
+    WHERE no = ?"""
 _QUESTION = """SELECT id, CAST(body AS BLOB), expires, CAST(value AS BLOB), how, by, at, taken, no FROM questions
     WHERE session = ? AND branch = ? AND id = ?"""
 _QUESTIONS = """SELECT id, CAST(body AS BLOB), expires, CAST(value AS BLOB), how, by, at, taken, no FROM questions
     WHERE session = ? AND branch = ? ORDER BY no"""
 
+_WAITING = """SELECT id, CAST(body AS BLOB), expires, CAST(value AS BLOB), how, by, at, taken, no FROM questions
+    WHERE session = ? AND branch = ? AND (how IS NULL OR NOT taken) ORDER BY no"""
+_RECORD = """SELECT full, source, seq, count, CAST(header AS BLOB), CAST(events AS BLOB), CAST(body AS BLOB)
+    FROM records WHERE key = ?"""
 
-def key(standing: Standing, pos: int) -> int:
+T = TypeVar("T")
+
+
+def key(row: SessionRow, pos: int) -> int:
     """The key of the record at a position."""
-    return standing.no << _POSITIONS | pos
+    return row.no << _POSITIONS | pos
 
 
-def find(connection: sqlite3.Connection, session: str) -> Standing | None:
-    """The session's row, None if there is none."""
-    row = connection.execute(_FIND, (session,)).fetchone()
-    return None if row is None else Standing(*row)
+def find(connection: sqlite3.Connection, app: str, session: str) -> SessionRow | None:
+    """Return the session's row, None if there is none."""
+    row = connection.execute(_FIND, (app, session)).fetchone()
+    return None if row is None else SessionRow(*row)
 
 
-def branches(connection: sqlite3.Connection, standing: Standing) -> list[Branch]:
+def branches(connection: sqlite3.Connection, row: SessionRow) -> list[Branch]:
     """All branches of a session, in the order of writing."""
     rows = connection.execute(
-        "SELECT name, start, first, parent FROM branches WHERE session = ? ORDER BY no", (standing.no,)
+        "SELECT name, start, first, parent FROM branches WHERE session = ? ORDER BY no", (row.no,)
     )
     return [Branch(*row) for row in rows]
 
 
-def has_position(connection: sqlite3.Connection, standing: Standing, pos: int) -> bool:
+def has_position(connection: sqlite3.Connection, row: SessionRow, pos: int) -> bool:
     """Whether the record at a position is there."""
-    return connection.execute("SELECT 1 FROM records WHERE key = ?", (key(standing, pos),)).fetchone() is not None
+    return connection.execute("SELECT 1 FROM records WHERE key = ?", (key(row, pos),)).fetchone() is not None
 
 
-def questions(connection: sqlite3.Connection, standing: Standing) -> list[Asked]:
+def asked_on(connection: sqlite3.Connection, row: SessionRow) -> list[QuestionRow]:
     """The questions of the head's branch, in the order of asking."""
-    rows = connection.execute(_QUESTIONS, (standing.no, standing.branch_no))
-    return [Asked(*row) for row in rows]
+    rows = connection.execute(_QUESTIONS, (row.no, row.branch_no))
+    return [QuestionRow(*row) for row in rows]
 
 
-def untaken(connection: sqlite3.Connection, standing: Standing) -> tuple[Answered, ...]:
-    """The answers on the head's branch that no record has taken."""
-    rows = connection.execute(
-        """SELECT id, CAST(value AS BLOB), how, by, at FROM questions
-           WHERE session = ? AND branch = ? AND how IS NOT NULL AND NOT taken ORDER BY no""",
-        (standing.no, standing.branch_no),
-    )
-    return tuple(Answered(id=own, value=value, how=how, by=by, at=at) for own, value, how, by, at in rows)
+def waiting(connection: sqlite3.Connection, row: SessionRow) -> list[QuestionRow]:
+    """Return the questions of the head's branch that are open, or whose answer no record has taken."""
+    rows = connection.execute(_WAITING, (row.no, row.branch_no))
+    return [QuestionRow(*each) for each in rows]
+
+
+class SQLiteFacts:
+    """The facts of a session, looked up as they are wanted, inside one transaction."""
+
+    __slots__ = ("_ledger", "_row", "now")
+    assumed = False
+
+    def __init__(self, ledger: SQLiteLedger, row: SessionRow | None, now: float) -> None:
+        self._ledger = ledger
+        self._row = row
+        self.now = now
+
+    @property
+    def row(self) -> SessionRow | None:
+        return self._row
+
+    @property
+    def _there(self) -> SessionRow:
+        assert self._row is not None
+        return self._row
+
+    def question(self, id: str) -> QuestionRow | None:
+        row = self._there
+        found = self._ledger.execute(_QUESTION, (row.no, row.branch_no, id)).fetchone()
+        return None if found is None else QuestionRow(*found)
+
+    def waiting(self) -> Sequence[QuestionRow]:
+        return waiting(self._ledger.connection, self._there)
+
+    def branches(self) -> Sequence[Branch]:
+        return branches(self._ledger.connection, self._there)
+
+    def record(self, id: str) -> RecordRow | None:
+        self._ledger.add_records()
+        row, known = self._there, self.branches()
+        pos = locate(known, row.pos, id)
+        found = None if pos is None else self._ledger.execute(_RECORD, (key(row, pos),)).fetchone()
+        return None if pos is None or found is None else RecordRow(*id_at(known, pos), pos, *found)
+
+    def points(self) -> Sequence[Point]:
+        self._ledger.add_records()
+        row = self._there
+        rows = self._ledger.execute(
+            """SELECT key - :first, full, source IS NOT NULL, at FROM records
+               WHERE key BETWEEN :first AND :last ORDER BY key""",
+            {"first": key(row, 0), "last": key(row, row.pos)},
+        )
+        return [Point(*each) for each in rows]
+
+    def asking(self) -> Sequence[int]:
+        query = "SELECT DISTINCT branch FROM questions WHERE session = ? AND how IS NULL"
+        return [branch for (branch,) in self._ledger.execute(query, (self._there.no,))]
 
 
 class SQLiteLedger:
-    """The ledger on the one connection that writes, in one transaction at a time.
+    """Carries out requests on the one connection that writes, in one transaction at a time.
 
     The rows of sessions that were read or written last are kept in mind, and count for as long as no other connection
     has written to the file.
@@ -83,27 +144,27 @@ class SQLiteLedger:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
-        self._execute = connection.execute
+        self.execute = connection.execute
         self._forget()
 
     def _forget(self) -> None:
         self._version: tuple[int] | None = None  # changes with every commit of another connection
-        self._rows: dict[str, Standing] = {}  # as they are in the file
+        self._rows: dict[tuple[str, str], SessionRow] = {}  # as they are in the file
         self._newest: int | None = None  # the highest number of a session
         self._records: list[tuple[object, ...]] = []  # which are written together
 
     def begin(self) -> None:
         """Begin a transaction, which `commit` or `roll_back` must end."""
-        self._execute("BEGIN IMMEDIATE")
-        version = self._execute("PRAGMA data_version").fetchone()
+        self.execute("BEGIN IMMEDIATE")
+        version = self.execute("PRAGMA data_version").fetchone()
         if version != self._version or len(self._rows) > _KNOWN:
             self._forget()
             self._version = version
 
     def commit(self) -> None:
         """Make everything durable."""
-        self._add_records()
-        self._execute("COMMIT")
+        self.add_records()
+        self.execute("COMMIT")
 
     def roll_back(self) -> None:
         """Undo the transaction."""
@@ -111,135 +172,105 @@ class SQLiteLedger:
         # When the disk is full, SQLite has rolled back by itself; after some errors it cannot any more.
         if self.connection.in_transaction:
             with contextlib.suppress(sqlite3.Error):
-                self._execute("ROLLBACK")
+                self.execute("ROLLBACK")
 
     @property
     def changes(self) -> int:
         """How much has been changed up to now; it only grows."""
         return self.connection.total_changes + len(self._records)
 
-    def find(self, session: str) -> Standing | None:
-        found = self._rows.get(session) or find(self.connection, session)
-        if found is None:
-            return None
-        self._rows[session] = found
-        return replace(found)  # a copy, since the caller changes it
+    def carry_out(self, request: Request[T], now: float) -> T:
+        """Decide a request and apply its effects. Their guards hold, since facts and effects share a transaction."""
+        row = self._find(request.ref)
+        effects, result = request.decide(SQLiteFacts(self, row, now))
+        if effects is not None:
+            self._apply(request.ref, row, effects, now)
+        return result
 
-    def create(self, session: str, app: str, user: str | None, now: float) -> Standing:
-        if self._newest is None:
-            self._newest = int(self._execute("SELECT coalesce(max(no), 0) FROM sessions").fetchone()[0])
-        self._newest += 1
-        return Standing(self._newest, session, app, user, now)
+    def idle(self, now: float, ttl: float, app: str | None, user: str | None) -> list[SessionRef]:
+        """List sessions that nobody runs now and that nobody has touched for `ttl` seconds."""
+        rows = self.execute(_IDLE, (now - ttl, now, app, app, user, user))
+        return [SessionRow(*row).ref for row in rows]
 
-    def save(self, standing: Standing) -> None:
-        s, old = standing, self._rows.get(standing.session)
-        self._rows[s.session] = replace(s)
-        if old is None:
-            self._execute(_CREATE, astuple(s))
-            return
-        place = (s.number, s.pos, s.full_pos, s.size, s.status, s.expires, s.claims, s.seq, s.updated)
-        rights = (s.branch, s.branch_no, s.owner, s.fence, s.cancel, s.waiting)
-        if rights == (old.branch, old.branch_no, old.owner, old.fence, old.cancel, old.waiting):
-            self._execute(_MOVE, (*place, s.no))
-        else:
-            self._execute(_SAVE, (*place, *rights, s.no))
-
-    def _add_records(self) -> None:
+    def add_records(self) -> None:
+        """Write the records that have gathered."""
         if self._records:
             self.connection.executemany("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", self._records)
             self._records = []
 
-    def remove(self, standing: Standing) -> None:
-        self._add_records()
-        self._rows.pop(standing.session, None)
-        self._execute("DELETE FROM records WHERE key BETWEEN ? AND ?", (key(standing, 0), key(standing, standing.pos)))
-        self._execute("DELETE FROM questions WHERE session = ?", (standing.no,))
-        self._execute("DELETE FROM branches WHERE session = ?", (standing.no,))
-        self._execute("DELETE FROM sessions WHERE no = ?", (standing.no,))
+    def _find(self, ref: SessionRef) -> SessionRow | None:
+        known = self._rows.get((ref.app, ref.id))
+        if known is None and (known := find(self.connection, ref.app, ref.id)) is not None:
+            self._rows[ref.app, ref.id] = known
+        return known
 
-    def idle(self, now: float, since: float) -> list[Standing]:
-        return [Standing(*row) for row in self._execute(_IDLE, (since, now))]
+    def _apply(self, ref: SessionRef, row: SessionRow | None, effects: Effects, now: float) -> None:
+        if row is None:
+            row = SessionRow(self._next_number(), ref.id, ref.app, ref.user, now)
+            new = advanced(row, effects, now)
+            self.execute(_CREATE, astuple(new))
+        elif effects.removes:
+            self._remove(row)
+            return
+        else:
+            new = advanced(row, effects, now)
+            self._save(row, new)
+        self._rows[new.app, new.session] = new
+        for record in effects.records:
+            self._add(new, record, now)
+        for branch in effects.branches:
+            place = (new.no, new.branch_no, branch.name, branch.start, branch.first, branch.parent)
+            self.execute("INSERT INTO branches VALUES (?, ?, ?, ?, ?, ?)", place)
+        if effects.asks or effects.ends or effects.takes:
+            self._change_questions(row, new, effects, now)
+        if effects.drops:
+            gone = [(key(new, pos),) for pos in effects.drops]
+            self.connection.executemany("DELETE FROM records WHERE key = ?", gone)
 
-    def branches(self, standing: Standing) -> Sequence[Branch]:
-        return branches(self.connection, standing)
+    def _next_number(self) -> int:
+        if self._newest is None:
+            self._newest = int(self.execute("SELECT coalesce(max(no), 0) FROM sessions").fetchone()[0])
+        self._newest += 1
+        return self._newest
 
-    def add_branch(self, standing: Standing, branch: Branch) -> None:
-        self._execute(
-            "INSERT INTO branches VALUES (?, ?, ?, ?, ?, ?)",
-            (standing.no, standing.branch_no, branch.name, branch.start, branch.first, branch.parent),
-        )
+    def _save(self, old: SessionRow, s: SessionRow) -> None:
+        place = (s.number, s.pos, s.full_pos, s.size, s.status, s.expires, s.claims, s.seq, s.updated, s.touched)
+        rights = (s.branch, s.branch_no, s.owner, s.fence, s.cancel, s.waiting)
+        if rights == (old.branch, old.branch_no, old.owner, old.fence, old.cancel, old.waiting):
+            self.execute(_MOVE, (*place, s.no))
+        else:
+            self.execute(_SAVE, (*place, *rights, s.no))
 
-    def add_record(self, standing: Standing, write: Write, header: bytes, now: float) -> None:
-        self._records.append(
-            (
-                key(standing, standing.pos),
-                write.full,
-                now,
-                standing.seq,
-                write.event_count,
-                write.header.source,
-                header,
-                write.events,
-                write.body,
+    def _add(self, row: SessionRow, record: RecordRow, now: float) -> None:
+        r = record
+        self._records.append((key(row, r.pos), r.full, now, r.seq, r.count, r.source, r.header, r.events, r.body))
+
+    def _change_questions(self, old: SessionRow, new: SessionRow, effects: Effects, now: float) -> None:
+        for question in effects.asks:
+            self.execute(
+                "INSERT INTO questions (session, branch, id, taken, expires, body) VALUES (?, ?, ?, 0, ?, ?)",
+                (new.no, new.branch_no, question.id, question.expires, question.body),
             )
-        )
+        for end in effects.ends:
+            self._end(new if end.branch == new.branch else old, end, now)
+        for taken in effects.takes:
+            self.execute(
+                "UPDATE questions SET taken = 1 WHERE session = ? AND branch = ? AND id = ?",
+                (old.no, old.branch_no, taken),
+            )
 
-    def has_record(self, standing: Standing, pos: int, write: Write, header: bytes) -> bool:
-        self._add_records()
-        row = self._execute(
-            "SELECT full, count, header, events, body FROM records WHERE key = ?", (key(standing, pos),)
-        ).fetchone()
-        return row == (write.full, write.event_count, header, write.events, write.body)
-
-    def has_position(self, standing: Standing, pos: int) -> bool:
-        self._add_records()
-        return has_position(self.connection, standing, pos)
-
-    def points(self, standing: Standing) -> Sequence[Point]:
-        self._add_records()
-        rows = self._execute(
-            """SELECT key - :first, full, source IS NOT NULL, at FROM records
-               WHERE key BETWEEN :first AND :last ORDER BY key""",
-            {"first": key(standing, 0), "last": key(standing, standing.pos)},
-        )
-        return [Point(*row) for row in rows]
-
-    def drop_records(self, standing: Standing, points: Sequence[Point]) -> None:
-        self.connection.executemany(
-            "DELETE FROM records WHERE key = ?", [(key(standing, point.pos),) for point in points]
-        )
-
-    def question(self, standing: Standing, id: str) -> Asked | None:
-        row = self._execute(_QUESTION, (standing.no, standing.branch_no, id)).fetchone()
-        return None if row is None else Asked(*row)
-
-    def open_questions(self, standing: Standing) -> list[str]:
-        return [asked.id for asked in questions(self.connection, standing) if asked.how is None]
-
-    def asking(self, standing: Standing) -> list[int]:
-        rows = self._execute("SELECT DISTINCT branch FROM questions WHERE session = ? AND how IS NULL", (standing.no,))
-        return [branch for (branch,) in rows]
-
-    def untaken(self, standing: Standing) -> tuple[Answered, ...]:
-        return untaken(self.connection, standing)
-
-    def ask(self, standing: Standing, question: Question) -> None:
-        self._execute(
-            "INSERT INTO questions (session, branch, id, taken, expires, body) VALUES (?, ?, ?, 0, ?, ?)",
-            (standing.no, standing.branch_no, question.id, question.expires, question.body),
-        )
-
-    def end(self, standing: Standing, answer: Answer, now: float, *, taken: bool) -> None:
-        self._execute(
+    def _end(self, row: SessionRow, end: End, now: float) -> None:
+        given = end.answer
+        self.execute(
             """UPDATE questions SET how = ?, taken = ?, at = ?, by = ?, value = ?
                WHERE session = ? AND branch = ? AND id = ?""",
-            (answer.how, taken, now, answer.by, answer.value, standing.no, standing.branch_no, answer.id),
+            (given.how, end.taken, now, given.by, given.value, row.no, row.branch_no, given.id),
         )
 
-    def take(self, standing: Standing, id: str) -> bool:
-        changed = self._execute(
-            """UPDATE questions SET taken = 1
-               WHERE session = ? AND branch = ? AND id = ? AND how IS NOT NULL AND NOT taken""",
-            (standing.no, standing.branch_no, id),
-        )
-        return changed.rowcount > 0
+    def _remove(self, row: SessionRow) -> None:
+        self.add_records()
+        self._rows.pop((row.app, row.session), None)
+        self.execute("DELETE FROM records WHERE key BETWEEN ? AND ?", (key(row, 0), key(row, row.pos)))
+        self.execute("DELETE FROM questions WHERE session = ?", (row.no,))
+        self.execute("DELETE FROM branches WHERE session = ?", (row.no,))
+        self.execute("DELETE FROM sessions WHERE no = ?", (row.no,))

@@ -27,11 +27,13 @@ _LONG_LOG_PAGES = 1024
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE sessions (
-            no INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, app TEXT NOT NULL, user TEXT, created REAL NOT NULL,
+            no INTEGER PRIMARY KEY, id TEXT NOT NULL, app TEXT NOT NULL, user TEXT, created REAL NOT NULL,
             branch TEXT NOT NULL, branch_no INTEGER NOT NULL, number INTEGER NOT NULL,
             pos INTEGER NOT NULL, full_pos INTEGER NOT NULL, size INTEGER NOT NULL, status TEXT NOT NULL,
             owner TEXT, expires REAL NOT NULL, fence INTEGER NOT NULL, claims INTEGER NOT NULL,
-            seq INTEGER NOT NULL, updated REAL NOT NULL, cancel TEXT, waiting INTEGER NOT NULL)""",
+            seq INTEGER NOT NULL, updated REAL NOT NULL, touched REAL NOT NULL,
+            cancel TEXT, waiting INTEGER NOT NULL)""",
+        "CREATE UNIQUE INDEX sessions_id ON sessions (app, id)",
         # These two change only when a lease or an answer comes or goes, not with every commit.
         "CREATE INDEX sessions_held ON sessions (no) WHERE owner IS NOT NULL",
         "CREATE INDEX sessions_answered ON sessions (no) WHERE waiting > 0",

@@ -12,35 +12,36 @@ import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import TypeVar, get_args
 
 from adjourn.errors import UsageError
-from adjourn.stores import _transitions as transitions
+from adjourn.stores.kit.requests import Claim, Commit, Delete, Renew, Request
+from adjourn.stores.kit.store import KitStore
 from adjourn.stores.protocol import (
-    Answer,
-    Claimed,
-    Committed,
-    Decision,
+    AuditEntry,
+    CheckpointRow,
     Due,
-    Events,
+    EventBatch,
     Head,
     Lease,
-    Listed,
     Loaded,
-    Pending,
+    OpenQuestion,
     Renewed,
+    SessionRef,
     Status,
-    Write,
 )
 
 from . import _reads as reads
 from ._errors import explained
+from ._ledger import SQLiteLedger
 from ._readers import Readers
 from ._schema import Synchronous, connect, grow_log
 from ._writer import Writer
 
+T = TypeVar("T")
 
-class SQLiteStore:
+
+class SQLiteStore(KitStore):
     """Keeps sessions in one file, with its write-ahead log beside it.
 
     Every commit is on the disk before it is acknowledged; with `synchronous="NORMAL"` a power cut (not a crash of the
@@ -71,88 +72,53 @@ class SQLiteStore:
     def __repr__(self) -> str:
         return f"SQLiteStore({str(self.path)!r})"
 
-    async def claim(
-        self,
-        session: str,
-        owner: str,
-        ttl: float,
-        *,
-        after: str | None,
-        write: Write | None = None,
-        answers: Sequence[Answer] = (),
-        over: str | None = None,
-        app: str = "adjourn",
-        user: str | None = None,
-    ) -> Claimed:
-        return await self._writer.submit_for(
-            session,
-            lambda ledger, now: transitions.claim(
-                ledger,
-                now,
-                session,
-                owner,
-                ttl,
-                after=after,
-                write=write,
-                answers=answers,
-                over=over,
-                app=app,
-                user=user,
-            ),
-            begins=True,
-        )
+    async def carry_out(self, request: Request[T]) -> T:
+        def operation(ledger: SQLiteLedger, now: float) -> T:
+            return ledger.carry_out(request, now)
+
+        session = (request.ref.app, request.ref.id)
+        if isinstance(request, Commit):
+            gathered = len(request.writes) > 1
+            return await self._writer.submit_for(session, operation, ends=request.release, gathered=gathered)
+        if isinstance(request, Claim):
+            return await self._writer.submit_for(session, operation, begins=True)
+        return await self._writer.submit(operation)
 
     async def renew(self, leases: Sequence[Lease]) -> list[Renewed]:
-        return await self._writer.submit(lambda ledger, now: transitions.renew(ledger, now, leases))
-
-    async def commit(self, lease: Lease, *writes: Write, after: str, release: bool = False) -> Committed:
-        return await self._writer.submit_for(
-            lease.session,
-            lambda ledger, now: transitions.commit_all(ledger, now, lease, writes, after=after, release=release),
-            ends=release,
-            gathered=len(writes) > 1,
-        )
-
-    async def answer(self, session: str, answers: Sequence[Answer], *, after: str | None = None) -> Head:
         return await self._writer.submit(
-            lambda ledger, now: transitions.answer(ledger, now, session, answers, after=after)
+            lambda ledger, now: [ledger.carry_out(Renew(lease=lease), now) for lease in leases]
         )
 
-    async def cancel(self, session: str, mode: str) -> bool:
-        return await self._writer.submit(lambda ledger, now: transitions.cancel(ledger, now, session, mode))
+    async def delete_idle(self, ttl: float, *, app: str | None = None, user: str | None = None) -> list[SessionRef]:
+        def remove(ledger: SQLiteLedger, now: float) -> list[SessionRef]:
+            idle = ledger.idle(now, ttl, app, user)
+            return [ref for ref in idle if ledger.carry_out(Delete(ref=ref, idle=ttl), now)]
 
-    async def delete(self, session: str) -> None:
-        await self._writer.submit(lambda ledger, now: transitions.delete(ledger, now, session))
+        return await self._writer.submit(remove)
 
-    async def prune(self, session: str, *, keep: int | None = None, before: float | None = None) -> int:
-        return await self._writer.submit(lambda ledger, _: transitions.prune(ledger, session, keep=keep, before=before))
-
-    async def expire(self, ttl: float) -> list[str]:
-        return await self._writer.submit(lambda ledger, now: transitions.expire(ledger, now, ttl))
-
-    async def load(self, session: str, checkpoint: str | None = None) -> Loaded | None:
+    async def load(self, ref: SessionRef, checkpoint: str | None = None) -> Loaded | None:
         now = self._clock()
         if checkpoint is None:
             try:
-                return await self._readers.read(lambda c: reads.load(c, now, session, None, small=True), small=True)
+                return await self._readers.read(lambda c: reads.load(c, now, ref, None, small=True), small=True)
             except reads.TooBig:
                 pass
-        return await self._readers.read(lambda c: reads.load(c, now, session, checkpoint, small=False))
+        return await self._readers.read(lambda c: reads.load(c, now, ref, checkpoint, small=False))
 
-    async def head(self, session: str) -> Head | None:
+    async def head(self, ref: SessionRef) -> Head | None:
         now = self._clock()
-        return await self._readers.read(lambda c: reads.head(c, now, session), small=True)
+        return await self._readers.read(lambda c: reads.head(c, now, ref), small=True)
 
-    async def list(
+    async def checkpoints(
         self,
-        session: str,
+        ref: SessionRef,
         *,
         limit: int | None = None,
         before: str | None = None,
         source: str | None = None,
         under: str | None = None,
-    ) -> list[Listed]:
-        return await self._readers.read(lambda c: reads.listed(c, session, limit, before, source, under or ""))
+    ) -> list[CheckpointRow]:
+        return await self._readers.read(lambda c: reads.checkpoints(c, ref, limit, before, source, under or ""))
 
     async def sessions(
         self, *, app: str | None = None, user: str | None = None, status: Status | None = None, limit: int | None = None
@@ -160,23 +126,26 @@ class SQLiteStore:
         now = self._clock()
         return await self._readers.read(lambda c: reads.sessions(c, now, app, user, status, limit))
 
-    async def interrupts(
-        self, session: str | None = None, *, app: str | None = None, user: str | None = None, limit: int | None = None
-    ) -> list[Pending]:
+    async def questions(
+        self,
+        ref: SessionRef | None = None,
+        *,
+        app: str | None = None,
+        user: str | None = None,
+        limit: int | None = None,
+    ) -> list[OpenQuestion]:
         now = self._clock()
-        return await self._readers.read(
-            lambda c: reads.interrupts(c, now, session, app, user, limit), small=session is not None
-        )
+        return await self._readers.read(lambda c: reads.questions(c, now, ref, app, user, limit), small=ref is not None)
 
-    async def decisions(self, session: str) -> list[Decision]:
-        return await self._readers.read(lambda c: reads.decisions(c, session))
+    async def audit(self, ref: SessionRef) -> list[AuditEntry]:
+        return await self._readers.read(lambda c: reads.audit(c, ref))
 
-    async def events(self, session: str, after: int = 0, *, limit: int | None = None) -> list[Events]:
-        return await self._readers.read(lambda c: reads.events(c, session, after, limit))
+    async def events(self, ref: SessionRef, after: int = 0, *, limit: int | None = None) -> list[EventBatch]:
+        return await self._readers.read(lambda c: reads.events(c, ref, after, limit))
 
-    async def due(self, *, limit: int = 100) -> list[Due]:
+    async def due(self, *, app: str | None = None, user: str | None = None, limit: int = 100) -> list[Due]:
         now = self._clock()
-        return await self._readers.read(lambda c: reads.due(c, now, limit))
+        return await self._readers.read(lambda c: reads.due(c, now, app, user, limit))
 
     async def close(self) -> None:
         await asyncio.get_running_loop().run_in_executor(None, _let_go, self._writer, self._readers)

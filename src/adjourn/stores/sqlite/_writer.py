@@ -80,7 +80,7 @@ class Writer:
         self._disk = threading.Lock()  # guards the connection
         self._ledger: SQLiteLedger | None = None
         self._long_log = False
-        self._session: str | None = None  # which run wrote last and has not ended,
+        self._session: tuple[str, str] | None = None  # which run wrote last and has not ended,
         self._task: weakref.ref[asyncio.Task[Any]] | None = None  # and in which task
         self._wary = 0  # how many more quick writes it takes until one may hold up a loop
         return [inherited.connection] if inherited is not None else []
@@ -94,7 +94,7 @@ class Writer:
 
     async def submit_for(
         self,
-        session: str,
+        session: tuple[str, str],
         operation: Operation[T],
         *,
         begins: bool = False,
@@ -130,7 +130,7 @@ class Writer:
         if thread is not threading.current_thread():  # as when the garbage collector runs there
             thread.join()
 
-    def _is_lone(self, session: str, waits: bool) -> bool:
+    def _is_lone(self, session: tuple[str, str], waits: bool) -> bool:
         """Whether a run waits for this write, nobody else writes, and the disk is quick.
 
         A run that saves in the background makes a new task for what has gathered; one that writes in the same task

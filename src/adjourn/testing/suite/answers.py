@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from adjourn.errors import AlreadyResumed, CheckpointNotFound, Conflict, InterruptExpired, SessionBusy, UnknownInterrupt
-from adjourn.stores.protocol import Answer, Answered, Head
+from adjourn.stores.protocol import Answer, Answered, Head, SessionRef
 from adjourn.testing.clock import FakeClock
 
-from .bench import Bench, Drive, paused, question, record, refused, yes
+from .bench import Bench, Drive, S, paused, question, record, refused, yes
 
 
 class AnswerSuite(Bench):
@@ -19,13 +19,13 @@ class AnswerSuite(Bench):
         clock = FakeClock()
         async with self.fresh(clock) as store:
             run = await paused(store, "q")
-            head = await store.answer("s", [yes("q", b"42", by="eve")])
+            head = await store.answer(S, [yes("q", b"42", by="eve")])
             assert head == await run.head()
             (answer,) = (await run.loaded()).answers
             assert answer == Answered(id="q", value=b"42", how="answered", by="eve", at=answer.at)
-            (decision,) = await store.decisions("s")
+            (decision,) = await store.audit(S)
             assert (decision.value, decision.how, decision.by, decision.at) == (b"42", "answered", "eve", answer.at)
-            assert await store.interrupts() == []
+            assert await store.questions() == []
             assert (await run.loaded("b.0")).answers == ()
             assert (await run.loaded("b.1")).answers == (answer,)
 
@@ -33,13 +33,13 @@ class AnswerSuite(Bench):
         """And told about the first, but not what it was."""
         async with self.fresh() as store:
             run = await paused(store, "q")
-            await store.answer("s", [yes("q", b"1", by="eve")])
-            error = await refused(AlreadyResumed, store.answer("s", [yes("q", b"2", by="mallory")]))
-            (decision,) = await store.decisions("s")
+            await store.answer(S, [yes("q", b"1", by="eve")])
+            error = await refused(AlreadyResumed, store.answer(S, [yes("q", b"2", by="mallory")]))
+            (decision,) = await store.audit(S)
             assert (error.interrupt_id, error.by, error.at, error.live) == ("q", "eve", decision.at, False)
             assert decision.value == b"1"
             await run.claim()
-            error = await refused(AlreadyResumed, store.answer("s", [yes("q")]))
+            error = await refused(AlreadyResumed, store.answer(S, [yes("q")]))
             assert error.live
 
     async def test_of_many_answers_one_wins(self) -> None:  # rule R3
@@ -47,18 +47,16 @@ class AnswerSuite(Bench):
         async with self.fresh() as store:
             run = await paused(store, "q")
             tries = [
-                store.answer("s", [yes("q", b"%d" % n)])
+                store.answer(S, [yes("q", b"%d" % n)])
                 if n % 2
-                else store.claim(
-                    "s", f"o{n}", 10, after="b.1", write=run.next(b"%d" % n), answers=[yes("q", b"%d" % n)]
-                )
+                else store.claim(S, f"o{n}", 10, after="b.1", write=run.next(b"%d" % n), answers=[yes("q", b"%d" % n)])
                 for n in range(40)
             ]
             results = await asyncio.gather(*tries, return_exceptions=True)
             won = [n for n, result in enumerate(results) if not isinstance(result, BaseException)]
             assert len(won) == 1
             assert sum(isinstance(result, AlreadyResumed) for result in results) == 39
-            (decision,) = await store.decisions("s")
+            (decision,) = await store.audit(S)
             assert decision.value == b"%d" % won[0]
 
     async def test_different_questions_are_answered_by_different_people(self) -> None:  # rule R3
@@ -66,7 +64,7 @@ class AnswerSuite(Bench):
         async with self.fresh() as store:
             ids = [f"q{n}" for n in range(20)]
             run = await paused(store, *ids)
-            heads = await asyncio.gather(*(store.answer("s", [yes(each, by=each)]) for each in ids))
+            heads = await asyncio.gather(*(store.answer(S, [yes(each, by=each)]) for each in ids))
             assert all(isinstance(head, Head) for head in heads)
             assert [answer.by for answer in (await run.loaded()).answers] == ids
 
@@ -74,31 +72,31 @@ class AnswerSuite(Bench):
         """With a list of the open ones; nothing is changed."""
         async with self.fresh() as store:
             await paused(store, "q1", "q2", "q3")
-            await store.answer("s", [yes("q2")])
+            await store.answer(S, [yes("q2")])
             for wrong in ("q4", "q1#2", "Q1", "q1 ", "", "%", "q'"):
-                error = await refused(UnknownInterrupt, store.answer("s", [yes("q1"), yes(wrong)]))
+                error = await refused(UnknownInterrupt, store.answer(S, [yes("q1"), yes(wrong)]))
                 assert (error.interrupt_id, error.open) == (wrong, ("q1", "q3"))
-            await refused(CheckpointNotFound, store.answer("no", [yes("q1")]))
-            assert [asked.id for asked in await store.interrupts("s")] == ["q1", "q3"]
+            await refused(CheckpointNotFound, store.answer(SessionRef("no"), [yes("q1")]))
+            assert [asked.id for asked in await store.questions(S)] == ["q1", "q3"]
 
     async def test_answers_are_taken_all_or_none(self) -> None:  # rule R2
         """One that is too late leaves the others open; and one question has one answer."""
         async with self.fresh() as store:
             await paused(store, "q1", "q2", "q3")
-            await store.answer("s", [yes("q2")])
-            await refused(AlreadyResumed, store.answer("s", [yes("q1"), yes("q2"), yes("q3")]))
-            await refused(AlreadyResumed, store.answer("s", [yes("q1"), yes("q1", b"false")]))
-            assert [asked.id for asked in await store.interrupts("s")] == ["q1", "q3"]
-            await store.answer("s", [yes("q3"), yes("q1")])
-            assert await store.interrupts("s") == []
+            await store.answer(S, [yes("q2")])
+            await refused(AlreadyResumed, store.answer(S, [yes("q1"), yes("q2"), yes("q3")]))
+            await refused(AlreadyResumed, store.answer(S, [yes("q1"), yes("q1", b"false")]))
+            assert [asked.id for asked in await store.questions(S)] == ["q1", "q3"]
+            await store.answer(S, [yes("q3"), yes("q1")])
+            assert await store.questions(S) == []
 
     async def test_an_answer_can_depend_on_the_head(self) -> None:  # rule R1
         """With `after`, anything that moved makes it void."""
         async with self.fresh() as store:
             await paused(store, "q")
-            await refused(Conflict, store.answer("s", [yes("q")], after="b.0"))
-            assert len(await store.interrupts("s")) == 1
-            await store.answer("s", [yes("q")], after="b.1")
+            await refused(Conflict, store.answer(S, [yes("q")], after="b.0"))
+            assert len(await store.questions(S)) == 1
+            await store.answer(S, [yes("q")], after="b.1")
 
     async def test_a_late_answer_is_refused(self) -> None:  # rule R11
         """By the store's clock, except for the answer that says so."""
@@ -109,16 +107,16 @@ class AnswerSuite(Bench):
             created = (await run.head()).created
             await run.pause(question("q", expires=created + 10 * self.tick), question("r"))
             await self.pass_time(clock, 5 * self.tick)
-            assert [asked.id for asked in await store.interrupts()] == ["q", "r"]
+            assert [asked.id for asked in await store.questions()] == ["q", "r"]
             await self.pass_time(clock, 6 * self.tick)
-            assert [asked.id for asked in await store.interrupts()] == ["r"]
-            error = await refused(InterruptExpired, store.answer("s", [yes("r"), yes("q")]))
+            assert [asked.id for asked in await store.questions()] == ["r"]
+            error = await refused(InterruptExpired, store.answer(S, [yes("r"), yes("q")]))
             assert error.interrupt_id == "q"
             await refused(InterruptExpired, run.claim(run.next(), yes("q")))
-            await store.answer("s", [Answer(id="q", value=b"null", how="expired")])
-            await refused(AlreadyResumed, store.answer("s", [Answer(id="q", value=b"null", how="expired")]))
-            await refused(InterruptExpired, store.answer("s", [yes("q")]))
-            (decision, _) = await store.decisions("s")
+            await store.answer(S, [Answer(id="q", value=b"null", how="expired")])
+            await refused(AlreadyResumed, store.answer(S, [Answer(id="q", value=b"null", how="expired")]))
+            await refused(InterruptExpired, store.answer(S, [yes("q")]))
+            (decision, _) = await store.audit(S)
             assert decision.how == "expired"
             (answer,) = (await run.loaded()).answers
             assert answer.how == "expired"
@@ -132,7 +130,10 @@ class AnswerSuite(Bench):
             assert claimed.checkpoint == "b.2"
             loaded = await run.loaded()
             assert (loaded.answers, loaded.rows) == ((), (b"b0", b"b1", b"b2"))
-            assert [(each.how, each.by) for each in await store.decisions("s")] == [("answered", "eve"), (None, None)]
+            assert [(each.how, each.by) for each in await store.audit(S)] == [
+                ("answered", "eve"),
+                (None, None),
+            ]
             assert (await run.pause()).released
 
     async def test_a_claim_without_a_record_leaves_its_answers_to_be_taken(self) -> None:  # rule R4
@@ -150,9 +151,9 @@ class AnswerSuite(Bench):
             run = await paused(store, "q")
             write = run.next()
             claimed = await run.claim(write, yes("q", b"1"))
-            again = await store.claim("s", "ann", 10, after="b.1", write=write, answers=[yes("q", b"1")])
+            again = await store.claim(S, "ann", 10, after="b.1", write=write, answers=[yes("q", b"1")])
             assert again.lease == claimed.lease
-            other = store.claim("s", "ann", 10, after="b.1", write=write, answers=[yes("q", b"2")])
+            other = store.claim(S, "ann", 10, after="b.1", write=write, answers=[yes("q", b"2")])
             await refused(AlreadyResumed, other)
 
     async def test_a_live_owner_gets_the_answers(self) -> None:  # rule R3
@@ -161,10 +162,10 @@ class AnswerSuite(Bench):
             run = Drive(store)
             await run.start()
             await run.commit(run.next(asks=(question("q1"), question("q2"))))
-            claimed = await store.claim("s", "bob", 10, after="b.1", write=run.next(b"bob's"), answers=[yes("q1")])
+            claimed = await store.claim(S, "bob", 10, after="b.1", write=run.next(b"bob's"), answers=[yes("q1")])
             assert claimed.lease is None
             assert ((await run.head()).owner, claimed.checkpoint) == ("ann", "b.1")
-            await store.answer("s", [yes("q2")])
+            await store.answer(S, [yes("q2")])
             committed = await run.pause()
             assert not committed.released
             assert [answer.id for answer in committed.answers] == ["q1", "q2"]
@@ -182,12 +183,12 @@ class AnswerSuite(Bench):
             run = Drive(store)
             await run.start()
             await run.commit(run.next(asks=(question("q"),)))
-            await store.answer("s", [yes("q")])
+            await store.answer(S, [yes("q")])
             last = run.next(status="waiting", events=b"[1]", event_count=1)
             first = await run.commit(last, release=True)
             assert not first.released
             assert await store.commit(run.held, last, after="b.1", release=True) == first
-            assert await store.events("s") == []
+            assert await store.events(S) == []
             assert (await run.head()).seq == 0
             await refused(
                 Conflict, store.commit(run.held, record(2, "b.1", b"x", status="waiting"), after="b.1", release=True)
@@ -200,7 +201,7 @@ class AnswerSuite(Bench):
             await run.start()
             last = run.next(status="waiting", asks=(question("q"),), events=b"[1]", event_count=1)
             await run.commit(last, release=True)
-            await store.answer("s", [yes("q")])
+            await store.answer(S, [yes("q")])
             again = await store.commit(run.held, last, after="b.0", release=True)
             assert (again.released, again.answers) == (True, ())
             assert [answer.id for answer in (await run.loaded()).answers] == ["q"]
@@ -211,7 +212,7 @@ class AnswerSuite(Bench):
             run = Drive(store)
             await run.start()
             await run.commit(run.next(asks=(question("q"),)))
-            await store.answer("s", [yes("q")])
+            await store.answer(S, [yes("q")])
             assert (await run.end()).released
 
     async def test_a_question_is_checked_before_the_lease(self) -> None:  # rule R3
@@ -221,18 +222,18 @@ class AnswerSuite(Bench):
             loser = run.next(b"loser")
             await run.claim(run.next(), yes("q"))
             error = await refused(
-                AlreadyResumed, store.claim("s", "bob", 10, after="b.1", write=loser, answers=[yes("q")])
+                AlreadyResumed, store.claim(S, "bob", 10, after="b.1", write=loser, answers=[yes("q")])
             )
             assert error.live
-            await refused(UnknownInterrupt, store.claim("s", "bob", 10, after="b.1", write=loser, answers=[yes("x")]))
-            await refused(SessionBusy, store.claim("s", "bob", 10, after="b.1", write=loser))
+            await refused(UnknownInterrupt, store.claim(S, "bob", 10, after="b.1", write=loser, answers=[yes("x")]))
+            await refused(SessionBusy, store.claim(S, "bob", 10, after="b.1", write=loser))
 
     async def test_a_claim_with_answers_must_have_seen_the_head(self) -> None:  # rule R1
         """Else nothing is answered."""
         async with self.fresh() as store:
             run = await paused(store, "q")
-            await refused(Conflict, store.claim("s", "bob", 10, after="b.0", write=run.next(), answers=[yes("q")]))
-            assert len(await store.interrupts("s")) == 1
+            await refused(Conflict, store.claim(S, "bob", 10, after="b.0", write=run.next(), answers=[yes("q")]))
+            assert len(await store.questions(S)) == 1
 
     async def test_answers_for_a_live_owner_need_not_know_its_head(self) -> None:  # rule R3
         """It moves all the time; what counts is that the question is open."""
@@ -241,7 +242,7 @@ class AnswerSuite(Bench):
             await run.start()
             await run.commit(run.next(asks=(question("q"),)))
             await run.steps(3)
-            claimed = await store.claim("s", "bob", 10, after="b.1", write=run.next(), answers=[yes("q")])
+            claimed = await store.claim(S, "bob", 10, after="b.1", write=run.next(), answers=[yes("q")])
             assert (claimed.lease, claimed.checkpoint) == (None, "b.4")
 
     async def test_records_of_one_commit_know_of_each_other(self) -> None:
@@ -268,7 +269,7 @@ class AnswerSuite(Bench):
             await refused(UnknownInterrupt, store.commit(run.held, ask, unknown, after="b.1"))
             assert await run.loaded() == before
             await store.commit(run.held, ask, close, after="b.1")
-            assert [each.how for each in await store.decisions("s")] == ["abandoned", "abandoned"]
+            assert [each.how for each in await store.audit(S)] == ["abandoned", "abandoned"]
             fork, then = record(0, "b.1", branch="c", asks=(question("q"),)), record(1, "c.0", branch="c", closes=gone)
             await refused(UnknownInterrupt, store.commit(run.held, fork, then, after="b.3"))
             await store.commit(run.held, fork, record(1, "c.0", branch="c", closes=gone[:1]), after="b.3")
@@ -287,15 +288,15 @@ class AnswerSuite(Bench):
                 Answer(id="q3", value=b"null", how="expired"),
             )
             await run.claim(run.next(closes=closes))
-            assert [(each.id, each.how) for each in await store.decisions("s")] == [
+            assert [(each.id, each.how) for each in await store.audit(S)] == [
                 ("q1", "abandoned"),
                 ("q2", None),
                 ("q3", "expired"),
             ]
             assert (await run.loaded()).answers == ()
-            await refused(AlreadyResumed, store.answer("s", [yes("q1")]))
+            await refused(AlreadyResumed, store.answer(S, [yes("q1")]))
             await run.commit(run.next(closes=(Answer(id="q2", value=b"null", how="abandoned"),)))
-            assert await store.interrupts("s") == []
+            assert await store.questions(S) == []
             assert (await run.pause()).released
 
     async def test_a_record_cannot_close_what_was_answered(self) -> None:  # rule R3
@@ -304,12 +305,15 @@ class AnswerSuite(Bench):
             run = Drive(store)
             await run.start()
             await run.commit(run.next(asks=(question("q"), question("r"))))
-            await store.answer("s", [yes("q")])
+            await store.answer(S, [yes("q")])
             closes = tuple(Answer(id=each, value=b"null", how="abandoned") for each in ("r", "q"))
             await refused(AlreadyResumed, run.commit(run.next(closes=closes)))
             await refused(UnknownInterrupt, run.commit(run.next(closes=(yes("x"),))))
             assert (await run.head()).checkpoint == "b.1"
-            assert [(each.id, each.how) for each in await store.decisions("s")] == [("q", "answered"), ("r", None)]
+            assert [(each.id, each.how) for each in await store.audit(S)] == [
+                ("q", "answered"),
+                ("r", None),
+            ]
 
     async def test_a_question_is_asked_once_on_a_branch(self) -> None:  # rule C8
         """Whether it is open or has ended."""
@@ -318,10 +322,10 @@ class AnswerSuite(Bench):
             await run.start()
             await run.commit(run.next(asks=(question("q"),)))
             await refused(Conflict, run.commit(run.next(asks=(question("r"), question("q", b"other")))))
-            await store.answer("s", [yes("q")])
+            await store.answer(S, [yes("q")])
             await refused(Conflict, run.commit(run.next(asks=(question("q"),))))
             await refused(Conflict, run.commit(run.next(asks=(question("r"), question("r")))))
-            assert [each.id for each in await store.decisions("s")] == ["q"]
+            assert [each.id for each in await store.audit(S)] == ["q"]
             assert (await run.head()).checkpoint == "b.1"
 
     async def test_taking_what_is_not_there_changes_nothing(self) -> None:
@@ -331,6 +335,6 @@ class AnswerSuite(Bench):
             await run.start()
             await run.commit(run.next(asks=(question("q"),)))
             await run.commit(run.next(takes=("q", "nothing")))
-            await store.answer("s", [yes("q")])
+            await store.answer(S, [yes("q")])
             assert [answer.id for answer in (await run.loaded()).answers] == ["q"]
             assert not (await run.pause()).released

@@ -16,6 +16,7 @@ from adjourn.stores.protocol import (
     Lease,
     Loaded,
     Question,
+    SessionRef,
     Status,
     Store,
     Write,
@@ -23,6 +24,9 @@ from adjourn.stores.protocol import (
 from adjourn.testing.clock import FakeClock
 
 E = TypeVar("E", bound=Exception)
+
+S = SessionRef("s")
+"""The session that most tests work on."""
 
 
 class Bench:
@@ -124,6 +128,7 @@ class Drive:
     def __init__(self, store: Store, session: str = "s", owner: str = "ann", ttl: float = 10.0) -> None:
         self.store = store
         self.session = session
+        self.ref = SessionRef(session)
         self.owner = owner
         self.ttl = ttl
         self.lease: Lease | None = None
@@ -179,20 +184,19 @@ class Drive:
     async def start(self, write: Write | None = None, *, app: str = "adjourn", user: str | None = None) -> Claimed:
         """Make the session with its first record and take its lease."""
         first = write or self.next()
-        claimed = await self.store.claim(
-            self.session, self.owner, self.ttl, after=None, write=first, app=app, user=user
-        )
+        self.ref = SessionRef(self.session, app, user)
+        claimed = await self.store.claim(self.ref, self.owner, self.ttl, after=None, write=first)
         self.lease = claimed.lease
         self.moved(first)
         return claimed
 
     async def claim(
-        self, write: Write | None = None, *answers: Answer, over: str | None = None, owner: str | None = None
+        self, write: Write | None = None, *answers: Answer, replaces: str | None = None, owner: str | None = None
     ) -> Claimed:
         """Take the lease of a session that is there."""
         self.owner = owner or self.owner
         claimed = await self.store.claim(
-            self.session, self.owner, self.ttl, after=self.at, write=write, answers=answers, over=over
+            self.ref, self.owner, self.ttl, after=self.at, write=write, answers=answers, replaces=replaces
         )
         self.lease = claimed.lease
         if write is not None and claimed.lease is not None:
@@ -221,13 +225,13 @@ class Drive:
 
     async def loaded(self, checkpoint: str | None = None) -> Loaded:
         """What the store has of it."""
-        found = await self.store.load(self.session, checkpoint)
+        found = await self.store.load(self.ref, checkpoint)
         assert found is not None
         return found
 
     async def head(self) -> Head:
         """Where the store says it stands."""
-        found = await self.store.head(self.session)
+        found = await self.store.head(self.ref)
         assert found is not None
         return found
 

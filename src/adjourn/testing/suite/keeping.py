@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from adjourn.errors import AlreadyResumed, CheckpointNotFound, Conflict, SessionBusy, UnknownInterrupt, UsageError
-from adjourn.stores.protocol import Header, Store
+from adjourn.stores.protocol import Header, SessionRef, Store
 from adjourn.testing.clock import FakeClock
 
-from .bench import Bench, Drive, paused, question, record, refused, yes
+from .bench import Bench, Drive, S, paused, question, record, refused, yes
 
 
 async def _ids(store: Store, session: str = "s") -> list[str]:
-    return [each.id for each in await store.list(session)]
+    return [each.id for each in await store.checkpoints(SessionRef(session))]
 
 
 class KeepingSuite(Bench):
@@ -30,9 +30,9 @@ class KeepingSuite(Bench):
             assert (await run.loaded("b.3")).rows == (b"b0", b"b1", b"b2", b"b3")
             assert (await run.loaded("c.0")).rows == (b"c0",)
             assert await _ids(store) == ["c.2", "c.1", "c.0", "b.3", "b.2", "b.1", "b.0"]
-            assert (await store.list("s"))[2].parent == "b.1"
-            await refused(CheckpointNotFound, store.load("s", "b.4"))
-            await refused(CheckpointNotFound, store.load("s", "c.3"))
+            assert (await store.checkpoints(S))[2].parent == "b.1"
+            await refused(CheckpointNotFound, store.load(S, "b.4"))
+            await refused(CheckpointNotFound, store.load(S, "c.3"))
 
     async def test_branches_may_begin_with_any_number(self) -> None:  # rule C4
         """Ids below it do not exist."""
@@ -44,7 +44,7 @@ class KeepingSuite(Bench):
             await run.commit()
             assert await _ids(store) == ["c.8", "c.7", "b.6", "b.5"]
             for wrong in ("c.6", "c.5", "b.7", "b.4", "c.0"):
-                await refused(CheckpointNotFound, store.load("s", wrong))
+                await refused(CheckpointNotFound, store.load(S, wrong))
             assert (await run.loaded("b.6")).rows == (b"b5", b"b6")
 
     async def test_a_branch_that_was_left_is_not_written_again(self) -> None:  # rule C4
@@ -72,20 +72,20 @@ class KeepingSuite(Bench):
             await run.end()
             again = record(0, "c.0", branch="d")
             claimed = await run.claim(again)
-            assert (await store.claim("s", "ann", 10, after="c.1", write=again)).lease == claimed.lease
+            assert (await store.claim(S, "ann", 10, after="c.1", write=again)).lease == claimed.lease
 
     async def test_questions_are_facts_of_a_branch(self) -> None:  # rule C4
         """A fork asks anew; what was answered before stays so on its own branch."""
         async with self.fresh() as store:
             run = await paused(store, "q", "r")
-            await store.answer("s", [yes("q", b"1")])
+            await store.answer(S, [yes("q", b"1")])
             await run.claim(record(0, "b.1", branch="c", status="waiting", asks=(question("q", b"new"),)))
-            assert [(each.id, each.body) for each in await store.interrupts()] == [("q", b"new")]
-            assert [each.how for each in await store.decisions("s")] == [None]
+            assert [(each.id, each.body) for each in await store.questions()] == [("q", b"new")]
+            assert [each.how for each in await store.audit(S)] == [None]
             assert (await run.loaded()).answers == ()
-            await refused(UnknownInterrupt, store.answer("s", [yes("r")]))
-            await store.answer("s", [yes("q", b"2")])
-            await refused(AlreadyResumed, store.answer("s", [yes("q", b"3")]))
+            await refused(UnknownInterrupt, store.answer(S, [yes("r")]))
+            await store.answer(S, [yes("q", b"2")])
+            await refused(AlreadyResumed, store.answer(S, [yes("q", b"3")]))
             assert [answer.value for answer in (await run.loaded()).answers] == [b"2"]
             assert (await run.loaded("b.1")).answers == ()
             assert (await run.loaded("b.1")).rows == (b"b0", b"b1")
@@ -96,7 +96,7 @@ class KeepingSuite(Bench):
             run = await paused(store, "q")
             fork = record(0, "b.0", branch="c", closes=(yes("q"),))
             await refused(UnknownInterrupt, run.claim(fork))
-            assert [each.id for each in await store.interrupts()] == ["q"]
+            assert [each.id for each in await store.questions()] == ["q"]
 
     async def test_deleting(self) -> None:
         """Removes everything of one session, and nothing of another."""
@@ -104,17 +104,17 @@ class KeepingSuite(Bench):
             await paused(store, "q")
             other = await paused(store, "q", session="t")
             kept = await other.loaded()
-            await store.delete("s")
-            await store.delete("s")
-            assert await store.head("s") is None
-            assert await store.load("s") is None
-            assert [each.session for each in await store.interrupts()] == ["t"]
+            await store.delete(S)
+            await store.delete(S)
+            assert await store.head(S) is None
+            assert await store.load(S) is None
+            assert [each.session for each in await store.questions()] == ["t"]
             assert [head.session for head in await store.sessions()] == ["t"]
             assert await other.loaded() == kept
             again = Drive(store)
             await again.start(record(0, None, b"new"))
             assert (await again.loaded()).rows == (b"new",)
-            assert await store.decisions("s") == []
+            assert await store.audit(S) == []
 
     async def test_a_live_session_is_not_deleted(self) -> None:
         """A dead one is."""
@@ -122,10 +122,10 @@ class KeepingSuite(Bench):
         async with self.fresh(clock) as store:
             run = Drive(store, ttl=10 * self.tick)
             await run.start()
-            busy = await refused(SessionBusy, store.delete("s"))
+            busy = await refused(SessionBusy, store.delete(S))
             assert busy.owner == "ann"
             await self.pass_time(clock, 11 * self.tick)
-            await store.delete("s")
+            await store.delete(S)
             await refused(Conflict, run.commit())
             assert (await store.renew([run.held]))[0].lost
 
@@ -140,10 +140,10 @@ class KeepingSuite(Bench):
             await dead.start()
             await self.pass_time(clock, 10 * self.tick)
             await paused(store, "q", session="young")
-            assert await store.expire(20 * self.tick) == []
-            assert sorted(await store.expire(5 * self.tick)) == ["dead", "old"]
+            assert await store.delete_idle(20 * self.tick) == []
+            assert sorted(gone.id for gone in await store.delete_idle(5 * self.tick)) == ["dead", "old"]
             assert {head.session for head in await store.sessions()} == {"live", "young"}
-            assert await store.load("old") is None
+            assert await store.load(SessionRef("old")) is None
             await live.commit()
 
     async def test_pruning_keeps_the_last(self) -> None:  # rule C7
@@ -154,14 +154,14 @@ class KeepingSuite(Bench):
             for number in range(1, 10):
                 await run.commit(run.next(full=number in (4, 7)))
             before = await run.loaded()
-            assert await store.prune("s", keep=3) == 7
+            assert await store.prune(S, keep=3) == 7
             assert await _ids(store) == ["b.9", "b.8", "b.7"]
             assert await run.loaded() == before
             assert (await run.loaded("b.8")).rows == (b"b7", b"b8")
             for gone in ("b.0", "b.4", "b.6"):
-                await refused(CheckpointNotFound, store.load("s", gone))
-                await refused(CheckpointNotFound, store.list("s", before=gone))
-            assert await store.prune("s", keep=3) == 0
+                await refused(CheckpointNotFound, store.load(S, gone))
+                await refused(CheckpointNotFound, store.checkpoints(S, before=gone))
+            assert await store.prune(S, keep=3) == 0
             await run.steps(1)
             assert (await run.loaded()).rows == (b"b7", b"b8", b"b9", b"b10")
 
@@ -172,7 +172,7 @@ class KeepingSuite(Bench):
             await run.start()
             for number in range(1, 8):
                 await run.commit(run.next(full=number == 4))
-            assert await store.prune("s", keep=2) == 4
+            assert await store.prune(S, keep=2) == 4
             assert (await run.loaded("b.6")).rows == (b"b4", b"b5", b"b6")
 
     async def test_pruning_counts_listed_checkpoints(self) -> None:  # rule C7
@@ -182,9 +182,9 @@ class KeepingSuite(Bench):
             await run.start()
             for number in range(1, 9):
                 await run.commit(run.next(full=True, header=Header() if number % 2 else None))
-            assert await store.prune("s", keep=2) == 3
+            assert await store.prune(S, keep=2) == 3
             assert await _ids(store) == ["b.8", "b.6"]
-            await refused(CheckpointNotFound, store.load("s", "b.7"))
+            await refused(CheckpointNotFound, store.load(S, "b.7"))
 
     async def test_pruning_by_time(self) -> None:  # rule C7
         """Keeps what was written since; with `keep`, both."""
@@ -197,11 +197,11 @@ class KeepingSuite(Bench):
                 await self.pass_time(clock, self.tick)
                 await run.commit(run.next(full=True))
                 times.append((await run.head()).updated)
-            assert await store.prune("s", before=times[0]) == 0
-            assert await store.prune("s", before=times[2]) == 2
+            assert await store.prune(S, before=times[0]) == 0
+            assert await store.prune(S, before=times[2]) == 2
             assert await _ids(store) == ["b.5", "b.4", "b.3", "b.2"]
-            assert await store.prune("s", before=times[4], keep=3) == 1
-            assert await store.prune("s", before=times[5] + self.tick) == 2
+            assert await store.prune(S, before=times[4], keep=3) == 1
+            assert await store.prune(S, before=times[5] + self.tick) == 2
             assert await _ids(store) == ["b.5"]
 
     async def test_pruning_everything_leaves_the_head(self) -> None:  # rule C7
@@ -211,12 +211,12 @@ class KeepingSuite(Bench):
             await run.start()
             await run.steps(2)
             await run.commit(run.next(full=True, asks=(question("q"),)))
-            await store.answer("s", [yes("q")])
+            await store.answer(S, [yes("q")])
             before = await run.loaded()
-            assert await store.prune("s", keep=0) == 3
+            assert await store.prune(S, keep=0) == 3
             assert await run.loaded() == before
             await run.commit(run.next(takes=("q",)))
-            await refused(UsageError, store.prune("s", keep=-1))
+            await refused(UsageError, store.prune(S, keep=-1))
 
     async def test_pruning_keeps_the_base_of_a_fork(self) -> None:  # rule C7
         """As long as something of the fork is left."""
@@ -229,7 +229,7 @@ class KeepingSuite(Bench):
             await run.commit(run.next(full=True))
             await run.commit(record(0, "c.0", branch="d"))
             await run.commit(run.next(full=True))
-            assert await store.prune("s", keep=1) == 6
+            assert await store.prune(S, keep=1) == 6
             assert await _ids(store) == ["d.1", "c.0", "b.2"]
             assert (await run.loaded("b.2")).rows == (b"b2",)
 
@@ -239,7 +239,7 @@ class KeepingSuite(Bench):
             run = await paused(store, "q")
             await run.claim(record(0, "b.0", branch="c"))
             await run.commit(run.next(full=True))
-            assert await store.prune("s", keep=1) == 1
+            assert await store.prune(S, keep=1) == 1
             assert await _ids(store) == ["c.1", "b.1", "b.0"]
 
     async def test_a_fork_from_what_was_pruned_is_refused(self) -> None:  # rule C7
@@ -249,7 +249,7 @@ class KeepingSuite(Bench):
             await run.start()
             for _ in range(3):
                 await run.commit(run.next(full=True))
-            await store.prune("s", keep=2)
+            await store.prune(S, keep=2)
             fork = record(0, "b.0", branch="c")
             await refused(CheckpointNotFound, store.commit(run.held, fork, after="b.3"))
             await run.commit(record(0, "b.2", branch="c"))
@@ -261,7 +261,7 @@ class KeepingSuite(Bench):
             await run.start()
             for n in range(1, 9):
                 await run.commit(run.next(full=True, events=b"[%d]" % n, event_count=1))
-            await store.prune("s", keep=3)
-            assert [events.first for events in await store.events("s")] == [6, 7, 8]
-            assert [events.first for events in await store.events("s", 6)] == [7, 8]
+            await store.prune(S, keep=3)
+            assert [events.first for events in await store.events(S)] == [6, 7, 8]
+            assert [events.first for events in await store.events(S, 6)] == [7, 8]
             assert (await run.head()).seq == 8

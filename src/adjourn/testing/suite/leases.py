@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from adjourn.errors import CheckpointNotFound, Conflict, SessionBusy
-from adjourn.stores.protocol import Lease
+from adjourn.stores.protocol import Lease, SessionRef
 from adjourn.testing.clock import FakeClock
 
-from .bench import Bench, Drive, question, refused
+from .bench import Bench, Drive, S, question, refused
 
 
 class LeaseSuite(Bench):
@@ -45,8 +45,8 @@ class LeaseSuite(Bench):
         async with self.fresh() as store:
             run = Drive(store)
             await run.start()
-            await refused(SessionBusy, store.claim("s", "ann", 10, after="b.0"))
-            again = await store.claim("s", "ann", 10, after="b.0", over="ann")
+            await refused(SessionBusy, store.claim(S, "ann", 10, after="b.0"))
+            again = await store.claim(S, "ann", 10, after="b.0", replaces="ann")
             assert again.lease is not None
             await refused(Conflict, run.commit())
 
@@ -115,8 +115,8 @@ class LeaseSuite(Bench):
             run = Drive(store)
             await run.start()
             other = self.run_of(clock, run, "bob")
-            await refused(SessionBusy, other.claim(over="carl"))
-            await other.claim(over="ann")
+            await refused(SessionBusy, other.claim(replaces="carl"))
+            await other.claim(replaces="ann")
             assert (await run.head()).owner == "bob"
             await refused(Conflict, run.commit())
 
@@ -143,7 +143,7 @@ class LeaseSuite(Bench):
             await run.end()
             after = run.at
             tries = [
-                store.claim("s", f"o{n}", 10, after=after, write=run.next(b"%d" % n) if n % 2 else None)
+                store.claim(S, f"o{n}", 10, after=after, write=run.next(b"%d" % n) if n % 2 else None)
                 for n in range(20)
             ]
             results = await asyncio.gather(*tries, return_exceptions=True)
@@ -158,8 +158,8 @@ class LeaseSuite(Bench):
             await run.start()
             await run.end()
             for wrong in (None, "b.0", "b.2", "c.1"):
-                await refused(Conflict, store.claim("s", "bob", 10, after=wrong))
-                await refused(Conflict, store.claim("s", "bob", 10, after=wrong, write=run.next()))
+                await refused(Conflict, store.claim(S, "bob", 10, after=wrong))
+                await refused(Conflict, store.claim(S, "bob", 10, after=wrong, write=run.next()))
             assert (await run.head()).owner is None
 
     async def test_claims_without_progress_are_counted(self) -> None:  # rule C8
@@ -182,10 +182,10 @@ class LeaseSuite(Bench):
             for run in runs:
                 await run.start()
             await runs[1].end()
-            await store.cancel("s2", "now")
-            gone = Lease(session="gone", owner="ann", fence=1, ttl=10)
+            await store.cancel(SessionRef("s2"), "now")
+            gone = Lease(ref=SessionRef("gone"), owner="ann", fence=1, ttl=10)
             renewed = await store.renew([*(run.held for run in runs), gone])
-            assert [state.session for state in renewed] == ["s0", "s1", "s2", "s3", "s4", "gone"]
+            assert [state.ref.id for state in renewed] == ["s0", "s1", "s2", "s3", "s4", "gone"]
             assert [state.lost for state in renewed] == [False, True, False, False, False, True]
             assert [state.cancel for state in renewed] == [None, None, "now", None, None, None]
             assert await store.renew([]) == []
@@ -194,15 +194,15 @@ class LeaseSuite(Bench):
         """With its next commit, once or several times, and not the owner after it."""
         async with self.fresh() as store:
             run = Drive(store)
-            await refused(CheckpointNotFound, store.cancel("s", "now"))
+            await refused(CheckpointNotFound, store.cancel(S, "now"))
             await run.start()
             assert (await run.commit()).cancel is None
-            assert await store.cancel("s", "after_step")
+            assert await store.cancel(S, "after_step")
             assert (await run.commit()).cancel == "after_step"
-            assert await store.cancel("s", "now")
+            assert await store.cancel(S, "now")
             last = await run.commit(run.next(status="cancelled"), release=True)
             assert (last.released, last.cancel) == (True, "now")
-            assert not await store.cancel("s", "now")
+            assert not await store.cancel(S, "now")
             await run.claim()
             assert (await run.commit()).cancel is None
 
@@ -213,4 +213,4 @@ class LeaseSuite(Bench):
             run = Drive(store, ttl=10 * self.tick)
             await run.start()
             await self.pass_time(clock, 11 * self.tick)
-            assert not await store.cancel("s", "now")
+            assert not await store.cancel(S, "now")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from adjourn.errors import CheckpointNotFound
-from adjourn.stores.protocol import Header, Store
+from adjourn.stores.protocol import Header, SessionRef, Store
 from adjourn.testing.clock import FakeClock
 
-from .bench import Bench, Drive, paused, question, record, refused, yes
+from .bench import Bench, Drive, S, paused, question, record, refused, yes
 from .log import HOSTILE
 
 
@@ -19,14 +19,14 @@ class ListingSuite(Bench):
             run = Drive(store)
             await run.start()
             await run.steps(4)
-            listed = await store.list("s")
+            listed = await store.checkpoints(S)
             assert [each.id for each in listed] == ["b.4", "b.3", "b.2", "b.1", "b.0"]
             assert [each.parent for each in listed] == ["b.3", "b.2", "b.1", "b.0", None]
-            assert await store.list("s", limit=2) == listed[:2]
-            assert await store.list("s", before="b.3") == listed[2:]
-            assert await store.list("s", before="b.3", limit=1) == listed[2:3]
-            assert await store.list("s", before="b.0") == []
-            assert await store.list("s", limit=0) == []
+            assert await store.checkpoints(S, limit=2) == listed[:2]
+            assert await store.checkpoints(S, before="b.3") == listed[2:]
+            assert await store.checkpoints(S, before="b.3", limit=1) == listed[2:3]
+            assert await store.checkpoints(S, before="b.0") == []
+            assert await store.checkpoints(S, limit=0) == []
 
     async def test_records_between_checkpoints_are_not_listed(self) -> None:  # rule C2
         """But they can be restored, and a listing can begin at them."""
@@ -35,16 +35,16 @@ class ListingSuite(Bench):
             await run.start()
             await run.commit(run.next(header=Header()))
             await run.steps(1)
-            assert [each.id for each in await store.list("s")] == ["b.2", "b.0"]
+            assert [each.id for each in await store.checkpoints(S)] == ["b.2", "b.0"]
             assert (await run.loaded("b.1")).rows == (b"b0", b"b1")
-            assert [each.id for each in await store.list("s", before="b.1")] == ["b.0"]
+            assert [each.id for each in await store.checkpoints(S, before="b.1")] == ["b.0"]
 
     async def test_an_unknown_place_in_the_list_is_an_error(self) -> None:  # rule C5
         """Not an empty page."""
         async with self.fresh() as store:
             await Drive(store).start()
             for wrong in ("b.1", "c.0", "", *HOSTILE):
-                error = await refused(CheckpointNotFound, store.list("s", before=wrong))
+                error = await refused(CheckpointNotFound, store.checkpoints(S, before=wrong))
                 assert error.checkpoint_id == wrong
 
     async def test_checkpoints_by_source(self) -> None:  # rule C5
@@ -54,11 +54,11 @@ class ListingSuite(Bench):
             await run.start(run.next(header=Header(source="input")))
             for source in ("step", "interrupt", "step", *HOSTILE):
                 await run.commit(run.next(header=Header(source=source)))
-            assert [each.id for each in await store.list("s", source="step")] == ["b.3", "b.1"]
-            assert [each.id for each in await store.list("s", source="step", before="b.3")] == ["b.1"]
-            assert await store.list("s", source="nothing") == []
+            assert [each.id for each in await store.checkpoints(S, source="step")] == ["b.3", "b.1"]
+            assert [each.id for each in await store.checkpoints(S, source="step", before="b.3")] == ["b.1"]
+            assert await store.checkpoints(S, source="nothing") == []
             for n, source in enumerate(HOSTILE):
-                assert [each.id for each in await store.list("s", source=source)] == [f"b.{n + 4}"]
+                assert [each.id for each in await store.checkpoints(S, source=source)] == [f"b.{n + 4}"]
 
     async def test_checkpoints_under_an_address(self) -> None:  # rule C5
         """At the borders of segments."""
@@ -79,7 +79,7 @@ class ListingSuite(Bench):
                 await run.commit(run.next(header=Header(source="step", address=address)))
 
             async def under(address: str | None) -> list[str]:
-                return [each.header.address for each in reversed(await store.list("s", under=address))]
+                return [each.header.address for each in reversed(await store.checkpoints(S, under=address))]
 
             assert await under(None) == list(addresses)
             assert await under("") == list(addresses)
@@ -129,24 +129,24 @@ class ListingSuite(Bench):
             await self._people(store)
 
             async def asked(
-                session: str | None = None, app: str | None = None, user: str | None = None, limit: int | None = None
+                ref: SessionRef | None = None, app: str | None = None, user: str | None = None, limit: int | None = None
             ) -> list[str]:
-                found = await store.interrupts(session, app=app, user=user, limit=limit)
+                found = await store.questions(ref, app=app, user=user, limit=limit)
                 return [f"{each.session}/{each.id}" for each in found]
 
             assert await asked() == ["s1/q", "s1/r", "s2/q", "s2/r", "s3/q", "s3/r"]
             assert await asked(limit=3) == ["s1/q", "s1/r", "s2/q"]
-            assert await asked("s2") == ["s2/q", "s2/r"]
-            assert await asked("s2", limit=1) == ["s2/q"]
+            assert await asked(SessionRef("s2", "shop")) == ["s2/q", "s2/r"]
+            assert await asked(SessionRef("s2", "shop", "u2"), limit=1) == ["s2/q"]
             assert await asked(app="shop") == ["s1/q", "s1/r", "s2/q", "s2/r"]
             assert await asked(user="u1") == ["s1/q", "s1/r", "s3/q", "s3/r"]
             assert await asked(app="shop", user="u1") == ["s1/q", "s1/r"]
-            assert await asked("s1", app="desk") == []
-            assert await asked("s1", user="u2") == []
-            await store.answer("s1", [yes("q")])
+            assert await asked(SessionRef("s1", "desk")) == []
+            assert await asked(SessionRef("s1", "shop", "u2")) == []
+            await store.answer(SessionRef("s1", "shop"), [yes("q")])
             assert await asked(limit=2) == ["s1/r", "s2/q"]
             for nothing in HOSTILE:
-                assert await asked(nothing) == await asked(app=nothing) == await asked(user=nothing) == []
+                assert await asked(SessionRef(nothing)) == await asked(app=nothing) == await asked(user=nothing) == []
 
     async def _people(self, store: Store) -> None:
         for session, app, user in (("s1", "shop", "u1"), ("s2", "shop", "u2"), ("s3", "desk", "u1")):
@@ -163,11 +163,11 @@ class ListingSuite(Bench):
             run = Drive(store)
             await run.start()
             await run.commit(run.next(asks=(question("q", b'{"x":1}', expires=None),)))
-            (asked,) = await store.interrupts()
+            (asked,) = await store.questions()
             assert (asked.session, asked.id, asked.body, asked.expires) == ("s", "q", b'{"x":1}', None)
             assert asked.checkpoint == "b.1"
             await run.steps(1)
-            assert [asked.checkpoint for asked in await store.interrupts("s")] == ["b.2"]
+            assert [asked.checkpoint for asked in await store.questions(S)] == ["b.2"]
 
     async def test_what_is_due(self) -> None:
         """Dead owners, expired questions, and answers that nobody has taken up; not what a live owner sees to."""
@@ -183,7 +183,7 @@ class ListingSuite(Bench):
                 await run.commit(run.next(asks=(soon,), status="waiting"), release=name == "released")
             await paused(store, "q", session="waiting")
             await paused(store, "q", session="answered")
-            await store.answer("answered", [yes("q")])
+            await store.answer(SessionRef("answered"), [yes("q")])
             assert await self._due(store) == {("answered", "answer")}
             await self.pass_time(clock, 2 * self.tick)
             assert await self._due(store) == {("answered", "answer"), ("released", "question")}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from adjourn.errors import AdjournError, AlreadyResumed, CheckpointNotFound, Conflict, NotStorable, UnknownInterrupt
-from adjourn.stores.protocol import Committed, Events, Header
+from adjourn.stores.protocol import Committed, EventBatch, Header, SessionRef
 from adjourn.testing.clock import FakeClock
 
-from .bench import Bench, Drive, paused, question, record, refused, yes
+from .bench import Bench, Drive, S, paused, question, record, refused, yes
 
 HOSTILE = (
     *("%", "%s", "_", "*", "' OR 1=1 --", '"', "\\", ";", "a;b", "{x}", "$1", "?", "..", "/etc/passwd", " ", "\n"),
@@ -36,12 +36,19 @@ class LogSuite(Bench):
     async def test_unknown_sessions(self) -> None:
         """Reading one gives nothing, writing one is refused."""
         async with self.fresh() as store:
-            assert await store.load("no") is None
-            assert await store.head("no") is None
-            await refused(CheckpointNotFound, store.claim("no", "ann", 10, after="b.0"))
-            await refused(CheckpointNotFound, store.claim("no", "ann", 10, after="b.0", write=record(1, "b.0")))
-            await refused(CheckpointNotFound, store.claim("no", "ann", 10, after=None))
-            for call in (store.list("no"), store.decisions("no"), store.events("no"), store.prune("no")):
+            assert await store.load(SessionRef("no")) is None
+            assert await store.head(SessionRef("no")) is None
+            await refused(CheckpointNotFound, store.claim(SessionRef("no"), "ann", 10, after="b.0"))
+            await refused(
+                CheckpointNotFound, store.claim(SessionRef("no"), "ann", 10, after="b.0", write=record(1, "b.0"))
+            )
+            await refused(CheckpointNotFound, store.claim(SessionRef("no"), "ann", 10, after=None))
+            for call in (
+                store.checkpoints(SessionRef("no")),
+                store.audit(SessionRef("no")),
+                store.events(SessionRef("no")),
+                store.prune(SessionRef("no")),
+            ):
                 await refused(CheckpointNotFound, call)
             assert await store.sessions() == []
 
@@ -81,7 +88,7 @@ class LogSuite(Bench):
             await run.start()
             await run.steps(1)
             for wrong in ("b.2", "b.-1", "b.", "b", "", ".", "c.0", "b.0.0", "b.01", "b.+1", "b.1 ", "b.1_0", "b.٣"):
-                error = await refused(CheckpointNotFound, store.load("s", wrong))
+                error = await refused(CheckpointNotFound, store.load(S, wrong))
                 assert error.checkpoint_id == wrong
 
     async def test_a_loser_changes_nothing(self) -> None:  # rule C1
@@ -95,14 +102,14 @@ class LogSuite(Bench):
             await refused(Conflict, store.commit(run.held, stale, after="b.0"))
             await refused(Conflict, store.commit(run.held, record(2, "b.1", b"other"), after="b.0"))
             assert await run.loaded() == before
-            assert await store.decisions("s") == []
+            assert await store.audit(S) == []
 
     async def test_of_records_that_come_together_all_are_kept_or_none(self) -> None:  # rule C1
         """Whichever of them is refused, and for whatever reason."""
         async with self.fresh() as store:
             run = await paused(store, "q", "r")
             await run.claim(run.next())
-            head, before = await run.head(), await store.decisions("s")
+            head, before = await run.head(), await store.audit(S)
             start = int(head.checkpoint.removeprefix("b."))
             fine = record(start + 1, head.checkpoint, asks=(question("new"),), closes=(yes("q"),))
             bad = {
@@ -114,11 +121,11 @@ class LogSuite(Bench):
             for error, write in bad.items():
                 await refused(error, store.commit(run.held, fine, write, after=head.checkpoint))
                 assert (await run.head()).checkpoint == head.checkpoint
-                assert await store.decisions("s") == before
+                assert await store.audit(S) == before
             good = record(start + 2, fine.id, closes=(yes("new"),))
             await store.commit(run.held, fine, good, after=head.checkpoint)
             assert (await run.loaded()).rows[-2:] == (fine.body, good.body)
-            assert [each.how for each in await store.decisions("s")] == ["answered", None, "answered"]
+            assert [each.how for each in await store.audit(S)] == ["answered", None, "answered"]
 
     async def test_records_follow_each_other_without_gaps(self) -> None:  # rule C2
         """A record that does not come next is refused."""
@@ -129,7 +136,7 @@ class LogSuite(Bench):
                 await refused(Conflict, store.commit(run.held, wrong, after="b.0"))
             await refused(Conflict, Drive(store, "t").start(record(0, None, full=False)))
             assert (await run.loaded()).rows == (b"b0",)
-            assert await store.head("t") is None
+            assert await store.head(SessionRef("t")) is None
 
     async def test_the_same_commit_again_is_a_success(self) -> None:  # rule C1
         """So that a caller who did not hear the answer can try again."""
@@ -142,8 +149,8 @@ class LogSuite(Bench):
             await run.commit()
             assert await store.commit(run.held, write, after="b.0") == Committed()
             assert (await run.loaded()).rows == (b"b0", b"b1", b"b2")
-            assert len(await store.decisions("s")) == 1
-            assert len(await store.events("s")) == 1
+            assert len(await store.audit(S)) == 1
+            assert len(await store.events(S)) == 1
 
     async def test_the_same_id_with_other_content_is_a_conflict(self) -> None:  # rule C1
         """Whatever it is that differs."""
@@ -179,12 +186,12 @@ class LogSuite(Bench):
             run = Drive(store)
             first = run.next()
             claimed = await run.start(first)
-            again = await store.claim("s", "ann", 10, after=None, write=first)
+            again = await store.claim(S, "ann", 10, after=None, write=first)
             assert again.lease == claimed.lease
             await run.end()
             second = run.next()
             claimed = await run.claim(second)
-            assert (await store.claim("s", "ann", 10, after="b.1", write=second)).lease == claimed.lease
+            assert (await store.claim(S, "ann", 10, after="b.1", write=second)).lease == claimed.lease
             assert (await run.head()).claims == 1
 
     async def test_another_claim_by_the_same_owner_is_no_repetition(self) -> None:  # rule C1
@@ -193,21 +200,21 @@ class LogSuite(Bench):
             run = Drive(store)
             first = run.next(b"one")
             await run.start(first)
-            await refused(AdjournError, store.claim("s", "ann", 10, after=None, write=record(0, None, b"two")))
+            await refused(AdjournError, store.claim(S, "ann", 10, after=None, write=record(0, None, b"two")))
             await run.commit()
-            await refused(AdjournError, store.claim("s", "ann", 10, after=None, write=first))
+            await refused(AdjournError, store.claim(S, "ann", 10, after=None, write=first))
             assert (await run.loaded()).rows == (b"one", b"b1")
 
     async def test_of_many_who_make_a_session_one_succeeds(self) -> None:  # rule C1
         """All at once."""
         async with self.fresh() as store:
-            tries = [store.claim("s", f"owner{n}", 10, after=None, write=record(0, None, b"%d" % n)) for n in range(20)]
+            tries = [store.claim(S, f"owner{n}", 10, after=None, write=record(0, None, b"%d" % n)) for n in range(20)]
             results = await asyncio.gather(*tries, return_exceptions=True)
             won = [n for n, result in enumerate(results) if not isinstance(result, BaseException)]
             assert len(won) == 1
             assert all(isinstance(result, AdjournError) for n, result in enumerate(results) if n not in won)
-            head = await store.head("s")
-            loaded = await store.load("s")
+            head = await store.head(S)
+            loaded = await store.load(S)
             assert head is not None
             assert loaded is not None
             assert head.owner == f"owner{won[0]}"
@@ -257,7 +264,7 @@ class LogSuite(Bench):
                 metadata={"n": 1, "deep": [{"x": None, "é": "\x00"}]},
             )
             await run.commit(run.next(header=header))
-            (newest, _) = await store.list("s")
+            (newest, _) = await store.checkpoints(S)
             assert (newest.id, newest.parent, newest.header) == ("b.1", "b.0", header)
 
     async def test_metadata_that_is_not_json_is_refused(self) -> None:
@@ -277,7 +284,7 @@ class LogSuite(Bench):
                 await run.start(run.next(b"%d" % n, asks=(question("q", b"%d" % n),)))
             for n, run in enumerate(runs):
                 assert (await run.loaded()).rows == (b"%d" % n,)
-                assert [asked.body for asked in await store.interrupts(run.session)] == [b"%d" % n]
+                assert [asked.body for asked in await store.questions(SessionRef(run.session))] == [b"%d" % n]
                 assert (await run.head()).session == run.session
             assert {head.session for head in await store.sessions()} == set(HOSTILE)
 
@@ -292,7 +299,7 @@ class LogSuite(Bench):
                 head = await run.head()
                 assert (head.checkpoint, head.branch, head.app, head.user) == (f"{name}.1", name, name, name)
                 assert (await run.loaded(f"{name}.0")).rows == (f"{name}0".encode(),)
-                (asked,) = await store.interrupts(f"s{n}")
+                (asked,) = await store.questions(run.ref)
                 assert (asked.id, asked.checkpoint) == (name, f"{name}.1")
 
     async def test_text_that_is_none_is_kept_or_refused(self) -> None:
@@ -311,13 +318,13 @@ class LogSuite(Bench):
                 await run.commit(run.next(asks=(question("good"), question("\udfff"))))
             except NotStorable:
                 assert (await run.head()).checkpoint == "b.0"
-                assert await store.decisions("s") == []
+                assert await store.audit(S) == []
             await run.commit()
             named = Drive(store, "t", owner="\udfff")
             try:
                 await named.start()
             except NotStorable:
-                assert await store.head("t") is None
+                assert await store.head(SessionRef("t")) is None
             await run.commit()
 
     async def test_events_come_back_in_order(self) -> None:
@@ -331,17 +338,17 @@ class LogSuite(Bench):
             await run.commit(record(0, "b.1", branch="c", header=fork, events=b"[4,5,6]", event_count=3))
             await run.commit()
             one, two, three = (
-                Events(id="b.0", header=Header(source="step"), first=1, count=2, body=b"[1,2]"),
-                Events(id="b.2", header=Header(), first=3, count=1, body=b"[3]"),
-                Events(id="c.0", header=Header(source="fork", next=("n",)), first=4, count=3, body=b"[4,5,6]"),
+                EventBatch(id="b.0", header=Header(source="step"), first=1, count=2, body=b"[1,2]"),
+                EventBatch(id="b.2", header=Header(), first=3, count=1, body=b"[3]"),
+                EventBatch(id="c.0", header=Header(source="fork", next=("n",)), first=4, count=3, body=b"[4,5,6]"),
             )
             assert (await run.head()).seq == 6
-            assert await store.events("s") == [one, two, three]
+            assert await store.events(S) == [one, two, three]
             for after, expected in enumerate([[one, two, three]] * 2 + [[two, three]] + [[three]] * 3 + [[], []]):
-                assert await store.events("s", after) == expected
-            assert await store.events("s", limit=2) == [one, two]
-            assert await store.events("s", 2, limit=1) == [two]
-            assert await store.events("s", limit=0) == []
+                assert await store.events(S, after) == expected
+            assert await store.events(S, limit=2) == [one, two]
+            assert await store.events(S, 2, limit=1) == [two]
+            assert await store.events(S, limit=0) == []
 
     async def test_events_of_a_long_session_can_be_paged(self) -> None:  # rule C9
         """Every one once, with any page size."""
@@ -351,8 +358,8 @@ class LogSuite(Bench):
             for n in range(1, 60):
                 await run.commit(run.next(events=b"[%d]" % n, event_count=1) if n % 3 else run.next())
             for size in (1, 7, 100):
-                seen: list[Events] = []
-                while batch := await store.events("s", seen[-1].first if seen else 0, limit=size):
+                seen: list[EventBatch] = []
+                while batch := await store.events(S, seen[-1].first if seen else 0, limit=size):
                     seen += batch
                 assert [events.body for events in seen] == [b"[%d]" % n for n in range(1, 60) if n % 3]
                 assert [events.first for events in seen] == list(range(1, 41))  # numbered through, without gaps
@@ -362,8 +369,8 @@ class LogSuite(Bench):
         clock = FakeClock()
         async with self.fresh(clock) as store, self.second(clock) as other:
             run = await paused(store, "q")
-            assert await other.load("s") == await run.loaded()
-            assert await other.interrupts() == await store.interrupts()
+            assert await other.load(S) == await run.loaded()
+            assert await other.questions() == await store.questions()
             elsewhere = Drive(other, owner="bob")
             elsewhere.moved(record(1, "b.0"))
             await elsewhere.claim(elsewhere.next())

@@ -7,18 +7,17 @@ from typing import Any
 import pytest
 
 from adjourn import CheckpointNotFound, Runner, UsageError, current, interrupt, workflow
-from adjourn.runner._forking import fork_stored
-from adjourn.stores import Answer, Store
-
-from .programs import asking, ids, steps
-from .test_travel import ASKED, finished
+from adjourn.sessions import Sessions
+from adjourn.stores import Answer, SessionRef, Store
+from tests.runner.programs import asking, ids, steps
+from tests.runner.test_travel import ASKED, finished
 
 
 async def test_it_is_the_fork_that_the_program_makes(store: Store):  # rule C4
     graph = asking(store=store)
     await graph.run({}, session_id="s", user_id="ann", values={"tone": "dry"})
     before = await graph.history("s")
-    assert await fork_stored(store, "s", to="bare") == "bare"
+    assert await Sessions(store).fork("s", to="bare") == "bare"
     whole = await graph.fork("s", to="whole")
     one, two = [await graph.checkpoint(name) for name in ("bare", whole)]
     same = {name: getattr(one, name) == getattr(two, name) for name in ("source", "step", "next", "state", "metadata")}
@@ -34,17 +33,17 @@ async def test_it_is_the_fork_that_the_program_makes(store: Store):  # rule C4
 async def test_from_an_older_checkpoint_it_asks_again(store: Store):  # rule C4
     graph = asking(store=store)
     points = await finished(graph, "first")
-    fork = await fork_stored(store, "s", points[2])
+    fork = await Sessions(store).fork("s", checkpoint_id=points[2])
     assert ids(await graph.pending(fork)) == [ASKED]
     assert (await graph.resume(fork, {"go": "second"})).state["answer"] == "second"
-    early = await fork_stored(store, "s", points[1])
+    early = await Sessions(store).fork("s", checkpoint_id=points[1])
     assert (await graph.recover(early)).status == "interrupted"
 
 
 async def test_what_has_ended_takes_new_turns(store: Store):
     graph = steps("a", store=store)
     await graph.run({}, session_id="s")
-    fork = await fork_stored(store, "s")
+    fork = await Sessions(store).fork("s")
     assert (await graph.status(fork)).status == "done"
     assert (await graph.run({}, session_id=fork)).status == "done"
 
@@ -52,11 +51,11 @@ async def test_what_has_ended_takes_new_turns(store: Store):
 async def test_answers_that_nobody_has_taken_up_come_along(store: Store):
     graph = asking(store=store)
     await graph.run({}, session_id="s")
-    await store.answer("s", [Answer(id=ASKED, value=b'"yes"', by="ann")])
-    fork = await fork_stored(store, "s")
+    await store.answer(SessionRef("s"), [Answer(id=ASKED, value=b'"yes"', by="ann")])
+    fork = await Sessions(store).fork("s")
     assert await graph.pending(fork) == []
     assert (await graph.recover(fork)).state["answer"] == "yes"
-    assert [decision.by for decision in await store.decisions(fork)] == ["ann"]
+    assert [decision.by for decision in await store.audit(SessionRef(fork))] == ["ann"]
 
 
 @workflow
@@ -76,7 +75,7 @@ async def test_nested_runs_go_on_in_the_fork(store: Store):
     runner = Runner(tree, store=store)
     await runner.run("x", session_id="s")
     await runner.resume("s", {"first": 1})
-    fork = await fork_stored(store, "s")
+    fork = await Sessions(store).fork("s")
     assert (await runner.resume(fork, {"second": 2})).value == "first 1 and second 2"
     assert (await runner.resume("s", {"second": 3})).value == "first 1 and second 3"
 
@@ -85,8 +84,9 @@ async def test_what_is_not_there_cannot_be_forked(store: Store):
     graph = asking(store=store)
     await graph.run({}, session_id="s")
     with pytest.raises(CheckpointNotFound):
-        await fork_stored(store, "nobody")
+        await Sessions(store).fork("nobody")
     with pytest.raises(CheckpointNotFound):
-        await fork_stored(store, "s", "nowhere.0")
+        await Sessions(store).fork("s", checkpoint_id="nowhere.0")
+    await graph.run({}, session_id="taken")
     with pytest.raises(UsageError, match="already"):
-        await fork_stored(store, "s", to="s")
+        await Sessions(store).fork("s", to="taken")

@@ -1,4 +1,4 @@
-"""Where one session stands, beside its records and questions, and which of its old records may go."""
+"""The rows that a store keeps: of sessions, branches, records and questions."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import msgspec
 from adjourn._text import undotted
 from adjourn._values.codec import check_nesting
 from adjourn.errors import CheckpointCorrupt, NotStorable
+from adjourn.stores.protocol import Answered, AuditEntry, Head, Header, Outcome, SessionRef, Status, Write
 
-from .protocol import Head, Header, Status, Write
 
-
-class Standing(msgspec.Struct, gc=False):
+class SessionRow(msgspec.Struct, frozen=True, gc=False):
     """The one row of a session. Records have positions, counted over all branches in the order of writing.
 
     A branch is never written again once the head has left it, so each is one stretch of positions, and the newest
     is the head's. `full_pos` is the head's last full record and `size` the bytes from there on; `waiting` counts the
-    answers on the head's branch that no record has taken.
+    answers on the head's branch that no record has taken. `updated` is the time of the last commit, `touched` that of
+    the last commit, answer or renewal. `no` is the store's own number for it.
     """
 
     no: int
@@ -39,6 +39,7 @@ class Standing(msgspec.Struct, gc=False):
     claims: int = 0
     seq: int = 0
     updated: float = 0.0
+    touched: float = 0.0
     cancel: str | None = None
     waiting: int = 0
 
@@ -46,6 +47,11 @@ class Standing(msgspec.Struct, gc=False):
     def checkpoint(self) -> str:
         """The id of the head."""
         return f"{self.branch}.{self.number}"
+
+    @property
+    def ref(self) -> SessionRef:
+        """The session's name."""
+        return SessionRef(self.session, self.app, self.user)
 
 
 class Branch(msgspec.Struct, frozen=True, gc=False):
@@ -57,28 +63,86 @@ class Branch(msgspec.Struct, frozen=True, gc=False):
     parent: str | None
 
 
-def is_live(standing: Standing, now: float) -> bool:
+class RecordRow(msgspec.Struct, frozen=True, gc=False):
+    """A record as it is stored, at a position of the log; `seq` is the session's last event number after it.
+
+    It is listed as a checkpoint if it has a `source`. The time of writing is the store's to add.
+    """
+
+    id: str
+    parent: str | None
+    pos: int
+    full: bool
+    source: str | None
+    seq: int
+    count: int
+    header: bytes
+    events: bytes
+    body: bytes
+
+
+class QuestionRow(msgspec.Struct, frozen=True, gc=False):
+    """A question as it is stored; `how` is None while it is open, and `no` grows with the order of asking."""
+
+    id: str
+    body: bytes
+    expires: float | None
+    value: bytes | None = None
+    how: Outcome | None = None
+    by: str | None = None
+    at: float | None = None
+    taken: bool = False
+    no: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has answered it."""
+        return self.how is None
+
+
+def answered(row: QuestionRow) -> Answered:
+    """Return the answer to a question that has ended."""
+    assert row.how is not None
+    return Answered(id=row.id, value=row.value or b"", how=row.how, by=row.by, at=row.at or 0.0)
+
+
+def audit_entry(row: QuestionRow) -> AuditEntry:
+    """Return a question with how it ended, as the audit lists it."""
+    return AuditEntry(id=row.id, body=row.body, value=row.value, how=row.how, by=row.by, at=row.at)
+
+
+def is_named(row: SessionRow, ref: SessionRef) -> bool:
+    """Whether `ref` names this session: one that names a user names only that user's."""
+    return row.session == ref.id and row.app == ref.app and ref.user in (None, row.user)
+
+
+def fits(row: SessionRow, app: str | None, user: str | None) -> bool:
+    """Whether a listing by app and user, each None for all, has this session."""
+    return app in (None, row.app) and user in (None, row.user)
+
+
+def is_live(row: SessionRow, now: float) -> bool:
     """Whether somebody runs the session: a lease is held and has not expired."""
-    return standing.owner is not None and standing.expires > now
+    return row.owner is not None and row.expires > now
 
 
-def head_of(standing: Standing, now: float) -> Head:
-    """What callers see of a standing."""
-    live = is_live(standing, now)
+def head_of(row: SessionRow, now: float) -> Head:
+    """Return what callers see of a session's row."""
+    live = is_live(row, now)
     return Head(
-        session=standing.session,
-        app=standing.app,
-        user=standing.user,
-        checkpoint=standing.checkpoint,
-        branch=standing.branch,
-        status=standing.status,
-        owner=standing.owner if live else None,
-        expires=standing.expires if live else 0.0,
-        fence=standing.fence,
-        claims=standing.claims,
-        seq=standing.seq,
-        created=standing.created,
-        updated=standing.updated,
+        session=row.session,
+        app=row.app,
+        user=row.user,
+        checkpoint=row.checkpoint,
+        branch=row.branch,
+        status=row.status,
+        owner=row.owner if live else None,
+        expires=row.expires if live else 0.0,
+        fence=row.fence,
+        claims=row.claims,
+        seq=row.seq,
+        created=row.created,
+        updated=row.updated,
     )
 
 
@@ -138,63 +202,3 @@ def decode_header(data: bytes) -> Header:
 def lies_under(address: str, under: str) -> bool:
     """Whether an address is `under` or below it; it counts whole segments, and everything lies under ''."""
     return not under or address == under or address.startswith(under + ";")
-
-
-class Point(msgspec.Struct, frozen=True, gc=False):
-    """What pruning needs to know of a record."""
-
-    pos: int
-    full: bool
-    listed: bool
-    at: float
-
-
-def removable(
-    points: Sequence[Point],
-    branches: Sequence[Branch],
-    *,
-    keep: int | None,
-    before: float | None,
-    asking: Sequence[int],
-) -> list[Point]:
-    """The records that no checkpoint to be kept is folded from.
-
-    Kept are the head, the last `keep`, those written since `before`, the last of each branch in `asking` (which has
-    open questions), and for every branch of which something stays the checkpoint that it came from.
-    `points` and `branches` are in the order of writing; `asking` are indexes of `branches`.
-    """
-    head = points[-1].pos
-    anchors = {head} | {_end(branches, number, head) for number in asking}
-    listed = [point for point in points if point.listed]
-    if keep:
-        anchors.update(point.pos for point in listed[-keep:])
-    if before is not None:
-        anchors.update(point.pos for point in listed if point.at >= before)
-    _add_bases(anchors, branches, head)
-    return _unneeded(points, anchors)
-
-
-def _end(branches: Sequence[Branch], number: int, head: int) -> int:
-    return branches[number + 1].start - 1 if number + 1 < len(branches) else head
-
-
-def _add_bases(anchors: set[int], branches: Sequence[Branch], head: int) -> None:
-    # From the newest branch down: a base lies on an older branch, which then stays and has a base of its own.
-    for number in range(len(branches) - 1, -1, -1):
-        branch = branches[number]
-        stays = any(branch.start <= pos <= _end(branches, number, head) for pos in anchors)
-        base = locate(branches[:number], branch.start - 1, branch.parent) if stays and branch.parent else None
-        if base is not None:
-            anchors.add(base)
-
-
-def _unneeded(points: Sequence[Point], anchors: set[int]) -> list[Point]:
-    gone: list[Point] = []
-    needed = False
-    for point in reversed(points):
-        needed = needed or point.pos in anchors
-        if not needed:
-            gone.append(point)
-        elif point.full:
-            needed = False  # what comes before a full record is not read to restore what comes after it
-    return gone

@@ -1,0 +1,142 @@
+"""Editing: reading states of a session with its program, and changing them by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from adjourn._engine.address import address_of
+from adjourn._engine.program import ProgramFrame
+from adjourn._engine.questions import open_interrupts
+from adjourn._engine.record import GraphImage
+from adjourn._engine.scope import Frame
+from adjourn.errors import Conflict, SessionBusy, UsageError
+from adjourn.events import Interrupt
+from adjourn.sessions._contents import graph_fields
+from adjourn.stores.protocol import SessionRef, Status
+
+from ._answering import apply_answers
+from ._live import TRIES, LiveSession, LiveSessions
+from .result import plain_state
+
+
+class Editor:
+    """Reads and changes states of a runner's sessions with the program that they are of."""
+
+    def __init__(self, sessions: LiveSessions) -> None:
+        self._sessions = sessions
+        self._settings = sessions.settings
+
+    async def held_at(self, session_id: str, checkpoint_id: str) -> tuple[Any, tuple[Interrupt, ...]]:
+        """Return the state at a checkpoint in the types of the program, and the questions that are open there.
+
+        Raises:
+            ProgramChanged: the program has changed since then, so nobody can go on from there.
+        """
+        live = await self._sessions.load(self._settings.ref(session_id), checkpoint_id)
+        return plain_state(live.root.report()), open_interrupts(live.scope, checkpoint_id)
+
+    async def state(self, ref: SessionRef, checkpoint_id: str | None, at: str | None) -> Any:
+        """Return the state at a checkpoint, of the root or of the frame at the address `at`.
+
+        Raises:
+            ProgramChanged: as for `held_at`.
+        """
+        live = await self._sessions.load(ref, checkpoint_id)
+        dormant = None if at is None else _dormant_at(live, at)
+        return plain_state(frame_at(live.root, at).report()) if dormant is None else dormant
+
+    async def edit(
+        self, ref: SessionRef, values: Mapping[str, Any], checkpoint_id: str | None, as_node: str | None, at: str | None
+    ) -> str | None:
+        """Write a checkpoint, on a branch of its own, with values changed by hand, and return its id."""
+        metadata = {
+            "edited": sorted(values),
+            **({"as_node": as_node} if as_node else {}),
+            **({"at": at} if at else {}),
+        }
+        for _ in range(TRIES):
+            live = await self._sessions.load(ref, checkpoint_id)
+            if live.head is None or live.is_running:
+                raise SessionBusy(ref.id, live.owner or "")
+            live.prepare(self._sessions)
+            live.journal.branch_off(self._settings.new_branch(), checkpoint_id or live.head.checkpoint)
+            self._keep_answers(live)
+            _edit(live, values, as_node, at)
+            try:
+                await self._write(live, "edit", metadata)
+            except Conflict:
+                continue
+            self._sessions.pop(ref.id)
+            return live.journal.head
+        raise Conflict(ref.id, "others keep writing it")
+
+    def _keep_answers(self, live: LiveSession) -> None:
+        """Answers that stand beside the log are not lost with the branch that they were given on."""
+        apply_answers(live, [answer for answer in live.answers if answer.id in live.scope.open], self._settings.clock())
+
+    async def _write(
+        self, live: LiveSession, source: str, metadata: dict[str, Any], status: Status | None = None
+    ) -> None:
+        """Add one record and let go again at once."""
+        header = msgspec.structs.replace(live.header(source), metadata=metadata)
+        if status is None:
+            status = "waiting" if live.scope.open else "cancelled" if live.root.has_more() else "done"
+        await live.journal.claim(header, over=live.dead_owner, write=False)
+        live.note_takeover()
+        await live.journal.finish(header, status)
+
+    async def stop(self, live: LiveSession) -> None:
+        """Cancel a session that nobody runs; its questions stay open."""
+        live.prepare(self._sessions)
+        await self._write(live, "cancel", {}, "cancelled")
+
+
+def frame_at(root: ProgramFrame, at: str | None) -> ProgramFrame:
+    """The program frame at an address.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if at is None or at == root.address:
+        return root
+    for frame in _programs(root):
+        if frame.address == at:
+            return frame
+    places = ", ".join(frame.address for frame in _programs(root))
+    raise UsageError(f"at='{at}': nothing with a state of its own stands there. There is: {places}.")
+
+
+def _edit(live: LiveSession, values: Mapping[str, Any], as_node: str | None, at: str | None) -> None:
+    if at is not None and _dormant_at(live, at) is not None:
+        raise UsageError(
+            f"at='{at}': only the code that runs this graph knows its reducers. Edit what its caller holds."
+        )
+    frame = frame_at(live.root, at)
+    frame.edit(values, as_node)
+    above = frame.parent if as_node is not None else None
+    while above is not None:
+        above.wake()  # What follows on the node runs next, so what waited for it runs again.
+        above = above.parent
+
+
+def _dormant_at(live: LiveSession, at: str) -> dict[str, Any] | None:
+    """The state of a graph that user code runs as a child: its program is not known before that code runs."""
+    list(_programs(live.root))  # Those that are known are bound by this.
+    places = [
+        (f"{parent};{segment}", image) for parent, kept in live.scope.dormant.items() for segment, image in kept.items()
+    ]
+    for path, image in places:
+        if isinstance(image, GraphImage) and address_of(path) == at:
+            return graph_fields(live.scope, path)
+    return None
+
+
+def _programs(frame: Frame) -> Iterator[ProgramFrame]:
+    if isinstance(frame, ProgramFrame):
+        yield frame
+    frame.bind_dormant()
+    for child in frame.live_children():
+        yield from _programs(child)

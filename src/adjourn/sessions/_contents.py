@@ -1,0 +1,116 @@
+"""What a session holds at a checkpoint, read without the program that made it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, cast
+
+from adjourn._engine.questions import Parents
+from adjourn._engine.record import NONE, GraphImage, UserImage, fold, join
+from adjourn._engine.scope import Scope
+from adjourn._values import codec
+from adjourn.errors import CheckpointNotFound
+from adjourn.events import Interrupt
+from adjourn.messages import Message
+from adjourn.stores._logging import note
+from adjourn.stores.protocol import Loaded, SessionRef, Store
+
+from ._log import log_question, read_interrupt
+from ._transcript import TranscriptEntry, conversation
+
+
+async def load(store: Store, ref: SessionRef, checkpoint_id: str | None = None) -> Loaded:
+    """Return the stored records of a session, up to its head or to a checkpoint.
+
+    Raises:
+        CheckpointNotFound: there is no such session or checkpoint.
+    """
+    loaded = await store.load(ref, checkpoint_id)
+    if loaded is None:
+        raise CheckpointNotFound(ref.id, checkpoint_id)
+    note(logging.DEBUG, "loaded", ref.id, loaded.point)
+    return loaded
+
+
+class Contents:
+    """A session at one of its checkpoints. Values of types that this process does not know stay readable."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self.loaded = loaded
+        self.head = loaded.head
+        self.checkpoint = loaded.point
+        self.scope = Scope(loaded.head.session, app=loaded.head.app, user_id=loaded.head.user, clock=time.time)
+        self.scope.restore(fold(loaded.rows))
+        self._root, self._image = next(iter(self.scope.dormant.get("", {}).items()), ("", None))
+
+    @classmethod
+    async def at(cls, store: Store, ref: SessionRef, checkpoint_id: str | None = None) -> Contents:
+        """Read a session at a checkpoint, by default its head.
+
+        Raises:
+            CheckpointNotFound: there is no such session or checkpoint.
+            CheckpointCorrupt: what is stored there is not what was written.
+        """
+        return cls(await load(store, ref, checkpoint_id))
+
+    @property
+    def program(self) -> str:
+        """The name of the program that the session is of."""
+        return self._root.partition(":")[2]
+
+    @cached_property
+    def fields(self) -> dict[str, Any]:
+        """The fields of a graph or agent; of a workflow, its input and output."""
+        if isinstance(self._image, UserImage):
+            parts = {"input": self._image.input, "output": self._image.output}
+            return {name: codec.decode(part, lenient=True) for name, part in parts.items() if part is not NONE}
+        return graph_fields(self.scope, self._root)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The state of the graph that the session is of, or of the graph of a graph agent; else `fields`."""
+        return self.fields if self._inner_graph is None else graph_fields(self.scope, self._inner_graph)
+
+    @property
+    def final_state(self) -> dict[str, Any] | None:
+        """The state that a graph ended with; None when the program is not a graph."""
+        if self._inner_graph is not None or (isinstance(self._image, GraphImage) and not self.is_agent):
+            return self.state
+        return None
+
+    @property
+    def is_agent(self) -> bool:
+        """Whether the session is an agent's: it holds a transcript, and what the engine needs to go on."""
+        return self.fields.keys() >= {"entries", "progress"} and isinstance(self.fields["entries"], list)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The conversation."""
+        if self.is_agent:
+            entries = cast("list[Any]", self.fields["entries"])
+            return tuple(conversation(each for each in entries if isinstance(each, TranscriptEntry)))
+        found = self.state.get("messages")
+        listed = cast("list[Any]", found) if isinstance(found, list) else []
+        return tuple(each for each in listed if isinstance(each, Message))
+
+    @property
+    def interrupts(self) -> tuple[Interrupt, ...]:
+        """The questions that are open at this checkpoint."""
+        parents = Parents(self.scope)
+        rows = [log_question(asked, parents.above(asked.id)) for _, asked in self.scope.open.values()]
+        return tuple(read_interrupt(row, self.head.session, self.checkpoint) for row in rows)
+
+    @property
+    def _inner_graph(self) -> str | None:
+        """The path of the graph of a graph agent, which has nothing else directly below it."""
+        inside = self.scope.dormant.get(self._root, {}).get("~")
+        return f"{self._root};~" if isinstance(inside, GraphImage) else None
+
+
+def graph_fields(scope: Scope, path: str) -> dict[str, Any]:
+    """Return the fields of a graph that is dormant at `path`."""
+    pieces: Mapping[str, list[Any]] = scope.pieces.get(path, {})
+    return {name: codec.decode(join(parts), lenient=True) for name, parts in pieces.items() if not name.startswith("^")}

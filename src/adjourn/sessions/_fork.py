@@ -1,0 +1,123 @@
+"""Forking by what is stored: a new session, or a new branch, from the records of a session, without its program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from adjourn._engine.questions import Parents
+from adjourn._engine.record import FORMAT, Record, encode
+from adjourn._engine.scope import Scope
+from adjourn._owner import is_dead, process_id
+from adjourn.errors import AlreadyResumed, Conflict, UsageError
+from adjourn.stores.protocol import Answer, Head, Header, Question, SessionRef, Status, Store, Write
+
+from ._contents import Contents
+from ._log import log_question
+from ._settings import Settings, check_name
+
+TTL = 30.0
+"""Seconds that a fork has to be written in."""
+
+
+async def fork(settings: Settings, ref: SessionRef, checkpoint_id: str | None, to: str | None) -> str:
+    """Begin a new session as another one was at a checkpoint, by default its head, and return its id.
+
+    With the session's own id as `to` it is a new branch of that session. Answers that were recorded there, and that
+    no run has taken up, are recorded in the fork, too.
+
+    Raises:
+        CheckpointNotFound: there is no such session or checkpoint.
+        UsageError: the new session exists already.
+        SessionBusy: a new branch was asked for, and somebody runs the session.
+    """
+    store, target = settings.store, settings.new_id() if to is None else to
+    check_name("session_id", target)
+    is_branch = target == ref.id
+    if not is_branch and await store.head(settings.ref(target)) is not None:
+        raise UsageError(f"There is a session '{target}' already. Give the new one another id.")
+    contents = await Contents.at(store, ref, checkpoint_id)
+    header = await _header(store, ref, contents.checkpoint)
+    new = SessionRef(target, ref.app, contents.head.user)
+    origin = contents.head if is_branch else None
+    await _write(store, new, contents, settings.new_branch(), header, origin)
+    await _answer_again(store, new, contents)
+    return target
+
+
+async def _header(store: Store, ref: SessionRef, point: str) -> Header:
+    """Return the header of the fork, from the listed checkpoint that the point is, or follows."""
+    listed = {row.id: row.header for row in await store.checkpoints(ref)}
+    branch, _, digits = point.rpartition(".")
+    near = next((listed[name] for n in range(int(digits), -1, -1) if (name := f"{branch}.{n}") in listed), Header())
+    origin: dict[str, Any] = {"forked_from": {"session_id": ref.id, "checkpoint_id": point}}
+    return replace(near, source="fork", metadata=origin)
+
+
+async def _write(
+    store: Store, ref: SessionRef, contents: Contents, branch: str, header: Header, origin: Head | None
+) -> None:
+    scope = contents.scope
+    status: Status = "waiting" if scope.open else "cancelled" if header.next else "done"
+    first = Write(
+        branch=branch,
+        number=0,
+        parent=None if origin is None else contents.checkpoint,
+        full=True,
+        body=encode(_record(scope)),
+        header=header,
+        status=status,
+        asks=_asks(scope),
+    )
+    dead = origin.owner if origin is not None and origin.owner is not None and is_dead(origin.owner) else None
+    claimed = await store.claim(
+        ref,
+        f"{process_id()}/{branch}",
+        TTL,
+        after=None if origin is None else origin.checkpoint,
+        write=first,
+        replaces=dead,
+    )
+    if claimed.lease is None:
+        raise Conflict(ref.id, "somebody else runs it")
+    # A lease is given back with a record, so there is one that says nothing.
+    last = Write(
+        branch=branch,
+        number=1,
+        parent=first.id,
+        full=False,
+        body=encode(Record(v=FORMAT)),
+        header=Header(),
+        status=status,
+    )
+    await store.commit(claimed.lease, last, after=first.id, release=True)
+
+
+def _record(scope: Scope) -> Record:
+    """Return everything that the session holds as one full record."""
+    record = Record(v=FORMAT, full=True, turn=scope.turn, app=scope.app, user=scope.user_id, asked=scope.asked)
+    record.options = dict(scope.turn_options)
+    if scope.usage.calls:
+        record.usage = scope.usage
+    record.frames = dict(scope.stored_below(""))
+    return record
+
+
+def _asks(scope: Scope) -> tuple[Question, ...]:
+    """Return the open questions as they are stored: their types may be known to the program alone."""
+    parents = Parents(scope)
+    asked = [question for _, question in scope.open.values()]
+    return tuple(
+        Question(id=each.id, body=log_question(each, parents.above(each.id)), expires=each.expires) for each in asked
+    )
+
+
+async def _answer_again(store: Store, ref: SessionRef, contents: Contents) -> None:
+    for given in contents.loaded.answers:
+        if given.id in contents.scope.open:
+            answer = Answer(id=given.id, value=given.value, how=given.how, by=given.by)
+            try:
+                await store.answer(ref, [answer])
+            except AlreadyResumed:
+                continue  # Somebody found the fork and was faster.

@@ -1,0 +1,109 @@
+"""The history of a session: its checkpoints, their tree, and what differs between two states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from adjourn._text import visible_line
+from adjourn.events import Interrupt
+from adjourn.stores.protocol import CheckpointRow
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One point of a session's history."""
+
+    id: str
+    parent_id: str | None
+    source: str
+    step: int
+    created: datetime
+    next: tuple[str, ...]
+    interrupts: tuple[Interrupt, ...]
+    state: Any
+    metadata: Mapping[str, Any]
+    address: str
+
+    @classmethod
+    def of(cls, row: CheckpointRow, state: Any, interrupts: tuple[Interrupt, ...]) -> Checkpoint:
+        """Return a listed checkpoint with what the session held there."""
+        header = row.header
+        return cls(
+            id=row.id,
+            parent_id=row.parent,
+            source=header.source or "",
+            step=header.step,
+            created=datetime.fromtimestamp(row.created, UTC),
+            next=header.next,
+            interrupts=interrupts,
+            state=state,
+            metadata=header.metadata,
+            address=header.address,
+        )
+
+
+class Tree:
+    """The checkpoints of a session as a tree: `print` shows it, iteration gives pairs of depth and checkpoint."""
+
+    def __init__(self, session_id: str, rows: list[CheckpointRow], head: str) -> None:
+        self.session_id = session_id
+        self.head = head
+        self._listed = {row.id: row for row in reversed(rows)}
+        self._below: dict[str | None, list[CheckpointRow]] = {}
+        for row in self._listed.values():
+            self._below.setdefault(self._nearest(row.parent), []).append(row)
+
+    def _nearest(self, parent: str | None) -> str | None:
+        """Return the listed checkpoint at or before an unlisted record: numbers of a branch have no gaps."""
+        while parent is not None and parent not in self._listed:
+            branch, _, number = parent.rpartition(".")
+            parent = f"{branch}.{int(number) - 1}" if int(number) > 0 else None
+        return parent
+
+    def __iter__(self) -> Iterator[tuple[int, CheckpointRow]]:
+        todo = [(0, row) for row in reversed(self._below.get(None, []))]
+        while todo:
+            depth, row = todo.pop()
+            yield depth, row
+            below = self._below.get(row.id, [])
+            # The first child goes on in line; further ones are branches, shown one level deeper and first.
+            todo += [(depth, child) for child in below[:1]]
+            todo += [(depth + 1, child) for child in reversed(below[1:])]
+
+    def __str__(self) -> str:
+        return "\n".join([f"session {self.session_id}", *(self._line(depth, row) for depth, row in self)])
+
+    def _line(self, depth: int, row: CheckpointRow) -> str:
+        header = row.header
+        following = visible_line(f" → {', '.join(header.next)}") if header.next else ""
+        paused = "  ⏸" if header.source == "interrupt" else ""
+        head = "  ← head" if row.id == self.head else ""
+        return f"{'│  ' * depth}● {row.id}  {header.source} {header.step}{following}{paused}{head}"
+
+
+class Diff(msgspec.Struct, frozen=True, kw_only=True):
+    """What differs between two states: values before and after by field, absent ones left out."""
+
+    added: dict[str, Any] = {}
+    removed: dict[str, Any] = {}
+    changed: dict[str, tuple[Any, Any]] = {}
+
+    @classmethod
+    def between(cls, one: Mapping[str, Any], two: Mapping[str, Any]) -> Diff:
+        """Compare two states."""
+        return cls(
+            added={key: value for key, value in two.items() if key not in one},
+            removed={key: value for key, value in one.items() if key not in two},
+            changed={key: (one[key], two[key]) for key in one if key in two and one[key] != two[key]},
+        )
+
+
+def as_mapping(state: Any) -> Mapping[str, Any]:
+    """Return a state as a mapping, whatever class its schema is."""
+    if isinstance(state, Mapping):
+        return state  # pyright: ignore[reportUnknownVariableType]  # of whatever the schema has
+    fields = getattr(state, "__struct_fields__", None) or getattr(state, "__dict__", {})
+    return {name: getattr(state, name) for name in fields}

@@ -1,0 +1,293 @@
+"""Sessions: everything that can be done with stored sessions without the program that runs them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from adjourn._owner import is_dead, process_id
+from adjourn._values import codec
+from adjourn.errors import CheckpointNotFound, UsageError
+from adjourn.events import Interrupt
+from adjourn.messages import Message
+from adjourn.stores.protocol import CheckpointRow, Head, Outcome, Status, Store
+
+from . import _fork
+from ._contents import Contents
+from ._log import read_interrupt
+from ._questions import Answers, record_answers, shown
+from ._settings import Clock, NewId, Settings, check_name
+from ._status import SessionStatus, describe, status_of
+from ._sync import sync_twin
+from ._watch import Notice, watch
+from .history import Checkpoint, Diff, Tree, as_mapping
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A question with how it ended: `outcome` is None while it is open."""
+
+    interrupt: Interrupt
+    outcome: Outcome | None
+    answer: Any = None
+    by: str | None = None
+    at: datetime | None = None
+
+
+class Sessions:
+    """The sessions of one app in a store: looking at them, answering their questions, forking and removing them.
+
+    Nothing here needs the program that a session is of. A `Runner` is a `Sessions` that can also run. Every method
+    takes `user_id`: with it, only a session of that user is found (rule C12). Each has a twin for sync code, with
+    `_sync` at the end of its name.
+    """
+
+    def __init__(
+        self,
+        store: Store | str,
+        *,
+        app_name: str = "adjourn",
+        clock: Clock | None = None,
+        new_id: NewId | None = None,
+    ) -> None:
+        """Open the sessions of `app_name` in a store, given as an object or as a URL."""
+        self._settings: Settings = Settings(store, app_name, clock, new_id)
+
+    @property
+    def store(self) -> Store:
+        """The store that the sessions are in."""
+        return self._settings.store
+
+    @property
+    def app_name(self) -> str:
+        """The app whose sessions these are."""
+        return self._settings.app_name
+
+    # Looking
+
+    async def status(self, session_id: str, *, user_id: str | None = None) -> SessionStatus:
+        """Return where a session stands, who runs it, and what it asks.
+
+        Raises:
+            CheckpointNotFound: there is no such session.
+        """
+        return await self._described(await self._head(session_id, user_id))
+
+    async def sessions(
+        self, *, user_id: str | None = None, status: Status | None = None, limit: int | None = None
+    ) -> list[SessionStatus]:
+        """List the sessions, the most recently written first."""
+        check_limit(limit)
+        app, store = self.app_name, self.store
+        if status not in ("failed", "running"):
+            heads = await store.sessions(app=app, user=user_id, status=status, limit=limit)
+            return [await self._described(head) for head in heads]
+        # A run whose process died is stored as running, and has failed all the same.
+        heads = await store.sessions(app=app, user=user_id, status="running")
+        if status == "failed":
+            heads += await store.sessions(app=app, user=user_id, status="failed", limit=limit)
+            heads.sort(key=lambda head: head.updated, reverse=True)
+        return [await self._described(head) for head in heads if status_of(head) == status][:limit]
+
+    async def pending(
+        self, session_id: str | None = None, *, user_id: str | None = None, limit: int | None = None
+    ) -> list[Interrupt]:
+        """List open questions, of one session or of all, oldest first."""
+        check_limit(limit)
+        if session_id is None:
+            rows = await self.store.questions(app=self.app_name, user=user_id, limit=limit)
+        else:
+            rows = await self.store.questions(self._settings.ref(session_id, user_id), limit=limit)
+        return [shown(row) for row in rows]
+
+    async def messages(self, session_id: str, *, user_id: str | None = None) -> tuple[Message, ...]:
+        """Return the conversation of a session."""
+        return (await Contents.at(self.store, self._settings.ref(session_id, user_id))).messages
+
+    async def audit(self, session_id: str, *, user_id: str | None = None) -> list[AuditEntry]:
+        """List every question of the session's branch, oldest first: who answered what, and when.
+
+        Raises:
+            CheckpointNotFound: there is no such session.
+        """
+        return [
+            AuditEntry(
+                interrupt=read_interrupt(entry.body, session_id),
+                outcome=entry.how,
+                answer=codec.decode(entry.value, lenient=True) if entry.value else None,
+                by=entry.by,
+                at=None if entry.at is None else datetime.fromtimestamp(entry.at, UTC),
+            )
+            for entry in await self.store.audit(self._settings.ref(session_id, user_id))
+        ]
+
+    def subscribe(self, *, user_id: str | None = None, report_open: bool = False) -> AsyncIterator[Notice]:
+        """Report new questions and ended sessions, over all sessions, for as long as the caller reads.
+
+        With `report_open`, the questions that are open already come first, so that nothing falls between a `pending`
+        and this call.
+        """
+        return watch(self.store, self.app_name, user_id, report_open=report_open)
+
+    # Answering
+
+    async def answer(
+        self,
+        session_id: str,
+        answers: Answers = None,
+        *,
+        by: str | None = None,
+        checkpoint_id: str | None = None,
+        user_id: str | None = None,
+    ) -> SessionStatus:
+        """Record answers and return; a run that is live takes them up, else whoever resumes or recovers the session.
+
+        `answers` and the errors are those of `Runner.resume`.
+        """
+        if by is not None:
+            check_name("by", by)
+        ref = self._settings.ref(session_id, user_id)
+        return await self._described(await record_answers(self.store, ref, answers, by=by, seen=checkpoint_id))
+
+    # History
+
+    async def history(
+        self,
+        session_id: str,
+        *,
+        limit: int | None = None,
+        before: str | None = None,
+        source: str | None = None,
+        under: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        user_id: str | None = None,
+    ) -> list[Checkpoint]:
+        """List the checkpoints of a session, most recent first; `under` takes those of an address and below it.
+
+        Raises:
+            CheckpointNotFound: there is no such session, or `before` is unknown.
+        """
+        check_limit(limit)
+        page = None if metadata else limit
+        rows = await self.store.checkpoints(
+            self._settings.ref(session_id, user_id), limit=page, before=before, source=source, under=under
+        )
+        if metadata:
+            rows = [row for row in rows if metadata.items() <= row.header.metadata.items()][:limit]
+        return [await self._checkpoint(session_id, row) for row in rows]
+
+    async def checkpoint(self, session_id: str, id: str | None = None, *, user_id: str | None = None) -> Checkpoint:
+        """Return one checkpoint, by default the most recent."""
+        rows = await self.store.checkpoints(self._settings.ref(session_id, user_id), limit=1 if id is None else None)
+        for row in rows:
+            if id in (None, row.id):
+                return await self._checkpoint(session_id, row)
+        raise CheckpointNotFound(session_id, id)
+
+    async def state(self, session_id: str, *, checkpoint_id: str | None = None, user_id: str | None = None) -> Any:
+        """Return the state at a checkpoint, by default the head, as a mapping of its fields."""
+        return (await Contents.at(self.store, self._settings.ref(session_id, user_id), checkpoint_id)).state
+
+    async def tree(self, session_id: str, *, user_id: str | None = None) -> Tree:
+        """Return the checkpoints as a tree of branches; printing it shows it."""
+        head = await self._head(session_id, user_id)
+        return Tree(session_id, await self.store.checkpoints(head.ref), head.checkpoint)
+
+    async def diff(self, session_id: str, a: str, b: str, *, user_id: str | None = None) -> Diff:
+        """Return what differs between the states at two checkpoints."""
+        one = await self.state(session_id, checkpoint_id=a, user_id=user_id)
+        two = await self.state(session_id, checkpoint_id=b, user_id=user_id)
+        return Diff.between(as_mapping(one), as_mapping(two))
+
+    async def fork(
+        self,
+        session_id: str,
+        *,
+        checkpoint_id: str | None = None,
+        to: str | None = None,
+        user_id: str | None = None,
+    ) -> str:
+        """Begin a new session as this one was at a checkpoint, and return its id.
+
+        With its own id as `to`, it is a new branch of this session instead.
+        """
+        return await _fork.fork(self._settings, self._settings.ref(session_id, user_id), checkpoint_id, to)
+
+    # Removing
+
+    async def prune(
+        self,
+        session_id: str,
+        *,
+        keep: int | None = None,
+        older_than: timedelta | float | None = None,
+        user_id: str | None = None,
+    ) -> int:
+        """Remove old checkpoints, except the last `keep` and those younger than `older_than`; return how many."""
+        if keep is None and older_than is None:
+            raise UsageError("prune needs keep=... or older_than=..., else it would remove nothing.")
+        seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
+        before = None if seconds is None else self._settings.clock() - seconds
+        return await self.store.prune(self._settings.ref(session_id, user_id), keep=keep, before=before)
+
+    async def delete(self, session_id: str, *, user_id: str | None = None) -> None:
+        """Remove a session whole.
+
+        Raises:
+            SessionBusy: somebody runs it.
+        """
+        ref = self._settings.ref(session_id, user_id)
+        head = await self.store.head(ref)
+        if head is not None and head.owner is not None and is_dead(head.owner):
+            # Nobody runs it any more: its lease is taken over, and given up at once.
+            await self.store.claim(ref, process_id(), 0.0, after=head.checkpoint, replaces=head.owner)
+        await self.store.delete(ref)
+
+    async def close(self) -> None:
+        """Close the store."""
+        await self.store.close()
+
+    # What subclasses build on
+
+    async def _head(self, session_id: str, user_id: str | None = None) -> Head:
+        head = await self.store.head(self._settings.ref(session_id, user_id))
+        if head is None:
+            raise CheckpointNotFound(session_id)
+        return head
+
+    async def _described(self, head: Head) -> SessionStatus:
+        return describe(head, [shown(row) for row in await self.store.questions(head.ref)])
+
+    async def _checkpoint(self, session_id: str, row: CheckpointRow) -> Checkpoint:
+        state, interrupts = await self._held_at(session_id, row.id)
+        return Checkpoint.of(row, state, interrupts)
+
+    async def _held_at(self, session_id: str, checkpoint_id: str) -> tuple[Any, tuple[Interrupt, ...]]:
+        contents = await Contents.at(self.store, self._settings.ref(session_id), checkpoint_id)
+        return contents.state, contents.interrupts
+
+    # From sync code
+
+    status_sync = sync_twin(status)
+    sessions_sync = sync_twin(sessions)
+    pending_sync = sync_twin(pending)
+    messages_sync = sync_twin(messages)
+    audit_sync = sync_twin(audit)
+    answer_sync = sync_twin(answer)
+    history_sync = sync_twin(history)
+    checkpoint_sync = sync_twin(checkpoint)
+    state_sync = sync_twin(state)
+    tree_sync = sync_twin(tree)
+    diff_sync = sync_twin(diff)
+    fork_sync = sync_twin(fork)
+    prune_sync = sync_twin(prune)
+    delete_sync = sync_twin(delete)
+    close_sync = sync_twin(close)
+
+
+def check_limit(limit: int | None) -> None:
+    """Refuse a limit below zero."""
+    if limit is not None and limit < 0:
+        raise UsageError(f"limit={limit}: give 0 or more, or None for all.")

@@ -1,0 +1,147 @@
+"""The checks that a decision makes before it writes; each refuses with the error that callers see."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from adjourn._owner import owner_name
+from adjourn.errors import AlreadyResumed, CheckpointNotFound, Conflict, InterruptExpired, UnknownInterrupt
+from adjourn.stores.protocol import Answer, Lease, Question, SessionRef, Write
+
+from .facts import Facts
+from .rows import QuestionRow, SessionRow, encode_header, is_live, is_named
+
+
+def user(row: SessionRow, ref: SessionRef) -> None:
+    """Refuse another user's session, in the words for one that does not exist."""
+    if not is_named(row, ref):
+        raise CheckpointNotFound(ref.id)
+
+
+def lease(row: SessionRow, held: Lease) -> None:
+    """Refuse a lease that was released or taken over."""
+    if row.fence == held.fence and row.owner == held.owner:
+        return
+    now = f"{owner_name(row.owner)} has it, with fence {row.fence}" if row.owner else "it was released"
+    raise Conflict(row.session, f"the lease of {owner_name(held.owner)} with fence {held.fence} is over: {now}")
+
+
+def after(row: SessionRow, seen: str | None) -> None:
+    """Refuse whoever has not seen the head."""
+    if seen != row.checkpoint:
+        named = f"'{seen}'" if seen is not None else "none"
+        raise Conflict(row.session, f"its head is '{row.checkpoint}', the writer saw {named}")
+
+
+def answers(facts: Facts, row: SessionRow, given: Sequence[Answer]) -> None:
+    """Refuse answers to questions that are not open."""
+    seen: set[str] = set()
+    for each in given:
+        asked = facts.question(each.id)
+        if asked is None:
+            open_ids = [question.id for question in facts.waiting() if question.is_open]
+            raise UnknownInterrupt(row.session, each.id, open_ids)
+        if asked.how == "expired" and each.how == "answered":
+            raise InterruptExpired(row.session, each.id)
+        if asked.how is not None or each.id in seen:
+            live = is_live(row, facts.now)
+            raise AlreadyResumed(row.session, each.id, live=live, by=asked.by, at=asked.at)
+        if asked.expires is not None and asked.expires <= facts.now and each.how == "answered":
+            raise InterruptExpired(row.session, each.id)
+        seen.add(each.id)
+
+
+def write(facts: Facts, row: SessionRow, new: Write, given: Sequence[Answer] = ()) -> None:
+    """Refuse a record that does not follow the head, or whose questions do not fit."""
+    if new.branch != row.branch:
+        _branch(facts, row, new)
+        return
+    if new.number != row.number + 1 or new.parent != row.checkpoint:
+        raise Conflict(row.session, f"record '{new.id}' does not follow its head '{row.checkpoint}'")
+    if new.asks:
+        _asks(row.session, new)
+    for question in new.asks:
+        _new_question(facts, row, question)
+    if new.closes and not _left_to_guards(facts, new.closes):
+        answers(facts, row, (*given, *new.closes))
+
+
+def rest(facts: Facts, row: SessionRow, writes: Sequence[Write]) -> None:
+    """Refuse records that do not follow the first one of a commit, for which alone the facts say all there is."""
+    session, is_new = row.session, writes[0].branch != row.branch
+    asked, ended = {question.id for question in writes[0].asks}, {given.id for given in writes[0].closes}
+    for before, new in pairwise(writes):
+        if new.branch != before.branch or new.number != before.number + 1 or new.parent != before.id:
+            raise Conflict(session, f"record '{new.id}' does not follow '{before.id}'")
+        for given in new.closes:
+            if given.id in ended:
+                raise AlreadyResumed(session, given.id, live=True)
+            if given.id not in asked and is_new:
+                raise UnknownInterrupt(session, given.id, [])
+            if given.id not in asked and not _left_to_guards(facts, [given]):
+                answers(facts, row, [given])
+            ended.add(given.id)
+        for question in new.asks:
+            if question.id in asked:
+                raise Conflict(session, f"question '{question.id}' was asked before on this branch")
+            if not is_new:
+                _new_question(facts, row, question)
+            asked.add(question.id)
+
+
+def _new_question(facts: Facts, row: SessionRow, question: Question) -> None:
+    if not facts.assumed and facts.question(question.id) is not None:
+        raise Conflict(row.session, f"question '{question.id}' was asked before on this branch")
+
+
+def _left_to_guards(facts: Facts, closes: Sequence[Answer]) -> bool:
+    """Return whether the guards can tell that these are open; whether one has expired, they cannot."""
+    return facts.assumed and len({given.id for given in closes}) == len(closes) and _by_nobody(closes)
+
+
+def _by_nobody(closes: Sequence[Answer]) -> bool:
+    return all(given.how != "answered" for given in closes)
+
+
+def _branch(facts: Facts, row: SessionRow, new: Write) -> None:
+    if any(branch.name == new.branch for branch in facts.branches()):
+        raise Conflict(row.session, f"its head has left the branch '{new.branch}'")
+    if new.parent is None or facts.record(new.parent) is None:
+        raise CheckpointNotFound(row.session, new.parent)
+    first(row.session, new)
+
+
+def first(session: str, new: Write) -> None:
+    """Refuse a record that cannot begin a branch."""
+    if not new.full:
+        raise Conflict(session, f"record '{new.id}' begins a branch and is not full")
+    if new.closes:
+        raise UnknownInterrupt(session, new.closes[0].id, [])  # questions belong to a branch, and this one is new
+    _asks(session, new)
+
+
+def _asks(session: str, new: Write) -> None:
+    if len(new.asks) > 1 and len({question.id for question in new.asks}) < len(new.asks):
+        raise Conflict(session, f"record '{new.id}' asks one question twice")
+
+
+def repeats(facts: Facts, row: SessionRow, new: Write) -> bool:
+    """Return whether the write is there already, with the same content."""
+    kept = facts.record(new.id)
+    if kept is None or kept.parent != new.parent:
+        return False
+    content = (kept.full, kept.count, kept.header, kept.events, kept.body)
+    if content != (new.full, new.event_count, encode_header(new), new.events, new.body):
+        return False
+    # The questions of a branch that the head has left are out of reach; its record's content has to do.
+    return new.branch != row.branch or all(_asked_so(facts.question(question.id), question) for question in new.asks)
+
+
+def ended_so(asked: QuestionRow | None, given: Answer) -> bool:
+    """Return whether a question has ended with just this answer."""
+    return asked is not None and (asked.value, asked.how, asked.by) == (given.value, given.how, given.by)
+
+
+def _asked_so(asked: QuestionRow | None, question: Question) -> bool:
+    return asked is not None and (asked.body, asked.expires) == (question.body, question.expires)

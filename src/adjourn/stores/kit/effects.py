@@ -1,0 +1,149 @@
+"""What a decision writes, and under which guard."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from adjourn.stores.protocol import Answer, Question, Status
+
+from .rows import Branch, QuestionRow, RecordRow, SessionRow, is_live
+
+
+class Guard(msgspec.Struct, frozen=True, kw_only=True):
+    """What must hold of the session's row at the moment of writing, else nothing is written.
+
+    What is None is not looked at. Times are the store's, at that moment.
+    """
+
+    exists: bool = True
+    """Whether there must be such a session, or must not."""
+    checkpoint: str | None = None
+    branch: str | None = None
+    fence: int | None = None
+    owner: str | None = None
+    """Who must hold the lease, whether or not it has ended."""
+    live: bool | None = None
+    """True: a lease is held and has not ended. False: the opposite, or its owner is `replaces`."""
+    replaces: str | None = None
+    waiting: int | None = None
+    """How many answers no record has taken."""
+    idle: float | None = None
+    """For how many seconds nobody may have committed, answered or renewed."""
+
+
+class Move(msgspec.Struct, frozen=True, gc=False):
+    """Where the head stands after the write. The time of writing becomes the row's `updated`."""
+
+    branch: str
+    branch_no: int
+    number: int
+    pos: int
+    full_pos: int
+    size: int
+    status: Status
+    seq: int
+
+
+class LeaseChange(msgspec.Struct, frozen=True, gc=False):
+    """The lease after the write: it ends `ttl` seconds later, or at once if nobody is its `owner`.
+
+    `claims` None leaves the count of claims without progress as it is.
+    """
+
+    owner: str | None
+    fence: int
+    claims: int | None
+    ttl: float
+
+
+class End(msgspec.Struct, frozen=True, gc=False):
+    """The end of a question that must be open, on a branch by its name; the time of writing is its `at`."""
+
+    branch: str
+    answer: Answer
+    taken: bool
+
+
+class Effects(msgspec.Struct, frozen=True, kw_only=True):
+    """One write to one session: all of it or, if its guard does not hold, nothing.
+
+    A question of `asks` must not have been asked on its branch, and one of `ends` must be open: these are guards, too.
+    Questions are asked on the branch of `move`; `ends` follow, and `takes`, which are of the row's own branch.
+    `waiting` is added to the row's count, which starts from zero when a branch begins. `cancel` unset leaves it.
+    The row's `touched` becomes the time of writing with a `move`, a `lease` or an end.
+    """
+
+    guard: Guard
+    move: Move | None = None
+    lease: LeaseChange | None = None
+    cancel: str | None | UnsetType = UNSET
+    waiting: int = 0
+    branches: tuple[Branch, ...] = ()
+    records: tuple[RecordRow, ...] = ()
+    asks: tuple[Question, ...] = ()
+    ends: tuple[End, ...] = ()
+    takes: tuple[str, ...] = ()
+    drops: tuple[int, ...] = ()
+    """Positions of records that go."""
+    removes: bool = False
+    """Whether the session goes whole."""
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """The result of a write whose guard held; `cancel` is the row's just before it."""
+
+    cancel: str | None = None
+
+
+def ended(row: QuestionRow, end: End, now: float) -> QuestionRow:
+    """Return a question's row after its end at the time `now`."""
+    given = end.answer
+    return QuestionRow(row.id, row.body, row.expires, given.value, given.how, given.by, now, end.taken, row.no)
+
+
+def holds(guard: Guard, row: SessionRow | None, now: float) -> bool:
+    """Return whether a guard holds for a row as it is `now`."""
+    if row is None or not guard.exists:
+        return row is None and not guard.exists
+    live = is_live(row, now) and (guard.replaces is None or row.owner != guard.replaces)
+    return (
+        guard.checkpoint in (None, row.checkpoint)
+        and guard.branch in (None, row.branch)
+        and guard.fence in (None, row.fence)
+        and guard.owner in (None, row.owner)
+        and guard.live in (None, live)
+        and guard.waiting in (None, row.waiting)
+        and (guard.idle is None or row.touched < now - guard.idle)
+    )
+
+
+def advanced(row: SessionRow, effects: Effects, now: float) -> SessionRow:
+    """Return a session's row after a write at the time `now`."""
+    move, lease = effects.move, effects.lease
+    written = move is not None
+    touched = written or lease is not None or bool(effects.ends)
+    where = move or row
+    return SessionRow(
+        row.no,
+        row.session,
+        row.app,
+        row.user,
+        row.created,
+        where.branch,
+        where.branch_no,
+        where.number,
+        where.pos,
+        where.full_pos,
+        where.size,
+        where.status,
+        row.owner if lease is None else lease.owner,
+        row.expires if lease is None else now + lease.ttl if lease.owner is not None else 0.0,
+        row.fence if lease is None else lease.fence,
+        row.claims if lease is None or lease.claims is None else lease.claims,
+        where.seq,
+        now if written else row.updated,
+        now if touched else row.touched,
+        row.cancel if effects.cancel is UNSET else effects.cancel,
+        (0 if effects.branches else row.waiting) + effects.waiting,
+    )

@@ -1,0 +1,167 @@
+"""What a decision may know: facts of one session, as they were at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from adjourn.stores.protocol import SessionRef
+
+from .pruning import Point
+from .rows import Branch, QuestionRow, RecordRow, SessionRow
+
+
+class Facts(Protocol):
+    """Facts of one session. Questions are those of the head's branch.
+
+    A store that decides inside a lock or transaction looks them up when they are wanted; one that reads them in a trip
+    of its own has a `FactSheet`.
+    """
+
+    @property
+    def now(self) -> float:
+        """The store's time when the facts were read."""
+        ...
+
+    @property
+    def row(self) -> SessionRow | None:
+        """The session's row; None if there is none of that app and id, whoever the user is."""
+        ...
+
+    @property
+    def assumed(self) -> bool:
+        """Whether this is what a live owner remembers: what was not read is left to the guards of the write."""
+        ...
+
+    def question(self, id: str) -> QuestionRow | None:
+        """The question of this id, None if it was never asked."""
+        ...
+
+    def waiting(self) -> Sequence[QuestionRow]:
+        """The questions that are open or whose answer no record has taken, in the order of asking."""
+        ...
+
+    def branches(self) -> Sequence[Branch]:
+        """All branches, in the order of writing."""
+        ...
+
+    def record(self, id: str) -> RecordRow | None:
+        """The record of this id, None if there is none (any more)."""
+        ...
+
+    def points(self) -> Sequence[Point]:
+        """Every record that is left, in the order of writing."""
+        ...
+
+    def asking(self) -> Sequence[int]:
+        """The numbers of the branches that have open questions."""
+        ...
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """Which facts are wanted beside the session's row: questions and records by id, and whole lists by their flag."""
+
+    ref: SessionRef
+    questions: frozenset[str] = frozenset()
+    records: frozenset[str] = frozenset()
+    waiting: bool = False
+    branches: bool = False
+    log: bool = False
+    """Whether `points` and `asking` are wanted."""
+
+    def widened(self, more: Query) -> Query:
+        """Return a query for what either of the two wants."""
+        return Query(
+            ref=self.ref,
+            questions=self.questions | more.questions,
+            records=self.records | more.records,
+            waiting=self.waiting or more.waiting,
+            branches=self.branches or more.branches,
+            log=self.log or more.log,
+        )
+
+
+class NotRead(Exception):
+    """A decision wants facts that were not read; whoever drives it reads again, with what it wants."""
+
+    def __init__(self, query: Query) -> None:
+        super().__init__(query)
+        self.query = query
+
+
+class FactSheet:
+    """Facts that were read in one go, as a `Query` wanted them; whatever else is asked for is `NotRead`."""
+
+    assumed = False
+
+    def __init__(
+        self,
+        query: Query,
+        now: float,
+        row: SessionRow | None,
+        *,
+        questions: Iterable[QuestionRow] = (),
+        branches: Sequence[Branch] = (),
+        records: Iterable[RecordRow] = (),
+        points: Sequence[Point] = (),
+        asking: Sequence[int] = (),
+    ) -> None:
+        self.now = now
+        self.row = row
+        self._query = query
+        self._questions: Mapping[str, QuestionRow] = {each.id: each for each in questions}
+        self._records: Mapping[str, RecordRow] = {each.id: each for each in records}
+        self._branches = branches
+        self._points = points
+        self._asking = asking
+
+    def question(self, id: str) -> QuestionRow | None:
+        """Return the question of this id, None if it was never asked."""
+        if id not in self._query.questions:
+            raise NotRead(Query(ref=self._query.ref, questions=frozenset((id,))))
+        return self._questions.get(id)
+
+    def waiting(self) -> Sequence[QuestionRow]:
+        """Return the questions that are open or whose answer no record has taken, in the order of asking."""
+        if not self._query.waiting:
+            raise NotRead(Query(ref=self._query.ref, waiting=True))
+        waiting = [each for each in self._questions.values() if each.is_open or not each.taken]
+        return sorted(waiting, key=lambda each: each.no)
+
+    def branches(self) -> Sequence[Branch]:
+        """Return all branches, in the order of writing."""
+        if not self._query.branches:
+            raise NotRead(Query(ref=self._query.ref, branches=True))
+        return self._branches
+
+    def record(self, id: str) -> RecordRow | None:
+        """Return the record of this id, None if there is none (any more)."""
+        if id not in self._query.records:
+            raise NotRead(Query(ref=self._query.ref, records=frozenset((id,))))
+        return self._records.get(id)
+
+    def points(self) -> Sequence[Point]:
+        """Return every record that is left, in the order of writing."""
+        if not self._query.log:
+            raise NotRead(Query(ref=self._query.ref, log=True))
+        return self._points
+
+    def asking(self) -> Sequence[int]:
+        """Return the numbers of the branches that have open questions."""
+        if not self._query.log:
+            raise NotRead(Query(ref=self._query.ref, log=True))
+        return self._asking
+
+
+class Remembered(FactSheet):
+    """What a live owner knows without reading: the row as its own last write left it.
+
+    Others may have answered, cancelled or renewed since. The guards of a write notice what of that matters.
+    """
+
+    assumed = True
+
+    def __init__(self, ref: SessionRef, row: SessionRow) -> None:
+        super().__init__(Query(ref=ref), row.updated, row)

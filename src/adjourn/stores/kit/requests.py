@@ -1,0 +1,423 @@
+"""What callers ask of a store, and what is decided: pure functions of facts, without any I/O.
+
+A request says which facts it wants (`query`), and given them either refuses (an exception) or decides: a result, and
+the effects that make it true. All checks come before anything is written, so a refusal has written nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
+from adjourn.errors import CheckpointNotFound, Conflict, SessionBusy, UsageError
+from adjourn.stores.protocol import Answer, Answered, Claimed, Committed, Head, Lease, Renewed, SessionRef, Write
+
+from . import _checks as check
+from .effects import Effects, End, Guard, LeaseChange, Move
+from .facts import Facts, Query
+from .pruning import removable
+from .rows import Branch, RecordRow, SessionRow, answered, encode_header, head_of, is_live, is_named
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Decision(NamedTuple, Generic[T_co]):
+    """What was decided: the effects, None if nothing is to be written, and the result once they are applied."""
+
+    effects: Effects | None
+    result: T_co
+
+
+class Request(Protocol[T_co]):
+    """Something that a caller asks of one session."""
+
+    @property
+    def ref(self) -> SessionRef:
+        """Which session it concerns."""
+        ...
+
+    def query(self) -> Query:
+        """Return which facts are wanted; a decision that wants more raises `NotRead`."""
+        ...
+
+    def decide(self, facts: Facts) -> Decision[T_co]:
+        """Decide by facts, or refuse."""
+        ...
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """`Store.claim`."""
+
+    ref: SessionRef
+    owner: str
+    ttl: float
+    after: str | None
+    write: Write | None
+    answers: Sequence[Answer]
+    replaces: str | None
+
+    def query(self) -> Query:
+        """Want the questions it names, and its record, which may be there already."""
+        return _query(self.ref, () if self.write is None else (self.write,), self.answers)
+
+    def decide(self, facts: Facts) -> Decision[Claimed]:
+        """Give the lease, or leave the answers to a live owner."""
+        row, write, answers = facts.row, self.write, self.answers
+        if row is None:
+            return self._create(facts)
+        check.user(row, self.ref)
+        if write is not None and self._was_made(facts, row, write):
+            again = LeaseChange(self.owner, row.fence, None, self.ttl)
+            effects = Effects(guard=Guard(fence=row.fence, owner=self.owner), lease=again)
+            return Decision(effects, self._claimed(row.ref, again, row.checkpoint, row.seq, row.claims))
+        check.answers(facts, row, answers)
+        live = is_live(row, facts.now) and row.owner != self.replaces
+        if live and not answers:
+            raise SessionBusy(self.ref.id, row.owner or "", row.expires)
+        if live:
+            # The owner moves the head all the time; what counts is that the questions are open.
+            return Decision(_answered(row, answers, Guard(branch=row.branch)), _left_to_owner(row))
+        check.after(row, self.after)
+        if write is not None:
+            check.write(facts, row, write, answers)
+        return self._take(facts, row)
+
+    def _create(self, facts: Facts) -> Decision[Claimed]:
+        write = self.write
+        if self.after is not None or write is None or self.answers:
+            raise CheckpointNotFound(self.ref.id)
+        check.first(self.ref.id, write)
+        row = SessionRow(0, self.ref.id, self.ref.app, self.ref.user, facts.now)
+        lease = LeaseChange(self.owner, 1, 1, self.ttl)
+        effects = _written(facts, row, (write,), guard=Guard(exists=False), lease=lease)
+        return Decision(effects, self._claimed(self.ref, lease, write.id, write.event_count, 1))
+
+    def _take(self, facts: Facts, row: SessionRow) -> Decision[Claimed]:
+        lease = LeaseChange(self.owner, row.fence + 1, row.claims + 1, self.ttl)
+        guard = Guard(checkpoint=row.checkpoint, fence=row.fence, live=False, replaces=self.replaces)
+        if self.write is None:
+            effects = replace(_answered(row, self.answers, guard), lease=lease, cancel=None)
+            return Decision(effects, self._claimed(row.ref, lease, row.checkpoint, row.seq, row.claims + 1))
+        effects = _written(facts, row, (self.write,), guard=guard, lease=lease, cancel=None, answers=self.answers)
+        seq = row.seq + self.write.event_count
+        return Decision(effects, self._claimed(row.ref, lease, self.write.id, seq, row.claims + 1))
+
+    def _claimed(self, ref: SessionRef, lease: LeaseChange, head: str, seq: int, claims: int) -> Claimed:
+        given = Lease(ref=ref, owner=self.owner, fence=lease.fence, ttl=self.ttl)
+        return Claimed(lease=given, checkpoint=head, seq=seq, claims=claims)
+
+    def _was_made(self, facts: Facts, row: SessionRow, write: Write) -> bool:
+        """Return whether this very claim was made before and its caller did not hear of it."""
+        if row.owner != self.owner or row.checkpoint != write.id:
+            return False
+        return check.repeats(facts, row, write) and all(
+            check.ended_so(facts.question(given.id), given) for given in self.answers
+        )
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
+    """`Store.commit`."""
+
+    lease: Lease
+    writes: Sequence[Write]
+    after: str
+    release: bool
+
+    @property
+    def ref(self) -> SessionRef:
+        """Which session it concerns."""
+        return self.lease.ref
+
+    def query(self) -> Query:
+        """Want the questions it names, its records, which may be there already, and what waits for a pause."""
+        waiting = self.release or any(write.takes for write in self.writes)
+        return replace(_query(self.ref, self.writes), waiting=waiting)
+
+    def decide(self, facts: Facts) -> Decision[Committed]:
+        """Add the records, and keep or release the lease."""
+        row, lease, writes = facts.row, self.lease, self.writes
+        if row is None:
+            raise Conflict(self.ref.id, "it was deleted")
+        check.user(row, self.ref)
+        if row.fence != lease.fence or row.owner != lease.owner or row.checkpoint != self.after:
+            return self._made_before(facts, row)
+        check.write(facts, row, writes[0])
+        if len(writes) > 1:
+            check.rest(facts, row, writes)
+        pauses = self.release and writes[-1].status == "waiting" and writes[0].branch == row.branch
+        answers = _untaken(facts, row, writes) if pauses else ()
+        if answers:
+            writes = (*writes[:-1], _unpaused(writes[-1]))
+        guard = Guard(
+            checkpoint=self.after,
+            fence=row.fence,
+            owner=row.owner,
+            # An answer that nobody has read must not be left behind: the owner takes it up before it pauses.
+            waiting=row.waiting if pauses and not answers else None,
+        )
+        return self._end(facts, row, writes, guard, answers)
+
+    def _end(
+        self, facts: Facts, row: SessionRow, writes: Sequence[Write], guard: Guard, answers: tuple[Answered, ...]
+    ) -> Decision[Committed]:
+        if self.release and not answers:
+            effects = _written(facts, row, writes, guard=guard, lease=LeaseChange(None, row.fence, 0, 0.0), cancel=None)
+        else:
+            lease = LeaseChange(row.owner, row.fence, 0, self.lease.ttl)
+            effects = _written(facts, row, writes, guard=guard, lease=lease)
+            if not answers and row.cancel is None:
+                return Decision(effects, _GOES_ON)
+        return Decision(effects, Committed(released=self.release and not answers, answers=answers, cancel=row.cancel))
+
+    def _made_before(self, facts: Facts, row: SessionRow) -> Decision[Committed]:
+        """Decide a commit that was made before and whose caller did not hear of it; else say why it cannot be made."""
+        lease, last = self.lease, self.writes[-1]
+        held = row.fence == lease.fence and row.owner == lease.owner
+        if all(check.repeats(facts, row, write) for write in self.writes):
+            if not held and self.release:
+                return Decision(None, Committed(released=True))  # it ended the run, so others may have gone on since
+            check.lease(row, lease)
+            ended = LeaseChange(None, row.fence, None, 0.0) if self.release else None
+            kept = ended or LeaseChange(row.owner, row.fence, None, lease.ttl)
+            effects = Effects(guard=Guard(fence=row.fence, owner=row.owner), lease=kept)
+            effects = replace(effects, cancel=None) if self.release else effects
+            return Decision(effects, Committed(released=self.release, cancel=row.cancel))
+        if held and self.release and check.repeats(facts, row, _unpaused(last)):
+            return Decision(None, Committed(answers=_untaken(facts, row, ()), cancel=row.cancel))
+        check.lease(row, lease)
+        check.after(row, self.after)
+        raise AssertionError("a commit that can be made is made")
+
+
+class Renew(msgspec.Struct, frozen=True, kw_only=True):
+    """`Store.renew`, for one lease."""
+
+    lease: Lease
+
+    @property
+    def ref(self) -> SessionRef:
+        """Which session it concerns."""
+        return self.lease.ref
+
+    def query(self) -> Query:
+        """Want the row alone."""
+        return Query(ref=self.ref)
+
+    def effects(self) -> Effects:
+        """Return what prolongs the lease if it is still held, which the guard can tell without any facts."""
+        lease = self.lease
+        longer = LeaseChange(lease.owner, lease.fence, None, lease.ttl)
+        return Effects(guard=Guard(fence=lease.fence, owner=lease.owner), lease=longer)
+
+    def decide(self, facts: Facts) -> Decision[Renewed]:
+        """Prolong the lease, or report it as lost."""
+        row, lease = facts.row, self.lease
+        if row is None or not is_named(row, lease.ref) or (row.fence, row.owner) != (lease.fence, lease.owner):
+            return Decision(None, Renewed(ref=lease.ref, lost=True))
+        return Decision(self.effects(), Renewed(ref=lease.ref, lost=False, cancel=row.cancel))
+
+
+class GiveAnswers(msgspec.Struct, frozen=True, kw_only=True):
+    """`Store.answer`."""
+
+    ref: SessionRef
+    answers: Sequence[Answer]
+    after: str | None
+
+    def query(self) -> Query:
+        """Want the questions that are answered."""
+        return Query(ref=self.ref, questions=frozenset([given.id for given in self.answers]))
+
+    def decide(self, facts: Facts) -> Decision[Head]:
+        """End the questions, all or none, whoever runs the session."""
+        row = _found(facts, self.ref)
+        check.answers(facts, row, self.answers)
+        if self.after is not None:
+            check.after(row, self.after)
+        guard = Guard(branch=row.branch, checkpoint=self.after)
+        effects = _answered(row, self.answers, guard) if self.answers else None
+        return Decision(effects, head_of(row, facts.now))
+
+
+class Cancel(msgspec.Struct, frozen=True, kw_only=True):
+    """`Store.cancel`."""
+
+    ref: SessionRef
+    mode: str
+
+    def query(self) -> Query:
+        """Want the row alone."""
+        return Query(ref=self.ref)
+
+    def decide(self, facts: Facts) -> Decision[bool]:
+        """Leave a note for the live owner."""
+        row = _found(facts, self.ref)
+        if not is_live(row, facts.now):
+            return Decision(None, False)
+        return Decision(Effects(guard=Guard(fence=row.fence, live=True), cancel=self.mode), True)
+
+
+class Delete(msgspec.Struct, frozen=True, kw_only=True):
+    """`Store.delete`; with `idle`, only if nobody has written, answered or renewed for so many seconds."""
+
+    ref: SessionRef
+    idle: float | None = None
+
+    def query(self) -> Query:
+        """Want the row alone."""
+        return Query(ref=self.ref)
+
+    def decide(self, facts: Facts) -> Decision[bool]:
+        """Remove the session unless somebody runs it; return whether there was anything to remove."""
+        row = facts.row
+        if row is None or not is_named(row, self.ref):
+            return Decision(None, False)
+        live = is_live(row, facts.now)
+        if self.idle is not None and (live or row.touched >= facts.now - self.idle):
+            return Decision(None, False)
+        if live:
+            raise SessionBusy(self.ref.id, row.owner or "", row.expires)
+        return Decision(Effects(guard=Guard(fence=row.fence, live=False, idle=self.idle), removes=True), True)
+
+
+class Prune(msgspec.Struct, frozen=True, kw_only=True):
+    """`Store.prune`."""
+
+    ref: SessionRef
+    keep: int | None
+    before: float | None
+
+    def query(self) -> Query:
+        """Want the whole log, without its bodies."""
+        return Query(ref=self.ref, branches=True, log=True)
+
+    def decide(self, facts: Facts) -> Decision[int]:
+        """Drop what nothing that is kept is folded from."""
+        if self.keep is not None and self.keep < 0:
+            raise UsageError(f"prune(keep={self.keep}) was called. Give the number of checkpoints to keep, 0 or more.")
+        row = _found(facts, self.ref)
+        gone = removable(facts.points(), facts.branches(), keep=self.keep, before=self.before, asking=facts.asking())
+        # Records that came since on the same branch need nothing that goes: they follow on the head, which stays.
+        effects = Effects(guard=Guard(branch=row.branch), drops=tuple([point.pos for point in gone])) if gone else None
+        return Decision(effects, sum(point.listed for point in gone))
+
+
+_GOES_ON = Committed()
+
+
+def _found(facts: Facts, ref: SessionRef) -> SessionRow:
+    if facts.row is None:
+        raise CheckpointNotFound(ref.id)
+    check.user(facts.row, ref)
+    return facts.row
+
+
+def _query(ref: SessionRef, writes: Sequence[Write], answers: Sequence[Answer] = ()) -> Query:
+    named = [given.id for given in answers]
+    for write in writes:
+        named += [question.id for question in write.asks]
+        named += [given.id for given in write.closes]
+    records = [write.id for write in writes]
+    if writes and writes[0].number == 0 and writes[0].parent is not None:
+        records.append(writes[0].parent)
+    return Query(ref=ref, questions=frozenset(named), records=frozenset(records), branches=bool(writes))
+
+
+def _left_to_owner(row: SessionRow) -> Claimed:
+    return Claimed(lease=None, checkpoint=row.checkpoint, seq=row.seq, claims=row.claims)
+
+
+def _answered(row: SessionRow, answers: Sequence[Answer], guard: Guard) -> Effects:
+    ends = tuple([End(row.branch, given, False) for given in answers])
+    return Effects(guard=guard, ends=ends, waiting=len(ends))
+
+
+def _untaken(facts: Facts, row: SessionRow, writes: Sequence[Write]) -> tuple[Answered, ...]:
+    """Return the answers that neither an earlier record nor one of these takes."""
+    if not row.waiting:
+        return ()
+    taken = {each for write in writes for each in write.takes}
+    return tuple([answered(each) for each in facts.waiting() if not each.is_open and each.id not in taken])
+
+
+def _unpaused(write: Write) -> Write:
+    """Return the write of a pause that met answers: the run goes on, so its pause is not reported."""
+    return replace(write, status="running", events=b"", event_count=0)
+
+
+def _written(
+    facts: Facts,
+    row: SessionRow,
+    writes: Sequence[Write],
+    *,
+    guard: Guard,
+    lease: LeaseChange,
+    answers: Sequence[Answer] = (),
+    cancel: str | None | UnsetType = UNSET,
+) -> Effects:
+    """Return the effects of records that were checked, with the lease as it is then."""
+    first, last = writes[0], writes[-1]
+    begins = row.pos < 0 or first.branch != row.branch
+    branches = (Branch(first.branch, row.pos + 1, first.number, first.parent),) if begins else ()
+    pos, full_pos, size, seq = row.pos, row.full_pos, row.size, row.seq
+    records: list[RecordRow] = []
+    for write in writes:
+        pos += 1
+        seq += write.event_count
+        if write.full:
+            full_pos, size = pos, len(write.body)
+        else:
+            size += len(write.body)
+        records.append(record_row(write, pos, seq))
+    takes = () if begins else _takes(facts, row, writes)
+    return Effects(
+        guard=guard,
+        move=Move(last.branch, row.branch_no + begins, last.number, pos, full_pos, size, last.status, seq),
+        lease=lease,
+        waiting=-len(takes),
+        branches=branches,
+        records=tuple(records),
+        asks=tuple([question for write in writes for question in write.asks]),
+        ends=_ends(row, writes, answers),
+        takes=takes,
+        cancel=cancel,
+    )
+
+
+def _ends(row: SessionRow, writes: Sequence[Write], answers: Sequence[Answer]) -> tuple[End, ...]:
+    given = [End(row.branch, each, True) for each in answers]
+    return tuple(given + [End(write.branch, each, True) for write in writes for each in write.closes])
+
+
+def _takes(facts: Facts, row: SessionRow, writes: Sequence[Write]) -> tuple[str, ...]:
+    """Return which of the answers that the writes take are there to be taken."""
+    wanted = dict.fromkeys(each for write in writes for each in write.takes)
+    if not wanted or not (row.waiting or facts.assumed):
+        return ()
+    there = {each.id for each in facts.waiting() if not each.is_open}
+    return tuple([each for each in wanted if each in there])
+
+
+def record_row(write: Write, pos: int, seq: int) -> RecordRow:
+    """Return a write as it is stored at a position.
+
+    Raises:
+        NotStorable: its metadata is not JSON.
+    """
+    header = encode_header(write)
+    return RecordRow(
+        write.id,
+        write.parent,
+        pos,
+        write.full,
+        write.header.source,
+        seq,
+        write.event_count,
+        header,
+        write.events,
+        write.body,
+    )

@@ -1,0 +1,145 @@
+"""What a frame costs that does much: work and records grow with what happens, not with what happened before."""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Awaitable, Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from adjourn import Runner, interrupt, once, workflow
+from adjourn._engine.record import Record, decode
+from adjourn.errors import AmbiguousInterrupt, Pause
+from adjourn.stores import MemoryStore
+from tests.runner.stores import WatchedStore
+
+# Work is counted in calls, of Python and of C: how busy the machine is changes nothing about them.
+
+
+async def calls_of(work: Callable[[], Awaitable[Any]]) -> int:
+    """The calls that are made in this thread while something is done."""
+    count = 0
+
+    def note(frame: FrameType, event: str, arg: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(note)
+    try:
+        await work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@once
+async def charge(number: int) -> int:
+    return number
+
+
+@workflow
+async def charging(count: int) -> int:
+    total = sum([await charge(number) for number in range(count)])
+    return total + interrupt("Go on?", key="q")
+
+
+async def costs(count: int) -> tuple[float, float]:
+    """The calls for one `@once` call: when it is made, and when it is given back to another runner."""
+    store = MemoryStore()
+    made = await calls_of(lambda: Runner(charging, store=store).run(count, session_id="s"))
+    again = await calls_of(lambda: Runner(charging, store=store).resume("s", {"q": 1}))
+    return made / count, again / count
+
+
+async def test_a_kept_call_costs_the_same_however_many_came_before():  # rule R13
+    await costs(10)  # What is made and imported once.
+    few, many = await costs(100), await costs(1600)
+    assert many[0] < 1.2 * few[0]
+    assert many[1] < 1.2 * few[1]
+
+
+async def test_a_kept_call_is_stored_the_same_however_many_came_before():  # rule R13
+    async def bytes_of(count: int) -> float:
+        store = WatchedStore(MemoryStore())
+        await Runner(charging, store=store).run(count, session_id="s")
+        return sum(len(write.body) for write in store.writes) / count
+
+    assert await bytes_of(1600) < 1.2 * await bytes_of(400)
+
+
+# Questions
+
+
+def asking(count: int) -> Any:
+    """A workflow that asks so many questions at once."""
+
+    async def ask(number: int) -> Any:
+        return interrupt(f"info {number}", key=str(number))
+
+    @workflow(name="asking")
+    async def run() -> Any:
+        given = await asyncio.gather(*(ask(number) for number in range(count)), return_exceptions=True)
+        return [each for each in given if not isinstance(each, Pause)]
+
+    return run
+
+
+async def partial_records(count: int) -> tuple[list[Record], list[bytes], Any]:
+    """The partial records of a session whose questions are answered one by one, and its result."""
+    store, program = WatchedStore(MemoryStore()), asking(count)
+    result = await Runner(program, store=store).run(session_id="s")
+    assert len(result.interrupts) == count
+    for number in range(count):
+        result = await Runner(program, store=store).resume("s", {str(number): number})
+    bodies = [write.body for write in store.writes if not write.full]
+    return [decode(body) for body in bodies], bodies, result.value
+
+
+async def test_a_question_is_stored_once():  # rules R4, R6
+    count = 60
+    records, bodies, value = await partial_records(count)
+    assert value == list(range(count))
+    asked = [question.id for record in records for image in record.frames.values() for question in image.questions]
+    assert len(asked) == len(set(asked)) <= count
+    assert sum(body.count(b'"info ') for body in bodies) == len(asked)
+    answered = [name for record in records for name in record.changed]
+    assert len(answered) == len(set(answered)) <= count
+
+
+async def test_a_record_with_an_answer_is_as_long_however_many_were_asked():  # rule R4
+    async def longest(count: int) -> int:
+        records, bodies, _ = await partial_records(count)
+        return max(len(body) for record, body in zip(records, bodies, strict=True) if record.changed)
+
+    assert await longest(80) < 1.2 * await longest(20)
+
+
+async def test_asking_costs_the_same_however_many_were_asked():  # rule I1
+    async def cost(count: int) -> float:
+        return await calls_of(lambda: Runner(asking(count)).run(session_id="s")) / count
+
+    await cost(10)
+    assert await cost(800) < 1.3 * await cost(100)
+
+
+async def test_a_question_that_is_withdrawn_is_gone_from_what_is_stored():  # rule R6
+    mended = False
+
+    @workflow
+    async def wrong() -> Any:
+        first = interrupt("first", key="a")
+        if mended:
+            return first
+        with contextlib.suppress(BaseException):
+            interrupt("second", key="b")
+        return interrupt("third", key="b")  # Ambiguous: the entry fails.
+
+    store = MemoryStore()
+    await Runner(wrong, store=store).run(session_id="s")
+    with pytest.raises(AmbiguousInterrupt):
+        await Runner(wrong, store=store).resume("s", {"a": 1})
+    assert [asked.key for asked in await Runner(wrong, store=store).pending("s")] == []
+    mended = True
+    assert (await Runner(wrong, store=store).recover("s")).value == 1

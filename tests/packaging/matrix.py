@@ -1,0 +1,120 @@
+"""A short run of the tests on what else people have: other Pythons, uvloop, the oldest msgspec that we claim to take.
+
+`python -m tests.packaging.matrix` looks for Pythons on the PATH and among those of pyenv, makes an environment for each
+combination, and runs them two at a time. It says what it could not find, and fails when a run fails.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+PYTHONS = ((3, 11), (3, 12), (3, 13), (3, 14))
+PARTS = ("tests/_engine", "tests/agents", "tests/graph", "tests/runner")
+EXAMPLES = "5"
+"""For each property: what is looked for here is what another Python does differently, not rare cases."""
+AT_ONCE = 2
+
+
+class Column(NamedTuple):
+    """One column of the matrix: an interpreter, what is installed beside Adjourn, and options for pytest."""
+
+    name: str
+    python: str
+    packages: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+
+
+class Outcome(NamedTuple):
+    """How the run of a column ended."""
+
+    column: Column
+    failure: str
+    seconds: float
+
+
+def main() -> None:
+    """Run all columns that this machine has."""
+    columns = list(_columns())
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(AT_ONCE) as pool:
+        failed = [_report(outcome) for outcome in pool.map(partial(_run, folder=Path(folder)), columns)]
+    sys.exit(any(failed))
+
+
+def _columns() -> Iterator[Column]:
+    here = sys.version_info[:2]
+    for version in PYTHONS:
+        name = f"Python {version[0]}.{version[1]}"
+        if version == here:
+            continue  # `make test` runs all tests on it
+        if python := _find(version):
+            yield Column(name, python)
+        else:
+            _say(f"{name}: skipped, it is neither on the PATH nor among those of pyenv")
+    yield Column("uvloop", sys.executable, ("uvloop",), ("--uvloop",))
+    yield Column("oldest msgspec", sys.executable, (_oldest("msgspec"),))
+
+
+def _find(version: tuple[int, int]) -> str | None:
+    name = f"python{version[0]}.{version[1]}"
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    kept = sorted(pyenv.glob(f"versions/{version[0]}.{version[1]}*/bin/{name}"))
+    candidates = [*map(str, reversed(kept)), *filter(None, [shutil.which(name)])]
+    return next((each for each in candidates if _fits(each, version)), None)
+
+
+def _fits(python: str, version: tuple[int, int]) -> bool:
+    # One of pyenv's shims is there for every version, and fails for most of them.
+    code = f"import ensurepip, sqlite3, ssl, sys, venv; sys.exit(sys.version_info[:2] != {version})"
+    return subprocess.run([python, "-c", code], check=False, capture_output=True).returncode == 0
+
+
+def _oldest(package: str) -> str:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (wanted,) = (each for each in project["dependencies"] if each.startswith(package))
+    bound = re.search(r">=([\d.]+)", wanted)
+    assert bound is not None, wanted
+    return f"{package}=={bound[1]}"
+
+
+def _run(column: Column, folder: Path) -> Outcome:
+    began = time.monotonic()
+    place = folder / re.sub(r"\W+", "-", column.name)
+    python = str(place / "bin/python")
+    options = ("-q", "--no-header", "--color=no", "-p", "no:cacheprovider", *column.options)
+    environment = os.environ | {"ADJOURN_EXAMPLES": EXAMPLES}
+    steps = [
+        (column.python, "-m", "venv", str(place)),
+        (python, "-m", "pip", "install", "--quiet", "--editable", f"{ROOT}[test]", *column.packages),
+        (python, "-m", "pytest", *options, *PARTS),
+    ]
+    for step in steps:
+        done = subprocess.run(step, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
+        if done.returncode:
+            return Outcome(column, f"{done.stdout[-6000:]}{done.stderr[-3000:]}", time.monotonic() - began)
+    return Outcome(column, "", time.monotonic() - began)
+
+
+def _report(outcome: Outcome) -> bool:
+    _say(f"{outcome.column.name}: {'failed' if outcome.failure else 'passed'} after {outcome.seconds:.0f} s")
+    if outcome.failure:
+        _say(outcome.failure)
+    return bool(outcome.failure)
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Links between our pages lead to files and headings that exist, and the modules that they name exist, too."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.test_docs import ROOT
+
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "examples" / "README.md"]
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """What can be linked to on a page: its headings, as GitHub names them, and explicit anchors."""
+    text = FENCED.sub("", page.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return slugs | set(re.findall(r'<a id="([^"]+)">', text))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path):
+    text = FENCED.sub("", page.read_text(encoding="utf-8"))
+    for target, anchor in LINK.findall(text):
+        file = (page.parent / target).resolve() if target else page
+        assert file.exists(), f"{page.name} links to {target}"
+        assert not anchor or anchor in anchors(file), f"{page.name} links to {target}#{anchor}"
+
+
+def modules() -> list[tuple[str, str]]:
+    """The modules that pages about the code name: by a path, or by a name in the table of its package."""
+    found: list[tuple[str, str]] = []
+    for page in ("docs/architecture.md", "CONTRIBUTING.md", "docs/dependencies.md"):
+        package = ""
+        for line in (ROOT / page).read_text(encoding="utf-8").splitlines():
+            if header := re.match(r"\| `(\w+/)` \| \|$", line):
+                package = header[1].removeprefix("adjourn/")
+            elif not line.startswith("|"):
+                package = ""
+            found += [(page, package + name) for name in re.findall(r"`([\w/]+\.py)`", line)]
+    return found
+
+
+NOT_YET = {
+    "_engine/memos.py",
+    "_engine/tasks.py",
+    "agents/_config.py",
+    "agents/_nodes.py",
+    "agents/_transcript_frame.py",
+    "agents/chat/_transfer.py",
+    "graph/_fields.py",
+    "graph/_node.py",
+    "runner/_editing.py",
+    "sessions/_contents.py",
+    "sessions/_fork.py",
+    "sessions/_questions.py",
+    "sessions/_status.py",
+    "sessions/_transcript.py",
+    "sessions/_watch.py",
+    "sessions/history.py",
+    "sessions/sessions.py",
+}
+"""Modules that are being written while the pages are: empty when all is in place."""
+
+
+@pytest.mark.parametrize(("page", "module"), sorted(set(modules())))
+def test_modules_that_are_named_exist(page: str, module: str):
+    places = [ROOT / module, ROOT / "src" / "adjourn" / module]
+    if "/" not in module:  # One that was named before, with its folder.
+        places += [*(ROOT / "src" / "adjourn").rglob(module), *(ROOT / "tests").rglob(module)]
+    assert module in NOT_YET or any(place.is_file() for place in places)
