@@ -1,13 +1,22 @@
-"""The kit: tools by name, and the hooks around model calls and tool calls."""
+"""What calls are made with and by whom: tools by name, hooks, the caller, and instructions to be filled."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, cast
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Protocol, cast
 
-from adjourn.errors import UsageError
+import msgspec
+from msgspec.structs import replace
+
+from adjourn._engine.scope import GONE, Audience, Frame, Scope
+from adjourn.errors import RunError, UsageError
+from adjourn.events import Event
+from adjourn.messages import Message, ToolCall
 from adjourn.middleware.hooks import Middleware, having
 from adjourn.models import ToolSpec
+from adjourn.runner import ProgramOptions
 from adjourn.tools import Tool, tool
 
 
@@ -89,3 +98,127 @@ def by_name(tools: Sequence[Tool], owner: str) -> dict[str, Tool]:
             raise UsageError(f"'{owner}' has two tools called '{each.name}'. Give each a name of its own.")
         found[each.name] = each
     return found
+
+
+def with_own_ids(message: Message, used: set[str]) -> Message:
+    """The message with an id for each call that is not in `used` and no other of its calls has."""
+    if not message.tool_calls:
+        return message
+    calls: dict[str, ToolCall] = {}
+    for call in message.tool_calls:
+        name, number = call.id or "call", 2
+        while name in used or name in calls:
+            name, number = f"{call.id or 'call'}~{number}", number + 1
+        calls[name] = call if name == call.id else replace(call, id=name)
+    if list(calls) == [call.id for call in message.tool_calls]:
+        return message
+    return replace(message, tool_calls=tuple(calls.values()))
+
+
+class Caller(Protocol):
+    """What a call needs to know of whoever makes it."""
+
+    scope: Scope
+
+    @property
+    def address(self) -> str:
+        """Where it stands."""
+        ...
+
+    @property
+    def audience(self) -> Audience:
+        """The name that people see, the agents that the turn has gone through, and whether anybody hears of it."""
+        ...
+
+    def emit_live(self, event: Event) -> None:
+        """Emit a live event as its own."""
+        ...
+
+    def all_values(self) -> dict[str, Any]:
+        """The session's values as it sees them."""
+        ...
+
+
+class WrapsCalls:
+    """A frame whose middleware surrounds the calls that are made below it."""
+
+    __slots__ = ()
+
+    middleware: tuple[Any, ...] = ()  # Any: whoever wrote them need not have subclassed ours
+
+
+def middleware_around(frame: Frame | None) -> tuple[Any, ...]:
+    """What surrounds calls made in a frame: middleware of the run, then of the frames above it, the outermost first."""
+    found: tuple[Any, ...] = ()
+    scope = None if frame is None else frame.scope
+    while frame is not None:
+        if isinstance(frame, WrapsCalls):
+            found = (*frame.middleware, *found)
+        frame = frame.parent
+    return found if scope is None else (*program_options(scope).middleware, *found)
+
+
+_DEFAULTS = ProgramOptions()
+
+
+def program_options(scope: Scope) -> ProgramOptions:
+    """What the runner was given for its program."""
+    found: object = scope.program_options
+    return found if isinstance(found, ProgramOptions) else _DEFAULTS
+
+
+_PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]*\??")
+
+
+class Template:
+    """A text with names of session values in braces; `where` is what messages call it.
+
+    Raises:
+        UsageError: it has something else in braces, so that it could never be filled.
+    """
+
+    __slots__ = ("_text", "_where")
+
+    def __init__(self, text: str, where: str) -> None:
+        self._text = text
+        self._where = where
+        for piece in _PIECE.finditer(text):
+            name = piece.group(1)
+            if piece.group() not in ("{{", "}}") and (name is None or not _NAME.fullmatch(name)):
+                raise UsageError(
+                    f"{where} has {piece.group()!r}, which is no name of a session value. Write {{name}}, or "
+                    "{name?} for one that may be missing; write {{ and }} for braces."
+                )
+
+    def filled(self, lookup: Callable[[str], object]) -> str:
+        """The text with `lookup(name)` for each `{name}`; what a value contains is text and never a template.
+
+        Raises:
+            RunError: there is no such value (`lookup` gives `GONE`); `{name?}` gives nothing instead.
+        """
+        text = self._text
+        return _PIECE.sub(partial(self._piece, lookup), text) if "{" in text or "}" in text else text
+
+    def _piece(self, lookup: Callable[[str], object], piece: re.Match[str]) -> str:
+        name = piece.group(1)
+        if name is None:
+            return piece.group()[0]
+        value = lookup(name.removesuffix("?"))
+        if value is not GONE:
+            return _text(value)
+        if name.endswith("?"):
+            return ""
+        raise RunError(
+            f"{self._where} needs the session value '{name}', and there is none. Give it with "
+            f"run(values={{'{name}': ...}}), or write {{{name}?}} if it may be missing."
+        )
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, ValueError):
+        return str(value)

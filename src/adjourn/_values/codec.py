@@ -94,9 +94,14 @@ def decode(body: bytes | bytearray | memoryview | msgspec.Raw, *, lenient: bool 
         raise CheckpointCorrupt(f"a value is not valid JSON ({error})") from error
     except RecursionError:
         raise CheckpointCorrupt("a value is nested too deeply") from None
-    if data.find(_TAG_BYTES) < 0:  # `in` would first take it for a number, and that is ten times as dear
+    if not may_have_tags(data):
         return value
     return lift_leniently(value) if lenient else lift(value)
+
+
+def may_have_tags(body: bytes) -> bool:
+    """Return whether encoded bytes may hold something else than plain JSON data; a text may look like it."""
+    return body.find(_TAG_BYTES) >= 0  # `in` would first take it for a number, and that is ten times as expensive
 
 
 def fingerprint(value: Any, path: str = "value") -> str:

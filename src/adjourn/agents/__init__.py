@@ -1,6 +1,6 @@
 """Agents: what thinks, and what runs agents in a row, side by side and in circles."""
 
-from adjourn._calls.remembered import Approval, Approvals
+from adjourn._calls.approval import Approval, Approvals
 
 from ._config import AgentInput, ResumeInfo
 from .agent import Agent

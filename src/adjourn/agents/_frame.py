@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypedDict, cast
 
 from msgspec.structs import replace
 
-from adjourn._calls.remembered import IN_SESSION
+from adjourn._calls.approval import IN_SESSION
 from adjourn._engine.address import address_of
 from adjourn._engine.frame import UserFrame
 from adjourn._engine.program import Report

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, cast
 
-from adjourn._calls.caller import WrapsCalls
+from adjourn._calls.kit import WrapsCalls
 from adjourn._engine.program import Report
 from adjourn._engine.scope import Frame, Request, Scope
 from adjourn._values import codec

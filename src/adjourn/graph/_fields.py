@@ -75,8 +75,9 @@ class Fields:
             self.replaced[name] = None
             if self.grown:
                 self.grown.pop(name, None)
-        for name, tail in changes.tails.items():
-            self.grow(name).extend(tail)
+        if changes.tails:
+            for name, tail in changes.tails.items():
+                self.grow(name).extend(tail)
         if self.tagged or changes.tagged:
             self.tagged = self.tagged.difference(changes.values) | changes.tagged
 
@@ -143,6 +144,6 @@ class Fields:
                 return _messages_decoder.decode(body)
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
                 pass  # Not only messages, or damaged: the general decoder tells which.
-        if body.find(b'"$t"') >= 0:
+        if codec.may_have_tags(body):
             self.tagged |= {name}
         return codec.decode(body)

@@ -6,18 +6,54 @@ The kinds of nodes are in `nodes/`, and with the agents that consist of them.
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Self, cast
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from adjourn._engine.address import segment_text
 from adjourn._engine.retry import Retry
 
-from ._cache import ResultCache
 from .commands import START, Cache
 from .schema import Schema
+
+LIMIT = 1_000
+"""Results kept for one graph."""
+
+
+class Kept(Struct, frozen=True, kw_only=True):
+    """A node's result, encoded, until it expires."""
+
+    expires: float
+    writes: list[tuple[str, Raw]]
+    goto: list[str] | None
+    sends: list[tuple[str, dict[str, Raw]]] | None
+    values: dict[str, list[Raw]]
+
+
+class ResultCache:
+    """Results by node and input."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, Kept] = OrderedDict()
+
+    def get(self, key: str, now: float) -> Kept | None:
+        """What is kept under `key` and has not passed its time."""
+        kept = self._kept.get(key)
+        if kept is None or kept.expires <= now:
+            self._kept.pop(key, None)
+            return None
+        self._kept.move_to_end(key)
+        return kept
+
+    def put(self, key: str, kept: Kept) -> None:
+        """Keep a result, dropping the one that was used longest ago when there are too many."""
+        self._kept[key] = kept
+        if len(self._kept) > LIMIT:
+            self._kept.popitem(last=False)
+
 
 UNLIMITED = 2**62
 """As a limit of supersteps: none."""

@@ -13,9 +13,8 @@ from adjourn._text import a_type
 from adjourn._values import codec
 from adjourn.errors import RunError, UsageError
 
-from ._cache import Kept
 from ._frame import Task, encode_write, lift_overlay, lower_overlay
-from ._node import Send
+from ._node import Kept, Send
 from ._routing import node_named
 from .commands import END, Cache, Command, Overwrite
 from .state import State, attributes, differences, read

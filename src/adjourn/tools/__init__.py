@@ -3,6 +3,7 @@
 from adjourn.errors import InvalidArguments, ToolError, ToolRefused
 from adjourn.models.protocol import ToolSpec
 
+from ._arguments import result_text
 from .builtin import ExitTool, FollowUpInfo, follow_up
 from .decisions import (
     APPROVAL_SCHEMA,
@@ -17,7 +18,6 @@ from .decisions import (
     fits_pattern,
     review_schema,
 )
-from .results import result_text
 from .tool import MAX_RESULT, Tool, tool
 from .wrappers import approved, reviewed
 

@@ -18,8 +18,8 @@ from adjourn.context import current
 from adjourn.errors import InvalidArguments, ToolError, ToolRefused, UsageError
 from adjourn.interrupts import interrupt
 
+from ._arguments import result_text
 from .decisions import Decision, Edit, Reject, ToolCallInfo, decision, review_schema
-from .results import result_text
 from .tool import Approval, Tool, tool
 
 if TYPE_CHECKING:

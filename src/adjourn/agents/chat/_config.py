@@ -7,8 +7,7 @@ from typing import Any, Literal, cast
 
 from msgspec import Struct
 
-from adjourn._calls.instruction import Template
-from adjourn._calls.kit import by_name
+from adjourn._calls.kit import Template, by_name
 from adjourn._engine.retry import Retry
 from adjourn.agents._config import AgentConfig, check_agent
 from adjourn.errors import UsageError

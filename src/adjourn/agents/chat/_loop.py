@@ -23,8 +23,7 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from adjourn._calls.approval import must_ask
-from adjourn._calls.caller import program_options, with_own_ids
-from adjourn._calls.instruction import Template
+from adjourn._calls.kit import Template, program_options, with_own_ids
 from adjourn._calls.model import Asking, hooked, same_start
 from adjourn._calls.tool import Outcome, use
 from adjourn._engine.address import parse_segment, segment_text

@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from adjourn._calls.instruction import Template
-from adjourn._calls.kit import Kit
+from adjourn._calls.kit import Kit, Template
 from adjourn._engine.entry import PAUSED, execute
 from adjourn._engine.frame import UserFrame, decoded
 from adjourn._engine.memos import Key, Kind

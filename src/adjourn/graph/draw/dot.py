@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 
 from adjourn._text import visible_line
@@ -35,19 +36,15 @@ def svg(chart: Chart, name: str) -> str:
     Raises:
         UsageError: Graphviz is not installed, or cannot draw it.
     """
-    # Starting another program is rare, and these would be a good part of the time that importing a graph takes.
-    import shutil  # noqa: PLC0415
-    import subprocess  # noqa: PLC0415
-
-    if shutil.which("dot") is None:
-        raise UsageError(
-            "Drawing SVG needs Graphviz, and there is no `dot` on the path. Install it (apt install graphviz, "
-            "brew install graphviz), or draw with format='mermaid', which pages and editors show by themselves."
-        )
     try:
         done = subprocess.run(
             ["dot", "-Tsvg"], input=dot(chart, name), capture_output=True, text=True, timeout=_SECONDS, check=True
         )
+    except FileNotFoundError:
+        raise UsageError(
+            "Drawing SVG needs Graphviz, and there is no `dot` on the path. Install it (apt install graphviz, "
+            "brew install graphviz), or draw with format='mermaid', which pages and editors show by themselves."
+        ) from None
     except (subprocess.SubprocessError, OSError) as error:
         raise UsageError(
             f"Graphviz did not draw it ({error}). Draw it with format='dot' to see what it was given."
