@@ -36,7 +36,7 @@ from adjourn.testing import FakeClock
 from .test_docs_store import DictStore
 
 T = TypeVar("T")
-NAMES = (SessionRef("s"), SessionRef("s", "shop"), SessionRef("t", "shop", "ann"))
+NAMES = (SessionRef("s"), SessionRef("s", "shop", "ann"))
 OWNERS = ("ann", "bob", "carl")
 TTL = 10.0
 
@@ -121,8 +121,8 @@ class StoreMachine(RuleBasedStateMachine):
 
     sessions = st.sampled_from(NAMES)
     which = st.integers(0, 1)
-    recent = st.sampled_from([0, 0, 0, 0, 1, 2, 5])
-    some = st.lists(st.sampled_from(["q1", "q2", "q3"]), unique=True, max_size=3)
+    seldom = st.sampled_from([False, False, False, False, True])
+    some = st.lists(st.integers(0, 5), max_size=2, unique=True)
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.clock = FakeClock()
         self.stores = self.make(Path(self.folder.name), self.clock)
-        self.leases: list[Lease] = []
+        self.leases: dict[SessionRef, list[Lease]] = {ref: [] for ref in NAMES}
         self.models: dict[SessionRef, Model] = {}
         self.count = 0
         self.repeat: Callable[[], object] | None = None
@@ -147,12 +147,20 @@ class StoreMachine(RuleBasedStateMachine):
     @initialize()
     def begin_all(self) -> None:
         for ref in NAMES:
-            self.begin_one(ref, 0, "ann", ["q1"])
+            self.begin_one(ref, 0, "ann", 1)
 
-    def lease(self, recent: int) -> tuple[SessionRef, Lease]:
-        """One of the leases that were given, mostly the newest, and its session."""
-        lease = self.leases[-1 - recent % len(self.leases)]
-        return next(each for each in NAMES if (each.app, each.id) == (lease.ref.app, lease.ref.id)), lease
+    def lease(self, ref: SessionRef, stale: bool) -> Lease:
+        """The newest lease of a session, or the one before it."""
+        given = self.leases[ref]
+        return given[-2] if stale and len(given) > 1 else given[-1]
+
+    def named(self, model: Model | None, some: list[int]) -> list[str]:
+        """Names of questions: mostly of those that are open, sometimes of others or of none."""
+        if model is None:
+            return ["q" for _ in some[:1]]
+        waiting = [name for name, each in model.asked.items() if each.value is None]
+        names = [*waiting[-4:], *list(model.asked)[:1], "unknown"]
+        return list(dict.fromkeys(names[each % len(names)] for each in some))
 
     def call(self, make: Callable[[], Awaitable[T]], refusal: type[AdjournError] | None) -> T | None:
         """Make a call that must succeed, or be refused with just this error."""
@@ -169,7 +177,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert refusal is None, f"{result!r} instead of {refusal}"
         return result
 
-    def write(self, model: Model | None, ids: list[str], **more: Any) -> Write:  # Any: fields of Write
+    def write(self, model: Model | None, asks: int, **more: Any) -> Write:  # Any: fields of Write
         """The record that would come next."""
         self.count += 1
         branch, number = ("b", 0) if model is None else (model.last.branch, model.last.number + 1)
@@ -182,13 +190,14 @@ class StoreMachine(RuleBasedStateMachine):
             "body": b"%d" % self.count,
             "header": Header(source="step" if self.count % 5 else None),
             "status": "running",
-            "asks": tuple(Question(id=each, body=b"{}", expires=expires) for each in ids),
+            "asks": tuple(Question(id=f"q{self.count}/{n}", body=b"{}", expires=expires) for n in range(asks)),
         }
         return Write(**(facts | more))
 
-    def lend(self, model: Model, owner: str, made: Claimed) -> None:
+    def lend(self, ref: SessionRef, owner: str, made: Claimed) -> None:
         assert made.lease is not None
-        self.leases.append(made.lease)
+        model = self.models[ref]
+        self.leases[ref].append(made.lease)
         model.owner, model.end, model.cancel = owner, self.clock() + TTL, None
         model.fence += 1
         model.claims += 1
@@ -196,27 +205,27 @@ class StoreMachine(RuleBasedStateMachine):
 
     # Rules
 
-    @rule(ref=sessions, which=which, owner=st.sampled_from(OWNERS), ids=some)
-    def begin(self, ref: SessionRef, which: int, owner: str, ids: list[str]) -> None:
-        self.begin_one(ref, which, owner, ids)
+    @rule(ref=sessions, which=which, owner=st.sampled_from(OWNERS), asks=st.integers(0, 2))
+    def begin(self, ref: SessionRef, which: int, owner: str, asks: int) -> None:
+        self.begin_one(ref, which, owner, asks)
 
-    def begin_one(self, ref: SessionRef, which: int, owner: str, ids: list[str]) -> None:
-        store, model, write = self.stores[which], self.models.get(ref), self.write(None, ids)
+    def begin_one(self, ref: SessionRef, which: int, owner: str, asks: int) -> None:
+        store, model, write = self.stores[which], self.models.get(ref), self.write(None, asks)
         refusal = None if model is None else SessionBusy if model.is_live(self.clock()) else Conflict
         made = self.call(lambda: store.claim(ref, owner, TTL, after=None, write=write), refusal)
         if made is None:
             return
         self.models[ref] = Model(write)
-        self.lend(self.models[ref], owner, made)
+        self.lend(ref, owner, made)
         self.repeat = lambda: self._again(ref, made, lambda: store.claim(ref, owner, TTL, after=None, write=write))
 
     @rule(
         ref=sessions,
         which=which,
         owner=st.sampled_from(OWNERS),
-        replaces=st.sampled_from([None, *OWNERS]),
-        ids=some,
-        answers=some,
+        takes_over=st.booleans(),
+        asks=st.integers(0, 2),
+        some=st.one_of(st.just([]), some),
         writes=st.booleans(),
     )
     def claim(
@@ -224,14 +233,16 @@ class StoreMachine(RuleBasedStateMachine):
         ref: SessionRef,
         which: int,
         owner: str,
-        replaces: str | None,
-        ids: list[str],
-        answers: list[str],
+        *,
+        takes_over: bool,
+        asks: int,
+        some: list[int],
         writes: bool,
     ) -> None:
         store, model, now = self.stores[which], self.models.get(ref), self.clock()
-        ids = [each for each in ids if model is None or each not in model.asked]
-        write, after = self.write(model, ids) if writes else None, "b.0" if model is None else model.last.id
+        replaces = model.owner if takes_over and model is not None else None
+        write, after = self.write(model, asks) if writes else None, "b.0" if model is None else model.last.id
+        answers = self.named(model, some)
         given = [Answer(id=each, value=b"%d" % self.count, by="eve") for each in answers]
 
         def call() -> Awaitable[Claimed]:
@@ -253,26 +264,38 @@ class StoreMachine(RuleBasedStateMachine):
             return
         if write is not None:
             model.add(write)
-        self.lend(model, owner, made)
+        self.lend(ref, owner, made)
         assert made.claims == model.claims
         self.repeat = (lambda: self._again(ref, made, call)) if write is not None else None
 
     @rule(
-        recent=recent,
+        ref=sessions,
+        stale=seldom,
         which=which,
-        ids=some,
+        asks=st.integers(0, 2),
         takes=st.booleans(),
-        ends=st.sampled_from([None, "waiting", "done"]),
+        ends=st.sampled_from([None, None, "waiting", "done"]),
         count=st.integers(1, 3),
-        fork=st.integers(0, 40),
+        fork=st.sampled_from([None, None, None, 0, 1, 3]),
     )
-    def commit(self, recent: int, which: int, ids: list[str], takes: bool, ends: Any, count: int, fork: int) -> None:
-        ref, lease = self.lease(recent)
+    def commit(
+        self,
+        ref: SessionRef,
+        which: int,
+        *,
+        stale: bool,
+        asks: int,
+        takes: bool,
+        ends: Any,  # Any: a status, or None
+        count: int,
+        fork: int | None,
+    ) -> None:
+        lease = self.lease(ref, stale)
         model, store = self.models.get(ref), self.stores[which]
         if model is None:
-            self.call(lambda: store.commit(lease, self.write(None, []), after="b.0"), Conflict)
+            self.call(lambda: store.commit(lease, self.write(None, 0), after="b.0"), Conflict)
             return
-        writes, release = self._writes(model, ids, takes, count, fork), ends is not None
+        writes, release = self._writes(model, asks, takes, count, fork), ends is not None
         if ends is not None:
             writes[-1] = _with(writes[-1], status=ends)
         held = (model.fence, model.owner) == (lease.fence, lease.owner)
@@ -287,17 +310,16 @@ class StoreMachine(RuleBasedStateMachine):
         self._committed(model, writes, ends, made)
         self.repeat = (lambda: self._again(ref, made, call)) if made.cancel is None else None
 
-    def _writes(self, model: Model, ids: list[str], takes: bool, count: int, fork: int) -> list[Write]:
+    def _writes(self, model: Model, asks: int, takes: bool, count: int, fork: int | None) -> list[Write]:
         kept = [name for name, write in zip(model.names, model.log, strict=True) if write is not None]
-        if fork < len(kept):
+        if fork is not None:
             self.count += 1
-            first = self.write(model, ids, branch=f"b{self.count}", number=0, parent=kept[fork], full=True)
+            first = self.write(model, asks, branch=f"b{self.count}", number=0, parent=kept[fork % len(kept)], full=True)
         else:
-            new = [each for each in ids if each not in model.asked]
-            first = self.write(model, new, takes=tuple(model.untaken()) if takes else ())
+            first = self.write(model, asks, takes=tuple(model.untaken()) if takes else ())
         writes = [first]
         for number in range(1, count):
-            more = self.write(model, [], branch=first.branch, number=first.number + number, parent=writes[-1].id)
+            more = self.write(model, 0, branch=first.branch, number=first.number + number, parent=writes[-1].id)
             writes.append(_with(more, full=False))
         return writes
 
@@ -315,9 +337,10 @@ class StoreMachine(RuleBasedStateMachine):
         else:
             model.end = self.clock() + TTL
 
-    @rule(ref=sessions, which=which, ids=some)
-    def answer(self, ref: SessionRef, which: int, ids: list[str]) -> None:
+    @rule(ref=sessions, which=which, some=some)
+    def answer(self, ref: SessionRef, which: int, some: list[int]) -> None:
         store, model = self.stores[which], self.models.get(ref)
+        ids = self.named(model, some)
         given = [Answer(id=each, value=b"1") for each in ids]
         refusal = CheckpointNotFound if model is None else model.refusal(ids, self.clock())
         if self.call(lambda: store.answer(ref, given), refusal) is not None and model is not None and given:
@@ -325,9 +348,9 @@ class StoreMachine(RuleBasedStateMachine):
             model.touched = self.clock()
             self.repeat = None
 
-    @rule(which=which, some=st.lists(recent, max_size=3))
-    def renew(self, which: int, some: list[int]) -> None:
-        held = [self.lease(each) for each in some]
+    @rule(which=which, some=st.lists(sessions, max_size=3), stale=seldom)
+    def renew(self, which: int, some: list[SessionRef], stale: bool) -> None:
+        held = [(ref, self.lease(ref, stale)) for ref in some]
         renewed = self.call(lambda: self.stores[which].renew([lease for _, lease in held]), None)
         for (ref, lease), state in zip(held, renewed or [], strict=True):
             model = self.models.get(ref)
@@ -372,16 +395,18 @@ class StoreMachine(RuleBasedStateMachine):
 
         return self.loop.run(loaded())
 
-    @rule(ref=sessions, which=which)
-    def delete(self, ref: SessionRef, which: int) -> None:
+    @rule(ref=sessions, which=which, sure=seldom)
+    def delete(self, ref: SessionRef, which: int, sure: bool) -> None:
         model = self.models.get(ref)
+        if not sure:
+            return
         busy = model is not None and model.is_live(self.clock())
         self.call(lambda: self.stores[which].delete(ref), SessionBusy if busy else None)
         if not busy:
             self.models.pop(ref, None)
             self.repeat = None
 
-    @rule(which=which, ttl=st.sampled_from([1.0, 15.0, 40.0]))
+    @rule(which=which, ttl=st.sampled_from([1.0, 15.0, 40.0, 100.0]))
     def delete_idle(self, which: int, ttl: float) -> None:
         now = self.clock()
         idle = {ref for ref, each in self.models.items() if not each.is_live(now) and each.touched < now - ttl}

@@ -192,16 +192,25 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
             if not held and self.release:
                 return Decision(None, Committed(released=True))  # it ended the run, so others may have gone on since
             check.lease(row, lease)
-            ended = LeaseChange(None, row.fence, None, 0.0) if self.release else None
-            kept = ended or LeaseChange(row.owner, row.fence, None, lease.ttl)
-            effects = Effects(guard=Guard(fence=row.fence, owner=row.owner), lease=kept)
-            effects = replace(effects, cancel=None) if self.release else effects
-            return Decision(effects, Committed(released=self.release, cancel=row.cancel))
+            return self._end_again(facts, row)
         if held and self.release and check.repeats(facts, row, _unpaused(last)):
             return Decision(None, Committed(answers=_untaken(facts, row, ()), cancel=row.cancel))
         check.lease(row, lease)
         check.after(row, self.after)
         raise AssertionError("a commit that can be made is made")
+
+    def _end_again(self, facts: Facts, row: SessionRow) -> Decision[Committed]:
+        """Keep or release the lease once more; a pause that met answers, and whose record looks the same, keeps it."""
+        pauses = self.release and self.writes[-1].status == "waiting" and self.writes[-1].branch == row.branch
+        answers = _untaken(facts, row, ()) if pauses else ()
+        if answers:
+            return Decision(None, Committed(answers=answers, cancel=row.cancel))
+        guard = Guard(fence=row.fence, owner=row.owner, waiting=row.waiting if pauses else None)
+        if self.release:
+            effects = Effects(guard=guard, lease=LeaseChange(None, row.fence, None, 0.0), cancel=None)
+        else:
+            effects = Effects(guard=guard, lease=LeaseChange(row.owner, row.fence, None, self.lease.ttl))
+        return Decision(effects, Committed(released=self.release, cancel=row.cancel))
 
 
 class Renew(msgspec.Struct, frozen=True, kw_only=True):
