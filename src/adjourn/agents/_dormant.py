@@ -16,13 +16,13 @@ from ._transcript import Entry
 def said_asleep(scope: Scope, path: str) -> list[Entry]:
     """What was said by agents that sleep directly below a task, and by those that belong to them."""
     found: list[Entry] = []
-    for segment in scope.dormant.get(path, ()):
+    for segment in scope.dormant.below(path):
         agent = f"{path};{segment}"
-        pieces = scope.pieces.get(agent, {})
+        pieces = scope.dormant.pieces.get(agent, {})
         if "entries" not in pieces or "progress" not in pieces:
             continue
         found += _entries(codec.decode(join(pieces["entries"])))
-        for below, image in scope.dormant.get(agent, {}).items():
+        for below, image in scope.dormant.below(agent).items():
             found += _written(image)
             if not below.startswith("tool:"):  # What a tool starts has a transcript of its own.
                 found += said_asleep(scope, f"{agent};{below}")

@@ -19,7 +19,7 @@ from .state import read
 def find(task: Task, cache: Cache) -> bool:
     """Give the task its result from the cache, if it is there; else note under which key its result is to be kept."""
     task.cache_key = None
-    if task.questions or task.children or task.path in task.scope.dormant:
+    if task.questions or task.children or task.scope.dormant.below(task.path):
         return False  # Somebody was asked: what they answered in this session decides no other, nor another this one.
     key = _key(task, cache)
     kept = task.graph.graph.results.get(key, task.scope.clock())

@@ -42,7 +42,7 @@ async def advance(frame: GraphFrame) -> bool:
             return False
         if not frame.tasks:
             return True
-        if frame.count >= limit or scope.cancel_mode is not None:
+        if frame.count >= limit or scope.cancellation.mode is not None:
             _stop(frame, limit)
         if time.monotonic() > scope.yield_deadline:
             await scope.yield_to_loop()
@@ -243,10 +243,10 @@ def _finish(frame: GraphFrame) -> None:
     for task in tasks:
         if frame.exports or task.written is not None or task.spec.cache is not None:
             _pass_on(frame, task)
-        scope.dirty.pop(task, None)
+        scope.changes.dirty.pop(task, None)
         if task.recorded:
-            scope.dropped[frame.path + ";" if frame.has_tasks_alone else task.path] = None
-        if task.children or scope.askers or scope.dormant:
+            scope.changes.dropped[frame.path + ";" if frame.has_tasks_alone else task.path] = None
+        if task.children or scope.questions.askers or scope.dormant:
             task.close()
         else:
             task.alive = False

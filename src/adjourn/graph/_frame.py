@@ -230,7 +230,7 @@ class GraphFrame(ProgramFrame):
             self._extend(changes.tails)
         if self.tagged or changes.tagged:
             self.tagged = self.tagged.difference(changes.values) | changes.tagged
-        self.scope.dirty[self] = None
+        self.scope.changes.dirty[self] = None
 
     def _extend(self, tails: Mapping[str, list[Any]]) -> None:
         for name, tail in tails.items():
@@ -268,7 +268,7 @@ class GraphFrame(ProgramFrame):
         for frame in self.live_children():
             frame.close()
         self.scope.forget_below(self.path)
-        self.scope.dropped[self.path + ";"] = None
+        self.scope.changes.dropped[self.path + ";"] = None
         self.tasks, self.routings = [], []
         self.finished, self.ended, self.targets, self.deferred, self.joins = [], [], [], [], {}
         self.close_questions()
@@ -280,7 +280,7 @@ class GraphFrame(ProgramFrame):
         if self.questions is None:
             return
         self.withdraw_questions()
-        self.scope.askers.pop(self.path, None)
+        self.scope.questions.askers.pop(self.path, None)
 
     def supply(self, state: Mapping[str, Any]) -> None:
         self.edit({name: value for name, value in state.items() if name not in self.channels}, None)
@@ -315,7 +315,7 @@ class GraphFrame(ProgramFrame):
     def live_children(self) -> Iterable[Frame]:
         return [*self.tasks, *self.routings]
 
-    def take(self) -> GraphImage:
+    def snapshot(self) -> GraphImage:
         image = GraphImage(fresh=not self.recorded, step=self.step, count=self.count)
         if image.fresh:
             image.graph, self.recorded = self.graph.name, True
@@ -334,11 +334,11 @@ class GraphFrame(ProgramFrame):
             self.put_questions(image)
         routes = self.phase != "run" or bool(self.joins or self.deferred or self.ended)
         if routes or self.routes_stored:
-            self._take_routing(image)
+            self._add_routing(image)
         self.routes_stored = routes
         return image
 
-    def _take_routing(self, image: GraphImage) -> None:
+    def _add_routing(self, image: GraphImage) -> None:
         image.phase = self.phase
         image.finished = [spec.name for spec in self.finished]
         image.ended = self.ended
@@ -355,18 +355,18 @@ class GraphFrame(ProgramFrame):
         # Plain values are encoded with the record, in one native call; only tagged ones need a walk.
         return codec.lower(value) if is_made or name in self.tagged else value
 
-    def take_all(self, into: dict[str, Image]) -> None:
+    def snapshot_all(self, into: dict[str, Image]) -> None:
         self.recorded = False
         self.replaced = dict.fromkeys(self.channels)
         for name in self.made:
             self.replaced["^" + name] = None
         self.grown = {}
         self.values_new = dict(self._values)
-        into[self.path] = self.take()
+        into[self.path] = self.snapshot()
         for child in self.live_children():
-            child.take_all(into)
+            child.snapshot_all(into)
         if self.scope.dormant:
-            into.update(self.scope.stored_below(self.path))
+            into.update(self.scope.dormant.snapshot(self.path))
 
     def restore(self, image: GraphImage) -> None:
         """Become what was stored, with the tasks and routings that were under way."""
@@ -375,8 +375,8 @@ class GraphFrame(ProgramFrame):
         self.ids, self.phase = value_or(image.ids, 0), value_or(image.phase, "run")
         self.questions, self.questions_stored = image.questions or None, len(image.questions)
         if self.questions:
-            self.scope.askers[self.path] = self
-        self.scope.bound(self)
+            self.scope.questions.askers[self.path] = self
+        self.scope.note_bound(self)
         self._values = lift_values(image.values)
         self.joins = {name: dict.fromkeys(arrived) for name, arrived in value_or(image.joins, {}).items()}
         self.deferred = self._restored_sends(value_or(image.deferred, []))
@@ -384,7 +384,7 @@ class GraphFrame(ProgramFrame):
         self.ended = value_or(image.ended, [])
         self.finished = [self._finished(name) for name in value_or(image.finished, [])]
         self.routes_stored = True
-        self._restore_channels(self.scope.pieces.pop(self.path, {}))
+        self._restore_channels(self.scope.dormant.pieces.pop(self.path, {}))
         self._restore_children()
         bind(self)
 
@@ -418,7 +418,7 @@ class GraphFrame(ProgramFrame):
         return codec.decode(body)
 
     def _restore_children(self) -> None:
-        for segment in list(self.scope.dormant.get(self.path, {})):
+        for segment in list(self.scope.dormant.below(self.path)):
             found = self.task_at(segment)
             if found is not None:
                 self._restore_task(segment, found)
@@ -430,7 +430,7 @@ class GraphFrame(ProgramFrame):
         return Task(self, self.spec_named(name, f"{self.path};{segment}"), number) if kind == "node" else None
 
     def _restore_task(self, segment: str, task: Task) -> None:
-        image = self.scope.pop_dormant(self.path, segment)
+        image = self.scope.dormant.pop(self.path, segment)
         if not isinstance(image, UserImage):
             raise CheckpointCorrupt(f"'{task.path}' is no node's frame")
         task.restore(image)
@@ -439,7 +439,7 @@ class GraphFrame(ProgramFrame):
 
     def _check_kind(self, task: Task) -> None:
         """Refuse what a graph has left of its run where a function stands now, and the other way round."""
-        below, inside = self.scope.dormant.get(task.path, {}), task.spec.inside
+        below, inside = self.scope.dormant.below(task.path), task.spec.inside
         if task.spec.graph is None and "~" in below:
             raise ProgramChanged(task.address, f"node '{task.spec.name}' is no graph any more")
         if task.spec.graph is not None and (task.questions or task.memos or any(each != inside for each in below)):

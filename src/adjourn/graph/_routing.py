@@ -29,7 +29,7 @@ def depart(frame: GraphFrame, spec: NodeSpec) -> None:
     frame.phase = "route"
     frame.finished, frame.ended, frame.targets = [], [], []
     take_edges(frame, spec)
-    frame.scope.dirty[frame] = None
+    frame.scope.changes.dirty[frame] = None
     if not spec.conditions:
         settle(frame)
 
@@ -79,7 +79,7 @@ def _conclude(frame: GraphFrame, routings: list[Routing]) -> None:
             frame.targets.append((spec, None))
         if routing.written:
             frame.merge_values(routing.written)
-        frame.scope.dirty.pop(routing, None)
+        frame.scope.changes.dirty.pop(routing, None)
         if routing.recorded or routing.questions:
             routing.drop()
     frame.routings = []
@@ -92,11 +92,11 @@ def bind(frame: GraphFrame) -> None:
         ProgramChanged: a condition that had been asked is gone.
     """
     dormant = frame.scope.dormant
-    places = [place for spec in frame.finished if (place := f"{frame.path};{spec.segment}") in dormant]
+    places = [place for spec in frame.finished if dormant.below(place := f"{frame.path};{spec.segment}")]
     if places:
         frame.routings = _routings(frame)
     for place in places:
-        for segment in dormant.get(place, {}):
+        for segment in dormant.below(place):
             raise ProgramChanged(address_of(f"{place};{segment}"), "the node has no such condition any more")
 
 
@@ -109,7 +109,7 @@ def _routings(frame: GraphFrame) -> list[Routing]:
 
 
 def _restore(frame: GraphFrame, routing: Routing) -> None:
-    image = frame.scope.pop_dormant(f"{frame.path};{routing.spec.segment}", routing.condition.segment)
+    image = frame.scope.dormant.pop(f"{frame.path};{routing.spec.segment}", routing.condition.segment)
     if image is not None:
         if not isinstance(image, UserImage):
             raise CheckpointCorrupt(f"'{routing.path}' is no routing's frame")
@@ -201,11 +201,11 @@ def settle(frame: GraphFrame) -> None:
             targets, frame.deferred = frame.deferred, []
     if frame.routes_stored:
         # A record says that this is still to be decided: the next one must say otherwise.
-        scope.dirty[frame] = None
+        scope.changes.dirty[frame] = None
     if targets:
         frame.tasks = _tasks(frame, targets)
         for task in frame.tasks:
-            scope.dirty[task] = None
+            scope.changes.dirty[task] = None
 
 
 def _tasks(frame: GraphFrame, targets: list[Send]) -> list[Task]:

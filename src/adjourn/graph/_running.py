@@ -89,7 +89,7 @@ async def run_task(task: Task, *, alone: bool) -> None:
         task.begin_again()
     started = _tell_start(task) if scope.telling and not spec.is_inner else 0.0
     try:
-        if scope.cancel_mode is not None and task.graph.stops_before([task]):
+        if scope.cancellation.mode is not None and task.graph.stops_before([task]):
             raise RunCancelled
         result = await (_once_through(task) if spec.is_plain and scope.slots is None else _attempts(task))
         if result is PAUSED:
@@ -155,7 +155,7 @@ async def _bounded(task: Task) -> Any:
     if task.scope.slots is None or task.spec.graph is not None:
         return await _timed(task)  # A subgraph's own tasks take the slots.
     async with Slot(task.scope.slots) as task.slot:
-        if task.scope.cancel_mode == "now":
+        if task.scope.cancellation.mode == "now":
             raise RunCancelled  # It came while this task waited for its slot.
         await task.scope.journal.assure()
         return await _timed(task)

@@ -78,7 +78,7 @@ class Task(UserFrame):
         """The frame of the graph or agent that this node is, and whether it is new or from its stored image."""
         graph = self.spec.graph
         assert graph is not None
-        image = self.scope.pop_dormant(self.path, self.spec.inside)
+        image = self.scope.dormant.pop(self.path, self.spec.inside)
         child = graph.open(self.scope, self, self.spec.inside, image)
         if isinstance(graph, Plan) and self.spec.output is None:
             shared = frozenset(self.graph.graph.schema.channels) & frozenset(graph.schema.channels)
@@ -87,7 +87,7 @@ class Task(UserFrame):
 
     def bind_dormant(self) -> None:
         inside = self.spec.inside
-        if self.spec.graph is not None and inside in self.scope.dormant.get(self.path, ()):
+        if self.spec.graph is not None and inside in self.scope.dormant.below(self.path):
             self.children = {inside: self.open_graph()[0]}
 
     def fail(self, error: BaseException) -> None:
@@ -97,14 +97,14 @@ class Task(UserFrame):
         self.error = dict(describe(error))
         self.scope.mark(self)
 
-    def take(self) -> UserImage:
-        image = UserFrame.take(self)  # not by super(), which costs half as much as all that is taken
+    def snapshot(self) -> UserImage:
+        image = UserFrame.snapshot(self)  # not by super(), which costs half as much as all that is taken
         if self.overlay is not None and image.fresh:
             image.overlay = lower_overlay(self.overlay)
         return image
 
-    def take_result(self, image: UserImage) -> None:
-        UserFrame.take_result(self, image)
+    def add_result(self, image: UserImage) -> None:
+        UserFrame.add_result(self, image)
         image.writes = [(name, encode_write(value, plain)) for name, value, plain in self.writes]
         if self.goto is not None:
             image.goto = [spec.name for spec in self.goto]
@@ -148,8 +148,8 @@ class Routing(UserFrame):
     def instance(self) -> str:
         return f"{self.parent.instance}.{self.parent.step}"
 
-    def take_result(self, image: UserImage) -> None:
-        super().take_result(image)
+    def add_result(self, image: UserImage) -> None:
+        super().add_result(image)
         image.goto = [spec.name for spec in self.targets]
 
     def restore(self, image: UserImage) -> None:

@@ -61,9 +61,9 @@ def _wanted(given: Mapping[str, Any] | Sequence[str]) -> Mapping[str, Any]:
 
 
 def _without_data(scope: Scope, by: str | None) -> tuple[Answer, ...]:
-    taking = [question for _, question in scope.open.values() if not _problems(None, question)]
-    if scope.open and not taking:
-        first = next(iter(scope.open))
+    taking = [question for _, question in scope.questions.open.values() if not _problems(None, question)]
+    if scope.questions.open and not taking:
+        first = next(iter(scope.questions.open))
         raise InvalidAnswer(
             scope.session_id, first, ["it needs an answer with data, so that it cannot be resumed without one"]
         )
@@ -71,9 +71,9 @@ def _without_data(scope: Scope, by: str | None) -> tuple[Answer, ...]:
 
 
 def _open_named(scope: Scope, name: str) -> Question | None:
-    if name in scope.open:
-        return scope.open[name][1]
-    keyed = [question for _, question in scope.open.values() if question.key == name]
+    if name in scope.questions.open:
+        return scope.questions.open[name][1]
+    keyed = [question for _, question in scope.questions.open.values() if question.key == name]
     if len(keyed) > 1:
         ids = ", ".join(question.id for question in keyed)
         raise UsageError(
@@ -89,9 +89,9 @@ async def _not_open(store: Store, live: LiveSession, name: str) -> Exception:
             if decision.how == "expired":
                 return InterruptExpired(session, decision.id)
             return AlreadyResumed(session, decision.id, live=live.is_running, by=decision.by, at=decision.at)
-    if live.scope.has_ended(name):
+    if live.scope.questions.has_ended(name):
         return AlreadyResumed(session, name, live=live.is_running)  # On the branch that this one came from.
-    return UnknownInterrupt(session, name, tuple(live.scope.open), open_keys(live.scope))
+    return UnknownInterrupt(session, name, tuple(live.scope.questions.open), open_keys(live.scope))
 
 
 def _checked(scope: Scope, question: Question, value: Any) -> bytes:
@@ -131,7 +131,7 @@ def apply_answers(live: LiveSession, taken: Sequence[Answer | Answered], now: fl
 
 async def expire(store: Store, live: LiveSession, now: float) -> tuple[Answered, ...]:
     """End, beside the log and once, the open questions whose time is over, as their askers chose."""
-    due = [q for _, q in live.scope.open.values() if q.expires is not None and q.expires <= now]
+    due = [q for _, q in live.scope.questions.open.values() if q.expires is not None and q.expires <= now]
     expired: list[Answered] = []
     for question in due:
         value = bytes(question.default)

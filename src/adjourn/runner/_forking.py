@@ -55,9 +55,11 @@ async def _header(store: Store, session_id: str, point: str) -> Header:
 
 
 async def _write(store: Store, scope: Scope, branch: str, header: Header) -> None:
-    status: Status = "waiting" if scope.open else "cancelled" if header.next else "done"
-    record = Record(v=FORMAT, full=True, turn=scope.turn, app=scope.app, user=scope.user_id, asked=scope.asked)
-    record.frames = dict(scope.stored_below(""))
+    status: Status = "waiting" if scope.questions.open else "cancelled" if header.next else "done"
+    record = Record(
+        v=FORMAT, full=True, turn=scope.turn, app=scope.app, user=scope.user_id, asked=scope.questions.asked
+    )
+    record.frames = dict(scope.dormant.snapshot(""))
     first = Write(
         branch=branch,
         number=0,
@@ -89,7 +91,7 @@ async def _write(store: Store, scope: Scope, branch: str, header: Header) -> Non
 def _asks(scope: Scope) -> tuple[Question, ...]:
     """The open questions as they are stored: their types may be known to the program alone."""
     parents = Parents(scope)
-    asked = [question for _, question in scope.open.values()]
+    asked = [question for _, question in scope.questions.open.values()]
     return tuple(
         Question(id=each.id, body=log_question(each, parents.above(each.id)), expires=each.expires) for each in asked
     )
@@ -97,7 +99,7 @@ def _asks(scope: Scope) -> tuple[Question, ...]:
 
 async def _answer_again(store: Store, target: str, scope: Scope, loaded: Loaded) -> None:
     for given in loaded.answers:
-        if given.id in scope.open:
+        if given.id in scope.questions.open:
             answer = Answer(id=given.id, value=given.value, how=given.how, by=given.by)
             try:
                 await store.answer(target, [answer])

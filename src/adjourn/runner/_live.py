@@ -82,7 +82,7 @@ class LiveSession:
         if now > sessions.yield_deadline:
             sessions.yield_deadline = now + TURN
         scope.yield_deadline = sessions.yield_deadline
-        scope.closed = scope.cancel_mode = None
+        scope.closed = scope.cancellation.mode = None
         if slots is not None:
             scope.slots = asyncio.Semaphore(slots)
         self.journal.owner = f"{process_id()}/{next(_runs)}"
@@ -96,7 +96,7 @@ class LiveSession:
 
     def cut(self, mode: str) -> None:
         """Ask its run to stop: at its next safe point, or with mode "now" in the middle of user code."""
-        self.scope.cut(mode)
+        self.scope.cancellation.cancel(mode)
 
     def hear(self, lease: Lease, state: Renewed) -> None:
         """Take in, on the heartbeat's thread, that its run has lost the lease or is to be cancelled."""
@@ -134,7 +134,7 @@ class LiveSession:
         """Nobody goes on with it: its parts let go of each other, so that their memory is free at once."""
         self.journal.scope = _NOBODYS
         del self.scope.root
-        self.scope.dirty.clear()  # Without a store nobody has taken the marks.
+        self.scope.changes.dirty.clear()  # Without a store nobody has taken the marks.
 
     @property
     def dead_owner(self) -> str | None:
@@ -232,10 +232,10 @@ class Sessions:
         live.scope.branch = loaded.point.rpartition(".")[0]
         live.journal.stand(head.checkpoint, head.seq)
         live.journal.size = Size(size, sum(len(row) + ROW for row in loaded.rows[1:]))
-        live.journal.asked_ids = set(live.scope.open)
-        image = live.scope.pop_dormant("", self.segment)
+        live.journal.asked_ids = set(live.scope.questions.open)
+        image = live.scope.dormant.pop("", self.segment)
         if image is None:
-            stored = ", ".join(live.scope.dormant.get("", {}))
+            stored = ", ".join(live.scope.dormant.below(""))
             raise ProgramChanged(stored, f"the program that is to run it is '{self.segment}'")
         live.root = live.scope.root = self.program.open(live.scope, None, self.segment, image)
         return live
@@ -272,7 +272,7 @@ async def questions_at(settings: Settings, session_id: str, checkpoint_id: str) 
 async def fields_at(settings: Settings, session_id: str, checkpoint_id: str | None) -> dict[str, Any]:
     """The state at a checkpoint, read without the program that made it: its fields, without the schema's types."""
     scope = await _scope_at(settings, session_id, checkpoint_id)
-    root = next(iter(scope.dormant.get("", ())), "")
+    root = next(iter(scope.dormant.below("")), "")
     return plain_fields(scope, _graph_inside(scope, root) or root)
 
 
@@ -282,7 +282,7 @@ async def ended_with(settings: Settings, session_id: str, checkpoint_id: str) ->
         scope = await _scope_at(settings, session_id, checkpoint_id)
     except CheckpointNotFound:
         return None
-    root, image = next(iter(scope.dormant.get("", {}).items()), ("", None))
+    root, image = next(iter(scope.dormant.below("").items()), ("", None))
     is_graph = isinstance(image, record.GraphImage) and not root.startswith("agent:")
     path = root if is_graph else _graph_inside(scope, root)
     return None if path is None else plain_fields(scope, path)
@@ -290,13 +290,13 @@ async def ended_with(settings: Settings, session_id: str, checkpoint_id: str) ->
 
 def _graph_inside(scope: Scope, root: str) -> str | None:
     """Where the graph of a graph agent stands, which has nothing else directly below it."""
-    inside = scope.dormant.get(root, {}).get("~")
+    inside = scope.dormant.below(root).get("~")
     return f"{root};~" if isinstance(inside, record.GraphImage) else None
 
 
 def plain_fields(scope: Scope, path: str) -> dict[str, Any]:
     """The fields of a graph that sleeps at `path`."""
-    pieces = scope.pieces.get(path, {})
+    pieces = scope.dormant.pieces.get(path, {})
     return {name: codec.decode(record.join(parts)) for name, parts in pieces.items() if not name.startswith("^")}
 
 

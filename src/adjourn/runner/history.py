@@ -218,7 +218,9 @@ class History:
 
     def _keep_answers(self, live: LiveSession) -> None:
         """Answers that stand beside the log are not lost with the branch that they were given on."""
-        apply_answers(live, [answer for answer in live.answers if answer.id in live.scope.open], self._settings.clock())
+        apply_answers(
+            live, [answer for answer in live.answers if answer.id in live.scope.questions.open], self._settings.clock()
+        )
 
     async def _write(
         self, live: LiveSession, source: str, metadata: dict[str, Any], status: Status | None = None
@@ -226,7 +228,7 @@ class History:
         """Add one record and let go again at once."""
         header = msgspec.structs.replace(live.header(source), metadata=metadata)
         if status is None:
-            status = "waiting" if live.scope.open else "cancelled" if live.root.has_more() else "done"
+            status = "waiting" if live.scope.questions.open else "cancelled" if live.root.has_more() else "done"
         is_new = live.journal.head is None
         await live.journal.claim(header, over=live.dead_owner, write=is_new)
         if not is_new:
@@ -292,10 +294,7 @@ def _edit(live: LiveSession, values: Mapping[str, Any], as_node: str | None, at:
 def _dormant_at(live: LiveSession, at: str) -> dict[str, Any] | None:
     """The state of a graph that user code runs as a child: its program is not known before that code runs."""
     list(_programs(live.root))  # Those that are known are bound by this.
-    places = [
-        (f"{parent};{segment}", image) for parent, kept in live.scope.dormant.items() for segment, image in kept.items()
-    ]
-    for path, image in places:
+    for path, image in live.scope.dormant.everything():
         if isinstance(image, GraphImage) and address_of(path) == at:
             return plain_fields(live.scope, path)
     return None

@@ -195,7 +195,7 @@ class ChatPlan(AgentPlan):
 
     def stops_before(self, frame: AgentFrame, tasks: list[Task]) -> bool:
         # Between two steps of an agent either its model has just answered, or its tools.
-        mode, spec = frame.scope.cancel_mode, tasks[0].spec if tasks else self.model
+        mode, spec = frame.scope.cancellation.mode, tasks[0].spec if tasks else self.model
         if mode == "after_model":
             return spec is self.tools
         return spec is not self.tools if mode == "after_tools" else True
