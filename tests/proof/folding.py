@@ -133,7 +133,7 @@ class Folding:
         stored = canonical(fold(other.bodies))
         other.scope = other._scope()
         other.scope.restore(tree)
-        image = other.scope.dormant.pop("", self.segment)
+        image = other.scope.dormant.bind("", self.segment)
         assert image is not None
         other.root = other.scope.root = self.build().open(other.scope, None, self.segment, image)
         again = canonical(fold([encode(other.scope.build_record(full=True))]))

@@ -173,7 +173,7 @@ def _bind(frame: UserFrame, program: Program, input: Any, segment: str) -> Progr
     frame.children = frame.children if frame.children is not None else {}
     child = frame.children.get(segment)
     if child is None:
-        image = frame.scope.dormant.pop(frame.path, segment)
+        image = frame.scope.dormant.bind(frame.path, segment)
         child = program.open(frame.scope, frame, segment, image)
         if image is None:
             start(child, input)

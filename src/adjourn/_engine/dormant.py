@@ -14,51 +14,49 @@ from .record import GraphImage, Image, Tree, join
 _NOTHING: Mapping[str, Image] = MappingProxyType({})
 
 
-class Dormant:
-    """The images of a loaded session whose places the program has not reached yet.
+class Dormant(dict[str, dict[str, Image]]):
+    """The images of a loaded session whose places the program has not reached yet, by parent and segment.
 
     What a program never reaches stays here and is written again into the next full record, so nothing is lost on the
     way. `pieces` are the channels of dormant graphs, as encoded as they were stored.
     """
 
-    __slots__ = ("_images", "pieces")
+    # A dict, since every step asks whether there are any: for a class with a `__bool__` that would be a call.
+    __slots__ = ("pieces",)
 
     def __init__(self) -> None:
-        self._images: dict[str, dict[str, Image]] = {}
+        super().__init__()
         self.pieces: dict[str, dict[str, list[Any]]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._images)
 
     def restore(self, tree: Tree) -> None:
         """Take in the frames of a folded session."""
         self.pieces = tree.pieces
         for path, image in tree.frames.items():
             parent, _, segment = path.rpartition(";")
-            self._images.setdefault(parent, {})[segment] = image
+            self.setdefault(parent, {})[segment] = image
 
     def below(self, path: str) -> Mapping[str, Image]:
         """Return the dormant frames directly below `path`, by segment."""
-        return self._images.get(path, _NOTHING)
+        return self.get(path, _NOTHING)
 
     def at(self, path: str) -> Image | None:
         """Return the dormant frame at `path`, if there is one."""
         parent, _, segment = path.rpartition(";")
         return self.below(parent).get(segment)
 
-    def pop(self, parent: str, segment: str) -> Image | None:
+    def bind(self, parent: str, segment: str) -> Image | None:
         """Hand out a dormant frame, to be bound."""
-        siblings = self._images.get(parent)
+        siblings = self.get(parent)
         if siblings is None:
             return None
         image = siblings.pop(segment, None)
         if not siblings:
-            del self._images[parent]
+            del self[parent]
         return image
 
     def everything(self) -> Iterator[tuple[str, Image]]:
         """Give every dormant frame with its path, wherever it stands."""
-        for parent, siblings in self._images.items():
+        for parent, siblings in self.items():
             for segment, image in siblings.items():
                 yield _path(parent, segment), image
 
@@ -88,8 +86,8 @@ class Dormant:
         forgotten = list(self.all_below(path))
         for below, _ in forgotten:
             self.pieces.pop(below, None)
-            self._images.pop(below, None)
-        self._images.pop(path, None)
+            self.pop(below, None)
+        self.pop(path, None)
         return forgotten
 
 

@@ -70,7 +70,7 @@ class UserFrame(Frame):
     def enter(self, task: asyncio.Task[Any] | None = None) -> Entry:
         """Begin to run the code of this frame from its top."""
         self.running = entry = Entry(self, task)
-        if self.memos or self.questions or self.children or self.scope.dormant:
+        if self.memos is not None or self.questions or self.children or self.scope.dormant:
             entry.begin_replay()
         return entry
 

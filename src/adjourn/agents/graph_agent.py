@@ -119,7 +119,7 @@ class GraphAgentFrame(AgentFrame):
     def rouse_inner(self) -> GraphFrame | None:
         """The graph's frame, from its stored image if it sleeps."""
         if self.inner is None:
-            image = self.scope.dormant.pop(self.path, INNER)
+            image = self.scope.dormant.bind(self.path, INNER)
             if image is not None:
                 self.inner = self.graph_agent.graph.open(self.scope, self, INNER, image)
         return self.inner

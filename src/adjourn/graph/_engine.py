@@ -231,7 +231,7 @@ def _export(frame: GraphFrame, task: Task) -> None:
 
 def _finish(frame: GraphFrame) -> None:
     """Let the finished tasks go and take their edges."""
-    tasks, scope = frame.tasks, frame.scope
+    tasks, scope, changes = frame.tasks, frame.scope, frame.scope.changes
     frame.tasks = []
     frame.step += 1
     frame.count += 1
@@ -243,9 +243,9 @@ def _finish(frame: GraphFrame) -> None:
     for task in tasks:
         if frame.exports or task.written is not None or task.spec.cache is not None:
             _pass_on(frame, task)
-        scope.changes.dirty.pop(task, None)
+        changes.dirty.pop(task, None)
         if task.recorded:
-            scope.changes.dropped[frame.path + ";" if frame.has_tasks_alone else task.path] = None
+            changes.dropped[frame.path + ";" if frame.has_tasks_alone else task.path] = None
         if task.children or scope.questions.askers or scope.dormant:
             task.close()
         else:

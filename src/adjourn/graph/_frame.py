@@ -430,7 +430,7 @@ class GraphFrame(ProgramFrame):
         return Task(self, self.spec_named(name, f"{self.path};{segment}"), number) if kind == "node" else None
 
     def _restore_task(self, segment: str, task: Task) -> None:
-        image = self.scope.dormant.pop(self.path, segment)
+        image = self.scope.dormant.bind(self.path, segment)
         if not isinstance(image, UserImage):
             raise CheckpointCorrupt(f"'{task.path}' is no node's frame")
         task.restore(image)

@@ -109,7 +109,7 @@ def _routings(frame: GraphFrame) -> list[Routing]:
 
 
 def _restore(frame: GraphFrame, routing: Routing) -> None:
-    image = frame.scope.dormant.pop(f"{frame.path};{routing.spec.segment}", routing.condition.segment)
+    image = frame.scope.dormant.bind(f"{frame.path};{routing.spec.segment}", routing.condition.segment)
     if image is not None:
         if not isinstance(image, UserImage):
             raise CheckpointCorrupt(f"'{routing.path}' is no routing's frame")

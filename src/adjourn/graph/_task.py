@@ -55,7 +55,6 @@ class Task(UserFrame):
         self.alive = True
         self.attempt, self.emitted, self.error = 1, 0, None
         self.questions = self.composites = self.memos = self.memos_new = self.children = self.written = None
-        self.paused = self.running = None
         self.recorded = False
 
     @property
@@ -78,7 +77,7 @@ class Task(UserFrame):
         """The frame of the graph or agent that this node is, and whether it is new or from its stored image."""
         graph = self.spec.graph
         assert graph is not None
-        image = self.scope.dormant.pop(self.path, self.spec.inside)
+        image = self.scope.dormant.bind(self.path, self.spec.inside)
         child = graph.open(self.scope, self, self.spec.inside, image)
         if isinstance(graph, Plan) and self.spec.output is None:
             shared = frozenset(self.graph.graph.schema.channels) & frozenset(graph.schema.channels)

@@ -233,7 +233,7 @@ class Sessions:
         live.journal.stand(head.checkpoint, head.seq)
         live.journal.size = Size(size, sum(len(row) + ROW for row in loaded.rows[1:]))
         live.journal.asked_ids = set(live.scope.questions.open)
-        image = live.scope.dormant.pop("", self.segment)
+        image = live.scope.dormant.bind("", self.segment)
         if image is None:
             stored = ", ".join(live.scope.dormant.below(""))
             raise ProgramChanged(stored, f"the program that is to run it is '{self.segment}'")

@@ -132,7 +132,7 @@ async def _changed(middleware: Middleware, setup: Setup) -> Setup:
 
 def _hooks_frame(frame: AgentFrame) -> HooksFrame:
     hooks = HooksFrame(frame.scope, frame, HOOKS)
-    image = frame.scope.dormant.pop(frame.path, HOOKS)
+    image = frame.scope.dormant.bind(frame.path, HOOKS)
     if isinstance(image, UserImage):
         hooks.restore(image)
     return hooks
