@@ -120,9 +120,9 @@ class Folding:
 
     def record(self) -> None:
         """Take what changed, and see that folding it gives all there is."""
-        self.bodies.append(encode(self.scope.take(full=not self.bodies)))
+        self.bodies.append(encode(self.scope.build_record(full=not self.bodies)))
         folded = canonical(fold(self.bodies))
-        live = canonical(fold([encode(self.scope.take(full=True))]))
+        live = canonical(fold([encode(self.scope.build_record(full=True))]))
         assert folded == live, _difference(folded, live)
 
     def restored(self, records: int) -> Folding:
@@ -133,10 +133,10 @@ class Folding:
         stored = canonical(fold(other.bodies))
         other.scope = other._scope()
         other.scope.restore(tree)
-        image = other.scope.pop_dormant("", self.segment)
+        image = other.scope.dormant.bind("", self.segment)
         assert image is not None
         other.root = other.scope.root = self.build().open(other.scope, None, self.segment, image)
-        again = canonical(fold([encode(other.scope.take(full=True))]))
+        again = canonical(fold([encode(other.scope.build_record(full=True))]))
         assert again == stored, _difference(again, stored)
         return other
 

@@ -78,7 +78,7 @@ async def use(task: UserFrame, caller: Caller, kit: Kit, call: ToolCall) -> Outc
 
 def _has_begun(task: UserFrame) -> bool:
     """Whether the call has run before, and left something to go on from."""
-    return bool(task.questions or task.memos or task.children or task.scope.dormant.get(task.path))
+    return bool(task.questions or task.memos or task.children or task.scope.dormant.below(task.path))
 
 
 def _unknown(task: UserFrame, call: ToolCall, kit: Kit) -> Outcome:

@@ -41,7 +41,7 @@ async def run_children(place: Place, children: Sequence[tuple[Program, Any]]) ->
     for end in ends:
         if isinstance(end, BaseException):
             raise end
-        _take_values(entry, end)
+        _write_values(entry, end)
         if end.outcome.signal is not None:
             entry.pausing = True
     if entry.pausing:
@@ -52,7 +52,7 @@ async def run_children(place: Place, children: Sequence[tuple[Program, Any]]) ->
 async def try_child(place: Place, program: Program, input: Any, key: str | None) -> Outcome:
     """Run `program` below this frame and tell how it went, without raising `Pause`."""
     end = await _try(place.entry, program, input, _segment(place, program, key))
-    _take_values(place.entry, end)
+    _write_values(place.entry, end)
     return end.outcome
 
 
@@ -89,7 +89,7 @@ async def run_layer(place: Place, program: Program, segment: str, key: Key) -> A
     """Run a part of this frame's own code as a child at `segment`, its result kept as `key`; `Pause` when it waits."""
     place.check()
     end = await _try(place.entry, program, None, segment, key)
-    _take_values(place.entry, end)
+    _write_values(place.entry, end)
     if end.outcome.signal is not None:
         place.entry.pausing = True
         raise end.outcome.signal
@@ -173,7 +173,7 @@ def _bind(frame: UserFrame, program: Program, input: Any, segment: str) -> Progr
     frame.children = frame.children if frame.children is not None else {}
     child = frame.children.get(segment)
     if child is None:
-        image = frame.scope.pop_dormant(frame.path, segment)
+        image = frame.scope.dormant.bind(frame.path, segment)
         child = program.open(frame.scope, frame, segment, image)
         if image is None:
             start(child, input)
@@ -185,6 +185,6 @@ def _bind(frame: UserFrame, program: Program, input: Any, segment: str) -> Progr
     return child
 
 
-def _take_values(entry: Entry, end: _End) -> None:
+def _write_values(entry: Entry, end: _End) -> None:
     for key, value in end.values.items():
         entry.write_value(key, value)

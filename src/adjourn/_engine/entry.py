@@ -32,10 +32,10 @@ async def execute(frame: UserFrame, call: Callable[[Any], Any], given: Any, *, i
     entry = frame.enter(task)
     place = Place(entry)
     token = current_place.set(place)
-    # While it is in user code, a task can be cut by a cancel of the run; code of ours above it may stand there already.
-    cuts = scope.user_cuts
-    is_inner = task in cuts
-    cuts.add(task)
+    # While it is in user code, a cancel of the run can reach a task; code of ours above it may stand there already.
+    reachable = scope.cancellation.tasks
+    is_inner = task in reachable
+    reachable.add(task)
     result, raised = None, None
     try:
         result = call(given) if inline else await call(given)
@@ -45,7 +45,7 @@ async def execute(frame: UserFrame, call: Callable[[Any], Any], given: Any, *, i
         raised = error
     finally:
         if not is_inner:
-            cuts.discard(task)
+            reachable.discard(task)
     current_place.reset(token)
     if raised is None and not entry.pausing:
         return _returned(place, result)
@@ -86,13 +86,13 @@ def _returned(place: Place, result: Any) -> Any:
     frame = entry.frame
     place.over, frame.running = True, None
     if entry.fault is not None:
-        entry.take_back()
+        entry.undo()
         raise entry.fault
     if entry.missing:
         try:
             entry.check_replayed()
         except ReplayMismatch:
-            entry.take_back()
+            entry.undo()
             raise
     frame.written = entry.written
     return result
@@ -105,7 +105,7 @@ def _outcome(entry: Entry, place: Place | None, raised: BaseException | None) ->
         place.over = True
     frame.running = frame.written = None
     if entry.fault is not None:
-        entry.take_back()
+        entry.undo()
         raise entry.fault
     if isinstance(raised, asyncio.CancelledError) and (not entry.pausing or _is_cancelled()):
         raise _cancellation(frame, raised) from raised
@@ -137,7 +137,7 @@ def _cancellation(frame: UserFrame, error: asyncio.CancelledError) -> BaseExcept
         return RunError(
             f"'{frame.address}' raised CancelledError although nobody cancelled it. Catch it where it comes from."
         )
-    if frame.scope.cancel_mode is None or current is None:
+    if frame.scope.cancellation.mode is None or current is None:
         return error
     current.uncancel()
     return RunCancelled()

@@ -70,7 +70,7 @@ class UserFrame(Frame):
     def enter(self, task: asyncio.Task[Any] | None = None) -> Entry:
         """Begin to run the code of this frame from its top."""
         self.running = entry = Entry(self, task)
-        if self.memos or self.questions or self.children or self.scope.dormant:
+        if self.memos is not None or self.questions or self.children or self.scope.dormant:
             entry.begin_replay()
         return entry
 
@@ -149,8 +149,7 @@ class UserFrame(Frame):
         """Add to the questions of children, at the question's address."""
         self.composites = {**(self.composites or {}), question.id: question}
         self.composites_new = {**(self.composites_new or {}), question.id: question}
-        self.scope.askers[self.path] = self
-        self.scope.has_composites = True
+        self.scope.questions.note_asker(self.path, self)
         self.scope.mark(self)
 
     def asked_at(self, address: str) -> list[Question]:
@@ -161,12 +160,13 @@ class UserFrame(Frame):
     def has_asked_below(self, address: str) -> bool:
         """Whether code at an address of this frame, or below it, has asked or waits for a child."""
         places = [*(question.address for question in self.questions or ()), *(self.composites or ())]
-        askers = [address_of(path) for path in self.scope.askers if is_under(path, self.path) and path != self.path]
+        below = f"{self.path};"
+        askers = [address_of(path) for path in self.scope.questions.askers if path.startswith(below)]
         return any(is_under(place, address) for place in (*places, *askers))
 
     # Records
 
-    def take(self) -> UserImage:
+    def snapshot(self) -> UserImage:
         image = UserImage(fresh=not self.recorded)
         self.recorded = True
         if self.status != "pending" or not image.fresh:
@@ -179,12 +179,12 @@ class UserFrame(Frame):
             image.memos = {str(key): memo for key, memo in self.memos_new.items()}
             self.memos_new = None
         if self.attempt != 1 or self.emitted or self.error or self.paused is not None:
-            self._take_attempts(image)
+            self._add_attempts(image)
         if self.status == "done":
-            self.take_result(image)
+            self.add_result(image)
         return image
 
-    def _take_attempts(self, image: UserImage) -> None:
+    def _add_attempts(self, image: UserImage) -> None:
         if self.attempt != 1 or self.emitted:
             image.attempt, image.emitted = self.attempt, self.emitted
         if self.attempt != 1 or self.error:
@@ -192,20 +192,20 @@ class UserFrame(Frame):
         if self.paused is not None:
             image.paused = self.paused
 
-    def take_result(self, image: UserImage) -> None:
+    def add_result(self, image: UserImage) -> None:
         """Add the result of the finished code."""
         if self.written:
             image.values = lower_values(self.written)
 
-    def take_all(self, into: dict[str, Image]) -> None:
+    def snapshot_all(self, into: dict[str, Image]) -> None:
         self.recorded = False
         self.memos_new = self.memos and dict(self.memos)
         self.composites_new = self.composites and dict(self.composites)
-        into[self.path] = self.take()
+        into[self.path] = self.snapshot()
         for child in (self.children or {}).values():
-            child.take_all(into)
+            child.snapshot_all(into)
         if self.scope.dormant:
-            into.update(self.scope.stored_below(self.path))
+            into.update(self.scope.dormant.snapshot(self.path))
 
     def restore(self, image: UserImage) -> None:
         """Become what was stored."""
@@ -220,9 +220,8 @@ class UserFrame(Frame):
         self.questions, self.questions_stored = image.questions or None, len(image.questions)
         self.written = lift_values(value_or(image.values, {})) or None
         if self.questions or self.composites:
-            self.scope.askers[self.path] = self
-            self.scope.has_composites |= self.composites is not None
-        self.scope.bound(self)
+            self.scope.questions.note_asker(self.path, self)
+        self.scope.note_bound(self)
 
     def live_children(self) -> Iterable[Frame]:
         return self.children.values() if self.children else ()
@@ -293,7 +292,7 @@ class Entry(Struct, eq=False):
         for question in frame.questions or ():
             if not question.raised and question.how != "refused":
                 missing[question_key(question)] = None if question.concurrent else QUESTIONS
-        for segment in (*(frame.children or ()), *frame.scope.dormant.get(frame.path, ())):
+        for segment in (*(frame.children or ()), *frame.scope.dormant.below(frame.path)):
             missing[Key(Kind.RUN, segment)] = None
         self.asked_before = len(frame.questions or ())
         self._expect(missing)
@@ -476,7 +475,7 @@ class Entry(Struct, eq=False):
         self.written = None if since.written is None else dict(since.written)
         self.wrote = None if since.wrote is None else {key: dict(values) for key, values in since.wrote.items()}
 
-    def take_back(self) -> None:
+    def undo(self) -> None:
         """Undo what this entry has asked, and make what it kept optional: it went wrong, and mended code may differ."""
         frame = self.frame
         frame.withdraw_questions(self.asked_before)
@@ -508,7 +507,7 @@ class Entry(Struct, eq=False):
         self.questions().forget(question)
         if self.seen is not None:
             self.seen[Kind.ASK, question.key or "", ""] -= 1
-        self.frame.scope.changed[question.id] = question
+        self.frame.scope.questions.changed[question.id] = question
         self.frame.scope.mark(self.frame)
 
 

@@ -73,15 +73,13 @@ class FunctionFrame(UserFrame, ProgramFrame):
             child.close()
         self.children = None
         self.scope.forget_below(self.path)
-        self.scope.dropped[self.path + ";"] = None
-        for question in self.questions or ():
-            self.scope.open.pop(question.id, None)
-        self.scope.askers.pop(self.path, None)
+        self.scope.changes.dropped[self.path + ";"] = None
+        self.scope.questions.forget(self.path, self.questions or ())
 
     async def advance(self) -> bool:
         if self.status in ("done", "waiting"):
             return self.status == "done"
-        if self.stops_between_calls and self.scope.cancel_mode is not None:
+        if self.stops_between_calls and self.scope.cancellation.mode is not None:
             raise RunCancelled
         argument = decoded(self.input)
         try:
@@ -130,8 +128,8 @@ class FunctionFrame(UserFrame, ProgramFrame):
             f"'{self.workflow.name}' is a workflow: it has no state to edit. Answer its questions, or fork it."
         )
 
-    def take(self) -> UserImage:
-        image = super().take()
+    def snapshot(self) -> UserImage:
+        image = super().snapshot()
         image.values = lower_values(self.kept_values)
         if image.fresh:
             image.input = self.input

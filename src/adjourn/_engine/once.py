@@ -161,7 +161,7 @@ def _begin(entry: Entry, key: Key) -> bool:
 
 
 def _check_going_on(frame: UserFrame) -> None:
-    if frame.stops_between_calls and frame.scope.cancel_mode is not None:
+    if frame.stops_between_calls and frame.scope.cancellation.mode is not None:
         raise RunCancelled
 
 

@@ -176,7 +176,7 @@ def _raise(place: Place, asked: Question) -> None:
         raise entry.failed(AmbiguousInterrupt(place.address))
     elif asked.state is not NONE:
         found.state = asked.state
-        frame.scope.changed[found.id] = found
+        frame.scope.questions.changed[found.id] = found
         frame.scope.mark(frame)
     entry.raised = (entry.raised or set()) | {found.id}
 
@@ -257,30 +257,30 @@ def _delivered(scope: Scope, question: Question, schema: Any) -> Any:
 
 def open_interrupts(scope: Scope, checkpoint_id: str | None) -> tuple[Interrupt, ...]:
     """Every open question of the session, in task order; siblings share their parents."""
-    if not scope.open:
+    if not scope.questions.open:
         return ()
     parents = Parents(scope)
-    found = _in_order(scope) if len(scope.open) > 1 else scope.open.values()
+    found = _in_order(scope) if len(scope.questions.open) > 1 else scope.questions.open.values()
     return tuple([_shown_to_people(scope, question, checkpoint_id, parents) for _, question in found])
 
 
 def _in_order(scope: Scope) -> list[tuple[str, Question]]:
-    paths = [path for path, _ in scope.dormant_below("")] if scope.is_dormant else _paths(scope.root)
+    paths = [path for path, _ in scope.dormant.all_below("")] if scope.is_dormant else _paths(scope.root)
     rank = {path: number for number, path in enumerate(paths)}
-    return sorted(scope.open.values(), key=lambda found: rank.get(found[0], len(rank)))
+    return sorted(scope.questions.open.values(), key=lambda found: rank.get(found[0], len(rank)))
 
 
 def _paths(frame: Frame) -> list[str]:
     paths = [frame.path]
     for child in frame.live_children():
         paths += _paths(child)
-    paths += [path for path, _ in frame.scope.dormant_below(frame.path)]
+    paths += [path for path, _ in frame.scope.dormant.all_below(frame.path)]
     return paths
 
 
 def open_keys(scope: Scope) -> dict[str, str]:
     """The keys of the open questions that have one, by id."""
-    return {name: question.key for name, (_, question) in scope.open.items() if question.key is not None}
+    return {name: question.key for name, (_, question) in scope.questions.open.items() if question.key is not None}
 
 
 def _shown_to_people(scope: Scope, question: Question, checkpoint_id: str | None, parents: Parents) -> Interrupt:
@@ -316,7 +316,7 @@ class Parents:
     def __init__(self, scope: Scope) -> None:
         self._made: dict[str, Interrupt] = {}
         self.composites: dict[str, Question] = {}
-        for asker in scope.askers.values() if scope.has_composites else ():
+        for asker in scope.questions.askers.values() if scope.questions.has_composites else ():
             self.composites.update(getattr(asker, "composites", None) or {})  # Images of graphs have none.
 
     def above(self, address: str) -> Interrupt | None:

@@ -1,7 +1,7 @@
 """Records: what one commit writes of the frames, and how records fold back into their images.
 
 An *image* is the durable data of one frame. A full record holds the image of every live frame; a partial one holds,
-per changed frame, only what changed. `fold` is the mirror of what frames `take`: a test compares the two.
+per changed frame, only what changed. `fold` is the mirror of the frames' `snapshot`: a test compares the two.
 """
 
 from __future__ import annotations

@@ -143,5 +143,5 @@ async def _pause(frame: UserFrame, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
         await asyncio.sleep(min(STEP, left))
-        if frame.scope.cancel_mode is not None:
+        if frame.scope.cancellation.mode is not None:
             raise RunCancelled

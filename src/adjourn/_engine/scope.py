@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
-import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from adjourn.errors import Conflict
 from adjourn.events import Event
 from adjourn.messages import Usage
 
-from .address import address_of, is_under, segment_text
-from .record import FORMAT, Change, GraphImage, Image, Question, Record, Tree, UserImage, join
+from .address import address_of, is_under
+from .dormant import Dormant
+from .record import FORMAT, Change, GraphImage, Image, Question, Record, Tree, UserImage
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -101,7 +101,7 @@ class Audience(NamedTuple):
 EVERYONE = Audience()
 
 
-class Request(msgspec.Struct, frozen=True):
+class Request(Struct, frozen=True):
     """What code wants of a frame above it, to be done when the code has returned; that frame knows what it means."""
 
     name: str
@@ -109,7 +109,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Frame:
-    """A place that runs: its durable data is what `take` gives to a record.
+    """A place that runs: its durable data is what `snapshot` gives to a record.
 
     Frames are made by the thousand and most never ask or keep anything, so what is rare has its default in the class.
     """
@@ -168,23 +168,21 @@ class Frame:
         return ()
 
     def bind_dormant(self) -> None:
-        """Bind what sleeps directly below this frame, as far as its program is known before any code runs."""
+        """Bind what is dormant directly below this frame, as far as its program is known before any code runs."""
 
-    def take(self) -> Image:
-        """What changed since the last record."""
+    def snapshot(self) -> Image:
+        """Return what changed since the last record."""
         raise NotImplementedError
 
-    def take_all(self, into: dict[str, Image]) -> None:
-        """Everything about this frame and those below it, sleeping ones included."""
+    def snapshot_all(self, into: dict[str, Image]) -> None:
+        """Add everything about this frame and those below it, dormant ones included."""
         raise NotImplementedError
 
     def close(self) -> None:
         """End this frame and all below it: they write nothing more."""
         scope, self.alive = self.scope, False
-        for question in self.questions or ():
-            scope.open.pop(question.id, None)
-        if scope.askers:
-            scope.askers.pop(self.path, None)
+        if self.questions or scope.questions.askers:
+            scope.questions.forget(self.path, self.questions or ())
         for child in self.live_children():
             child.close()
         if scope.dormant:
@@ -194,13 +192,13 @@ class Frame:
         """End this frame, and have the next record forget it."""
         self.close()
         if self.recorded:
-            self.scope.dropped[self.path] = None
+            self.scope.changes.dropped[self.path] = None
 
     def withdraw_questions(self, after: int = 0) -> None:
         """Forget the questions of this frame but for the first ones."""
         questions = self.questions or []
         for question in questions[after:]:
-            self.scope.open.pop(question.id, None)
+            self.scope.questions.open.pop(question.id, None)
         del questions[after:]
         if self.questions_stored > after:
             self.questions_stored, self.has_withdrawn = after, True
@@ -211,9 +209,10 @@ class Frame:
             image.kept = self.questions_stored
         if self.questions:
             image.questions = self.questions[0 if image.fresh else self.questions_stored :]
-            if self.scope.changed:
+            changed = self.scope.questions.changed
+            if changed:
                 for question in image.questions:
-                    self.scope.changed.pop(question.id, None)
+                    changed.pop(question.id, None)
         self.questions_stored, self.has_withdrawn = len(self.questions or ()), False
 
     def read_value(self, key: str) -> object:
@@ -231,44 +230,123 @@ class Frame:
         return {key: value for key, value in {**above, **(self.values or {})}.items() if value is not GONE}
 
 
-class Scope:
-    """The live session: its identity, the marks of its frames, its questions, and the frames that sleep.
+class Questions:
+    """The questions of a live session: which are open, how many each place has asked, and who asked.
 
-    A stored frame *sleeps* as an image until the program reaches its place again and binds it. What a program never
-    reaches stays asleep and is written again into the next full record, so nothing is lost on the way.
+    `open` has each with the path of its frame. `asked` numbers the questions of a place, `asked_new` those that no
+    record numbers yet. `askers` are the frames that have asked or composed anything. `changed` are questions on record
+    of which the next record must say something new.
     """
+
+    __slots__ = ("asked", "asked_new", "askers", "changed", "has_composites", "open")
+
+    def __init__(self) -> None:
+        self.open: dict[str, tuple[str, Question]] = {}
+        self.asked: dict[str, int] = {}
+        self.asked_new: dict[str, int] = {}
+        self.askers: dict[str, Frame | Image] = {}
+        self.changed: dict[str, Question] = {}
+        self.has_composites = False
+
+    def restore(self, tree: Tree) -> None:
+        """Find the questions of a folded session."""
+        self.asked = tree.asked
+        for path, image in tree.frames.items():
+            if image.questions or (isinstance(image, UserImage) and image.composites):
+                self.note_asker(path, image)
+                self.open.update({each.id: (path, each) for each in image.questions if each.is_open})
+
+    def note_asker(self, path: str, asker: Frame | Image) -> None:
+        """Note that a frame, be it dormant, has asked or composed something."""
+        self.askers[path] = asker
+        if not isinstance(asker, GraphImage) and asker.composites:
+            self.has_composites = True
+
+    def number(self, question: Question, address: str) -> None:
+        """Give a new question the next id of the place where it is asked."""
+        self.asked[address] = self.asked_new[address] = count = self.asked.get(address, 0) + 1
+        question.id = address if count == 1 else f"{address}#{count}"
+
+    def forget(self, path: str, questions: Iterable[Question]) -> None:
+        """Drop the questions of a frame that has ended."""
+        for question in questions:
+            self.open.pop(question.id, None)
+        if self.askers:
+            self.askers.pop(path, None)
+
+    def has_ended(self, question_id: str) -> bool:
+        """Whether this question was asked on this branch and is not open any more."""
+        address, _, number = question_id.partition("#")
+        count = int(number) if number.isdigit() else 1
+        return count <= self.asked.get(address, 0) and question_id not in self.open
+
+
+class Changes:
+    """What the next record must hold: frames with something new, frames that ended, dormant frames that were touched.
+
+    `turn` and `usage` are those that are on record.
+    """
+
+    __slots__ = ("dirty", "dropped", "touched", "turn", "usage")
+
+    def __init__(self) -> None:
+        self.turn = 0
+        self.usage = NOTHING_USED
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin anew, with a record made."""
+        self.dirty: dict[Frame, None] = {}
+        self.dropped: dict[str, None] = {}
+        self.touched: dict[str, Image] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.dirty or self.touched)
+
+
+class Cancellation:
+    """Whether and how the run is to stop, and the tasks that are in user code, which a cancel may cut short."""
+
+    __slots__ = ("mode", "tasks")
+
+    def __init__(self) -> None:
+        self.mode: str | None = None
+        self.tasks: set[asyncio.Task[Any] | None] = set()
+
+    def cancel(self, mode: str) -> None:
+        """Stop at the next safe point, or with mode "now" in the middle of user code."""
+        self.mode = mode
+        if mode == "now":
+            for task in list(self.tasks):
+                if task is not None:
+                    task.cancel()
+
+
+class Scope:
+    """The live session: its identity, and what all of its frames share while it runs."""
 
     # Slots for what most runs have: an object with more than 30 attributes of its own is slow to make and to read.
     __slots__ = (
         "__dict__",
         "app",
-        "asked",
-        "asked_new",
-        "askers",
         "branch",
-        "cancel_mode",
-        "changed",
+        "cancellation",
+        "changes",
         "clock",
         "closed",
-        "dirty",
-        "dropped",
+        "dormant",
         "has_boundaries",
         "journal",
         "loop",
-        "open",
-        "pieces",
+        "questions",
         "root",
         "session_id",
-        "sleeping",
         "slots",
-        "stirred",
         "telling",
         "thread",
         "turn",
-        "turn_ends",
-        "turn_stored",
-        "user_cuts",
         "user_id",
+        "yield_deadline",
     )
 
     journal: Recorder
@@ -280,12 +358,10 @@ class Scope:
     deps: Any = None  # Any: whatever the user brings
     interrupts: bool = True
     watched: bool = False
-    has_composites: bool = False
     max_steps: int | None = None
     program_options: Any = None  # Any: whatever the runner has for its program, which knows what it is
     turn_options: Mapping[str, Any] = NO_OPTIONS
     usage: Usage = NOTHING_USED
-    usage_stored: Usage = NOTHING_USED
 
     def __init__(self, session_id: str, *, app: str, user_id: str | None, clock: Callable[[], float]) -> None:
         self.session_id = session_id
@@ -293,24 +369,16 @@ class Scope:
         self.user_id = user_id
         self.clock = clock
         self.branch = ""
-        self.turn = self.turn_stored = 0
+        self.turn = 0
         self.yield_deadline = 0.0
         self.has_boundaries = True
         self.telling = False
         self.slots: asyncio.Semaphore | None = None
         self.closed: Exception | None = None
-        self.cancel_mode: str | None = None
-        self.asked: dict[str, int] = {}
-        self.asked_new: dict[str, int] = {}
-        self.askers: dict[str, Frame | Image] = {}
-        self.open: dict[str, tuple[str, Question]] = {}
-        self.changed: dict[str, Question] = {}
-        self.dormant: dict[str, dict[str, Image]] = {}
-        self.pieces: dict[str, dict[str, list[Any]]] = {}
-        self.touched: dict[str, Image] = {}
-        self.dirty: dict[Frame, None] = {}
-        self.dropped: dict[str, None] = {}
-        self.user_cuts: set[asyncio.Task[Any] | None] = set()
+        self.questions = Questions()
+        self.changes = Changes()
+        self.dormant = Dormant()
+        self.cancellation = Cancellation()
 
     def next_input(self, options: Mapping[str, Any]) -> None:
         """Begin a turn: what it uses is counted from here, and its options are stored with it for the program."""
@@ -318,77 +386,28 @@ class Scope:
         self.usage = NOTHING_USED
         self.turn_options = options
 
-    # Sleeping frames
+    # Dormant frames
 
     def restore(self, tree: Tree) -> None:
-        """Put the frames of a folded session to sleep here."""
+        """Take in a folded session, whose frames are dormant until a program is bound to them."""
         self.turn, self.app, self.user_id = tree.turn, tree.app, tree.user
-        self.turn_stored = self.turn
         self.turn_options = tree.options
-        self.usage = self.usage_stored = tree.usage or NOTHING_USED
-        self.asked = tree.asked
-        self.pieces = tree.pieces
-        for path, image in tree.frames.items():
-            parent, _, segment = path.rpartition(";")
-            self.dormant.setdefault(parent, {})[segment] = image
-            self._index(path, image)
+        self.usage = tree.usage or NOTHING_USED
+        self.changes.turn, self.changes.usage = self.turn, self.usage
+        self.questions.restore(tree)
+        self.dormant.restore(tree)
 
-    def _index(self, path: str, image: Image) -> None:
-        questions = image.questions
-        is_composite = isinstance(image, UserImage) and bool(image.composites)
-        if questions or is_composite:
-            self.askers[path] = image
-            self.has_composites |= is_composite
-        for question in questions:
-            if question.is_open:
-                self.open[question.id] = (path, question)
-
-    def pop_dormant(self, parent: str, segment: str) -> Image | None:
-        """Take a sleeping frame out to bind it."""
-        siblings = self.dormant.get(parent)
-        if siblings is None:
-            return None
-        image = siblings.pop(segment, None)
-        if not siblings:
-            del self.dormant[parent]
-        return image
-
-    def bound(self, frame: Frame) -> None:
-        """Note that `frame` has become what slept at its place: what that had to store, the frame has now."""
-        if self.touched and self.touched.pop(frame.path, None) is not None:
-            self.dirty[frame] = None
-
-    def dormant_below(self, path: str) -> Iterator[tuple[str, Image]]:
-        """Every sleeping frame below `path`, parents first."""
-        for segment, image in list(self.dormant.get(path, {}).items()):
-            below = f"{path};{segment}" if path else segment
-            yield below, image
-            yield from self.dormant_below(below)
-            if isinstance(image, GraphImage) and image.finished:
-                # Routings stand below the node that they lead away from, and that has ended.
-                for name in image.finished:
-                    yield from self.dormant_below(f"{below};{segment_text('node', name)}")
-
-    def stored_below(self, path: str) -> Iterator[tuple[str, Image]]:
-        """Every sleeping frame below `path` as a full record needs it: with its channels, which are kept beside it."""
-        for below, image in self.dormant_below(path):
-            pieces = self.pieces.get(below)
-            if pieces and isinstance(image, GraphImage):
-                whole = {name: msgspec.Raw(join(parts)) for name, parts in pieces.items()}
-                yield below, msgspec.structs.replace(image, set=whole)
-            else:
-                yield below, image
+    def note_bound(self, frame: Frame) -> None:
+        """Note that `frame` has become what was dormant at its place: what that had to store, the frame has now."""
+        changes = self.changes
+        if changes.touched and changes.touched.pop(frame.path, None) is not None:
+            changes.dirty[frame] = None
 
     def forget_below(self, path: str) -> None:
-        """Drop the sleeping frames below `path`: their parent has ended."""
-        for below, image in list(self.dormant_below(path)):
-            for question in image.questions:
-                self.open.pop(question.id, None)
-            self.askers.pop(below, None)
-            self.pieces.pop(below, None)
-            self.touched.pop(below, None)
-            self.dormant.pop(below, None)
-        self.dormant.pop(path, None)
+        """Drop the dormant frames below `path`: their parent has ended."""
+        for below, image in self.dormant.forget_below(path):
+            self.questions.forget(below, image.questions)
+            self.changes.touched.pop(below, None)
 
     @property
     def is_dormant(self) -> bool:
@@ -397,51 +416,40 @@ class Scope:
 
     # Questions
 
-    def wake(self, path: str) -> None:
-        """Let the frame at `path`, and all above it, run again, whether live or sleeping."""
-        asker = self.askers.get(path)
+    def ask(self, frame: Frame, question: Question, address: str) -> None:
+        """Open a question of `frame`: it is asked at `address`, under the next id of that place."""
+        questions, path = self.questions, frame.path
+        questions.number(question, address)
+        questions.askers[path] = frame
+        questions.open[question.id] = (path, question)
+        self.changes.dirty[frame] = None
+
+    def answer(self, question_id: str, *, how: str, value: Raw, by: str | None = None, at: float | None = None) -> None:
+        """End an open question, and let the frame that asked it run again."""
+        path, question = self.questions.open.pop(question_id)
+        question.how, question.value, question.by, question.at = how, value, by, at
+        self.questions.changed[question_id] = question
+        self._wake(path)
+
+    def _wake(self, path: str) -> None:
+        """Let the frame at `path`, and all above it, run again, whether live or dormant."""
+        asker = self.questions.askers.get(path)
         frame = asker if isinstance(asker, Frame) else self._touch(path)
         while frame is not None:
             frame.wake()
             frame = frame.parent
 
     def _touch(self, path: str) -> Frame:
-        """Wake the images from `path` up, and give the live frame that they sleep below."""
-        while (image := self._dormant_at(path)) is not None:
+        """Wake the images from `path` up, and return the live frame that they are below."""
+        while (image := self.dormant.at(path)) is not None:
             if isinstance(image, UserImage):
                 image.status = "pending"
-                self.touched[path] = UserImage(status="pending")
+                self.changes.touched[path] = UserImage(status="pending")
             path, _, segment = path.rpartition(";")
             if segment.startswith("branch:"):
                 # A routing's node has ended: what is above it is the graph.
                 path = path.rpartition(";")[0]
         return self.root.find(path)
-
-    def _dormant_at(self, path: str) -> Image | None:
-        parent, _, segment = path.rpartition(";")
-        return self.dormant.get(parent, {}).get(segment)
-
-    def ask(self, frame: Frame, question: Question, address: str) -> None:
-        """Open a question of `frame`: it is asked at `address`, under the next id of that place."""
-        self.asked[address] = self.asked_new[address] = count = self.asked.get(address, 0) + 1
-        question.id = address if count == 1 else f"{address}#{count}"
-        path = frame.path
-        self.askers[path] = frame
-        self.open[question.id] = (path, question)
-        self.dirty[frame] = None
-
-    def answer(self, question_id: str, *, how: str, value: Raw, by: str | None = None, at: float | None = None) -> None:
-        """End an open question, and let the frame that asked it run again."""
-        path, question = self.open.pop(question_id)
-        question.how, question.value, question.by, question.at = how, value, by, at
-        self.changed[question_id] = question
-        self.wake(path)
-
-    def has_ended(self, question_id: str) -> bool:
-        """Whether this question was asked on this branch and is not open any more."""
-        address, _, number = question_id.partition("#")
-        count = int(number) if number.isdigit() else 1
-        return count <= self.asked.get(address, 0) and question_id not in self.open
 
     # Calls from user code
 
@@ -469,14 +477,6 @@ class Scope:
             raise error
         return value  # pyright: ignore[reportReturnType]  # it is a T: there was no error
 
-    def cut(self, mode: str) -> None:
-        """Stop at the next safe point, or with mode "now" in the middle of user code."""
-        self.cancel_mode = mode
-        if mode == "now":
-            for task in list(self.user_cuts):
-                if task is not None:
-                    task.cancel()
-
     async def yield_to_loop(self) -> None:
         """Give the event loop a turn. Who has slept over his may have lost the session meanwhile."""
         await asyncio.sleep(0)
@@ -488,32 +488,34 @@ class Scope:
         if self.closed is not None:
             raise Conflict(self.session_id, "the run that made this call has ended") from self.closed
 
-    # What a record takes
+    # Records
 
     def mark(self, frame: Frame) -> None:
         """Note that `frame` has something new to store."""
-        self.dirty[frame] = None
+        self.changes.dirty[frame] = None
 
-    def take(self, *, full: bool) -> Record:
-        """A record of all that was marked, or of everything; the marks are gone afterwards."""
-        frames: dict[str, Image] = {} if full else self.touched
+    def build_record(self, *, full: bool) -> Record:
+        """Make a record of all that has changed, or of everything; no changes are left afterwards."""
+        changes, questions = self.changes, self.questions
+        frames: dict[str, Image] = {} if full else changes.touched
         if full and self.root.recorded:
-            self.root.take_all(frames)
+            self.root.snapshot_all(frames)
         else:
             # Of a session of which nothing is stored yet, all is marked.
-            for frame in self.dirty:
+            for frame in changes.dirty:
                 if frame.alive:
-                    frames[frame.path] = frame.take()
+                    frames[frame.path] = frame.snapshot()
         if full:
-            record = Record(v=FORMAT, full=True, frames=frames, app=self.app, user=self.user_id, asked=self.asked)
+            record = Record(v=FORMAT, full=True, frames=frames, app=self.app, user=self.user_id, asked=questions.asked)
         else:
-            record = Record(v=FORMAT, frames=frames, dropped=list(self.dropped), asked=self.asked_new)
-            if self.changed:
-                record.changed = {name: Change.of(question) for name, question in self.changed.items()}
-        if full or self.turn != self.turn_stored:
-            record.turn = self.turn_stored = self.turn
+            record = Record(v=FORMAT, frames=frames, dropped=list(changes.dropped), asked=questions.asked_new)
+            if questions.changed:
+                record.changed = {name: Change.of(question) for name, question in questions.changed.items()}
+        if full or self.turn != changes.turn:
+            record.turn = changes.turn = self.turn
             record.options = dict(self.turn_options)
-        if self.usage is not self.usage_stored or (full and self.usage.calls):
-            record.usage = self.usage_stored = self.usage
-        self.dirty, self.touched, self.dropped, self.asked_new, self.changed = {}, {}, {}, {}, {}
+        if self.usage is not changes.usage or (full and self.usage.calls):
+            record.usage = changes.usage = self.usage
+        changes.clear()
+        questions.asked_new, questions.changed = {}, {}
         return record

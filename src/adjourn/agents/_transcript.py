@@ -174,13 +174,13 @@ class Said(Sequence[Any]):  # Any: of messages; a slice of them is a list
 def said_by_dormant(scope: Scope, path: str) -> list[TranscriptEntry]:
     """What was said by dormant agents directly below a task, and by those that belong to them."""
     found: list[TranscriptEntry] = []
-    for segment in scope.dormant.get(path, ()):
+    for segment in scope.dormant.below(path):
         agent = f"{path};{segment}"
-        pieces = scope.pieces.get(agent, {})
+        pieces = scope.dormant.pieces.get(agent, {})
         if "entries" not in pieces or "progress" not in pieces:
             continue
         found += _entries(codec.decode(join(pieces["entries"])))
-        for below, image in scope.dormant.get(agent, {}).items():
+        for below, image in scope.dormant.below(agent).items():
             found += _written_entries(image)
             if not below.startswith("tool:"):  # What a tool starts has a transcript of its own.
                 found += said_by_dormant(scope, f"{agent};{below}")

@@ -74,7 +74,7 @@ class GraphAgentFrame(AgentFrame, WrapsCalls):
     def bind_inner(self) -> GraphFrame | None:
         """The graph's frame, from its stored image if it is dormant."""
         if self.inner is None:
-            image = self.scope.pop_dormant(self.path, INNER)
+            image = self.scope.dormant.bind(self.path, INNER)
             if image is not None:
                 self.inner = self.agent.graph.open(self.scope, self, INNER, image)
         return self.inner

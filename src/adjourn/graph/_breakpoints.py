@@ -80,5 +80,5 @@ def _is_answered(frame: StepFrame) -> bool:
         overwrites = {name: Overwrite(value) for name, value in cast("Mapping[str, Any]", answer).items()}
         frame.edit(overwrites, None)
         question.value = NONE
-        frame.scope.changed[question.id] = question
+        frame.scope.questions.changed[question.id] = question
     return True

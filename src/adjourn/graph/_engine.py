@@ -46,7 +46,7 @@ class GraphFrame(StepFrame):
                 return False
             if not self.tasks:
                 return True
-            if self.count >= limit or scope.cancel_mode is not None:
+            if self.count >= limit or scope.cancellation.mode is not None:
                 self._stop(limit)
             if time.monotonic() > scope.yield_deadline:
                 await scope.yield_to_loop()
@@ -200,7 +200,7 @@ async def run_task(task: Task, *, alone: bool) -> None:
         task.begin_again()
     started = _emit_start(task) if scope.telling and node.is_reported else 0.0
     try:
-        if scope.cancel_mode is not None and task.graph.stops_before([task]):
+        if scope.cancellation.mode is not None and task.graph.stops_before([task]):
             raise RunCancelled
         result = await (node.run(task) if node.is_plain and scope.slots is None else _attempts(task))
         if result is PAUSED:
@@ -266,7 +266,7 @@ async def _bounded(task: Task) -> Any:
     if task.scope.slots is None or not task.node.takes_slot:
         return await _timed(task)
     async with Slot(task.scope.slots) as task.slot:
-        if task.scope.cancel_mode == "now":
+        if task.scope.cancellation.mode == "now":
             raise RunCancelled  # It came while this task waited for its slot.
         await task.scope.journal.assure()
         return await _timed(task)
@@ -353,10 +353,10 @@ def _finish(frame: StepFrame) -> None:
     for task in tasks:
         if frame.fields.exports or task.written is not None or task.cache_key is not None:
             _pass_on(frame, task)
-        scope.dirty.pop(task, None)
+        scope.changes.dirty.pop(task, None)
         if task.recorded:
-            scope.dropped[frame.path + ";" if frame.has_tasks_alone else task.path] = None
-        if task.children or scope.askers or scope.dormant:
+            scope.changes.dropped[frame.path + ";" if frame.has_tasks_alone else task.path] = None
+        if task.children or scope.questions.askers or scope.dormant:
             task.close()
         else:
             task.alive = False

@@ -83,14 +83,14 @@ class Task(UserFrame):
         self.error = dict(describe(error))
         self.scope.mark(self)
 
-    def take(self) -> UserImage:
-        image = UserFrame.take(self)  # not by super(), which costs half as much as all that is taken
+    def snapshot(self) -> UserImage:
+        image = UserFrame.snapshot(self)  # not by super(), which costs half as much as all that is taken
         if self.overlay is not None and image.fresh:
             image.overlay = lower_overlay(self.overlay)
         return image
 
-    def take_result(self, image: UserImage) -> None:
-        UserFrame.take_result(self, image)
+    def add_result(self, image: UserImage) -> None:
+        UserFrame.add_result(self, image)
         image.writes = [(name, encode_write(value, plain)) for name, value, plain in self.writes]
         if self.goto is not None:
             image.goto = [node.name for node in self.goto]
@@ -130,8 +130,8 @@ class Routing(UserFrame):
     def instance(self) -> str:
         return f"{self.graph.instance}.{self.graph.step}"
 
-    def take_result(self, image: UserImage) -> None:
-        super().take_result(image)
+    def add_result(self, image: UserImage) -> None:
+        super().add_result(image)
         image.goto = [node.name for node in self.targets]
 
     def restore(self, image: UserImage) -> None:
@@ -300,7 +300,7 @@ class StepFrame(ProgramFrame):
         self.phase = "route"
         self.finished, self.ended, self.targets = [], [], []
         self.take_edges(node)
-        self.scope.dirty[self] = None
+        self.scope.changes.dirty[self] = None
         if not node.conditions:
             self.settle()
 
@@ -328,11 +328,11 @@ class StepFrame(ProgramFrame):
                 targets, self.deferred = self.deferred, []
         if self.routes_stored:
             # A record says that this is still to be decided: the next one must say otherwise.
-            scope.dirty[self] = None
+            scope.changes.dirty[self] = None
         if targets:
             self.tasks = self._tasks(targets)
             for task in self.tasks:
-                scope.dirty[task] = None
+                scope.changes.dirty[task] = None
 
     def _tasks(self, targets: list[Send]) -> list[Task]:
         if len(targets) == 1:
@@ -365,7 +365,7 @@ class StepFrame(ProgramFrame):
     def commit_changes(self, changes: Changes) -> None:
         """Make the changes that a superstep, an input or an edit amounts to."""
         self.fields.commit(changes)
-        self.scope.dirty[self] = None
+        self.scope.changes.dirty[self] = None
 
     def export(self, name: str, value: Any) -> None:
         """Note an update for the graph above, which shares this field."""
@@ -390,7 +390,7 @@ class StepFrame(ProgramFrame):
         for frame in self.live_children():
             frame.close()
         self.scope.forget_below(self.path)
-        self.scope.dropped[self.path + ";"] = None
+        self.scope.changes.dropped[self.path + ";"] = None
         self.tasks, self.routings = [], []
         self.finished, self.ended, self.targets, self.deferred, self.joins = [], [], [], [], {}
         self.close_questions()
@@ -402,7 +402,7 @@ class StepFrame(ProgramFrame):
         if self.questions is None:
             return
         self.withdraw_questions()
-        self.scope.askers.pop(self.path, None)
+        self.scope.questions.askers.pop(self.path, None)
 
     def supply(self, state: Mapping[str, Any]) -> None:
         self.edit({name: value for name, value in state.items() if name not in self.fields.values}, None)
@@ -426,7 +426,7 @@ class StepFrame(ProgramFrame):
     def live_children(self) -> Iterable[Frame]:
         return [*self.tasks, *self.routings]
 
-    def take(self) -> GraphImage:
+    def snapshot(self) -> GraphImage:
         image = GraphImage(fresh=not self.recorded, step=self.step, count=self.count)
         if image.fresh:
             image.graph, self.recorded = self.plan.name, True
@@ -452,15 +452,15 @@ class StepFrame(ProgramFrame):
         image.joins = {name: list(arrived) for name, arrived in self.joins.items()}
         image.deferred = lower_sends(self.deferred)
 
-    def take_all(self, into: dict[str, Image]) -> None:
+    def snapshot_all(self, into: dict[str, Image]) -> None:
         self.recorded = False
         self.fields.mark_all()
         self.values_new = dict(self._values)
-        into[self.path] = self.take()
+        into[self.path] = self.snapshot()
         for child in self.live_children():
-            child.take_all(into)
+            child.snapshot_all(into)
         if self.scope.dormant:
-            into.update(self.scope.stored_below(self.path))
+            into.update(self.scope.dormant.snapshot(self.path))
 
     def restore(self, image: GraphImage) -> None:
         """Become what was stored, with the tasks and routings that were under way."""
@@ -469,8 +469,8 @@ class StepFrame(ProgramFrame):
         self.ids, self.phase = value_or(image.ids, 0), value_or(image.phase, "run")
         self.questions, self.questions_stored = image.questions or None, len(image.questions)
         if self.questions:
-            self.scope.askers[self.path] = self
-        self.scope.bound(self)
+            self.scope.questions.askers[self.path] = self
+        self.scope.note_bound(self)
         self._values = lift_values(image.values)
         self.joins = {name: dict.fromkeys(arrived) for name, arrived in value_or(image.joins, {}).items()}
         self.deferred = self._restored_sends(value_or(image.deferred, []))
@@ -478,7 +478,7 @@ class StepFrame(ProgramFrame):
         self.ended = value_or(image.ended, [])
         self.finished = [self._finished(name) for name in value_or(image.finished, [])]
         self.routes_stored = True
-        self.fields.restore(self.scope.pieces.pop(self.path, {}), self.plan.schema, self.address)
+        self.fields.restore(self.scope.dormant.pieces.pop(self.path, {}), self.plan.schema, self.address)
         self._restore_tasks()
         self._restore_routings()
 
@@ -502,7 +502,7 @@ class StepFrame(ProgramFrame):
         return node
 
     def _restore_tasks(self) -> None:
-        for segment in list(self.scope.dormant.get(self.path, {})):
+        for segment in list(self.scope.dormant.below(self.path)):
             task = self.task_at(segment)
             if task is not None:
                 self._restore_task(segment, task)
@@ -514,11 +514,11 @@ class StepFrame(ProgramFrame):
         return Task(self, self.node_named(name, f"{self.path};{segment}"), number) if kind == "node" else None
 
     def _restore_task(self, segment: str, task: Task) -> None:
-        image = self.scope.pop_dormant(self.path, segment)
+        image = self.scope.dormant.bind(self.path, segment)
         if not isinstance(image, UserImage):
             raise CheckpointCorrupt(f"'{task.path}' is no node's frame")
         task.restore(image)
-        task.node.check_restored(task, self.scope.dormant.get(task.path, {}))
+        task.node.check_restored(task, self.scope.dormant.below(task.path))
         self.tasks.append(task)
 
     def _restore_routings(self) -> None:
@@ -536,7 +536,7 @@ class StepFrame(ProgramFrame):
                 raise ProgramChanged(address_of(f"{place};{segment}"), "the node has no such condition any more")
 
     def _restore_routing(self, routing: Routing) -> None:
-        image = self.scope.pop_dormant(f"{self.path};{routing.node.segment}", routing.condition.segment)
+        image = self.scope.dormant.bind(f"{self.path};{routing.node.segment}", routing.condition.segment)
         if image is not None:
             if not isinstance(image, UserImage):
                 raise CheckpointCorrupt(f"'{routing.path}' is no routing's frame")

@@ -50,7 +50,7 @@ def _conclude(frame: StepFrame, routings: list[Routing]) -> None:
             frame.targets.append((node, None))
         if routing.written:
             frame.merge_values(routing.written)
-        frame.scope.dirty.pop(routing, None)
+        frame.scope.changes.dirty.pop(routing, None)
         if routing.recorded or routing.questions:
             routing.drop()
     frame.routings = []

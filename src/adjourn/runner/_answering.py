@@ -24,10 +24,12 @@ async def resolve(store: Store, live: LiveSession, given: Answers, by: str | Non
     """
     scope = live.scope
     try:
-        return OpenQuestions(scope.session_id, [question for _, question in scope.open.values()]).resolve(given, by)
+        return OpenQuestions(scope.session_id, [question for _, question in scope.questions.open.values()]).resolve(
+            given, by
+        )
     except UnknownInterrupt as unknown:
         error = await why_not_open(store, live.ref, unknown, live=live.is_running)
-        if error is unknown and scope.has_ended(unknown.interrupt_id):
+        if error is unknown and scope.questions.has_ended(unknown.interrupt_id):
             # It has ended on the branch that this one came from.
             error = AlreadyResumed(scope.session_id, unknown.interrupt_id, live=live.is_running)
         raise error from None
@@ -43,7 +45,7 @@ def apply_answers(live: LiveSession, taken: Sequence[Answer | Answered], now: fl
 
 async def expire(store: Store, live: LiveSession, now: float) -> tuple[Answered, ...]:
     """End, beside the log and once, the open questions whose time is over, as their askers chose."""
-    due = [q for _, q in live.scope.open.values() if q.expires is not None and q.expires <= now]
+    due = [q for _, q in live.scope.questions.open.values() if q.expires is not None and q.expires <= now]
     expired: list[Answered] = []
     for question in due:
         value = bytes(question.default)

@@ -81,7 +81,7 @@ def _paused(live: LiveSession, checkpoint: str) -> RunResult:
 
 async def stop(live: LiveSession) -> RunResult:
     """Store that a run was stopped, and let go of its session."""
-    mode = live.scope.cancel_mode or "now"
+    mode = live.scope.cancellation.mode or "now"
     if live.scope.closed is not None:
         raise live.scope.closed
     cancelled = Cancelled(address=live.root.address, mode=mode)

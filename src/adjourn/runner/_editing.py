@@ -75,7 +75,9 @@ class Editor:
 
     def _keep_answers(self, live: LiveSession) -> None:
         """Answers that stand beside the log are not lost with the branch that they were given on."""
-        apply_answers(live, [answer for answer in live.answers if answer.id in live.scope.open], self._settings.clock())
+        apply_answers(
+            live, [answer for answer in live.answers if answer.id in live.scope.questions.open], self._settings.clock()
+        )
 
     async def _write(
         self, live: LiveSession, source: str, metadata: dict[str, Any], status: Status | None = None
@@ -83,7 +85,7 @@ class Editor:
         """Add one record and let go again at once."""
         header = msgspec.structs.replace(live.header(source), metadata=metadata)
         if status is None:
-            status = "waiting" if live.scope.open else "cancelled" if live.root.has_more() else "done"
+            status = "waiting" if live.scope.questions.open else "cancelled" if live.root.has_more() else "done"
         await live.journal.claim(header, over=live.dead_owner, write=False)
         live.note_takeover()
         await live.journal.finish(header, status)

@@ -224,7 +224,7 @@ class Journal:
     @property
     def has_news(self) -> bool:
         """Whether anything has been marked that no record holds."""
-        return bool(self.scope.dirty or self.scope.touched or self._takes or self._closes)
+        return bool(self.scope.changes or self._takes or self._closes)
 
     @property
     def is_letting_go(self) -> bool:
@@ -250,7 +250,7 @@ class Journal:
         self._soon = False
         if self.lease is None or self.scope.closed is not None or self._sending:
             return  # A commit under way picks up what gathers behind it.
-        if self.scope.dirty or self._events:
+        if self.scope.changes.dirty or self._events:
             self._queue.append(self._entry(Header(), "running"))
             self._start_pump()
 
@@ -280,7 +280,9 @@ class Journal:
             self._start_pump()
             while len(self._queue) >= BATCH:
                 await self._wait(self._queue[0])
-        elif self._sending or (self.scope.user_cuts and asyncio.current_task() in self.scope.user_cuts):
+        elif self._sending or (
+            self.scope.cancellation.tasks and asyncio.current_task() in self.scope.cancellation.tasks
+        ):
             # A cancel must not cut a commit in the middle, so it is not made in a task that can be cut.
             self._start_pump()
             await self._wait(entry)
@@ -393,10 +395,10 @@ class Journal:
         """A record of what is marked; `last` is the event that comes after that of the record itself."""
         scope, after, full = self.scope, self.head, self.size.full_is_due()
         checkpoint = f"{scope.branch}.{self.number}"
-        record = scope.take(full=full)
+        record = scope.build_record(full=full)
         body = encode(record)
         self.size.count(len(body), record)
-        asks = self._asks() if scope.open else ()
+        asks = self._asks() if scope.questions.open else ()
         if taken:
             self.take_up(taken)
         if self.asked_ids:
@@ -436,13 +438,13 @@ class Journal:
 
     def _close_given_up(self) -> None:
         """Close questions that nobody waits for any more: what asked them has gone on, or failed, without an answer."""
-        gone = self.asked_ids.difference(self.scope.open, self._takes)
+        gone = self.asked_ids.difference(self.scope.questions.open, self._takes)
         if gone:
             self._closes += tuple(Answer(id=each, value=b"", how="abandoned") for each in sorted(gone))
-        self.asked_ids.intersection_update(self.scope.open)
+        self.asked_ids.intersection_update(self.scope.questions.open)
 
     def _asks(self) -> tuple[Question, ...]:
-        new = [question for _, question in self.scope.open.values() if question.id not in self.asked_ids]
+        new = [question for _, question in self.scope.questions.open.values() if question.id not in self.asked_ids]
         if not new:
             return ()
         self.asked_ids.update([question.id for question in new])
@@ -490,7 +492,7 @@ class Journal:
             raise
         finally:
             self._sending = False
-        if self.scope.dirty and self.durability != "pause" and self.lease is not None:
+        if self.scope.changes.dirty and self.durability != "pause" and self.lease is not None:
             self.soon()
 
     def _commit(self, batch: list[Entry]) -> Awaitable[Committed]:
@@ -508,8 +510,8 @@ class Journal:
         batch[-1].result = committed
         if committed.released:
             self.lease = None
-        if committed.cancel is not None and self.scope.cancel_mode is None:
-            self.scope.cut(committed.cancel)
+        if committed.cancel is not None and self.scope.cancellation.mode is None:
+            self.scope.cancellation.cancel(committed.cancel)
         for entry in batch:
             entry.settle()
             if self.scope.watched and (committed.released or not entry.release):

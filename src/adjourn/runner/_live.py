@@ -78,7 +78,7 @@ class LiveSession:
         if now > sessions.yield_deadline:
             sessions.yield_deadline = now + TURN
         scope.yield_deadline = sessions.yield_deadline
-        scope.closed = scope.cancel_mode = None
+        scope.closed = scope.cancellation.mode = None
         if slots is not None:
             scope.slots = asyncio.Semaphore(slots)
         self.journal.owner = f"{process_id()}/{next(_runs)}"
@@ -92,7 +92,7 @@ class LiveSession:
 
     def cut(self, mode: str) -> None:
         """Ask its run to stop: at its next safe point, or with mode "now" in the middle of user code."""
-        self.scope.cut(mode)
+        self.scope.cancellation.cancel(mode)
 
     def hear(self, lease: Lease, state: Renewed) -> None:
         """Take in, on the heartbeat's thread, that its run has lost the lease or is to be cancelled."""
@@ -130,7 +130,7 @@ class LiveSession:
         """Nobody goes on with it: its parts let go of each other, so that their memory is free at once."""
         self.journal.scope = _NOBODYS
         del self.scope.root
-        self.scope.dirty.clear()  # Without a store nobody has taken the marks.
+        self.scope.changes.dirty.clear()  # Without a store nobody has taken the marks.
 
     @property
     def dead_owner(self) -> str | None:
@@ -228,10 +228,10 @@ class LiveSessions:
         live.scope.branch = loaded.point.rpartition(".")[0]
         live.journal.stand(head.checkpoint, head.seq)
         live.journal.size = Size(size, sum(len(row) + ROW for row in loaded.rows[1:]))
-        live.journal.asked_ids = set(live.scope.open)
-        image = live.scope.pop_dormant("", self.segment)
+        live.journal.asked_ids = set(live.scope.questions.open)
+        image = live.scope.dormant.bind("", self.segment)
         if image is None:
-            stored = ", ".join(live.scope.dormant.get("", {}))
+            stored = ", ".join(live.scope.dormant.below(""))
             raise ProgramChanged(stored, f"the program that is to run it is '{self.segment}'")
         live.root = live.scope.root = self.program.open(live.scope, None, self.segment, image)
         return live

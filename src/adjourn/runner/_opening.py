@@ -132,7 +132,7 @@ class SessionOpener:
         """Give up what is unfinished, if `on_pending` says so, or say what it is."""
         live.answers += await expire(self._settings.store, live, self._settings.clock())
         answered = {answer.id for answer in live.answers}
-        waiting = [name for name in live.scope.open if name not in answered]
+        waiting = [name for name in live.scope.questions.open if name not in answered]
         if on_pending == "abandon":
             live.journal.take_up(live.answers)
             live.journal.close_questions([Answer(id=name, value=b"", how="abandoned") for name in waiting])
@@ -183,9 +183,9 @@ class SessionOpener:
         live.answers += await expire(store, live, now)
         if live.answers:
             self._take_up(live)
-        if not live.scope.open and live.status == "done" and given is None:
+        if not live.scope.questions.open and live.status == "done" and given is None:
             raise AlreadyResumed(live.scope.session_id, live=live.is_running)
-        taken = await resolve(store, live, given, by) if live.scope.open or given is not None else ()
+        taken = await resolve(store, live, given, by) if live.scope.questions.open or given is not None else ()
         apply_answers(live, taken, now)
         return taken
 
@@ -203,7 +203,7 @@ class SessionOpener:
         raise StaleCheckpoint(live.scope.session_id, checkpoint_id, head)
 
     def _take_up(self, live: LiveSession) -> None:
-        waiting = tuple(answer for answer in live.answers if answer.id in live.scope.open)
+        waiting = tuple(answer for answer in live.answers if answer.id in live.scope.questions.open)
         live.answers = ()
         apply_answers(live, waiting, self._settings.clock())
         live.journal.take_up(waiting)

@@ -44,7 +44,7 @@ class Contents:
         self.checkpoint = loaded.point
         self.scope = Scope(loaded.head.session, app=loaded.head.app, user_id=loaded.head.user, clock=time.time)
         self.scope.restore(fold(loaded.rows))
-        self._root, self._image = next(iter(self.scope.dormant.get("", {}).items()), ("", None))
+        self._root, self._image = next(iter(self.scope.dormant.below("").items()), ("", None))
 
     @classmethod
     async def at(cls, store: Store, ref: SessionRef, checkpoint_id: str | None = None) -> Contents:
@@ -100,17 +100,17 @@ class Contents:
     def interrupts(self) -> tuple[Interrupt, ...]:
         """The questions that are open at this checkpoint."""
         parents = Parents(self.scope)
-        rows = [log_question(asked, parents.above(asked.id)) for _, asked in self.scope.open.values()]
+        rows = [log_question(asked, parents.above(asked.id)) for _, asked in self.scope.questions.open.values()]
         return tuple(read_interrupt(row, self.head.session, self.checkpoint) for row in rows)
 
     @property
     def _inner_graph(self) -> str | None:
         """The path of the graph of a graph agent, which has nothing else directly below it."""
-        inside = self.scope.dormant.get(self._root, {}).get("~")
+        inside = self.scope.dormant.below(self._root).get("~")
         return f"{self._root};~" if isinstance(inside, GraphImage) else None
 
 
 def graph_fields(scope: Scope, path: str) -> dict[str, Any]:
     """Return the fields of a graph that is dormant at `path`."""
-    pieces: Mapping[str, list[Any]] = scope.pieces.get(path, {})
+    pieces: Mapping[str, list[Any]] = scope.dormant.pieces.get(path, {})
     return {name: codec.decode(join(parts), lenient=True) for name, parts in pieces.items() if not name.startswith("^")}

@@ -59,7 +59,7 @@ async def _write(
     store: Store, ref: SessionRef, contents: Contents, branch: str, header: Header, origin: Head | None
 ) -> None:
     scope = contents.scope
-    status: Status = "waiting" if scope.open else "cancelled" if header.next else "done"
+    status: Status = "waiting" if scope.questions.open else "cancelled" if header.next else "done"
     first = Write(
         branch=branch,
         number=0,
@@ -96,18 +96,20 @@ async def _write(
 
 def _record(scope: Scope) -> Record:
     """Return everything that the session holds as one full record."""
-    record = Record(v=FORMAT, full=True, turn=scope.turn, app=scope.app, user=scope.user_id, asked=scope.asked)
+    record = Record(
+        v=FORMAT, full=True, turn=scope.turn, app=scope.app, user=scope.user_id, asked=scope.questions.asked
+    )
     record.options = dict(scope.turn_options)
     if scope.usage.calls:
         record.usage = scope.usage
-    record.frames = dict(scope.stored_below(""))
+    record.frames = dict(scope.dormant.snapshot(""))
     return record
 
 
 def _asks(scope: Scope) -> tuple[Question, ...]:
     """Return the open questions as they are stored: their types may be known to the program alone."""
     parents = Parents(scope)
-    asked = [question for _, question in scope.open.values()]
+    asked = [question for _, question in scope.questions.open.values()]
     return tuple(
         Question(id=each.id, body=log_question(each, parents.above(each.id)), expires=each.expires) for each in asked
     )
@@ -115,7 +117,7 @@ def _asks(scope: Scope) -> tuple[Question, ...]:
 
 async def _answer_again(store: Store, ref: SessionRef, contents: Contents) -> None:
     for given in contents.loaded.answers:
-        if given.id in contents.scope.open:
+        if given.id in contents.scope.questions.open:
             answer = Answer(id=given.id, value=given.value, how=given.how, by=given.by)
             try:
                 await store.answer(ref, [answer])

@@ -395,7 +395,7 @@ class ChatFrame(AgentFrame):
 
     def stops_before(self, tasks: list[Task]) -> bool:
         # Between two steps of an agent either its model has just answered, or its tools.
-        mode, node = self.scope.cancel_mode, tasks[0].node if tasks else self.plan.model
+        mode, node = self.scope.cancellation.mode, tasks[0].node if tasks else self.plan.model
         if mode == "after_model":
             return node is self.plan.tools
         return node is not self.plan.tools if mode == "after_tools" else True

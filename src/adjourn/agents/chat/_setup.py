@@ -105,7 +105,7 @@ async def _hooked(frame: AgentFrame, hooks: tuple[Middleware, ...], setup: Setup
     assert hooking is not None
     if hooking.status == "waiting":
         return None
-    if frame.scope.cancel_mode is not None:
+    if frame.scope.cancellation.mode is not None:
         raise RunCancelled
 
     async def run(changed: Setup) -> Setup:
@@ -130,7 +130,7 @@ async def _changed(middleware: Middleware, setup: Setup) -> Setup:
 
 def _hooks_frame(frame: AgentFrame) -> HooksFrame:
     hooks = HooksFrame(frame.scope, frame, HOOKS)
-    image = frame.scope.pop_dormant(frame.path, HOOKS)
+    image = frame.scope.dormant.bind(frame.path, HOOKS)
     if isinstance(image, UserImage):
         hooks.restore(image)
     return hooks

@@ -90,11 +90,11 @@ class ProgramNode(Node):
 
     def open(self, task: Task) -> tuple[ProgramFrame, bool]:
         """The frame of the program, and whether it is new or from its stored image."""
-        image = task.scope.pop_dormant(task.path, self.inside)
+        image = task.scope.dormant.bind(task.path, self.inside)
         return self.program.open(task.scope, task, self.inside, image), image is None
 
     def bind_dormant(self, task: Task) -> None:
-        if self.inside in task.scope.dormant.get(task.path, ()):
+        if self.inside in task.scope.dormant.below(task.path):
             task.children = {self.inside: self.open(task)[0]}
 
     def check_restored(self, task: Task, below: Iterable[str]) -> None:
