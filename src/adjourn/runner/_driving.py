@@ -19,6 +19,7 @@ from adjourn.sessions._log import PAUSED
 from adjourn.stores.protocol import Committed, Status
 
 from ._answering import apply_answers
+from ._journal import Persistence
 from ._live import LiveSession
 from .result import RunResult
 
@@ -68,7 +69,7 @@ async def _done(live: LiveSession) -> RunResult:
     done = Done(address=live.root.address, output=report.output, usage=usage if usage.calls else None)
     await _finish(live, "end", "done", done)
     _tell_last(live, done, state=report.fields)
-    if live.is_fleeting and not live.journal.volatile:
+    if live.journal.persistence is Persistence.UNTIL_DONE:
         await live.journal.store.delete(live.ref)
     return _result(live, "done", report)
 

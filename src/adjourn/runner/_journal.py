@@ -11,6 +11,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from enum import Enum, auto
 from typing import Any, TypeVar
 
 import msgspec
@@ -41,6 +42,19 @@ from adjourn.stores.protocol import (
 
 T = TypeVar("T")
 A = TypeVar("A")
+
+
+class Persistence(Enum):
+    """What becomes of a session in the store."""
+
+    STORED = auto()
+    """It is stored from its first record on, and stays."""
+    UNTIL_DONE = auto()
+    """It is stored while it waits for an answer, and forgotten when it is done."""
+    UNSTORED = auto()
+    """Nobody else can know of it: nothing is stored until it has to wait for an answer."""
+
+
 BATCH = 256
 """Records that may be under way at once with durability "async"."""
 
@@ -192,7 +206,7 @@ class Journal:
         durability: str,
         timeout: float,
         sink: Callable[[list[Event]], None],
-        volatile: bool = False,
+        persistence: Persistence = Persistence.STORED,
     ) -> None:
         self.scope = scope
         self.store = store
@@ -201,14 +215,19 @@ class Journal:
         # Memory does not keep anybody waiting.
         self.patience = None if isinstance(store, MemoryStore) else Patience(store, timeout)
         self.sink = sink
-        self.volatile = volatile
-        self.tells_unsaved = volatile or durability == "pause"
-        """Whether events are told before the record that holds them is stored."""
+        self.persistence = persistence
+        self.emits_unsaved = self.is_unstored or durability == "pause"
+        """Whether events are emitted before the record that holds them is stored."""
         self.asked_ids: set[str] = set()
         self._events: list[Event] = []
         self._told: list[Event] = []
         self._queue: list[Entry] = []
         self.size = Size()
+
+    @property
+    def is_unstored(self) -> bool:
+        """Whether nothing of the session is in the store, and nothing need be."""
+        return self.persistence is Persistence.UNSTORED
 
     def stand(self, head: str | None, seq: int) -> None:
         """Stand at the head of a session that was loaded, or (None) before a new one."""
@@ -256,7 +275,7 @@ class Journal:
 
     async def durable(self) -> None:
         self.scope.check_open()
-        if self.volatile:
+        if self.is_unstored:
             return
         entry = self._entry(Header(), "running")
         self._queue.append(entry)
@@ -270,7 +289,7 @@ class Journal:
 
     async def boundary(self, source: str, frame: Frame, step: int, following: Callable[[], tuple[str, ...]]) -> None:
         self.scope.check_open()
-        if self.tells_unsaved:
+        if self.emits_unsaved:
             self._let_out()
             return
         header = Header(source=source, step=step, address=frame.address, next=following())
@@ -338,7 +357,8 @@ class Journal:
                 self.lease = (await self._retrying(claim, over if write else self.owner)).lease
             raise
         self.lease = claimed.lease
-        self.volatile, self.tells_unsaved = False, self.durability == "pause"
+        if self.is_unstored:
+            self.persistence, self.emits_unsaved = Persistence.UNTIL_DONE, self.durability == "pause"
         if entry is not None and claimed.lease is not None:
             if log.isEnabledFor(logging.DEBUG):
                 self._note_saved([entry])
@@ -350,7 +370,7 @@ class Journal:
         """Write all that is left and let go of the session; `last` is the run's last event as the log keeps it."""
         if self.scope.closed is not None:
             raise self.scope.closed  # The log broke behind code that swallowed the error: nothing is taken anew.
-        if self.volatile and status == "done":
+        if self.is_unstored and status == "done":
             # Nobody else can know this session, and it is forgotten now.
             self._let_out()
             self.seq += 1

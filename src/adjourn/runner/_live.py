@@ -19,7 +19,7 @@ from adjourn.events import Event
 from adjourn.stores._logging import note
 from adjourn.stores.protocol import Answered, Head, Header, Lease, Loaded, Renewed, SessionRef, Status
 
-from ._journal import ROW, Journal, Size
+from ._journal import ROW, Journal, Persistence, Size
 from ._leases import Heartbeat
 from ._settings import RunnerSettings
 
@@ -50,10 +50,15 @@ class LiveSession:
     answers: tuple[Answered, ...] = ()
     head: Head | None = None
     claims: int = 0
-    is_fleeting: bool = False
     root: ProgramFrame
 
-    def __init__(self, sessions: LiveSessions, session_id: str, user_id: str | None, *, volatile: bool = False) -> None:
+    def __init__(
+        self,
+        sessions: LiveSessions,
+        session_id: str,
+        user_id: str | None,
+        persistence: Persistence = Persistence.STORED,
+    ) -> None:
         settings = sessions.settings
         self.scope = scope = Scope(session_id, app=settings.app_name, user_id=user_id, clock=settings.clock)
         scope.interrupts = settings.interrupts
@@ -64,7 +69,7 @@ class LiveSession:
             durability=settings.durability,
             timeout=settings.store_timeout,
             sink=_nowhere,
-            volatile=volatile,
+            persistence=persistence,
         )
         self.journal.ttl = settings.lease_ttl
         self.ref = self.journal.ref = SessionRef(session_id, settings.app_name, user_id)
@@ -170,13 +175,13 @@ class LiveSessions:
         self.beat = Heartbeat.of(settings.store)
         self.segment = segment_text(program.kind, program.name)
         self.running: dict[str, LiveSession] = {}
-        self.fleeting: set[str] = set()
+        self.until_done: set[str] = set()
         self._kept: OrderedDict[str, LiveSession] = OrderedDict()
         # When the event loop is due a turn: one time for all runs, as one may follow on another.
         self.yield_deadline = 0.0
 
-    def new(self, session_id: str, user_id: str | None, *, volatile: bool) -> LiveSession:
-        """A session that does not exist yet.
+    def new(self, session_id: str, user_id: str | None, persistence: Persistence) -> LiveSession:
+        """Make a session that does not exist yet.
 
         Raises:
             UsageError: its id is one of those under which the library keeps what is its own.
@@ -185,7 +190,7 @@ class LiveSessions:
             raise UsageError(
                 f"session_id={session_id!r} begins with '{OWN}', where approvals are kept. Name it otherwise."
             )
-        live = LiveSession(self, session_id, user_id, volatile=volatile)
+        live = LiveSession(self, session_id, user_id, persistence)
         live.scope.branch = self.settings.new_branch()
         live.root = live.scope.root = self.program.open(live.scope, None, self.segment, None)
         return live
@@ -248,8 +253,8 @@ class LiveSessions:
         if self.running.get(session_id) is live:  # Else the next run was faster: this one had let go of it.
             del self.running[session_id]
         live.end()
-        if live.is_fleeting and live.status == "done":
-            self.fleeting.discard(session_id)
+        if live.journal.persistence is not Persistence.STORED and live.status == "done":
+            self.until_done.discard(session_id)
         elif well:
             self._kept[session_id] = live
             if len(self._kept) <= CACHED:

@@ -32,6 +32,7 @@ from adjourn.stores.protocol import Answer, Claimed, SessionRef
 
 from ._answering import apply_answers, expire, resolve
 from ._driving import stop
+from ._journal import Persistence
 from ._live import TRIES, LiveSession, LiveSessions
 
 OnPending = Literal["error", "abandon", "finish"]
@@ -46,7 +47,9 @@ class Call(msgspec.Struct, kw_only=True):
     deps: Any = None
     max_steps: int | None = None
     model_options: dict[str, Any] = {}
-    is_anonymous: bool = False
+    persistence: Persistence = Persistence.STORED
+    is_new: bool = False
+    """Whether the session's id has just been made up, so that there is nothing to look for."""
 
     def __post_init__(self) -> None:
         check_name("session_id", self.session_id)
@@ -85,11 +88,10 @@ class SessionOpener:
         for _ in range(TRIES):
             live = self._sessions.pop(call.session_id)
             cached = live is not None
-            if live is None and not call.is_anonymous:
+            if live is None and not call.is_new:
                 live = await self._sessions.find(self._ref(call))
             if live is None:
-                volatile = call.is_anonymous and self._settings.has_own_store
-                live = self._sessions.new(call.session_id, call.user_id, volatile=volatile)
+                live = self._sessions.new(call.session_id, call.user_id, call.persistence)
             self._prepare(live, call, reader)
             if not live.is_new and not cached:
                 _check_not_running(live)
@@ -99,8 +101,8 @@ class SessionOpener:
                 await self._end_last_turn(live, on_pending)
             live.scope.next_input(call.model_options)
             live.root.begin(input)
-            if live.journal.volatile:
-                self._sessions.fleeting.add(call.session_id)
+            if live.journal.is_unstored:
+                self._sessions.until_done.add(call.session_id)
                 return live
             try:
                 await self._claim(live, "input")
@@ -121,9 +123,10 @@ class SessionOpener:
         scope.deps = call.deps
         scope.max_steps = call.max_steps
         scope.watched = is_watched
-        scope.telling = is_watched or not (call.is_anonymous and settings.has_own_store)
+        scope.telling = is_watched or call.persistence is not Persistence.UNSTORED
         if settings.has_own_store:
-            live.is_fleeting = live.journal.volatile or call.session_id in self._sessions.fleeting
+            if not live.journal.is_unstored and call.session_id in self._sessions.until_done:
+                live.journal.persistence = Persistence.UNTIL_DONE
             scope.has_boundaries = scope.telling or settings.durability != "pause"
         if call.values:
             live.root.set_values(call.values)

@@ -217,7 +217,7 @@ class Run:
         live.begin()
         well = False
         try:
-            if live.journal.lease is None and not live.journal.volatile:
+            if live.journal.lease is None and not live.journal.is_unstored:
                 self._outcome = result = stored_result(live)
                 self.deliver([stored_end(live, result)])
             else:
@@ -357,7 +357,7 @@ class Run:
 
     def _is_unsaved(self, event: Event) -> bool:
         # With durability "pause" a reader is told before the log is, so that it cannot be read from there.
-        return event.seq is not None and self._live is not None and self._live.journal.tells_unsaved
+        return event.seq is not None and self._live is not None and self._live.journal.emits_unsaved
 
     def _squeeze(self, event: Event) -> None:
         """Keep of a live event what a reader who falls behind must not miss: text, which joins the piece before it."""

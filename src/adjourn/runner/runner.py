@@ -17,6 +17,7 @@ from adjourn.sessions._sync import sync_twin
 from ._driving import stored_result
 from ._editing import Editor
 from ._following import CancelMode, RunFollower, check_mode
+from ._journal import Persistence
 from ._live import LiveSession, LiveSessions
 from ._opening import Call, OnPending, Reader, SessionOpener
 from ._settings import Options, RunnerSettings, stored_options
@@ -114,7 +115,8 @@ class Runner(Sessions):
             deps=deps,
             max_steps=max_steps,
             model_options=stored_options(model_options),
-            is_anonymous=session_id is None,
+            persistence=self._persistence(session_id),
+            is_new=session_id is None,
         )
         begin = partial(self._opener.turn, call, input, on_pending)
         if on_pending == "finish":
@@ -126,6 +128,11 @@ class Runner(Sessions):
                 )
             begin = partial(self._opener.travel, call, checkpoint_id)
         return Run(call.session_id, begin, self._follower)
+
+    def _persistence(self, session_id: str | None) -> Persistence:
+        """Return what becomes of a turn's session: without a store and a name, nobody else can know of it."""
+        is_nameless = session_id is None and self._live.settings.has_own_store
+        return Persistence.UNSTORED if is_nameless else Persistence.STORED
 
     def resume(
         self,
