@@ -49,7 +49,7 @@ dist: $(VENV)/.dev
 	$(BIN)/python -m tests.packaging.check
 
 matrix: $(VENV)/.dev
-	$(BIN)/python -m tests.packaging.matrix
+	$(BIN)/python -m tests.packaging.matrix $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -44,8 +44,8 @@ class Outcome(NamedTuple):
 
 
 def main() -> None:
-    """Run all columns that this machine has."""
-    columns = list(_columns())
+    """Run all columns that this machine has, or those that are named as arguments."""
+    columns = [column for column in _columns() if column.name in (sys.argv[1:] or [column.name])]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(AT_ONCE) as pool:
         failed = [_report(outcome) for outcome in pool.map(partial(_run, folder=Path(folder)), columns)]
     sys.exit(any(failed))

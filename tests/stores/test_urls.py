@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from adjourn.errors import UsageError
-from adjourn.stores import MemoryStore, SQLiteStore, open_store
+from adjourn.stores import MemoryStore, SQLiteStore, Store, open_store, register_store, urls
 from adjourn.testing.suite.bench import Drive
 
 
@@ -75,7 +75,7 @@ def test_one_file_is_one_store_while_it_is_in_use(here: Path):
         ("sqlite:///a.db?timeout=soon", "timeout=soon"),
         ("sqlite:///a.db?synchronous=OFF", "NORMAL"),
         ("sqlite:///:memory:", "MemoryStore"),
-        ("", "no URL"),
+        ("", "is not the URL of a store"),
     ],
 )
 def test_what_names_no_store_is_refused_with_advice(here: Path, url: str, advice: str):
@@ -106,3 +106,50 @@ assert "sqlite3" in sys.modules
 def test_unknown_names_are_attribute_errors(module: str):
     with pytest.raises(AttributeError, match="Nothing"):
         _ = sys.modules[module].Nothing
+
+
+def test_a_scheme_can_be_registered(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(urls, "_openers", dict(urls._openers))  # pyright: ignore[reportPrivateUsage]
+    opened: list[str] = []
+
+    def shelf(url: str) -> Store:
+        opened.append(url)
+        return MemoryStore()
+
+    with pytest.raises(UsageError, match=r"No store is known for 'shelf://'\. Known: 'memory://', 'sqlite://'\."):
+        open_store("shelf://a/b?c=d")
+    register_store("shelf", shelf)
+    register_store("shelf", shelf)
+    assert isinstance(open_store("shelf://a/b?c=d"), MemoryStore)
+    assert opened == ["shelf://a/b?c=d"]
+
+
+@pytest.mark.parametrize("scheme", ["", "Shelf", "a b", "shelf://", "1shelf"])
+def test_what_is_not_a_scheme_cannot_be_registered(scheme: str):
+    with pytest.raises(UsageError, match="a scheme is of lower-case letters"):
+        register_store(scheme, lambda _: MemoryStore())
+
+
+def test_a_scheme_is_not_taken_from_another():
+    with pytest.raises(UsageError, match="'memory://' has an opener already"):
+        register_store("memory", lambda _: MemoryStore())
+
+
+def test_an_installed_package_can_bring_a_scheme(tmp_path: Path):
+    """By an entry point, which is looked for when a scheme is not known."""
+    info = tmp_path / "shelf-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shelf\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[adjourn.stores]\nshelf = shelf:opened\n")
+    (tmp_path / "shelf.py").write_text(
+        "from adjourn.stores import MemoryStore\ndef opened(url): return MemoryStore()\n"
+    )
+    program = """
+import sys
+import adjourn.stores
+adjourn.stores.open_store("memory://")
+assert "importlib.metadata" not in sys.modules
+assert type(adjourn.stores.open_store("shelf://x")).__name__ == "MemoryStore"
+"""
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    subprocess.run([sys.executable, "-c", program], check=True, env=os.environ | {"PYTHONPATH": path})

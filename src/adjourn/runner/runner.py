@@ -9,10 +9,12 @@ from typing import Any, Unpack
 from adjourn._engine.program import Program
 from adjourn.errors import PendingInterrupts, ProgramChanged, UnfinishedRun, UsageError
 from adjourn.events import Interrupt, ToolResult
+from adjourn.messages import Message
 from adjourn.sessions import Answers, Checkpoint, Sessions
 from adjourn.sessions._settings import check_name
 from adjourn.sessions._sync import sync_twin
 
+from ._driving import stored_result
 from ._editing import Editor
 from ._following import CancelMode, RunFollower, check_mode
 from ._live import LiveSession, LiveSessions
@@ -186,6 +188,14 @@ class Runner(Sessions):
 
     # Looking
 
+    async def messages(self, session_id: str, *, user_id: str | None = None) -> tuple[Message, ...]:
+        """Return the conversation of a session."""
+        try:
+            live = await self._live.load(self._settings.ref(session_id, user_id))
+        except ProgramChanged:
+            return await super().messages(session_id, user_id=user_id)
+        return stored_result(live).messages
+
     async def tool_output(self, session_id: str, call_id: str, *, user_id: str | None = None) -> str:
         """Return the whole result of a tool call, of which its model may have read a part.
 
@@ -260,6 +270,26 @@ class Runner(Sessions):
         """
         ref = self._settings.ref(session_id, user_id)
         return await self.checkpoint(session_id, await self._editor.edit(ref, values, checkpoint_id, as_node, at))
+
+    async def fork(
+        self,
+        session_id: str,
+        *,
+        checkpoint_id: str | None = None,
+        to: str | None = None,
+        user_id: str | None = None,
+    ) -> str:
+        """Begin a new session as this one was at a checkpoint, and return its id.
+
+        With its own id as `to`, it is a new branch of this session instead.
+
+        Raises:
+            ProgramChanged, CheckpointCorrupt: the program could not go on from there.
+        """
+        await self._live.load(self._settings.ref(session_id, user_id), checkpoint_id)
+        if to == session_id:
+            self._live.pop(session_id)
+        return await super().fork(session_id, checkpoint_id=checkpoint_id, to=to, user_id=user_id)
 
     # From sync code
 

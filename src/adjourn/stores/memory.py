@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from operator import itemgetter
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from msgspec.structs import replace
+import msgspec
 
 from adjourn.errors import CheckpointNotFound
 
-from .kit.effects import Effects, advanced, ended
+from .kit.effects import Effects, advanced, ended, taken
 from .kit.pruning import Point
 from .kit.requests import Delete, Renew, Request
 from .kit.rows import (
@@ -26,13 +26,17 @@ from .kit.rows import (
     SessionRow,
     answered,
     audit_entry,
-    decode_header,
+    checkpoint_row,
+    due,
+    event_batch,
     fits,
     head_of,
-    is_live,
+    id_at,
+    is_expired,
     is_named,
     lies_under,
     locate,
+    open_question,
 )
 from .kit.store import KitStore
 from .protocol import (
@@ -53,28 +57,38 @@ from .protocol import (
 T = TypeVar("T")
 
 
-class Kept(NamedTuple):
-    """A record and when it was written."""
+class Kept(msgspec.Struct, frozen=True, gc=False):
+    """A record without what its place says: its position, its id and its parent; `at` is when it was written."""
 
-    record: RecordRow
+    full: bool
+    source: str | None
     at: float
+    seq: int
+    count: int
+    header: bytes
+    events: bytes
+    body: bytes
 
 
-class Session:
-    """A session whole: positions are indexes of `log`, where pruned records leave None; questions are by branch."""
+class Session(msgspec.Struct, gc=False):
+    """A session whole: positions are indexes of `log`, where pruned records leave None.
 
-    __slots__ = ("branches", "log", "questions", "row")
+    `asked` are the questions of the head's branch, `past` those of the branches before it, in their order.
+    """
 
-    def __init__(self, row: SessionRow) -> None:
-        self.row = row
-        self.log: list[Kept | None] = []
-        self.branches: tuple[Branch, ...] = ()
-        self.questions: dict[str, dict[str, QuestionRow]] = {}
+    row: SessionRow
+    log: list[Kept | None]
+    asked: dict[str, QuestionRow]
+    branches: tuple[Branch, ...] = ()
+    past: tuple[dict[str, QuestionRow], ...] = ()
 
-    @property
-    def asked(self) -> dict[str, QuestionRow]:
-        """The questions of the head's branch."""
-        return self.questions.get(self.row.branch, {})
+    def record(self, pos: int) -> RecordRow | None:
+        """Return the record at a position; None if it was pruned."""
+        k = self.log[pos]
+        if k is None:
+            return None
+        own, parent = id_at(self.branches, pos)
+        return RecordRow(own, parent, pos, k.full, k.source, k.seq, k.count, k.header, k.events, k.body)
 
 
 class MemoryFacts:
@@ -105,15 +119,14 @@ class MemoryFacts:
 
     def record(self, id: str) -> RecordRow | None:
         pos = locate(self.found.branches, self.found.row.pos, id)
-        kept = None if pos is None else self.found.log[pos]
-        return None if kept is None else kept.record
+        return None if pos is None else self.found.record(pos)
 
     def points(self) -> Sequence[Point]:
-        kept = [each for each in self.found.log if each is not None]
-        return [Point(each.pos, each.full, each.source is not None, at) for each, at in kept]
+        log = enumerate(self.found.log)
+        return [Point(pos, kept.full, kept.source is not None, kept.at) for pos, kept in log if kept is not None]
 
     def asking(self) -> Sequence[int]:
-        by_branch = [self.found.questions.get(branch.name, {}) for branch in self.found.branches]
+        by_branch = (*self.found.past, self.found.asked)
         return [no for no, asked in enumerate(by_branch) if any(each.is_open for each in asked.values())]
 
 
@@ -149,25 +162,25 @@ class MemoryStore(KitStore):
             return
         if found is None:
             row = SessionRow(0, ref.id, ref.app, ref.user, now)
-            found = self._sessions[ref.app, ref.id] = Session(row)
-        before, found.row = found.row, advanced(found.row, effects, now)
+            found = self._sessions[ref.app, ref.id] = Session(row, [], {})
+        found.row = advanced(found.row, effects, now)
+        left = found.asked
         if effects.branches:
+            found.past = (*found.past, left) if found.branches else ()
             found.branches = (*found.branches, *effects.branches)
-        for record in effects.records:
-            found.log.append(Kept(record, now))
+            found.asked = {}
+        for r in effects.records:
+            found.log.append(Kept(r.full, r.source, now, r.seq, r.count, r.header, r.events, r.body))
         for pos in effects.drops:
             found.log[pos] = None
-        if effects.asks:
-            asked = found.questions.setdefault(found.row.branch, {})
-            for question in effects.asks:
-                self._asked += 1
-                asked[question.id] = QuestionRow(question.id, question.body, question.expires, no=self._asked)
+        for question in effects.asks:
+            self._asked += 1
+            found.asked[question.id] = QuestionRow(question.id, question.body, question.expires, no=self._asked)
         for end in effects.ends:
-            asked = found.questions[end.branch]
+            asked = found.asked if end.branch == found.row.branch else left
             asked[end.answer.id] = ended(asked[end.answer.id], end, now)
-        for taken in effects.takes:
-            asked = found.questions[before.branch]
-            asked[taken] = replace(asked[taken], taken=True)
+        for each in effects.takes:
+            left[each] = taken(left[each])
 
     async def renew(self, leases: Sequence[Lease]) -> list[Renewed]:
         with self._lock:
@@ -232,11 +245,11 @@ class MemoryStore(KitStore):
             chosen = self._sessions.values() if ref is None else [self._find(ref)]
             now = self._clock()
             waiting = [
-                (asked.no, _open(found.row, asked))
+                (asked.no, open_question(found.row, asked))
                 for found in chosen
                 if found is not None and fits(found.row, app, user)
                 for asked in found.asked.values()
-                if asked.is_open and not _expired(asked, now)
+                if asked.is_open and not is_expired(asked, now)
             ]
             return [each for _, each in _first(limit, sorted(waiting, key=itemgetter(0)))]
 
@@ -252,7 +265,8 @@ class MemoryStore(KitStore):
     async def due(self, *, app: str | None = None, user: str | None = None, limit: int = 100) -> list[Due]:
         with self._lock:
             chosen = [found for found in self._sessions.values() if fits(found.row, app, user)]
-            return _first(limit, _due(chosen, self._clock()))
+            now = self._clock()
+            return _first(limit, filter(None, (due(found.row, found.asked.values(), now) for found in chosen)))
 
     async def close(self) -> None:
         pass  # what is kept lives as long as the store object
@@ -284,8 +298,8 @@ def _fold(found: Session, pos: int) -> tuple[bytes, ...]:
     rows: list[bytes] = []
     for kept in reversed(found.log[: pos + 1]):
         assert kept is not None
-        rows.append(kept.record.body)
-        if kept.record.full:
+        rows.append(kept.body)
+        if kept.full:
             break
     return tuple(reversed(rows))
 
@@ -293,51 +307,24 @@ def _fold(found: Session, pos: int) -> tuple[bytes, ...]:
 def _listed(found: Session, end: int, source: str | None, under: str) -> Iterator[CheckpointRow]:
     for pos in range(end - 1, -1, -1):
         kept = found.log[pos]
-        if kept is None or kept.record.source is None:
+        if kept is None or kept.source is None or source not in (None, kept.source):
             continue
-        header = decode_header(kept.record.header)
-        if source in (None, header.source) and lies_under(header.address, under):
-            yield CheckpointRow(id=kept.record.id, parent=kept.record.parent, created=kept.at, header=header)
+        record = found.record(pos)
+        assert record is not None
+        listed = checkpoint_row(record, kept.at)
+        if lies_under(listed.header.address, under):
+            yield listed
 
 
 def _events(found: Session, after: int) -> Iterator[EventBatch]:
     start = len(found.log)
-    while start and ((kept := found.log[start - 1]) is None or kept.record.seq > after):
+    while start and ((kept := found.log[start - 1]) is None or kept.seq > after):
         start -= 1
-    for kept in found.log[start:]:
-        if kept is not None and kept.record.count:
-            record = kept.record
-            yield EventBatch(
-                id=record.id,
-                header=decode_header(record.header),
-                first=record.seq - record.count + 1,
-                count=record.count,
-                body=record.events,
-            )
-
-
-def _due(sessions: Iterable[Session], now: float) -> Iterator[Due]:
-    for found in sessions:
-        row = found.row
-        if is_live(row, now):
-            continue
-        if row.owner is not None:
-            yield Due(session=row.session, app=row.app, why="lease")
-        elif row.waiting:
-            yield Due(session=row.session, app=row.app, why="answer")
-        elif any(asked.is_open and _expired(asked, now) for asked in found.asked.values()):
-            yield Due(session=row.session, app=row.app, why="question")
+    for pos in range(start, len(found.log)):
+        record = found.record(pos)
+        if record is not None and record.count:
+            yield event_batch(record)
 
 
 def _untaken(found: Session) -> tuple[Answered, ...]:
     return tuple([answered(asked) for asked in found.asked.values() if not asked.is_open and not asked.taken])
-
-
-def _open(row: SessionRow, asked: QuestionRow) -> OpenQuestion:
-    return OpenQuestion(
-        session=row.session, app=row.app, checkpoint=row.checkpoint, id=asked.id, body=asked.body, expires=asked.expires
-    )
-
-
-def _expired(asked: QuestionRow, now: float) -> bool:
-    return asked.expires is not None and asked.expires <= now

@@ -7,6 +7,7 @@ import argparse
 from adjourn._text import visible_line
 from adjourn.cli._stores import add_app_option, add_store_option, command, with_sessions
 from adjourn.cli.output.documents import add_json_option, print_json
+from adjourn.errors import UsageError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -21,6 +22,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Fork it, and say how to go on there."""
+    if options.to == options.session:
+        raise UsageError(f"--to {options.to}: the new session needs a name of its own.")
     new = with_sessions(
         options,
         lambda sessions: sessions.fork(options.session, checkpoint_id=options.checkpoint, to=options.to),

@@ -23,7 +23,7 @@ What holds between any two writes to a session:
 reads and writes in two trips. `docs/stores.md` shows how to write a store.
 """
 
-from adjourn.stores.kit.effects import Applied, Effects, End, Guard, LeaseChange, Move, advanced, ended, holds
+from adjourn.stores.kit.effects import Applied, Effects, End, Guard, LeaseChange, Move, advanced, ended, holds, taken
 from adjourn.stores.kit.facts import Facts, FactSheet, NotRead, Query, Remembered
 from adjourn.stores.kit.pruning import Point, removable
 from adjourn.stores.kit.requests import Cancel, Claim, Commit, Decision, Delete, GiveAnswers, Prune, Renew, Request
@@ -34,15 +34,20 @@ from adjourn.stores.kit.rows import (
     SessionRow,
     answered,
     audit_entry,
+    checkpoint_row,
     decode_header,
+    due,
     encode_header,
+    event_batch,
     fits,
     head_of,
     id_at,
+    is_expired,
     is_live,
     is_named,
     lies_under,
     locate,
+    open_question,
 )
 from adjourn.stores.kit.store import KitStore, RemoteStore
 
@@ -77,16 +82,22 @@ __all__ = [
     "advanced",
     "answered",
     "audit_entry",
+    "checkpoint_row",
     "decode_header",
+    "due",
     "encode_header",
     "ended",
+    "event_batch",
     "fits",
     "head_of",
     "holds",
     "id_at",
+    "is_expired",
     "is_live",
     "is_named",
     "lies_under",
     "locate",
+    "open_question",
     "removable",
+    "taken",
 ]

@@ -52,13 +52,13 @@ def answers(facts: Facts, row: SessionRow, given: Sequence[Answer]) -> None:
         seen.add(each.id)
 
 
-def write(facts: Facts, row: SessionRow, new: Write, given: Sequence[Answer] = ()) -> None:
+def write(facts: Facts, row: SessionRow, head: str, new: Write, given: Sequence[Answer] = ()) -> None:
     """Refuse a record that does not follow the head, or whose questions do not fit."""
     if new.branch != row.branch:
         _branch(facts, row, new)
         return
-    if new.number != row.number + 1 or new.parent != row.checkpoint:
-        raise Conflict(row.session, f"record '{new.id}' does not follow its head '{row.checkpoint}'")
+    if new.number != row.number + 1 or new.parent != head:
+        raise Conflict(row.session, f"record '{new.id}' does not follow its head '{head}'")
     if new.asks:
         _asks(row.session, new)
     for question in new.asks:

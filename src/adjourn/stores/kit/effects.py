@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from adjourn.stores.protocol import Answer, Question, Status
 
@@ -100,6 +101,11 @@ def ended(row: QuestionRow, end: End, now: float) -> QuestionRow:
     """Return a question's row after its end at the time `now`."""
     given = end.answer
     return QuestionRow(row.id, row.body, row.expires, given.value, given.how, given.by, now, end.taken, row.no)
+
+
+def taken(row: QuestionRow) -> QuestionRow:
+    """Return a question's row after a record has taken its answer."""
+    return replace(row, taken=True)
 
 
 def holds(guard: Guard, row: SessionRow | None, now: float) -> bool:

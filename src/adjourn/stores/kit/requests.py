@@ -14,7 +14,18 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from adjourn.errors import CheckpointNotFound, Conflict, SessionBusy, UsageError
-from adjourn.stores.protocol import Answer, Answered, Claimed, Committed, Head, Lease, Renewed, SessionRef, Write
+from adjourn.stores.protocol import (
+    Answer,
+    Answered,
+    Claimed,
+    Committed,
+    Head,
+    Lease,
+    Question,
+    Renewed,
+    SessionRef,
+    Write,
+)
 
 from . import _checks as check
 from .effects import Effects, End, Guard, LeaseChange, Move
@@ -83,7 +94,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
             return Decision(_answered(row, answers, Guard(branch=row.branch)), _left_to_owner(row))
         check.after(row, self.after)
         if write is not None:
-            check.write(facts, row, write, answers)
+            check.write(facts, row, row.checkpoint, write, answers)
         return self._take(facts, row)
 
     def _create(self, facts: Facts) -> Decision[Claimed]:
@@ -145,7 +156,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
         check.user(row, self.ref)
         if row.fence != lease.fence or row.owner != lease.owner or row.checkpoint != self.after:
             return self._made_before(facts, row)
-        check.write(facts, row, writes[0])
+        check.write(facts, row, self.after, writes[0])
         if len(writes) > 1:
             check.rest(facts, row, writes)
         pauses = self.release and writes[-1].status == "waiting" and writes[0].branch == row.branch
@@ -181,16 +192,25 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
             if not held and self.release:
                 return Decision(None, Committed(released=True))  # it ended the run, so others may have gone on since
             check.lease(row, lease)
-            ended = LeaseChange(None, row.fence, None, 0.0) if self.release else None
-            kept = ended or LeaseChange(row.owner, row.fence, None, lease.ttl)
-            effects = Effects(guard=Guard(fence=row.fence, owner=row.owner), lease=kept)
-            effects = replace(effects, cancel=None) if self.release else effects
-            return Decision(effects, Committed(released=self.release, cancel=row.cancel))
+            return self._end_again(facts, row)
         if held and self.release and check.repeats(facts, row, _unpaused(last)):
             return Decision(None, Committed(answers=_untaken(facts, row, ()), cancel=row.cancel))
         check.lease(row, lease)
         check.after(row, self.after)
         raise AssertionError("a commit that can be made is made")
+
+    def _end_again(self, facts: Facts, row: SessionRow) -> Decision[Committed]:
+        """Keep or release the lease once more; a pause that met answers, and whose record looks the same, keeps it."""
+        pauses = self.release and self.writes[-1].status == "waiting" and self.writes[-1].branch == row.branch
+        answers = _untaken(facts, row, ()) if pauses else ()
+        if answers:
+            return Decision(None, Committed(answers=answers, cancel=row.cancel))
+        guard = Guard(fence=row.fence, owner=row.owner, waiting=row.waiting if pauses else None)
+        if self.release:
+            effects = Effects(guard=guard, lease=LeaseChange(None, row.fence, None, 0.0), cancel=None)
+        else:
+            effects = Effects(guard=guard, lease=LeaseChange(row.owner, row.fence, None, self.lease.ttl))
+        return Decision(effects, Committed(released=self.release, cancel=row.cancel))
 
 
 class Renew(msgspec.Struct, frozen=True, kw_only=True):
@@ -362,9 +382,11 @@ def _written(
     """Return the effects of records that were checked, with the lease as it is then."""
     first, last = writes[0], writes[-1]
     begins = row.pos < 0 or first.branch != row.branch
-    branches = (Branch(first.branch, row.pos + 1, first.number, first.parent),) if begins else ()
     pos, full_pos, size, seq = row.pos, row.full_pos, row.size, row.seq
     records: list[RecordRow] = []
+    asks: tuple[Question, ...] = ()
+    ends = tuple([End(row.branch, given, True) for given in answers]) if answers else ()
+    wanted: tuple[str, ...] = ()
     for write in writes:
         pos += 1
         seq += write.event_count
@@ -372,37 +394,35 @@ def _written(
             full_pos, size = pos, len(write.body)
         else:
             size += len(write.body)
-        records.append(record_row(write, pos, seq))
-    takes = () if begins else _takes(facts, row, writes)
+        records.append(_record_row(write, pos, seq))
+        asks += write.asks
+        wanted += write.takes
+        if write.closes:
+            ends += tuple([End(write.branch, given, True) for given in write.closes])
+    takes = _takes(facts, row, wanted) if wanted and not begins else ()
     return Effects(
         guard=guard,
         move=Move(last.branch, row.branch_no + begins, last.number, pos, full_pos, size, last.status, seq),
         lease=lease,
-        waiting=-len(takes),
-        branches=branches,
-        records=tuple(records),
-        asks=tuple([question for write in writes for question in write.asks]),
-        ends=_ends(row, writes, answers),
-        takes=takes,
         cancel=cancel,
+        waiting=-len(takes),
+        branches=(Branch(first.branch, row.pos + 1, first.number, first.parent),) if begins else (),
+        records=tuple(records),
+        asks=asks,
+        ends=ends,
+        takes=takes,
     )
 
 
-def _ends(row: SessionRow, writes: Sequence[Write], answers: Sequence[Answer]) -> tuple[End, ...]:
-    given = [End(row.branch, each, True) for each in answers]
-    return tuple(given + [End(write.branch, each, True) for write in writes for each in write.closes])
-
-
-def _takes(facts: Facts, row: SessionRow, writes: Sequence[Write]) -> tuple[str, ...]:
+def _takes(facts: Facts, row: SessionRow, wanted: Sequence[str]) -> tuple[str, ...]:
     """Return which of the answers that the writes take are there to be taken."""
-    wanted = dict.fromkeys(each for write in writes for each in write.takes)
-    if not wanted or not (row.waiting or facts.assumed):
+    if not (row.waiting or facts.assumed):
         return ()
     there = {each.id for each in facts.waiting() if not each.is_open}
-    return tuple([each for each in wanted if each in there])
+    return tuple([each for each in dict.fromkeys(wanted) if each in there])
 
 
-def record_row(write: Write, pos: int, seq: int) -> RecordRow:
+def _record_row(write: Write, pos: int, seq: int) -> RecordRow:
     """Return a write as it is stored at a position.
 
     Raises:

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from adjourn._text import undotted
 from adjourn._values.codec import check_nesting
 from adjourn.errors import CheckpointCorrupt, NotStorable
-from adjourn.stores.protocol import Answered, AuditEntry, Head, Header, Outcome, SessionRef, Status, Write
+from adjourn.stores.protocol import (
+    Answered,
+    AuditEntry,
+    CheckpointRow,
+    Due,
+    EventBatch,
+    Head,
+    Header,
+    OpenQuestion,
+    Outcome,
+    SessionRef,
+    Status,
+    Write,
+)
 
 
 class SessionRow(msgspec.Struct, frozen=True, gc=False):
@@ -111,6 +124,32 @@ def audit_entry(row: QuestionRow) -> AuditEntry:
     return AuditEntry(id=row.id, body=row.body, value=row.value, how=row.how, by=row.by, at=row.at)
 
 
+def open_question(row: SessionRow, asked: QuestionRow) -> OpenQuestion:
+    """Return a question as it is listed while it is open."""
+    return OpenQuestion(
+        session=row.session, app=row.app, checkpoint=row.checkpoint, id=asked.id, body=asked.body, expires=asked.expires
+    )
+
+
+def checkpoint_row(record: RecordRow, at: float) -> CheckpointRow:
+    """Return a record as it is listed.
+
+    Raises:
+        CheckpointCorrupt: its header is damaged.
+    """
+    return CheckpointRow(id=record.id, parent=record.parent, created=at, header=decode_header(record.header))
+
+
+def event_batch(record: RecordRow) -> EventBatch:
+    """Return the events of a record.
+
+    Raises:
+        CheckpointCorrupt: its header is damaged.
+    """
+    header, first = decode_header(record.header), record.seq - record.count + 1
+    return EventBatch(id=record.id, header=header, first=first, count=record.count, body=record.events)
+
+
 def is_named(row: SessionRow, ref: SessionRef) -> bool:
     """Whether `ref` names this session: one that names a user names only that user's."""
     return row.session == ref.id and row.app == ref.app and ref.user in (None, row.user)
@@ -124,6 +163,24 @@ def fits(row: SessionRow, app: str | None, user: str | None) -> bool:
 def is_live(row: SessionRow, now: float) -> bool:
     """Whether somebody runs the session: a lease is held and has not expired."""
     return row.owner is not None and row.expires > now
+
+
+def is_expired(asked: QuestionRow, now: float) -> bool:
+    """Return whether a question's time is over."""
+    return asked.expires is not None and asked.expires <= now
+
+
+def due(row: SessionRow, asked: Iterable[QuestionRow], now: float) -> Due | None:
+    """Return why somebody should take a session up, given the questions of its head's branch; None if nobody should."""
+    if is_live(row, now):
+        return None
+    if row.owner is not None:
+        return Due(session=row.session, app=row.app, why="lease")
+    if row.waiting:
+        return Due(session=row.session, app=row.app, why="answer")
+    if any(each.is_open and is_expired(each, now) for each in asked):
+        return Due(session=row.session, app=row.app, why="question")
+    return None
 
 
 def head_of(row: SessionRow, now: float) -> Head:

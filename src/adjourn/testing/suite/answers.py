@@ -194,6 +194,18 @@ class AnswerSuite(Bench):
                 Conflict, store.commit(run.held, record(2, "b.1", b"x", status="waiting"), after="b.1", release=True)
             )
 
+    async def test_a_pause_without_events_that_met_answers_can_be_repeated(self) -> None:  # rule C1
+        """Although its record looks the same as that of a pause."""
+        async with self.fresh() as store:
+            run = Drive(store)
+            await run.start(run.next(asks=(question("q"),)))
+            await store.answer(S, [yes("q")])
+            write = run.next(status="waiting")
+            met = await store.commit(run.held, write, after="b.0", release=True)
+            assert ([answer.id for answer in met.answers], met.released) == (["q"], False)
+            assert await store.commit(run.held, write, after="b.0", release=True) == met
+            assert (await run.head()).owner == "ann"
+
     async def test_a_pause_can_be_repeated_although_answers_came_since(self) -> None:  # rule C1
         """It was made, and is over."""
         async with self.fresh() as store:

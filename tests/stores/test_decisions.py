@@ -1,0 +1,260 @@
+"""The decisions of the kit, without any store: facts in, effects or a refusal out."""
+
+import random
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adjourn.errors import AlreadyResumed, Conflict, SessionBusy
+from adjourn.stores import Lease, SessionRef, Write
+from adjourn.stores.kit import (
+    Branch,
+    Cancel,
+    Claim,
+    Commit,
+    Effects,
+    FactSheet,
+    GiveAnswers,
+    Point,
+    Prune,
+    Query,
+    QuestionRow,
+    RecordRow,
+    Remembered,
+    Renew,
+    Request,
+    SessionRow,
+    advanced,
+    ended,
+    holds,
+    taken,
+)
+from adjourn.testing.suite.bench import question, record, yes
+
+T = TypeVar("T")
+REF = SessionRef("s")
+ANN = Lease(ref=REF, owner="ann", fence=1, ttl=10.0)
+NO_SESSION = SessionRow(0, "s", "adjourn", None, 0.0)
+
+
+class Table:
+    """One session as rows: facts are read from it and effects applied to it, with anything in between."""
+
+    def __init__(self, *ids: str) -> None:
+        self.now = 100.0
+        self.row: SessionRow | None = None
+        self.records: dict[str, RecordRow] = {}
+        self.questions: dict[tuple[str, str], QuestionRow] = {}
+        self.branches: list[Branch] = []
+        asks = tuple(question(each) for each in ids)
+        self.do(Claim(ref=REF, owner="ann", ttl=10.0, after=None, write=record(0, None, asks=asks), **NOTHING))
+
+    def read(self, query: Query) -> FactSheet:
+        branch = self.row.branch if self.row else ""
+        return FactSheet(
+            query,
+            self.now,
+            self.row,
+            questions=[each for (on, _), each in self.questions.items() if on == branch],
+            branches=tuple(self.branches),
+            records=list(self.records.values()),
+        )
+
+    def apply(self, effects: Effects) -> bool:
+        if not holds(effects.guard, self.row, self.now):
+            return False
+        before = self.row or NO_SESSION
+        after = advanced(before, effects, self.now)
+        questions = dict(self.questions)
+        for asked in effects.asks:
+            if (after.branch, asked.id) in questions:
+                return False
+            questions[after.branch, asked.id] = QuestionRow(asked.id, asked.body, asked.expires, no=len(questions))
+        for end in effects.ends:
+            if not questions[end.branch, end.answer.id].is_open:
+                return False
+            questions[end.branch, end.answer.id] = ended(questions[end.branch, end.answer.id], end, self.now)
+        for each in effects.takes:
+            questions[before.branch, each] = taken(questions[before.branch, each])
+        self.row, self.questions = after, questions
+        self.branches += effects.branches
+        self.records |= {each.id: each for each in effects.records}
+        return True
+
+    def do(self, request: Request[T]) -> T:
+        """Read, decide and apply at once."""
+        effects, result = request.decide(self.read(wide(request)))
+        assert effects is None or self.apply(effects)
+        return result
+
+    @property
+    def head(self) -> str:
+        assert self.row is not None
+        return self.row.checkpoint
+
+
+NOTHING: dict[str, Any] = {"answers": (), "replaces": None}  # Any: arguments of Claim
+
+
+def wide(request: Request[object]) -> Query:
+    return request.query().widened(Query(ref=REF, waiting=True, branches=True))
+
+
+def commit(table: Table, write: Write, *, release: bool = False, lease: Lease = ANN) -> Commit:
+    return Commit(lease=lease, writes=(write,), after=write.parent or "", release=release)
+
+
+def answer(*ids: str, value: bytes = b"1") -> GiveAnswers:
+    return GiveAnswers(ref=REF, answers=[yes(each, value) for each in ids], after=None)
+
+
+def others() -> st.SearchStrategy[Request[object]]:
+    """What anybody may do while somebody else runs the session."""
+    return st.one_of(
+        st.sampled_from("qrp").map(answer),
+        st.sampled_from(["now", "after_step"]).map(lambda mode: Cancel(ref=REF, mode=mode)),
+        st.just(Renew(lease=ANN)),
+    )
+
+
+def meddle(table: Table, requests: list[Request[object]]) -> None:
+    for request in requests:
+        with suppress(AlreadyResumed):  # two of them gave the same answer
+            table.do(request)
+
+
+@given(st.lists(others(), max_size=6), st.booleans(), st.booleans())
+def test_answers_cancels_and_renewals_never_make_a_live_owners_commit_fail(
+    requests: list[Request[object]], remembers: bool, asks: bool
+):  # rule C1
+    table = Table("q", "r", "p")
+    assert table.row is not None
+    write = record(1, "b.0", asks=(question("new"),) if asks else ())
+    request = commit(table, write)
+    facts = Remembered(REF, table.row) if remembers else table.read(wide(request))
+    meddle(table, requests)
+    effects, result = request.decide(facts)
+    assert effects is not None
+    assert table.apply(effects)
+    assert (table.head, result.answers) == ("b.1", ())
+    assert table.row.waiting == sum(not each.is_open and not each.taken for each in table.questions.values())
+
+
+@given(st.lists(others(), max_size=6), st.booleans())
+def test_a_pause_fails_only_for_an_answer_that_its_owner_has_not_seen(
+    requests: list[Request[object]], remembers: bool
+):  # rule R3
+    table = Table("q", "r", "p")
+    assert table.row is not None
+    request = commit(table, record(1, "b.0", status="waiting"), release=True)
+    facts = Remembered(REF, table.row) if remembers else table.read(wide(request))
+    meddle(table, requests)
+    effects, _ = request.decide(facts)
+    assert effects is not None
+    came_in = {each.id for each in table.questions.values() if not each.is_open}
+    assert table.apply(effects) == (not came_in)
+    if came_in:
+        effects, result = request.decide(table.read(wide(request)))
+        assert effects is not None
+        assert table.apply(effects)
+        assert {each.id for each in result.answers} == came_in
+        assert not result.released
+
+
+@given(st.permutations(["q", "r", "p"]))
+def test_answers_to_different_questions_all_succeed(order: list[str]):  # rule R3
+    table = Table("q", "r", "p")
+    decided = [answer(each).decide(table.read(answer(each).query())) for each in order]
+    assert all(effects is not None and table.apply(effects) for effects, _ in reversed(decided))
+    assert all(not each.is_open for each in table.questions.values())
+    assert table.row is not None
+    assert table.row.waiting == 3
+
+
+@given(st.integers(2, 6), st.randoms(use_true_random=False))
+def test_of_answers_to_one_question_one_wins(count: int, choose: random.Random):  # rule R3
+    table = Table("q", "r")
+    requests = [answer("q", value=b"%d" % n) for n in range(count)]
+    decided = [(request, request.decide(table.read(request.query())).effects) for request in requests]
+    choose.shuffle(decided)
+    won = [request for request, effects in decided if effects is not None and table.apply(effects)]
+    assert len(won) == 1
+    assert table.questions["b", "q"].value == won[0].answers[0].value
+    for request, _ in decided:
+        if request is not won[0]:
+            with pytest.raises(AlreadyResumed):
+                request.decide(table.read(request.query()))
+
+
+@given(st.floats(0, 30), st.booleans())
+def test_a_takeover_needs_the_lease_to_have_ended_when_it_writes(passed: float, renewed: bool):  # rule C6
+    table = Table()
+    claim = Claim(ref=REF, owner="bob", ttl=10.0, after="b.0", write=record(1, "b.0"), **NOTHING)
+    table.now += passed
+    if passed < 10:
+        with pytest.raises(SessionBusy):
+            claim.decide(table.read(wide(claim)))
+        return
+    effects, _ = claim.decide(table.read(wide(claim)))
+    if renewed:
+        table.do(Renew(lease=ANN))
+    assert effects is not None
+    assert table.apply(effects) == (not renewed)
+
+
+@given(st.booleans(), st.booleans(), st.booleans())
+def test_a_stale_fence_never_writes(writes: bool, remembers: bool, release: bool):  # rule C6
+    """Whenever the old owner has read its facts."""
+    table = Table("q")
+    assert table.row is not None
+    zombie = commit(table, record(1, "b.0", b"zombie"), release=release)
+    before = Remembered(REF, table.row) if remembers else table.read(wide(zombie))
+    write = record(1, "b.0", b"bob's") if writes else None
+    table.do(Claim(ref=REF, owner="bob", ttl=10.0, after="b.0", write=write, answers=(), replaces="ann"))
+    after = (table.row, dict(table.questions), dict(table.records))
+    effects, _ = zombie.decide(before)
+    assert effects is not None
+    assert not table.apply(effects)
+    with pytest.raises(Conflict):
+        zombie.decide(table.read(wide(zombie)))
+    assert not table.apply(Renew(lease=ANN).effects())
+    assert (table.row, table.questions, table.records) == after
+
+
+@given(st.booleans(), st.booleans(), st.lists(others(), max_size=3))
+def test_a_commit_whose_reply_was_lost_can_be_made_again(
+    release: bool, remembers: bool, requests: list[Request[object]]
+):  # rule C1
+    table = Table("q", "r", "p")
+    assert table.row is not None
+    request = commit(table, record(1, "b.0", asks=(question("new"),)), release=release)
+    first = table.do(request)
+    meddle(table, requests)
+    again = table.do(request)
+    assert (again.released, again.answers) == (first.released, ())
+    assert len(table.records) == 2
+
+
+@given(st.lists(others(), max_size=4))
+def test_a_prune_does_not_fail_because_of_others(requests: list[Request[object]]):  # rule C7
+    table = Table("q", "r", "p")
+    for number in range(1, 4):
+        table.do(commit(table, record(number, f"b.{number - 1}", full=True)))
+    prune = Prune(ref=REF, keep=1, before=None)
+    query = prune.query()
+    rows = sorted(table.records.values(), key=lambda each: each.pos)
+    points = [point(each) for each in rows]
+    facts = FactSheet(query, table.now, table.row, branches=tuple(table.branches), points=points, asking=[0])
+    meddle(table, requests)
+    table.do(commit(table, record(4, "b.3")))
+    effects, gone = prune.decide(facts)
+    assert effects is not None
+    assert holds(effects.guard, table.row, table.now)
+    assert (effects.drops, gone) == ((2, 1, 0), 3)
+
+
+def point(kept: RecordRow) -> Point:
+    return Point(kept.pos, kept.full, kept.source is not None, 0.0)

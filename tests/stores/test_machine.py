@@ -1,0 +1,492 @@
+"""A state machine over every store: any calls in any order, against a simple model of one log, one lease, questions."""
+
+import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import hypothesis.strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from adjourn.errors import (
+    AdjournError,
+    AlreadyResumed,
+    CheckpointNotFound,
+    Conflict,
+    InterruptExpired,
+    SessionBusy,
+    UnknownInterrupt,
+)
+from adjourn.stores import (
+    Answer,
+    Claimed,
+    Committed,
+    Header,
+    Lease,
+    MemoryStore,
+    Question,
+    SessionRef,
+    SQLiteStore,
+    Store,
+    Write,
+)
+from adjourn.testing import FakeClock
+
+from .test_docs_store import DictStore
+
+T = TypeVar("T")
+NAMES = (SessionRef("s"), SessionRef("s", "shop", "ann"))
+OWNERS = ("ann", "bob", "carl")
+TTL = 10.0
+
+
+class Asked:
+    """A question of the model."""
+
+    def __init__(self, expires: float | None) -> None:
+        self.expires = expires
+        self.value: bytes | None = None
+        self.taken = False
+
+
+class Model:
+    """A session as anybody would explain it."""
+
+    def __init__(self, write: Write) -> None:
+        self.log: list[Write | None] = []
+        self.names: list[str] = []
+        self.questions: dict[str, dict[str, Asked]] = {}
+        self.owner: str | None = None
+        self.end = 0.0
+        self.fence = 0
+        self.claims = 0
+        self.cancel: str | None = None
+        self.touched = 0.0
+        self.add(write)
+
+    @property
+    def last(self) -> Write:
+        write = self.log[-1]
+        assert write is not None
+        return write
+
+    @property
+    def asked(self) -> dict[str, Asked]:
+        return self.questions[self.last.branch]
+
+    def add(self, write: Write) -> None:
+        self.log.append(write)
+        self.names.append(write.id)
+        self.questions.setdefault(write.branch, {})
+        self.asked.update({each.id: Asked(each.expires) for each in write.asks})
+        for each in write.takes:
+            if each in self.asked and self.asked[each].value is not None:
+                self.asked[each].taken = True
+
+    def is_live(self, now: float) -> bool:
+        return self.owner is not None and self.end > now
+
+    def untaken(self) -> set[str]:
+        return {name for name, each in self.asked.items() if each.value is not None and not each.taken}
+
+    def fold(self, name: str) -> tuple[bytes, ...]:
+        bodies: list[bytes] = []
+        for write in reversed(self.log[: self.names.index(name) + 1]):
+            assert write is not None, "a kept checkpoint is folded from records that are kept"
+            bodies.insert(0, write.body)
+            if write.full:
+                break
+        return tuple(bodies)
+
+    def refusal(self, ids: list[str], now: float) -> type[AdjournError] | None:
+        """Why answers to these are refused."""
+        for name in ids:
+            asked = self.asked.get(name)
+            if asked is None:
+                return UnknownInterrupt
+            if asked.value is not None:
+                return AlreadyResumed
+            if asked.expires is not None and asked.expires <= now:
+                return InterruptExpired
+        return None
+
+    def answer(self, answers: list[Answer], *, taken: bool) -> None:
+        for given in answers:
+            self.asked[given.id].value, self.asked[given.id].taken = given.value, taken
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Calls on two store objects that share their data, as two processes do, each against the model."""
+
+    sessions = st.sampled_from(NAMES)
+    which = st.integers(0, 1)
+    seldom = st.sampled_from([False, False, False, False, True])
+    some = st.lists(st.integers(0, 5), max_size=2, unique=True)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.Runner()
+        self.folder = tempfile.TemporaryDirectory()
+        self.clock = FakeClock()
+        self.stores = self.make(Path(self.folder.name), self.clock)
+        self.leases: dict[SessionRef, list[Lease]] = {ref: [] for ref in NAMES}
+        self.models: dict[SessionRef, Model] = {}
+        self.count = 0
+        self.repeat: Callable[[], object] | None = None
+
+    def make(self, folder: Path, clock: FakeClock) -> list[Store]:
+        raise NotImplementedError
+
+    def teardown(self) -> None:
+        for store in self.stores:
+            self.loop.run(store.close())
+        self.loop.close()
+        self.folder.cleanup()
+
+    @initialize()
+    def begin_all(self) -> None:
+        for ref in NAMES:
+            self.begin_one(ref, 0, "ann", 1)
+
+    def lease(self, ref: SessionRef, stale: bool) -> Lease:
+        """The newest lease of a session, or the one before it."""
+        given = self.leases[ref]
+        return given[-2] if stale and len(given) > 1 else given[-1]
+
+    def named(self, model: Model | None, some: list[int]) -> list[str]:
+        """Names of questions: mostly of those that are open, sometimes of others or of none."""
+        if model is None:
+            return ["q" for _ in some[:1]]
+        waiting = [name for name, each in model.asked.items() if each.value is None]
+        names = [*waiting[-4:], *list(model.asked)[:1], "unknown"]
+        return list(dict.fromkeys(names[each % len(names)] for each in some))
+
+    def call(self, make: Callable[[], Awaitable[T]], refusal: type[AdjournError] | None) -> T | None:
+        """Make a call that must succeed, or be refused with just this error."""
+
+        async def made() -> T:
+            return await make()
+
+        try:
+            result = self.loop.run(made())
+        except AdjournError as error:
+            if type(error) is not refusal:
+                raise AssertionError(f"{error!r} instead of {refusal}") from error
+            return None
+        assert refusal is None, f"{result!r} instead of {refusal}"
+        return result
+
+    def write(self, model: Model | None, asks: int, **more: Any) -> Write:  # Any: fields of Write
+        """The record that would come next."""
+        self.count += 1
+        branch, number = ("b", 0) if model is None else (model.last.branch, model.last.number + 1)
+        expires = self.clock() + 5 if self.count % 3 == 0 else None
+        facts: dict[str, Any] = {
+            "branch": branch,
+            "number": number,
+            "parent": None if model is None else model.last.id,
+            "full": number == 0 or self.count % 4 == 0,
+            "body": b"%d" % self.count,
+            "header": Header(source="step" if self.count % 5 else None),
+            "status": "running",
+            "asks": tuple(Question(id=f"q{self.count}/{n}", body=b"{}", expires=expires) for n in range(asks)),
+        }
+        return Write(**(facts | more))
+
+    def lend(self, ref: SessionRef, owner: str, made: Claimed) -> None:
+        assert made.lease is not None
+        model = self.models[ref]
+        self.leases[ref].append(made.lease)
+        model.owner, model.end, model.cancel = owner, self.clock() + TTL, None
+        model.fence += 1
+        model.claims += 1
+        model.touched = self.clock()
+
+    # Rules
+
+    @rule(ref=sessions, which=which, owner=st.sampled_from(OWNERS), asks=st.integers(0, 2))
+    def begin(self, ref: SessionRef, which: int, owner: str, asks: int) -> None:
+        self.begin_one(ref, which, owner, asks)
+
+    def begin_one(self, ref: SessionRef, which: int, owner: str, asks: int) -> None:
+        store, model, write = self.stores[which], self.models.get(ref), self.write(None, asks)
+        refusal = None if model is None else SessionBusy if model.is_live(self.clock()) else Conflict
+        made = self.call(lambda: store.claim(ref, owner, TTL, after=None, write=write), refusal)
+        if made is None:
+            return
+        self.models[ref] = Model(write)
+        self.lend(ref, owner, made)
+        self.repeat = lambda: self._again(ref, made, lambda: store.claim(ref, owner, TTL, after=None, write=write))
+
+    @rule(
+        ref=sessions,
+        which=which,
+        owner=st.sampled_from(OWNERS),
+        takes_over=st.booleans(),
+        asks=st.integers(0, 2),
+        some=st.one_of(st.just([]), some),
+        writes=st.booleans(),
+    )
+    def claim(
+        self,
+        ref: SessionRef,
+        which: int,
+        owner: str,
+        *,
+        takes_over: bool,
+        asks: int,
+        some: list[int],
+        writes: bool,
+    ) -> None:
+        store, model, now = self.stores[which], self.models.get(ref), self.clock()
+        replaces = model.owner if takes_over and model is not None else None
+        write, after = self.write(model, asks) if writes else None, "b.0" if model is None else model.last.id
+        answers = self.named(model, some)
+        given = [Answer(id=each, value=b"%d" % self.count, by="eve") for each in answers]
+
+        def call() -> Awaitable[Claimed]:
+            return store.claim(ref, owner, TTL, after=after, write=write, answers=given, replaces=replaces)
+
+        if model is None:
+            self.call(call, CheckpointNotFound)
+            return
+        live = model.is_live(now) and model.owner != replaces
+        refusal = model.refusal(answers, now) or (SessionBusy if live and not answers else None)
+        made = self.call(call, refusal)
+        if made is None:
+            return
+        model.answer(given, taken=not live and write is not None)
+        model.touched = now
+        if live:
+            assert made.lease is None
+            self.repeat = None
+            return
+        if write is not None:
+            model.add(write)
+        self.lend(ref, owner, made)
+        assert made.claims == model.claims
+        self.repeat = (lambda: self._again(ref, made, call)) if write is not None else None
+
+    @rule(
+        ref=sessions,
+        stale=seldom,
+        which=which,
+        asks=st.integers(0, 2),
+        takes=st.booleans(),
+        ends=st.sampled_from([None, None, "waiting", "done"]),
+        count=st.integers(1, 3),
+        fork=st.sampled_from([None, None, None, 0, 1, 3]),
+    )
+    def commit(
+        self,
+        ref: SessionRef,
+        which: int,
+        *,
+        stale: bool,
+        asks: int,
+        takes: bool,
+        ends: Any,  # Any: a status, or None
+        count: int,
+        fork: int | None,
+    ) -> None:
+        lease = self.lease(ref, stale)
+        model, store = self.models.get(ref), self.stores[which]
+        if model is None:
+            self.call(lambda: store.commit(lease, self.write(None, 0), after="b.0"), Conflict)
+            return
+        writes, release = self._writes(model, asks, takes, count, fork), ends is not None
+        if ends is not None:
+            writes[-1] = _with(writes[-1], status=ends)
+        held = (model.fence, model.owner) == (lease.fence, lease.owner)
+        after = model.last.id
+
+        def call() -> Awaitable[Committed]:
+            return store.commit(lease, *writes, after=after, release=release)
+
+        made = self.call(call, None if held else Conflict)
+        if made is None:
+            return
+        self._committed(model, writes, ends, made)
+        self.repeat = (lambda: self._again(ref, made, call)) if made.cancel is None else None
+
+    def _writes(self, model: Model, asks: int, takes: bool, count: int, fork: int | None) -> list[Write]:
+        kept = [name for name, write in zip(model.names, model.log, strict=True) if write is not None]
+        if fork is not None:
+            self.count += 1
+            first = self.write(model, asks, branch=f"b{self.count}", number=0, parent=kept[fork % len(kept)], full=True)
+        else:
+            first = self.write(model, asks, takes=tuple(model.untaken()) if takes else ())
+        writes = [first]
+        for number in range(1, count):
+            more = self.write(model, 0, branch=first.branch, number=first.number + number, parent=writes[-1].id)
+            writes.append(_with(more, full=False))
+        return writes
+
+    def _committed(self, model: Model, writes: list[Write], ends: str | None, made: Committed) -> None:
+        cancel = model.cancel
+        for write in writes:
+            model.add(write)
+        left = model.untaken() if ends == "waiting" else set[str]()
+        assert {each.id for each in made.answers} == left
+        assert made.released == (ends is not None and not left)
+        assert made.cancel == cancel
+        model.claims, model.touched = 0, self.clock()
+        if made.released:
+            model.owner, model.end, model.cancel = None, 0.0, None
+        else:
+            model.end = self.clock() + TTL
+
+    @rule(ref=sessions, which=which, some=some)
+    def answer(self, ref: SessionRef, which: int, some: list[int]) -> None:
+        store, model = self.stores[which], self.models.get(ref)
+        ids = self.named(model, some)
+        given = [Answer(id=each, value=b"1") for each in ids]
+        refusal = CheckpointNotFound if model is None else model.refusal(ids, self.clock())
+        if self.call(lambda: store.answer(ref, given), refusal) is not None and model is not None and given:
+            model.answer(given, taken=False)
+            model.touched = self.clock()
+            self.repeat = None
+
+    @rule(which=which, some=st.lists(sessions, max_size=3), stale=seldom)
+    def renew(self, which: int, some: list[SessionRef], stale: bool) -> None:
+        held = [(ref, self.lease(ref, stale)) for ref in some]
+        renewed = self.call(lambda: self.stores[which].renew([lease for _, lease in held]), None)
+        for (ref, lease), state in zip(held, renewed or [], strict=True):
+            model = self.models.get(ref)
+            lost = model is None or (model.fence, model.owner) != (lease.fence, lease.owner)
+            assert state.lost == lost
+            if model is not None and not lost:
+                assert state.cancel == model.cancel
+                model.end, model.touched = self.clock() + TTL, self.clock()
+
+    @rule(ref=sessions, which=which, mode=st.sampled_from(["now", "after_step"]))
+    def cancel(self, ref: SessionRef, which: int, mode: str) -> None:
+        model = self.models.get(ref)
+        refusal = CheckpointNotFound if model is None else None
+        stopped = self.call(lambda: self.stores[which].cancel(ref, mode), refusal)
+        if model is not None:
+            assert stopped == model.is_live(self.clock())
+            model.cancel = mode if stopped else model.cancel
+            self.repeat = None
+
+    @rule(ref=sessions, which=which, keep=st.integers(0, 3))
+    def prune(self, ref: SessionRef, which: int, keep: int) -> None:
+        model, store = self.models.get(ref), self.stores[which]
+        gone = self.call(lambda: store.prune(ref, keep=keep), CheckpointNotFound if model is None else None)
+        if model is None:
+            return
+        listed = [each for each in model.log if each is not None and each.header.source is not None]
+        left = [each.id for each in self.call(lambda: store.checkpoints(ref), None) or []]
+        assert len(left) == len(listed) - (gone or 0)
+        assert {each.id for each in listed[len(listed) - keep :]} <= set(left)
+        for position, write in enumerate(model.log[:-1]):
+            # What is not listed goes with what it belongs to; whether it was kept, the store tells.
+            if write is not None and not self._has(store, ref, write.id):
+                model.log[position] = None
+        self.repeat = None
+
+    def _has(self, store: Store, ref: SessionRef, name: str) -> bool:
+        async def loaded() -> bool:
+            try:
+                return await store.load(ref, name) is not None
+            except CheckpointNotFound:
+                return False
+
+        return self.loop.run(loaded())
+
+    @rule(ref=sessions, which=which, sure=seldom)
+    def delete(self, ref: SessionRef, which: int, sure: bool) -> None:
+        model = self.models.get(ref)
+        if not sure:
+            return
+        busy = model is not None and model.is_live(self.clock())
+        self.call(lambda: self.stores[which].delete(ref), SessionBusy if busy else None)
+        if not busy:
+            self.models.pop(ref, None)
+            self.repeat = None
+
+    @rule(which=which, ttl=st.sampled_from([1.0, 15.0, 40.0, 100.0]))
+    def delete_idle(self, which: int, ttl: float) -> None:
+        now = self.clock()
+        idle = {ref for ref, each in self.models.items() if not each.is_live(now) and each.touched < now - ttl}
+        gone = self.call(lambda: self.stores[which].delete_idle(ttl), None)
+        assert {(ref.app, ref.id) for ref in gone or []} == {(ref.app, ref.id) for ref in idle}
+        for ref in idle:
+            del self.models[ref]
+            self.repeat = None
+
+    @rule(seconds=st.sampled_from([0.5, 4.0, 11.0, 30.0]))
+    def jump(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @rule()
+    def lose_the_reply(self) -> None:
+        """The last write was made, and its caller, who did not hear of it, makes it again."""
+        if self.repeat is not None:
+            self.repeat()
+
+    def _again(self, ref: SessionRef, made: Claimed | Committed, call: Callable[[], Awaitable[object]]) -> None:
+        model = self.models[ref]
+        assert self.call(call, None) == made
+        if model.owner is not None:
+            model.end = self.clock() + TTL
+            model.touched = self.clock()
+
+    # What holds between any two calls
+
+    @invariant()
+    def the_store_is_as_the_model_says(self) -> None:
+        for store in self.stores:
+            for ref in NAMES:
+                self.loop.run(self._compare(store, ref, self.models.get(ref)))
+
+    async def _compare(self, store: Store, ref: SessionRef, model: Model | None) -> None:
+        loaded, now = await store.load(ref), self.clock()
+        assert (loaded is None) == (model is None)
+        if loaded is None or model is None:
+            return
+        head = loaded.head
+        assert (head.checkpoint, head.fence, head.claims) == (model.last.id, model.fence, model.claims)
+        assert head.owner == (model.owner if model.is_live(now) else None)
+        assert loaded.rows == model.fold(model.last.id)
+        assert {each.id for each in loaded.answers} == model.untaken()
+        open_ids = [name for name, each in model.asked.items() if each.value is None and not _over(each, now)]
+        assert [each.id for each in await store.questions(ref)] == open_ids
+        audit = {each.id: each.value for each in await store.audit(ref)}
+        assert audit == {name: each.value for name, each in model.asked.items()}
+        for each in await store.checkpoints(ref):
+            kept = await store.load(ref, each.id)
+            assert kept is not None
+            assert kept.rows == model.fold(each.id)
+
+
+def _over(asked: Asked, now: float) -> bool:
+    return asked.expires is not None and asked.expires <= now
+
+
+def _with(write: Write, **fields: Any) -> Write:  # Any: fields of Write
+    return Write(**({name: getattr(write, name) for name in Write.__struct_fields__} | fields))
+
+
+class MemoryMachine(StoreMachine):
+    def make(self, folder: Path, clock: FakeClock) -> list[Store]:
+        return [MemoryStore(clock)] * 2
+
+
+class SQLiteMachine(StoreMachine):
+    def make(self, folder: Path, clock: FakeClock) -> list[Store]:
+        return [SQLiteStore(folder / "s.db", synchronous="NORMAL", clock=clock) for _ in range(2)]
+
+
+class RemoteMachine(StoreMachine):
+    """Over the example of docs/stores.md."""
+
+    def make(self, folder: Path, clock: FakeClock) -> list[Store]:
+        shared: dict[Any, Any] = {}
+        return [DictStore(shared, clock) for _ in range(2)]
+
+
+TestMemoryMachine = MemoryMachine.TestCase
+TestSQLiteMachine = SQLiteMachine.TestCase
+TestRemoteMachine = RemoteMachine.TestCase
