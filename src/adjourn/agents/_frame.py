@@ -54,7 +54,7 @@ SCHEMA = Schema(AgentState)
 class AgentFrame(TranscriptFrame):
     """A running agent. Each kind of agent says how its turn begins (`first`) and, with its nodes, how it goes on."""
 
-    is_muted: bool = False
+    emits: bool = True
     hooks: UserFrame | None = None
     _is_heard: bool | None = None
 
@@ -176,7 +176,7 @@ class AgentFrame(TranscriptFrame):
     def audience(self) -> Audience:
         if self._is_heard is None:
             around = agent_around(self.parent)
-            self._is_heard = not self.is_muted and (around is None or around.audience.hears)
+            self._is_heard = self.emits and (around is None or around.audience.hears)
         return Audience(self.agent.name, self.progress.trail, self._is_heard)
 
     def emit(self, event: Event) -> None:

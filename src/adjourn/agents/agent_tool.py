@@ -40,7 +40,7 @@ class Inner:
         """A frame for the agent."""
         frame = self._agent.open(scope, parent, segment, image)
         assert isinstance(frame, AgentFrame)
-        frame.is_muted = not self._emits
+        frame.emits = self._emits
         return frame
 
 
