@@ -36,7 +36,7 @@ class CountingStore(EXAMPLE.DictStore):
 
     async def read(self, query: Any) -> Any:
         self.reads += 1
-        return await super().read(query)
+        return await super().read(query)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
 
 
 class TestDictStore(StoreSuite):
