@@ -18,6 +18,7 @@ import pytest
 from adjourn import Runner, SessionBusy, UnfinishedRun, interrupt, once, workflow
 from adjourn.errors import Conflict
 from adjourn.events import Cancelled, Failed
+from adjourn.runner._leases import Heartbeat
 from adjourn.runner._settings import Durability
 from adjourn.stores import Committed, Lease, MemoryStore, Renewed, SessionRef, SQLiteStore, Store, Write
 from adjourn.testing import FakeClock, FaultStore
@@ -502,3 +503,33 @@ async def test_two_sessions_of_one_store_share_a_heartbeat_and_nothing_else(time
     assert not runs[1].done()
     gates[1].opened.set()
     assert (await runs[1]).status == "done"
+
+
+class LoopStore(FaultStore):
+    """Notes on which event loop it is asked to renew."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore(), fail_at=0)
+        self.loops: list[asyncio.AbstractEventLoop] = []
+        self.seen = threading.Event()
+
+    async def renew(self, leases: Sequence[Lease]) -> list[Renewed]:
+        self.loops.append(asyncio.get_running_loop())
+        if len(self.loops) >= 3:
+            self.seen.set()
+        return await super().renew(leases)
+
+
+async def test_all_renewals_of_a_store_are_made_on_one_loop():  # rule C6
+    class Holder:
+        def hear(self, lease: Lease, state: Renewed) -> None:
+            pass
+
+    store, holder = LoopStore(), Holder()
+    beat = Heartbeat.of(store)
+    beat.add(holder, Lease(ref=SessionRef("s"), owner="ann", fence=1, ttl=0.03))
+    assert await asyncio.to_thread(store.seen.wait, 30)
+    beat.remove(holder)
+    assert len(set(store.loops)) == 1
+    assert store.loops[0] is not asyncio.get_running_loop()
+    assert Heartbeat.of(store) is beat

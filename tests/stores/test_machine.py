@@ -90,6 +90,13 @@ class Model:
     def untaken(self) -> set[str]:
         return {name for name, each in self.asked.items() if each.value is not None and not each.taken}
 
+    def due(self, now: float) -> list[str]:
+        """Why somebody should take it up."""
+        over = any(each.value is None and _over(each, now) for each in self.asked.values())
+        if self.is_live(now):
+            return []
+        return ["lease"] if self.owner else ["answer"] if self.untaken() else ["question"] if over else []
+
     def fold(self, name: str) -> tuple[bytes, ...]:
         bodies: list[bytes] = []
         for write in reversed(self.log[: self.names.index(name) + 1]):
@@ -451,6 +458,8 @@ class StoreMachine(RuleBasedStateMachine):
         assert head.owner == (model.owner if model.is_live(now) else None)
         assert loaded.rows == model.fold(model.last.id)
         assert {each.id for each in loaded.answers} == model.untaken()
+        due = [each.why for each in await store.due(app=ref.app) if each.session == ref.id]
+        assert due == model.due(now)
         open_ids = [name for name, each in model.asked.items() if each.value is None and not _over(each, now)]
         assert [each.id for each in await store.questions(ref)] == open_ids
         audit = {each.id: each.value for each in await store.audit(ref)}

@@ -26,7 +26,11 @@ class LeaseHolder(Protocol):
 
 
 class Heartbeat:
-    """Renews the leases of live runs from a thread of its own, so that a blocked event loop cannot lose them."""
+    """Renews the leases of live runs from a thread of its own, so that a blocked event loop cannot lose them.
+
+    There is one for each store, with one event loop for as long as its thread lives: a store that keeps connections
+    for each loop opens one for all renewals.
+    """
 
     _of: ClassVar[weakref.WeakKeyDictionary[Store, Heartbeat]] = weakref.WeakKeyDictionary()
     _lock: ClassVar[threading.Lock] = threading.Lock()
@@ -70,6 +74,13 @@ class Heartbeat:
     _interval = IDLE
 
     def _beat(self) -> None:
+        loop = asyncio.Runner()  # It makes its loop when it is first used; most threads never come to that.
+        try:
+            self._beat_on(loop)
+        finally:
+            loop.close()
+
+    def _beat_on(self, loop: asyncio.Runner) -> None:
         while True:
             with self._lock:
                 # Of a copy: runs end meanwhile.
@@ -83,18 +94,22 @@ class Heartbeat:
                     return
             store = self._store()
             if leases and store is not None:
-                self._renew(store, leases)
+                self._renew(loop, store, leases)
             del store
 
-    def _renew(self, store: Store, leases: dict[LeaseHolder, Lease]) -> None:
+    def _renew(self, loop: asyncio.Runner, store: Store, leases: dict[LeaseHolder, Lease]) -> None:
         try:
-            renewed = asyncio.run(store.renew(list(leases.values())))
+            renewed = loop.run(_renewed(store, list(leases.values())))
             for (holder, lease), state in zip(leases.items(), renewed, strict=True):
                 if state.lost or state.cancel:
                     holder.hear(lease, state)
         except Exception as error:  # noqa: BLE001  # protects every lease of this store: without this thread they expire
             # The run's own commits meet the same trouble and decide; here it is only tried again.
             log.warning("leases not renewed: %s", error)
+
+
+async def _renewed(store: Store, leases: list[Lease]) -> list[Renewed]:
+    return await store.renew(leases)
 
 
 if hasattr(os, "register_at_fork"):

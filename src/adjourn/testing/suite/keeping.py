@@ -130,7 +130,7 @@ class KeepingSuite(Bench):
             assert (await store.renew([run.held]))[0].lost
 
     async def test_expiring(self) -> None:  # rule C7
-        """Counts from the last commit, and leaves what somebody runs."""
+        """Counts from the last commit, answer or renewal, and leaves what somebody runs."""
         clock = FakeClock()
         async with self.fresh(clock) as store:
             await paused(store, "q", session="old")
@@ -145,6 +145,23 @@ class KeepingSuite(Bench):
             assert {head.session for head in await store.sessions()} == {"live", "young"}
             assert await store.load(SessionRef("old")) is None
             await live.commit()
+
+    async def test_answers_and_renewals_keep_a_session(self) -> None:  # rule C7
+        """As commits do; a cancel does not, and what somebody runs stays in any case."""
+        clock = FakeClock()
+        async with self.fresh(clock) as store:
+            for name in ("answered", "silent"):
+                await paused(store, "q", session=name)
+            renewed, lost = Drive(store, "renewed", ttl=self.tick), Drive(store, "lost", ttl=self.tick)
+            await renewed.start()
+            await lost.start()
+            await self.pass_time(clock, 10 * self.tick)
+            await store.answer(SessionRef("answered"), [yes("q")])
+            await store.renew([renewed.held])
+            await self.pass_time(clock, 4 * self.tick)
+            assert sorted(gone.id for gone in await store.delete_idle(8 * self.tick)) == ["lost", "silent"]
+            await self.pass_time(clock, 5 * self.tick)
+            assert sorted(gone.id for gone in await store.delete_idle(8 * self.tick)) == ["answered", "renewed"]
 
     async def test_pruning_keeps_the_last(self) -> None:  # rule C7
         """Restorable, with all records that they are folded from."""
