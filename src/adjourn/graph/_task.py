@@ -55,6 +55,7 @@ class Task(UserFrame):
         self.alive = True
         self.attempt, self.emitted, self.error = 1, 0, None
         self.questions = self.composites = self.memos = self.memos_new = self.children = self.written = None
+        self.running = None
         self.recorded = False
 
     @property
@@ -140,7 +141,7 @@ class Routing(UserFrame):
         self.condition = condition
         self.targets: list[NodeSpec] = []
         self.status = "pending"
-        self.questions = self.memos = self.children = self.written = self.exception = None
+        self.questions = self.memos = self.children = self.written = self.running = self.exception = None
         self.recorded = False
 
     @property
