@@ -124,7 +124,7 @@ class Routing(UserFrame):
         self.condition = condition
         self.targets: list[Node] = []
         self.status = "pending"
-        self.memos = self.children = self.written = self.exception = None
+        self.memos = self.children = self.written = self.running = self.exception = None
 
     @property
     def instance(self) -> str:
