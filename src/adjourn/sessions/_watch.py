@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -117,7 +117,7 @@ def _question_key(row: OpenQuestion) -> tuple[str, str]:
     return row.checkpoint.rpartition(".")[0], row.id
 
 
-async def watch(store: Store, app: str | None, user: str | None, *, report_open: bool) -> AsyncIterator[Notice]:
+async def watch(store: Store, app: str | None, user: str | None, *, report_open: bool) -> AsyncGenerator[Notice]:
     """Report what happens in a store, for as long as the caller reads."""
     watched = Watch(store, app, user)
     notices, pause = await watched.begin(report_open=report_open), POLL[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -123,7 +123,7 @@ class Sessions:
             for entry in await self.store.audit(self._settings.ref(session_id, user_id))
         ]
 
-    def subscribe(self, *, user_id: str | None = None, report_open: bool = False) -> AsyncIterator[Notice]:
+    def subscribe(self, *, user_id: str | None = None, report_open: bool = False) -> AsyncGenerator[Notice]:
         """Report new questions and ended sessions, over all sessions, for as long as the caller reads.
 
         With `report_open`, the questions that are open already come first, so that nothing falls between a `pending`
