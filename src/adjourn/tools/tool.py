@@ -295,5 +295,5 @@ def _kind_of(fn: Any, name: str, thread: bool) -> Kind:
     if any(inspect.iscoroutinefunction(form) for form in forms):
         return "async"
     if any(inspect.isgeneratorfunction(form) for form in forms):
-        raise UsageError(f"Tool '{name}' is a generator. To stream, make it an async generator: async def {name}(...).")
+        raise UsageError(f"Tool '{name}' is a generator. To stream, make it an async one: async def {name}(...).")
     return "sync" if thread else "inline"
