@@ -27,7 +27,10 @@ def test_a_model_is_given_back_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("gpt-5", r"'gpt-5' does not name a known provider.*Known: 'openai:…', 'demo:…'\. For OpenAI's gpt-5, write 'openai:gpt-5'"),
+        (
+            "gpt-5",
+            r"'gpt-5' does not name a known.*Known: 'openai:…', 'demo:…'\. For OpenAI's gpt-5, write 'openai:gpt-5'",
+        ),
         ("", "does not name a known provider"),
         ("acme:best", r"'acme:best' does not name a known provider\. Known: 'openai:…'"),
         ("OpenAI:gpt-5", "Known: 'openai:…'"),

@@ -234,9 +234,9 @@ UNSENDABLE = [
     (Message.user([AudioPart(data=b"x", media_type="audio/flac")]), "do not accept audio as audio/flac"),
     (Message.user([FilePart(url="https://x.test/a.pdf")]), "do not accept files by URL.*FilePart"),
     (Message.user([ReasoningPart(text="hm")]), "contains reasoning"),
-    (Message.system([IMAGE]), "A system message holds a ImagePart.*user message"),
-    (Message.assistant([IMAGE]), "A assistant message holds a ImagePart"),
-    (Message.tool([IMAGE], tool_call_id="c"), "A tool message holds a ImagePart"),
+    (Message.system([IMAGE]), "'system' contains an ImagePart.*user message"),
+    (Message.assistant([IMAGE]), "'assistant' contains an ImagePart"),
+    (Message.tool([IMAGE], tool_call_id="c"), "'tool' contains an ImagePart"),
 ]
 
 

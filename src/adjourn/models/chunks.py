@@ -121,7 +121,9 @@ class Gathering:
         return Message(
             role="assistant",
             content=(*self._parts, *self._streamed()),
-            tool_calls=tuple(_whole_call(self._calls[index], is_truncated=is_truncated) for index in sorted(self._calls)),
+            tool_calls=tuple(
+                _whole_call(self._calls[index], is_truncated=is_truncated) for index in sorted(self._calls)
+            ),
             usage=self._usage,
             finish_reason=self._finish_reason,
         )

@@ -66,7 +66,7 @@ def _reply(request: ModelRequest) -> tuple[str, Sequence[ToolCall]]:
         greeting = "" if known else "I book train tickets. "
         return greeting + _QUESTIONS[missing], ()
     if all(tool.name != TOOL for tool in request.tools):
-        return f"I would book that, but I do not have the tool `{TOOL}`.", ()
+        return f"I would book that, but I have no tool `{TOOL}`.", ()
     number = 1 + sum(len(message.tool_calls) for message in messages)
     arguments = {"phone": "not given", **known}
     return f"I will book a ticket to {known['location']}.", [

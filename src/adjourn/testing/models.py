@@ -49,7 +49,9 @@ class ScriptedModel:
     a list of `Chunk`s, which may end with an exception to simulate a broken stream.
     """
 
-    def __init__(self, script: Iterable[Answer | ChunkScript | BaseException | type[BaseException] | AnswerFunction]) -> None:
+    def __init__(
+        self, script: Iterable[Answer | ChunkScript | BaseException | type[BaseException] | AnswerFunction]
+    ) -> None:
         if isinstance(script, str | Message | ToolCall):
             raise UsageError(
                 f"ScriptedModel was given {shorten(script)}. Give a list of answers: ScriptedModel([...])."

@@ -9,6 +9,7 @@ from typing import Any, assert_never, cast
 
 import msgspec
 
+from adjourn._text import a_type
 from adjourn.errors import UsageError
 from adjourn.messages import AudioPart, FilePart, ImagePart, Message, Part, ReasoningPart, TextPart, ToolCall
 from adjourn.models.protocol import ModelRequest, ToolSpec
@@ -87,7 +88,9 @@ def _audio(part: AudioPart) -> Json:
     kind = _AUDIO.get(part.media_type or "")
     if part.data is None or kind is None:
         what = "by URL" if part.data is None else f"as {part.media_type}"
-        raise UsageError(f"Chat completions do not accept audio {what}. Use AudioPart(data=..., media_type='audio/wav').")
+        raise UsageError(
+            f"Chat completions do not accept audio {what}. Give AudioPart(data=..., media_type='audio/wav')."
+        )
     return {"data": b64encode(part.data).decode(), "format": kind}
 
 
@@ -107,7 +110,7 @@ def _text(message: Message) -> str:
     other = next((part for part in message.parts if not isinstance(part, TextPart | ReasoningPart)), None)
     if other is not None:
         raise UsageError(
-            f"A {message.role} message contains a {type(other).__name__}; chat completions accept only text there. "
+            f"A message with the role '{message.role}' contains {a_type(other)}; chat completions accept only text there. "
             "Put it into a user message."
         )
     return message.text
