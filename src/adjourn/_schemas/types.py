@@ -153,6 +153,6 @@ def _members(info: mi.Type) -> list[mi.Type]:
 
 def _fields(schema: JSONSchema, fields: tuple[mi.Field, ...]) -> Iterable[tuple[JSONSchema, mi.Type]]:
     if "prefixItems" in schema:
-        own = schema["prefixItems"][-len(fields) :]  # the tag of a struct comes before its fields
-        return zip(own, (field.type for field in fields), strict=True)
+        parts = schema["prefixItems"][-len(fields) :]  # the tag of a struct comes before its fields
+        return zip(parts, (field.type for field in fields), strict=True)
     return [(schema["properties"][field.encode_name], field.type) for field in fields]

@@ -33,7 +33,7 @@ class RedactPII(Middleware):
 
     `kinds` selects among them, `patterns` adds regular expressions by name, and `replace` makes the replacement from
     the kind and the match. Texts and the arguments of calls are redacted; images, files and the agent's instruction are
-    not. The stored conversation is not changed. Put it before other middleware that sends messages to a model, such as
+    not. The recorded messages are not changed. Put it before other middleware that sends messages to a model, such as
     `Summarize`.
     """
 

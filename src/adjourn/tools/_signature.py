@@ -212,8 +212,8 @@ def given_parameters(fn: Callable[..., Any], name: str) -> tuple[Parameter, ...]
     Raises:
         UsageError: one of them has no type, or cannot be passed by name.
     """
-    own = [parameter for parameter in signature_of(fn, name) if not is_context(fn, parameter)]
-    return tuple(_parameter(fn, parameter, name) for parameter in own)
+    given = [parameter for parameter in signature_of(fn, name) if not is_context(fn, parameter)]
+    return tuple(_parameter(fn, parameter, name) for parameter in given)
 
 
 def context_parameters(fn: Callable[..., Any], name: str) -> tuple[str, ...]:

@@ -81,7 +81,7 @@ class FileTools(Middleware):
 
     async def wrap_tool(self, call: ToolCallable, request: ToolRequest) -> Any:
         if request.tool in self._writing and _clashes_now(request.call_id):
-            raise FileError("Another call beside this one changes the same file. Nothing was done: call again.")
+            raise FileError("Another call of the same answer changes this file. Nothing was done: call again.")
         return await call(request)
 
     # The tools; models read these docstrings.

@@ -110,8 +110,8 @@ def _text(message: Message) -> str:
     other = next((part for part in message.parts if not isinstance(part, TextPart | ReasoningPart)), None)
     if other is not None:
         raise UsageError(
-            f"A message with the role '{message.role}' contains {a_type(other)}; chat completions accept only text there. "
-            "Put it into a user message."
+            f"A message with the role '{message.role}' contains {a_type(other)}; chat completions accept only text "
+            "there. Put it into a user message."
         )
     return message.text
 
