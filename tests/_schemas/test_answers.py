@@ -201,7 +201,7 @@ def test_an_answer_is_refused_by_the_schema_exactly_when_it_cannot_be_converted(
 
 
 def test_the_schema_is_stricter_than_msgspec_where_that_would_lose_something() -> None:
-    assert problems([1, 1], schema_of(set[int])) == ["$: expected no item twice, got [1,1]"]
+    assert problems([1, 1], schema_of(set[int])) == ["$: expected no duplicate items, got [1,1]"]
     assert convert([1, 2], set[int]) == {1, 2}
     assert problems({"coins": {}}, schema_of(Cash)) == ["$: lacks 'type'"]
 
@@ -306,12 +306,12 @@ def test_without_a_schema_anything_goes() -> None:
         (3, "3"),
         ("int", "'int'"),
         (list[Person], "Person"),
-        (dict[int, str], "keys that are no str"),
+        (dict[int, str], "keys that are not str"),
         (dict[uuid.UUID, str], "use dict[str, ...]"),
         (Annotated[float, Meta(multiple_of=0.1)], "multiples of 0.1"),
         (Annotated[bytes, Meta(max_length=2)], "length of bytes"),
-        (list[msgspec.Raw], "RawType is no type"),
-        (Annotated[complex, Meta(extra_json_schema={"type": "string"})], "complex is no type"),
+        (list[msgspec.Raw], "RawType is not a type"),
+        (Annotated[complex, Meta(extra_json_schema={"type": "string"})], "complex is not a type"),
         (Annotated[int, Meta(extra_json_schema={"x-unit": "cents"})], "the unknown key 'x-unit'"),
         (Tree | Where, "not supported"),
     ],

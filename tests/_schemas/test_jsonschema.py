@@ -74,7 +74,7 @@ CASES: list[tuple[dict[str, Any], list[Any], dict[str, Any]]] = [
     ),
     ({"minItems": 1}, [[1], {}], {"$: expected at least 1 items, got []": []}),
     ({"maxItems": 1}, [[1], {}], {"$: expected at most 1 items, got [1,2]": [1, 2]}),
-    ({"uniqueItems": True}, [[1, True, "1", [1], [True]]], {"$: expected no item twice, got [1,1.0]": [1, 1.0]}),
+    ({"uniqueItems": True}, [[1, True, "1", [1], [True]]], {"$: expected no duplicate items, got [1,1.0]": [1, 1.0]}),
     ({"uniqueItems": False}, [[1, 1]], {}),
     ({"required": ["a"]}, [{"a": 1}, []], {"$: lacks 'a'": {"b": 1}}),
     ({"properties": {"a": {"type": "string"}}}, [{}, {"a": "x", "b": 1}], {"$.a: expected string, got 1": {"a": 1}}),
@@ -140,7 +140,7 @@ def test_every_problem_is_told_up_to_a_limit() -> None:
 
 def test_without_a_schema_all_json_data_fits_and_nothing_else() -> None:
     assert problems({"a": [1, None]}, None) == []
-    assert problems({"a": {1}}, None)[0].startswith("$.a is a set ({1}), which is no plain JSON data")
+    assert problems({"a": {1}}, None)[0].startswith("$.a is a set ({1}), which is not plain JSON data")
     assert problems(float("nan"), {})[0].startswith("$ is nan")
     assert problems("\ud800", {"type": "string"})[0].startswith("$ holds the lone surrogate")
 

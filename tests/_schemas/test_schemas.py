@@ -24,7 +24,7 @@ MISTAKEN: list[tuple[dict[str, Any], str]] = [
     ({"patternProperties": {"(": {}}}, '$.patternProperties (a key): expected the format regex, got "("'),
     ({"contentEncoding": "base16"}, '$.contentEncoding: expected "base64"'),
     ({"$ref": "https://example.org/schema"}, "$.$ref: expected text that matches"),
-    ({"$ref": "#/$defs/a"}, "$: refers to #/$defs/a, which is not there"),
+    ({"$ref": "#/$defs/a"}, "$: refers to #/$defs/a, which is not defined"),
     ({"items": {"anyOf": [{"$ref": "#/$defs/a"}]}, "$defs": {"b": {}}}, "$: refers to #/$defs/a"),
     ({"default": {1}}, "$.default is a set"),
 ]

@@ -217,7 +217,7 @@ async def test_what_is_no_answer_is_refused(answer: Any) -> None:
         async def generate(self, request: ModelRequest) -> Message:
             return answer
 
-    with pytest.raises((UsageError, ModelError), match="no message of the assistant"):
+    with pytest.raises((UsageError, ModelError), match="not an assistant message"):
         await Runner(ChatModelAgent("A", model=Odd())).run("go")
 
 

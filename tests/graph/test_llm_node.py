@@ -433,7 +433,7 @@ def test_a_key_that_is_no_field_is_refused() -> None:  # rule L3
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"model": None}, "is no model"),
+        ({"model": None}, "is not a model"),
         ({"model": "nobody:x"}, "nobody"),
         ({"instruction": 5}, "Give a text"),
         ({"instruction": "{a.b()}"}, "no name of a session value"),

@@ -168,7 +168,7 @@ async def test_what_is_no_file_is_neither_read_nor_written(folder: FolderBackend
 
 async def test_bytes_that_are_no_text_are_told(folder: FolderBackend) -> None:
     (folder.root / "image").write_bytes(b"\xff\xd8")
-    with pytest.raises(FileError, match="no UTF-8 text"):
+    with pytest.raises(FileError, match="not UTF-8 text"):
         await folder.read("image")
 
 

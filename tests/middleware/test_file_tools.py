@@ -50,7 +50,7 @@ async def test_a_part_of_a_long_file_says_how_to_go_on() -> None:
         call("read_file", path="a", start=29_998, length=10),
         call("read_file", path="a", start=99_999),
     )
-    assert first.endswith("\n[Characters 0 to 20000 of 30000. Go on with start=20000.]")
+    assert first.endswith("\n[Characters 0 to 20000 of 30000. Continue with start=20000.]")
     assert len(first) < 20_100
     assert last == "xx\n[Characters 29998 to 30000 of 30000.]"
     assert past.startswith("\n[Characters 99999")

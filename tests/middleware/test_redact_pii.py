@@ -41,7 +41,7 @@ def test_kinds_patterns_and_replacements_are_the_users() -> None:
     assert middleware.redact("a@b.org, E-1234, 10.0.0.1") == "<email 7>, <staff 6>, 10.0.0.1"
     with pytest.raises(UsageError, match="does not know passport"):
         RedactPII(["passport"])
-    with pytest.raises(UsageError, match="the pattern of 'x' is no regular expression"):
+    with pytest.raises(UsageError, match="the pattern of 'x' is not a regular expression"):
         RedactPII(patterns={"x": "("})
 
 

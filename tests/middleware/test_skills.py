@@ -93,7 +93,7 @@ def test_bytes_and_links_out_are_bad_skills_too_and_all_are_told_at_once(root: P
     (root / "link" / "SKILL.md").symlink_to(root.parent / "other.md")
     with pytest.raises(UsageError) as caught:
         Skills(root)
-    assert "bytes/SKILL.md: 'SKILL.md' holds something that is no UTF-8 text" in str(caught.value)
+    assert "bytes/SKILL.md: 'SKILL.md' is not UTF-8 text" in str(caught.value)
     assert "link/SKILL.md: 'SKILL.md' is a link that leads out" in str(caught.value)
 
 

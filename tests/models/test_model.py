@@ -68,7 +68,7 @@ async def test_a_stream_that_is_a_coroutine_is_explained() -> None:
         async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
             return Pieces().stream(request)
 
-    with pytest.raises(UsageError, match=r"Wrong\.stream gave a coroutine.*async generator"):
+    with pytest.raises(UsageError, match=r"Wrong\.stream returned a coroutine.*async generator"):
         stream(cast("Any", Wrong()), ASKED)
 
 
@@ -78,7 +78,7 @@ async def test_an_answer_that_is_none_is_explained(answer: object) -> None:
         async def generate(self, request: ModelRequest) -> Message:
             return cast("Message", answer)
 
-    with pytest.raises(UsageError, match=r"Wrong\.generate gave .*Message\.assistant"):
+    with pytest.raises(UsageError, match=r"Wrong\.generate returned .*Message\.assistant"):
         await generate(Wrong(), ASKED)
 
 

@@ -27,9 +27,12 @@ def test_a_model_is_given_back_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("gpt-5", r"'gpt-5' names no provider.*Known: 'openai:…', 'demo:…'\. For OpenAI's gpt-5, write 'openai:gpt-5'"),
-        ("", "names no provider"),
-        ("acme:best", r"'acme:best' names no provider that is known\. Known: 'openai:…'"),
+        (
+            "gpt-5",
+            r"'gpt-5' does not name a known.*Known: 'openai:…', 'demo:…'\. For OpenAI's gpt-5, write 'openai:gpt-5'",
+        ),
+        ("", "does not name a known provider"),
+        ("acme:best", r"'acme:best' does not name a known provider\. Known: 'openai:…'"),
         ("OpenAI:gpt-5", "Known: 'openai:…'"),
         ("openai:", "no name after its provider"),
         ("anthropic:claude", "has no adapter for anthropic yet"),
@@ -51,5 +54,5 @@ def test_a_missing_key_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("wrong", [None, 3, object(), ScriptedModel])
 def test_what_is_no_model_is_explained(wrong: Any) -> None:
-    with pytest.raises(UsageError, match=r"is no model\. Give an object with"):
+    with pytest.raises(UsageError, match=r"is not a model\. Give an object with"):
         resolve_model(wrong)

@@ -230,13 +230,13 @@ async def test_images_sounds_and_files_are_sent(server: Server, model: OpenAICha
 
 IMAGE = ImagePart(url="https://x.test/a.png")
 UNSENDABLE = [
-    (Message.user([AudioPart(url="https://x.test/a.mp3")]), "no sound by address.*AudioPart"),
-    (Message.user([AudioPart(data=b"x", media_type="audio/flac")]), "no sound as audio/flac"),
-    (Message.user([FilePart(url="https://x.test/a.pdf")]), "no file by address.*FilePart"),
-    (Message.user([ReasoningPart(text="hm")]), "holds reasoning"),
-    (Message.system([IMAGE]), "A system message holds a ImagePart.*user message"),
-    (Message.assistant([IMAGE]), "A assistant message holds a ImagePart"),
-    (Message.tool([IMAGE], tool_call_id="c"), "A tool message holds a ImagePart"),
+    (Message.user([AudioPart(url="https://x.test/a.mp3")]), "do not accept audio by URL.*AudioPart"),
+    (Message.user([AudioPart(data=b"x", media_type="audio/flac")]), "do not accept audio as audio/flac"),
+    (Message.user([FilePart(url="https://x.test/a.pdf")]), "do not accept files by URL.*FilePart"),
+    (Message.user([ReasoningPart(text="hm")]), "contains reasoning"),
+    (Message.system([IMAGE]), "'system' contains an ImagePart.*user message"),
+    (Message.assistant([IMAGE]), "'assistant' contains an ImagePart"),
+    (Message.tool([IMAGE], tool_call_id="c"), "'tool' contains an ImagePart"),
 ]
 
 
@@ -294,7 +294,7 @@ async def test_whether_to_stream_is_no_option(server: Server) -> None:
 
 async def test_options_that_are_no_json_are_refused(model: OpenAIChatModel) -> None:
     request = ModelRequest(messages=[Message.user("hi")], options={"user": object()})
-    with pytest.raises(UsageError, match=r"cannot be written as JSON.*Mend its options"):
+    with pytest.raises(UsageError, match=r"cannot be written as JSON.*Check its options"):
         await model.generate(request)
 
 
@@ -357,12 +357,12 @@ def test_retry_after_in_all_its_forms() -> None:
 @pytest.mark.parametrize(
     ("status", "body", "retryable", "advice"),
     [
-        (400, WRONG, False, "Mend the request"),
+        (400, WRONG, False, "Fix the request"),
         (401, WRONG, False, "OPENAI_API_KEY"),
         (404, "<html>nothing here</html>", False, "name of the model"),
         (408, {}, True, "Try again"),
-        (418, {}, False, "Mend"),
-        (429, QUOTA, False, "Mend the request, or the account"),
+        (418, {}, False, "Fix the request"),
+        (429, QUOTA, False, "Fix the request, or check the account"),
         (500, {}, True, "Try again"),
         (503, "away", True, "Try again"),
     ],
@@ -409,14 +409,14 @@ async def test_an_error_in_a_stream_may_say_that_trying_again_is_vain(server: Se
     server.replies.append(streams(delta(content="Hel"), WRONG))
     error = await failure(model)
     assert (error.code, error.retryable) == ("invalid_request_error", False)
-    assert "broke off with an error: Bad messages." in str(error)
+    assert "stopped with an error: Bad messages." in str(error)
 
 
 async def test_what_was_streamed_before_the_cut_was_seen(server: Server, model: OpenAIChatModel) -> None:
     server.replies.append(streams(delta(content="Hel"), cut=True))
     chunks = model.stream(HELLO)
     assert (await anext(chunks)).text == "Hel"
-    with pytest.raises(ModelError, match="broke off"):
+    with pytest.raises(ModelError, match="connection broke"):
         await anext(chunks)
 
 
@@ -441,7 +441,7 @@ async def test_a_server_that_falls_silent_is_a_timeout(server: Server, reply: Re
     server.replies.append(reply)
     error = await failure(model)
     assert error.retryable
-    assert "gave no sign of life" in str(error)
+    assert "did not respond in time" in str(error)
     await server.left.wait()
     await model.close()
 

@@ -73,9 +73,9 @@ async def test_a_script_that_is_over_says_so() -> None:
 
 @pytest.mark.parametrize("item", [None, 3, [], ["text"], [BOOK, "text"], Message.user("hi")])
 async def test_what_is_no_answer_is_refused(item: Any) -> None:
-    with pytest.raises(UsageError, match=r"is no answer of a model\. Give a text"):
+    with pytest.raises(UsageError, match=r"is not an answer of a model\. Give a text"):
         await generate(ScriptedModel([item]), asked("a"))
-    with pytest.raises(UsageError, match=r"is no answer of a model\. Give a text"):
+    with pytest.raises(UsageError, match=r"is not an answer of a model\. Give a text"):
         await generate(FunctionModel(lambda request: item), asked("a"))
 
 

@@ -69,7 +69,7 @@ NONE_OF_THESE: list[Any] = [
 @pytest.mark.parametrize("answer", NONE_OF_THESE, ids=str)
 def test_anything_else_is_refused(answer: Any):
     assert problems(answer, APPROVAL_SCHEMA)
-    with pytest.raises(ValueError, match="is no answer to an approval"):
+    with pytest.raises(ValueError, match="is not an answer to an approval"):
         decision(answer)
 
 

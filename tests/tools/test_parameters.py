@@ -162,7 +162,7 @@ def test_a_callable_object_is_described_by_its_class_if_need_be():
 
 @pytest.mark.parametrize("thing", [Desk, 5, "text", None.__class__])
 def test_what_is_no_function_is_refused(thing: Any):
-    assert "it is no function" in refusal(thing)
+    assert "it is not a function" in refusal(thing)
 
 
 def pay(account: str, cents: int, *, currency: str = "EUR") -> str:
@@ -415,7 +415,7 @@ async def test_a_predicate_takes_the_arguments_that_it_names(predicate: Any):
 
 
 def test_a_predicate_that_takes_something_else_is_refused():
-    assert "takes 'order', which is none of the tool's parameters (account, cents, currency)" in refusal(
+    assert "takes 'order', which is not one of the tool's parameters (account, cents, currency)" in refusal(
         pay, approval=of_type(int)
     )
 

@@ -78,7 +78,7 @@ def endless() -> list[Any]:
 
 UNTOLD: dict[str, tuple[Any, str]] = {
     "object": (object(), "returned an object"),
-    "inside": ([object()], "an object has no form in JSON"),
+    "inside": ([object()], "an object has no JSON form"),
     "function": (len, "builtin_function_or_method"),
     "NaN": (float("nan"), "nan"),
     "infinity inside": ({"a": [float("-inf")]}, "a[0] is -inf"),

@@ -1,1 +1,1 @@
-"""Types and JSON Schemas, and whether data fits them."""
+"""JSON Schemas of types, and checks whether data fits types and schemas."""

@@ -1,4 +1,4 @@
-"""Answers: the schema that a question tells people, and the way from an answer to the value that the asker gets."""
+"""Answers: the schema that a question shows to people, and the conversion of an answer to the caller's value."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .types import type_schema
 
 
 class Checked(FrozenDict):
-    """A JSON Schema that was checked, for questions that are asked many times; `choices` are those of `choices_of`."""
+    """A JSON Schema checked in advance, for questions that are asked many times; `choices` caches `choices_of`."""
 
     __slots__ = ("choices",)
 
@@ -29,54 +29,54 @@ class Checked(FrozenDict):
 
 
 def schema_of(type_: object) -> JSONSchema | None:
-    """The JSON Schema of the type given as a question's `schema`; a JSON Schema given as a dict is checked.
+    """Return the JSON Schema of the type passed as a question's `schema`; a JSON Schema passed as a dict is checked.
 
     Raises:
-        UsageError: nothing that answers could be checked against.
+        UsageError: answers cannot be checked against it.
     """
     if type_ is None or type(type_) is Checked:
         return type_
     if isinstance(type_, dict):
         return _given(cast("JSONSchema", type_))
-    # The text tells types apart that are equal and have different schemas, such as int | str and str | int.
+    # The text distinguishes types that are equal but have different schemas, such as int | str and str | int.
     text = repr(type_)
     try:
         schema = _schema_of(type_, text)
-    except TypeError:  # it cannot be hashed
+    except TypeError:  # not hashable
         schema = _schema_of.__wrapped__(type_, text)
-    return msgspec.to_builtins(schema)  # a copy, since the original is kept
+    return msgspec.to_builtins(schema)  # a copy, since the original is cached
 
 
 def to_json_data(answer: object) -> Any:
-    """The answer as plain JSON data.
+    """Return the answer as plain JSON data.
 
     Raises:
-        TypeError: something in it has no form in JSON.
-        ValueError: JSON would bend it, as it does NaN.
+        TypeError: something in it has no JSON form.
+        ValueError: JSON would silently change it, as it does NaN.
     """
     if is_plain(answer):
         return answer
     data = msgspec.to_builtins(answer, str_keys=True, enc_hook=_lower)
     check_json(data, "$")
-    return _as_json(data)  # tuples are lists now
+    return _as_json(data)  # turns tuples into lists
 
 
 def convert(data: Any, type_: Any) -> Any:
-    """The value of the type that the asker named, from data without `problems`; without a type, the data itself.
+    """Convert data without `problems` to the type of the question; without a type, return the data itself.
 
     Raises:
-        ValueError: the type has rules of its own that no schema tells, such as a Pydantic validator.
+        ValueError: the type has rules that its schema does not express, such as a Pydantic validator.
     """
     if type_ is None or isinstance(type_, dict):
         return data
     try:
         return _made(data, type_)
-    except ValueError:  # to JSON Schema 1.0 is an integer, to a type it may be none
+    except ValueError:  # JSON Schema accepts 1.0 as an integer, a type may not
         return _made(_without_points(data), type_)
 
 
 def choices_of(schema: JSONSchema | None) -> tuple[Any, ...]:
-    """Every answer that a schema takes when they can be listed, else nothing."""
+    """Return every answer that a schema accepts, or nothing if they cannot be listed."""
     return schema.choices if type(schema) is Checked else tuple(_choices(schema or {}, schema or {}))
 
 
@@ -96,25 +96,25 @@ def _choices_together(parts: list[Part], root: JSONSchema) -> list[Any]:
     for part in parts:
         choices = list(_choices(part, root))
         if not choices:
-            return []  # The answers of this one cannot be listed.
+            return []  # The answers of this alternative cannot be listed.
         together += choices
     return together
 
 
 def _lower(value: Any) -> Any:
-    if isinstance(value, str):  # of a subclass
+    if isinstance(value, str):  # a subclass of str
         return str(value)
     if hasattr(value, "model_dump") and not isinstance(value, type):  # a Pydantic model
         return value.model_dump(mode="json", by_alias=True)
     raise TypeError(
-        f"The answer holds {a_type(value)} ({shorten(value)}), which has no form in JSON. "
+        f"The answer holds {a_type(value)} ({shorten(value)}), which has no JSON form. "
         "Give plain data, a dataclass, a msgspec Struct or a Pydantic model."
     )
 
 
 def _made(data: Any, type_: Any) -> Any:
     if _is_model(type_):
-        # As JSON, since a strict model takes dates and the like as text only there.
+        # As JSON, since only there a strict model accepts dates and the like as text.
         return type_.model_validate_json(msgspec.json.encode(data))
     return msgspec.convert(data, type_)
 
@@ -139,7 +139,7 @@ def _schema_of(type_: object, text: str) -> JSONSchema:
 def _schema_of_model(type_: Any) -> JSONSchema:
     try:
         schema = _as_json(type_.model_json_schema())
-    except (RuntimeError, TypeError, NameError) as error:  # what Pydantic raises for fields without a form in JSON
+    except (RuntimeError, TypeError, NameError) as error:  # what Pydantic raises for fields without a JSON form
         raise _refusal(type_, error) from error
     return _checked(schema, f"The schema of {type_.__qualname__}")
 
@@ -162,7 +162,7 @@ def _refusal(type_: object, error: Exception) -> UsageError:
 def _given(schema: JSONSchema) -> JSONSchema:
     try:
         text = msgspec.json.encode(schema)
-    except (TypeError, ValueError):  # what is wrong with it is told better there
+    except (TypeError, ValueError):  # the check there has a better message
         return _checked(schema, "The schema")
     _check_once(text)
     return msgspec.json.decode(text)
@@ -170,7 +170,7 @@ def _given(schema: JSONSchema) -> JSONSchema:
 
 @lru_cache(maxsize=256)
 def _check_once(text: bytes) -> None:
-    # The same question is asked many times, and to check its schema costs more than all else that is done to ask it.
+    # The same question is asked many times, and checking its schema costs more than everything else about asking it.
     _checked(msgspec.json.decode(text), "The schema")
 
 

@@ -1,4 +1,4 @@
-"""Whether a value fits a type annotation: asked of what comes into a run from outside."""
+"""Check whether a value fits a type annotation, for values that enter a run from outside."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from adjourn._values.frozen import shorten
 
 _WRAPPERS = (Annotated, Required, NotRequired, Final, ClassVar)
 _ATOMS = frozenset({str, int, float, bool})
-# What type checkers take for a number; a bool is none of them here, though it is an int to Python.
+# What type checkers accept as a number; a bool is not one here, although it is an int in Python.
 _NUMBERS: dict[type, tuple[type, ...]] = {int: (int,), float: (int, float), complex: (int, float, complex)}
 
 
 def misfit(value: object, type_: Any) -> str | None:
-    """Why a value does not fit a type, with the place inside it; `None` when it fits.
+    """Return why a value does not fit a type, with the place inside it, or `None` if it fits.
 
-    Containers are looked at in full, instances of classes by their class alone. What cannot be judged fits.
+    Containers are checked in full, instances of classes only by their class. What cannot be checked fits.
     """
     if type_ is type(value) and type_ in _ATOMS:
         return None
@@ -43,7 +43,7 @@ def misfit(value: object, type_: Any) -> str | None:
     if origin in (Union, UnionType):
         return _misfit_union(value, type_)
     kind = NoneType if type_ is None else origin or type_
-    if not isinstance(kind, type):  # Any, a type variable, a name not resolved yet
+    if not isinstance(kind, type):  # Any, a type variable, an unresolved name
         return None
     if hasattr(kind, "__required_keys__"):
         return _misfit_typed_dict(value, kind)
@@ -67,7 +67,7 @@ def _is_instance(value: object, kind: type) -> bool:
         return isinstance(value, _NUMBERS[kind]) and not isinstance(value, bool)
     try:
         return isinstance(value, kind)
-    except TypeError:  # a protocol that cannot be asked
+    except TypeError:  # a protocol that is not runtime-checkable
         return True
 
 
@@ -100,7 +100,7 @@ def _hints(kind: type) -> dict[str, Any]:
 def _misfit_items(value: object, type_: Any, kind: type) -> str | None:
     types = get_args(type_)
     if kind.__module__ not in ("builtins", "collections", "collections.abc") or not isinstance(value, Collection):
-        return None  # what the parameters of other classes mean, nobody knows
+        return None  # the meaning of other classes' type parameters is unknown
     if kind is tuple:
         return _misfit_tuple(cast("tuple[object, ...]", value), type_)
     if isinstance(value, Mapping) and len(types) == 2:

@@ -1,7 +1,7 @@
-"""What data has against a JSON Schema.
+"""Validate data against a JSON Schema.
 
-The part of the standard that msgspec and Pydantic generate; `schemas.mistakes` refuses schemas that want more. A format
-without an entry in `_FORMATS` is a note for people, as in the standard.
+This covers the part of the standard that msgspec and Pydantic generate; `mistakes` reports schemas that use more. A
+format without an entry in `_FORMATS` is only an annotation, as in the standard.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ MAX_PROBLEMS = 20
 
 
 class _Place(NamedTuple):
-    """Where in the data a check stands.
+    """The place in the data that is being checked.
 
-    `refs` were followed right here, so that coming by again would never end. `told` keeps what references had against
-    containers: without it, alternatives that nest would take twice as long with every level.
+    `refs` are the references followed at this place, to detect endless ones. `known` caches the problems that
+    references found with containers: without it, nested alternatives would take twice as long with every level.
     """
 
     path: str
     root: JSONSchema
-    told: dict[tuple[str, int], list[str]]
+    known: dict[tuple[str, int], list[str]]
     refs: frozenset[str] = frozenset()
 
     def below(self, key: str | int) -> _Place:
-        return _Place(f"{self.path}[{key}]" if isinstance(key, int) else f"{self.path}.{key}", self.root, self.told)
+        return _Place(f"{self.path}[{key}]" if isinstance(key, int) else f"{self.path}.{key}", self.root, self.known)
 
 
-# A check gets the data, the keyword's value, the schema around it and the place.
+# A check takes the data, the keyword's value, the schema that contains it and the place.
 _Check = Callable[[Any, Any, JSONSchema, _Place], Iterable[str]]
 
 
 def problems(data: object, schema: JSONSchema | None) -> list[str]:
-    """What plain JSON data has against a schema, each with its path; nothing when it fits or there is no schema."""
+    """Return the problems of plain JSON data with a schema, each with its path; none if it fits or without a schema."""
     root = schema or {}
     try:
         check_json(data, "$")
@@ -54,12 +54,12 @@ def problems(data: object, schema: JSONSchema | None) -> list[str]:
         return [str(error)]
     try:
         return list(islice(_problems(data, root, _Place("$", root, {})), MAX_PROBLEMS))
-    except RecursionError:  # alternatives may nest in each level of the data
+    except RecursionError:  # alternatives may be nested at each level of the data
         return ["$: is nested too deeply for its schema"]
 
 
 def resolved(schema: Part, root: JSONSchema) -> JSONSchema:
-    """What a chain of references ends in; an empty schema when it has no end."""
+    """Follow a chain of references to its end; return an empty schema if it has none."""
     for _ in root.get("$defs", {}):
         if isinstance(schema, dict) and "$ref" in schema:
             schema = _target(schema["$ref"], root)
@@ -82,7 +82,7 @@ def _problems(data: Any, schema: Part, at: _Place) -> Iterator[str]:
                 yield from check(data, value, schema, at)
 
 
-# What data is
+# Types of data
 
 
 _KINDS: dict[type, str] = {str: "string", bool: "boolean", int: "integer", float: "number"}
@@ -110,7 +110,7 @@ def _type_words(types: str | list[str]) -> str:
 
 
 def _key(data: Any) -> object:
-    """Equal for what JSON Schema calls equal: 1 and 1.0, but not 1 and true."""
+    """Return a key that is equal for what JSON Schema calls equal: 1 and 1.0, but not 1 and true."""
     if isinstance(data, bool):
         return ("boolean", data)
     if isinstance(data, dict):
@@ -133,7 +133,7 @@ def _show(data: object) -> str:
 
 
 def _limit(kinds: tuple[str, ...], fits: Callable[[Any, Any], bool], words: str, unit: str = "") -> _Check:
-    """A check of a number or, when there is a unit, of a length."""
+    """Return a check of a number or, with a unit, of a length."""
 
     def check(data: Any, limit: float, schema: JSONSchema, at: _Place) -> Iterator[str]:
         if _kind(data) in kinds and not fits(len(data) if unit else data, limit):
@@ -143,7 +143,7 @@ def _limit(kinds: tuple[str, ...], fits: Callable[[Any, Any], bool], words: str,
 
 
 def _is_multiple(data: float, of: float) -> bool:
-    # As a person counts: 0.3 is a multiple of 0.1. And exactly, since a remainder of decimals is not.
+    # In decimal, where 0.3 is a multiple of 0.1, and with integers, since the remainder of decimals is not exact.
     numerator, denominator = Decimal(str(data)).as_integer_ratio()
     of_numerator, of_denominator = Decimal(str(of)).as_integer_ratio()
     return numerator * of_denominator % (of_numerator * denominator) == 0
@@ -173,7 +173,7 @@ def _format(data: Any, name: str, schema: JSONSchema, at: _Place) -> Iterator[st
 
 
 def _reads_as(kind: type) -> Callable[[str], bool]:
-    # By msgspec, since it is what builds the value in the end.
+    # With msgspec, since it converts the value in the end.
     def check(text: str) -> bool:
         try:
             msgspec.convert(text, kind)
@@ -193,7 +193,7 @@ def _is_pattern(text: str) -> bool:
 
 
 _FORMATS: dict[str, Callable[[str], bool]] = {
-    "date-time": _reads_as(datetime),  # the offset is optional, as it is to Pydantic and msgspec
+    "date-time": _reads_as(datetime),  # the offset is optional, as in Pydantic and msgspec
     "date": _reads_as(date),
     "time": _reads_as(time),
     "partial-time": _reads_as(time),
@@ -212,7 +212,7 @@ def _unique_items(data: Any, wanted: bool, schema: JSONSchema, at: _Place) -> It
     if wanted and isinstance(data, list | tuple):
         items = cast("list[Any]", data)
         if len({_key(item) for item in items}) < len(items):
-            yield f"{at.path}: expected no item twice, got {_show(items)}"
+            yield f"{at.path}: expected no duplicate items, got {_show(items)}"
 
 
 def _prefix_items(data: Any, parts: list[Part], schema: JSONSchema, at: _Place) -> Iterator[str]:
@@ -272,13 +272,13 @@ def _property_names(data: Any, part: Part, schema: JSONSchema, at: _Place) -> It
 
 def _ref(data: Any, ref: str, schema: JSONSchema, at: _Place) -> Iterator[str]:
     if ref in at.refs:
-        return iter([f"{at.path}: the schema refers to itself without end, by {ref}"])
+        return iter([f"{at.path}: the schema refers to itself endlessly, through {ref}"])
     found = _problems(data, _target(ref, at.root), at._replace(refs=at.refs | {ref}))
     if _kind(data) not in ("object", "array"):
         return found
-    if (ref, id(data)) not in at.told:
-        at.told[ref, id(data)] = list(islice(found, MAX_PROBLEMS))
-    return iter(at.told[ref, id(data)])
+    if (ref, id(data)) not in at.known:
+        at.known[ref, id(data)] = list(islice(found, MAX_PROBLEMS))
+    return iter(at.known[ref, id(data)])
 
 
 def _all_of(data: Any, parts: list[Part], schema: JSONSchema, at: _Place) -> Iterator[str]:
@@ -304,7 +304,7 @@ def _one_of(data: Any, parts: list[Part], schema: JSONSchema, at: _Place) -> Ite
 
 
 def _discriminator(data: Any, value: JSONSchema, schema: JSONSchema, at: _Place) -> Iterator[str]:
-    # The alternatives say the same, but Pydantic wants the tag even where its schema has a default for it.
+    # The alternatives check the same, but Pydantic requires the tag even if its schema has a default for it.
     tag, known = value.get("propertyName"), list(value.get("mapping", ()))
     if isinstance(data, dict) and tag is not None:
         given = cast("JSONSchema", data).get(tag)
@@ -315,9 +315,9 @@ def _discriminator(data: Any, value: JSONSchema, schema: JSONSchema, at: _Place)
 
 
 def _nearest(data: Any, schema: JSONSchema, parts: list[Part], found: list[list[str]], at: _Place) -> Iterable[str]:
-    """The problems with the alternative that was probably meant, or what the alternatives are."""
+    """Return the problems with the alternative that was probably meant, or a list of the alternatives."""
     if any(_discriminator(data, schema.get("discriminator", {}), schema, at)):
-        return []  # told there
+        return []  # reported there
     kinds = [_alternatives(part, at.root) for part in parts]
     likely = [problems for types, problems in zip(kinds, found, strict=True) if _may_be(data, types)]
     if _kind(data) in ("object", "array") and likely:
@@ -380,7 +380,7 @@ CHECKS: dict[str, _Check] = _LIMITS | {
 }
 
 
-# Keywords that say something to people alone.
+# Keywords that are only annotations for people.
 NOTES = frozenset(
     {
         "$comment",
@@ -402,20 +402,20 @@ _NAMED = frozenset({"properties", "patternProperties", "$defs"})
 
 
 def mistakes(schema: JSONSchema) -> list[str]:
-    """What is wrong with a schema, or is in it and not supported, each with its path."""
+    """Return the mistakes and unsupported keywords in a schema, each with its path."""
     if found := problems(schema, _SCHEMA_OF_SCHEMAS):
         return found
     known = {f"#/$defs/{name}" for name in schema.get("$defs", {})}
-    return [f"$: refers to {ref}, which is not there" for ref in sorted(_refs(schema) - known)]
+    return [f"$: refers to {ref}, which is not defined" for ref in sorted(_refs(schema) - known)]
 
 
 def essence(schema: JSONSchema) -> JSONSchema:
-    """The schema without its notes, so that a change of wording makes no difference."""
+    """Return the schema without annotations, so that a change of wording makes no difference."""
     return {key: _each_part(key, value, essence) for key, value in schema.items() if key not in NOTES}
 
 
 def rewritten(schema: JSONSchema, change: Callable[[JSONSchema], JSONSchema]) -> JSONSchema:
-    """The schema with `change` applied to it and to every schema in it, innermost first."""
+    """Return the schema with `change` applied to it and to every schema in it, innermost first."""
     return change({key: _each_part(key, value, lambda part: rewritten(part, change)) for key, value in schema.items()})
 
 
@@ -427,7 +427,7 @@ def _refs(schema: JSONSchema) -> set[str]:
 
 
 def _each_part(keyword: str, value: Any, make: Callable[[JSONSchema], Any]) -> Any:
-    """The keyword's value, with `make` applied to each schema in it."""
+    """Return the keyword's value, with `make` applied to each schema in it."""
     if keyword in _ONE:
         return _made(value, make)
     if keyword in _SEVERAL:

@@ -1,6 +1,7 @@
-"""The JSON Schema of a Python type, so exact that data which fits it can be converted to the type.
+"""The JSON Schema of a Python type, exact enough that data which fits it can be converted to the type.
 
-msgspec leaves some of what it checks out of the schemas that it makes. Here that is added, or else the type is refused.
+msgspec omits some of its checks from the schemas it generates. They are added here; types for which this is impossible
+are rejected.
 """
 
 from __future__ import annotations
@@ -21,24 +22,24 @@ _ZONES: dict[bool | None, JSONSchema] = {
 
 
 class NameTaken(Exception):
-    """Two definitions want one name."""
+    """Two definitions have the same name."""
 
 
 def type_schema(
     type_: Any, hook: Callable[[type[Any]], JSONSchema] | None = None, defs: JSONSchema | None = None
 ) -> JSONSchema:
-    """The JSON Schema of a type.
+    """Return the JSON Schema of a type.
 
-    `hook` gives references for types that msgspec does not know, and puts what they refer to into `defs`.
+    `hook` returns references for types that msgspec does not support, and adds the definitions they refer to to `defs`.
 
     Raises:
         TypeError: msgspec cannot describe it, or not exactly.
-        NameError: it refers to a name that is not there.
-        NameTaken: `defs` has a name that msgspec has given, too.
+        NameError: it refers to an undefined name.
+        NameTaken: `defs` has a name that msgspec uses as well.
     """
     schema = msgspec.json.schema(type_, schema_hook=hook)
     if get_origin(type_) is Literal:
-        schema["enum"] = list(get_args(type_))  # In the order of whoever wrote it: people choose from these.
+        schema["enum"] = list(get_args(type_))  # In the order of the source: people choose from these.
     if defs:
         _add(defs, schema.setdefault("$defs", {}))
     _complete(schema, mi.type_info(type_), schema, set())
@@ -54,7 +55,7 @@ def _add(more: JSONSchema, defs: JSONSchema) -> None:
 def _complete(schema: JSONSchema, info: mi.Type, root: JSONSchema, seen: set[str]) -> None:
     info = _bare(info)
     if "$ref" in schema:
-        if schema["$ref"] in seen or isinstance(info, mi.CustomType):  # the hook's, who describes it as it is
+        if schema["$ref"] in seen or isinstance(info, mi.CustomType):  # the hook describes it exactly
             return
         seen.add(schema["$ref"])
         schema = resolved(schema, root)
@@ -73,13 +74,15 @@ def _bare(info: mi.Type) -> mi.Type:
 def _refuse_inexact(info: mi.Type) -> None:
     match info:
         case mi.FloatType(multiple_of=float(step)) if not step.is_integer():
-            raise TypeError(f"floats are no exact multiples of {step}; use Decimal, or int and a smaller unit")
+            raise TypeError(f"floats are not exact multiples of {step}; use Decimal, or int and a smaller unit")
         case mi.BytesType() | mi.ByteArrayType() | mi.MemoryViewType() if (
             info.min_length or info.max_length is not None
         ):
             raise TypeError("JSON Schema cannot limit the length of bytes; check it in your code")
         case mi.CustomType() | mi.RawType() | mi.ExtType():
-            raise TypeError(f"{getattr(info, 'cls', type(info)).__qualname__} is no type that msgspec converts JSON to")
+            raise TypeError(
+                f"{getattr(info, 'cls', type(info)).__qualname__} is not a type that msgspec converts JSON to"
+            )
         case _:
             pass
 
@@ -103,7 +106,7 @@ def _missing(info: mi.Type) -> JSONSchema:
 def _key_names(info: mi.Type) -> JSONSchema:
     match info:
         case mi.StrType() | mi.AnyType():
-            return {}  # msgspec has said it
+            return {}  # already in msgspec's schema
         case mi.LiteralType():
             names = list(info.values)
         case mi.EnumType():
@@ -111,12 +114,12 @@ def _key_names(info: mi.Type) -> JSONSchema:
         case _:
             names: list[Any] = [None]
     if not all(isinstance(name, str) for name in names):
-        raise TypeError("a dict has keys that are no str, as all keys of JSON objects are; use dict[str, ...]")
+        raise TypeError("a dict has keys that are not str, but JSON objects have only str keys; use dict[str, ...]")
     return {"propertyNames": {"enum": names}}
 
 
 def _parts(schema: JSONSchema, info: mi.Type) -> Iterable[tuple[JSONSchema, mi.Type]]:
-    """The schemas within a schema, each with its type."""
+    """Return the schemas within a schema, each with its type."""
     match info:
         case mi.CollectionType():
             return [(schema["items"], info.item_type)] if "items" in schema else []
@@ -139,7 +142,7 @@ def _alternatives(schema: JSONSchema) -> list[JSONSchema]:
 
 
 def _members(info: mi.Type) -> list[mi.Type]:
-    # In the order in which msgspec writes them: structs come last.
+    # In msgspec's order: structs come last.
     if not isinstance(info, mi.UnionType):
         return [] if isinstance(info, mi.NoneType) else [info]
     members = sorted(
@@ -150,6 +153,6 @@ def _members(info: mi.Type) -> list[mi.Type]:
 
 def _fields(schema: JSONSchema, fields: tuple[mi.Field, ...]) -> Iterable[tuple[JSONSchema, mi.Type]]:
     if "prefixItems" in schema:
-        own = schema["prefixItems"][-len(fields) :]  # the tag of a struct comes before its fields
-        return zip(own, (field.type for field in fields), strict=True)
+        parts = schema["prefixItems"][-len(fields) :]  # the tag of a struct comes before its fields
+        return zip(parts, (field.type for field in fields), strict=True)
     return [(schema["properties"][field.encode_name], field.type) for field in fields]

@@ -1,1 +1,1 @@
-"""Values to bytes and back: the codec, its registry and tags, and the copies that keep state from being shared."""
+"""Convert values to bytes and back: the codec, its registry and tags, and the copies that protect shared state."""

@@ -1,4 +1,4 @@
-"""How deep stored JSON may be nested: looked at before a parser goes into it."""
+"""Encode values to bytes and decode them, with limits on size and nesting."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .tags import lift as lift
 from .tags import lift_leniently as lift_leniently
 from .tags import lower as lower
 
-# The recursion limit also bounds how deep msgspec goes; raised far above this, deep input could overflow the C stack.
+# The recursion limit also limits how deep msgspec goes; far above this, deep input could overflow the C stack.
 _SAFE_RECURSION = 5_000
 _MAX_NESTING = 1_000
 
@@ -28,10 +28,10 @@ _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def check_nesting(data: bytes) -> None:
-    """Refuse stored bytes that no parser could go into safely; under an ordinary recursion limit parsers see to it.
+    """Reject stored bytes that cannot be parsed safely; with an ordinary recursion limit, the parser itself does.
 
     Raises:
-        CheckpointCorrupt: they are nested deeper than anything that is written.
+        CheckpointCorrupt: they are nested deeper than anything that `encode` writes.
     """
     if sys.getrecursionlimit() <= _SAFE_RECURSION:
         return
@@ -52,7 +52,7 @@ _decoder = msgspec.json.Decoder()
 
 
 def encode(value: Any, plain: bool, path: str = "value") -> bytes:
-    """Give the JSON of an owned value; `plain` is what `own` said of it.
+    """Return the JSON of an adopted value; `plain` is what `adopt` returned with it.
 
     Raises:
         NotStorable: it is too large.
@@ -69,20 +69,20 @@ def encode(value: Any, plain: bool, path: str = "value") -> bytes:
 
 
 def stored(value: Any, path: str) -> msgspec.Raw:
-    """Give a value as records keep it: the JSON of what `own` makes of it.
+    """Return a value as records store it: the JSON of the adopted value.
 
     Raises:
-        NotStorable: it cannot be kept.
+        NotStorable: it cannot be stored.
     """
-    owned, plain = adopt(value, path)
-    return msgspec.Raw(encode(owned, plain, path))
+    adopted, plain = adopt(value, path)
+    return msgspec.Raw(encode(adopted, plain, path))
 
 
 def decode(body: bytes | bytearray | memoryview | msgspec.Raw, *, lenient: bool = False) -> Any:
-    """Give the value that was encoded; with `lenient`, classes that are not registered come as `Unknown`.
+    """Return the encoded value; with `lenient`, instances of unregistered classes are decoded as `Unknown`.
 
     Raises:
-        CheckpointCorrupt: these are not bytes that `encode` wrote, or a class in them is not registered.
+        CheckpointCorrupt: `encode` did not write these bytes, or a class in them is not registered.
     """
     data = body if isinstance(body, bytes) else bytes(body)
     if len(data) > MAX_BYTES:
@@ -100,16 +100,16 @@ def decode(body: bytes | bytearray | memoryview | msgspec.Raw, *, lenient: bool 
 
 
 def may_have_tags(body: bytes) -> bool:
-    """Return whether encoded bytes may hold something else than plain JSON data; a text may look like it."""
-    return body.find(_TAG_BYTES) >= 0  # `in` would first take it for a number, and that is ten times as expensive
+    """Return whether encoded bytes may contain tags; a text that looks like one also counts."""
+    return body.find(_TAG_BYTES) >= 0  # `in` first tries to read it as a number, which is ten times as expensive
 
 
 def fingerprint(value: Any, path: str = "value") -> str:
-    """Give 32 hex digits that are equal for equal values of equal types, in every process.
+    """Return 32 hex digits that are equal for equal values of equal types, in every process.
 
     Raises:
-        NotStorable: the value is none that could be stored.
+        NotStorable: the value cannot be stored.
     """
-    owned, plain = adopt(value, path)
-    body = _canonical.encode(owned if plain else lower(owned, canonical=True))
+    adopted, plain = adopt(value, path)
+    body = _canonical.encode(adopted if plain else lower(adopted, canonical=True))
     return blake2b(body, digest_size=16).hexdigest()

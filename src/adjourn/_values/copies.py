@@ -1,4 +1,4 @@
-"""Copies of owned values, for whoever reads them and may change what was read."""
+"""Copies of adopted values, for readers that may change them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .registry import SHARED, kind_of
 
 
 def copy(value: Any) -> Any:
-    """Give a copy of an owned value to somebody who may change it; what cannot be changed is shared."""
+    """Return a copy of an adopted value that may be changed; immutable parts are shared."""
     try:
         return _copy(value)
     except RecursionError:
-        # Nothing that was owned is this deep, unless the caller's own stack is nearly full.
+        # Adopted values are never this deep, unless the caller's stack is nearly full.
         raise CheckpointCorrupt("a value is nested too deeply to be copied") from None
 
 
@@ -32,7 +32,7 @@ def _copy_list(value: list[Any]) -> list[Any]:
 
 
 def _copy_dict(value: dict[Any, Any]) -> dict[Any, Any]:
-    # Keys can be hashed, and so are taken for unchangeable.
+    # Keys are hashable, and therefore treated as immutable.
     return {key: item if type_of(item) in SHARED else _copy(item) for key, item in value.items()}
 
 

@@ -1,4 +1,4 @@
-"""JSON data that cannot be changed, and still is a dict or list to whoever reads or encodes it."""
+"""Immutable JSON data that is still a dict or list when read or encoded."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def _refuse(self: object, *args: object, **kwargs: object) -> NoReturn:
 
 
 class FrozenDict(dict[str, Any]):
-    """A dict whose mutators raise; `dict(...)` and `copy.deepcopy` give ordinary ones."""
+    """A dict whose mutators raise; `dict(...)` and `copy.deepcopy` return ordinary ones."""
 
     __slots__ = ()
 
-    if not TYPE_CHECKING:  # no signature that only raises fits the one it overrides
+    if not TYPE_CHECKING:  # a signature that only raises cannot match the one it overrides
         __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
 
         def __hash__(self) -> int:
@@ -45,7 +45,7 @@ class FrozenDict(dict[str, Any]):
 
 
 class FrozenList(list[Any]):
-    """A list whose mutators raise; `list(...)` and `copy.deepcopy` give ordinary ones."""
+    """A list whose mutators raise; `list(...)` and `copy.deepcopy` return ordinary ones."""
 
     __slots__ = ()
 
@@ -67,13 +67,13 @@ class FrozenList(list[Any]):
 
 
 def freeze(data: Mapping[str, Any], name: str) -> FrozenDict:
-    """Give a frozen deep copy of a mapping that holds plain JSON data.
+    """Return a frozen deep copy of a mapping of plain JSON data.
 
     Raises:
-        TypeError: something in it is no JSON data; the message says where, by a path that starts with `name`.
-        ValueError: JSON would bend it (NaN, infinities, lone surrogates), or it is nested too deeply.
+        TypeError: something in it is not JSON data; the message says where, with a path that starts with `name`.
+        ValueError: JSON cannot represent it (NaN, infinities, lone surrogates), or it is nested too deeply.
     """
-    if type(data) is FrozenDict:  # frozen before, so checked before
+    if type(data) is FrozenDict:  # already frozen, so already checked
         return data
     if not isinstance(data, dict):
         raise TypeError(f"{name} is {a_type(data)}. Give a dict with string keys and plain JSON values.")
@@ -81,16 +81,16 @@ def freeze(data: Mapping[str, Any], name: str) -> FrozenDict:
 
 
 def check_json(data: object, name: str) -> None:
-    """Refuse what is no plain JSON data, as `freeze` does, be it a dict or not."""
+    """Raise if a value is not plain JSON data, as `freeze` does, but for any type of data."""
     if not is_plain(data):
         _freeze(data, name, 1)
 
 
 def check_text(text: object, name: str) -> None:
-    """Refuse what is no text, or text that has no UTF-8 form.
+    """Raise if a value is not text, or has no UTF-8 form.
 
     Raises:
-        TypeError: it is no plain `str`.
+        TypeError: it is not a plain `str`.
         ValueError: it holds lone surrogates.
     """
     if type(text) is not str:
@@ -104,7 +104,7 @@ def _check_encodable(text: str, name: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"{name} holds the lone surrogate {text[error.start]!r} at {error.start}, which no JSON text can hold. "
+            f"{name} holds the lone surrogate {text[error.start]!r} at {error.start}, which JSON cannot represent. "
             "Clean it first: text.encode('utf-8', 'replace').decode()."
         ) from None
 
@@ -121,8 +121,8 @@ def _freeze_dict(data: dict[object, object], path: str, depth: int) -> FrozenDic
 
 
 def is_plain(value: object) -> bool:
-    """Whether a value is JSON as it stands, and the same when it is read back; not everything that is gets a yes."""
-    # Exact types: a subclass (an enum, say) would come back from a store as something else.
+    """Return whether a value is obviously JSON that reads back unchanged; some values that are return False."""
+    # Exact types: a subclass (such as an enum) would come back from a store as something else.
     kind = type(value)
     if kind is int:
         return -_TOO_LONG < cast("int", value) < _TOO_LONG
@@ -135,17 +135,17 @@ def _freeze(value: object, path: str, depth: int) -> object:
         _check_encodable(cast("str", value), path)
     elif kind is int:
         raise ValueError(
-            f"{path} is a number of more than {MAX_DIGITS} digits, which Python does not write. Give text."
+            f"{path} is a number with more than {MAX_DIGITS} digits, which Python cannot write. Give text."
         )
     elif kind is not float:
         return _freeze_container(value, path, depth)
     elif not math.isfinite(cast("float", value)):
-        raise ValueError(f"{path} is {value}, which JSON does not know. Give a finite number or None.")
+        raise ValueError(f"{path} is {value}, which JSON cannot represent. Give a finite number or None.")
     return value
 
 
 def _freeze_container(value: object, path: str, depth: int) -> FrozenDict | FrozenList:
-    if depth > MAX_DEPTH:  # also how data that contains itself ends
+    if depth > MAX_DEPTH:  # this also stops at data that contains itself
         raise ValueError(f"{path[:60]}… is nested more than {MAX_DEPTH} levels deep. Give flatter data.")
     if isinstance(value, dict):
         return _freeze_dict(cast("dict[object, object]", value), path, depth)
@@ -153,12 +153,12 @@ def _freeze_container(value: object, path: str, depth: int) -> FrozenDict | Froz
         items = enumerate(cast("list[object]", value))
         return FrozenList([v if is_plain(v) else _freeze(v, f"{path}[{i}]", depth + 1) for i, v in items])
     raise TypeError(
-        f"{path} is {a_type(value)} ({shorten(value)}), which is no plain JSON data. Give dicts, lists, str, int, "
-        "float, bool or None; msgspec.to_builtins(value) turns most other things into these."
+        f"{path} is {a_type(value)} ({shorten(value)}), which is not plain JSON data. Give dicts, lists, str, int, "
+        "float, bool or None; msgspec.to_builtins(value) converts most other values."
     )
 
 
 def shorten(value: object) -> str:
-    """The value as an error message shows it."""
+    """Return the value as error messages show it."""
     text = repr(value)
     return text if len(text) <= 60 else text[:59] + "…"

@@ -1,7 +1,7 @@
-"""The kinds of classes whose instances can be stored, and how those are taken apart and built again.
+"""The kinds of classes whose instances can be stored, and how instances are read and rebuilt.
 
-A kind belongs to one class under one name. It knows nothing of tags or bytes: it gives an instance's fields and makes
-an instance from fields, by calling the class and nothing else.
+A kind belongs to one class under one name. It does not deal with tags or bytes: it reads an instance's fields and
+builds an instance from fields, only by calling the class.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from msgspec.structs import force_setattr
 
 from adjourn._text import with_article
 
-# `Any` in this module and its neighbours is a value of a user's class, of which nothing is known.
+# `Any` in this package is an instance of a user's class, about which nothing is known.
 Check = Callable[[Any, str], None]
-# `type`, as a strict checker wants to see it. Not `__class__`, with which a proxy may pose as something else.
+# `type`, in a form that strict type checkers accept. Not `__class__`, which a proxy may fake.
 type_of: Callable[[Any], type[Any]] = type
 _BUILTINS = (dict, list, tuple, set, frozenset, str, bytes, int, float)
 _ROOTS = ("pydantic.main", "pydantic.root_model")
@@ -30,7 +30,7 @@ class Misfit(Exception):
 
 
 class Kind:
-    """A class that is stored; `refusal` says why its instances could not be built again, if so."""
+    """A class that can be stored; `refusal` says why its instances cannot be rebuilt, if so."""
 
     __slots__ = ("cls", "name", "refusal")
 
@@ -41,7 +41,7 @@ class Kind:
 
 
 class NativeKind(Kind):
-    """One of our own frozen Structs, which carries its tag itself and is shared instead of copied."""
+    """One of our own frozen Structs, which contains its tag and is shared instead of copied."""
 
     __slots__ = ("check",)
 
@@ -51,16 +51,16 @@ class NativeKind(Kind):
 
 
 class EnumKind(Kind):
-    """An enum: members are kept by name, since values may be anything; combined flags by number."""
+    """An enum: members are stored by name, since values may be anything; combined flags by number."""
 
     __slots__ = ()
 
     def key(self, member: Any) -> str | int:
-        """What stands for the member in the store."""
+        """Return what represents the member in the store."""
         return member.value if issubclass(self.cls, Flag) else member.name
 
     def build(self, key: object) -> Any:
-        """Give the member that `key` stands for."""
+        """Return the member that `key` represents."""
         if issubclass(self.cls, Flag):
             return self._flag(key)
         if not isinstance(key, str) or key not in self.cls.__members__:
@@ -74,7 +74,7 @@ class EnumKind(Kind):
 
 
 class FieldsKind(Kind):
-    """A class whose instances are their fields."""
+    """A class whose instances consist of their fields."""
 
     __slots__ = ("frozen", "known", "names", "required")
 
@@ -88,21 +88,21 @@ class FieldsKind(Kind):
         self.frozen = frozen
 
     def read(self, value: Any) -> dict[str, Any]:
-        """Give the instance's fields; one that was never set is left out."""
+        """Return the instance's fields; those that were never set are left out."""
         try:
             return {name: getattr(value, name) for name in self.names}
         except AttributeError:
             return {name: getattr(value, name) for name in self.names if hasattr(value, name)}
 
     def unset(self, value: Any) -> list[str]:
-        """Name the fields that hold a default which nobody gave, where the class tells these apart."""
+        """Return the names of the fields that were not set explicitly, where the class tracks this."""
         return []
 
     def build(self, fields: dict[str, Any], unset: Collection[str] = ()) -> Any:
-        """Make an instance that has exactly these fields; what is missing takes its default.
+        """Build an instance that has exactly these fields; missing ones get their defaults.
 
         Raises:
-            Misfit: a field is unknown, or one without default is missing. What the class itself raises passes.
+            Misfit: a field is unknown, or one without a default is missing. Errors of the class itself are not caught.
         """
         if fields.keys() != self.known:
             self._check(fields)
@@ -110,7 +110,7 @@ class FieldsKind(Kind):
 
     def _check(self, fields: Mapping[str, Any]) -> None:
         if missing := self.required - fields.keys():
-            raise Misfit(f"needs the field {min(missing)!r}, which is not there and has no default")
+            raise Misfit(f"needs the field {min(missing)!r}, which is missing and has no default")
         if unknown := self._unknown(fields):
             raise Misfit(f"has no field {min(unknown)!r:.80}")
 
@@ -122,7 +122,7 @@ class FieldsKind(Kind):
 
 
 class DataclassKind(FieldsKind):
-    """A dataclass: built by its constructor, then given back what that does not take or has changed."""
+    """A dataclass: built by its constructor; fields that it does not take or has changed are then restored."""
 
     __slots__ = ("arguments",)
 
@@ -173,7 +173,7 @@ class TupleKind(FieldsKind):
 
 
 class ModelKind(FieldsKind):
-    """A Pydantic model: built by validation. Private attributes are not kept, as in Pydantic's own JSON."""
+    """A Pydantic model: built by validation. Private attributes are not stored, as in Pydantic's own JSON."""
 
     __slots__ = ("extra", "options", "root")
 
@@ -185,7 +185,7 @@ class ModelKind(FieldsKind):
         self.root = bool(getattr(cls, "__pydantic_root_model__", False))
         self.options: dict[str, bool] = {}
         if any(field.validation_alias is not None for field in fields.values()):
-            # Fields are kept by name, which validation takes for an aliased one only when told to.
+            # Fields are stored by name, which validation accepts for aliased ones only with this option.
             self.options = {"by_name": True, "by_alias": False}
             if "by_name" not in inspect.signature(cls.model_validate).parameters:
                 self.refusal = "Its fields have aliases: use Pydantic 2.11 or later to store it."
@@ -208,7 +208,7 @@ class ModelKind(FieldsKind):
 
 
 def kind_for(cls: type[Any], name: str) -> FieldsKind | EnumKind | None:
-    """Give the kind of a class, or None when it is not of a sort that can be stored."""
+    """Return the kind of a class, or None if it cannot be stored."""
     if isinstance(cls, EnumMeta):
         return EnumKind(cls, name) if cls.__members__ else None
     if _is_struct(cls):
@@ -221,7 +221,7 @@ def kind_for(cls: type[Any], name: str) -> FieldsKind | EnumKind | None:
 
 
 def field_annotations(cls: type[Any]) -> list[Any]:
-    """Give the annotations that Pydantic has resolved for a model, which knows more names than we do."""
+    """Return the annotations of a model as resolved by Pydantic, which can find more names than we can."""
     return [field.annotation for field in _model_fields(cls).values()] if _is_model(cls) else []
 
 
@@ -234,7 +234,7 @@ def _is_named_tuple(cls: type[Any]) -> bool:
 
 
 def _is_model(cls: type[Any]) -> bool:
-    # Pydantic is recognised, never imported; its own roots (BaseModel, RootModel) are no models of anybody's.
+    # Pydantic is recognised, never imported; its base classes (BaseModel, RootModel) are not models themselves.
     return hasattr(cls, "__pydantic_validator__") and hasattr(cls, "model_validate") and cls.__module__ not in _ROOTS
 
 
@@ -251,17 +251,17 @@ def _why_not_rebuilt(cls: type[Any], arguments: Iterable[str]) -> str:
     for base in _BUILTINS:
         if issubclass(cls, base):
             also = with_article(base.__name__)
-            return f"It is also {also}, whose content its fields do not hold: make it a plain dataclass."
+            return f"It is also {also}, whose content is not in its fields: make it a plain dataclass."
     try:
         inspect.signature(cls).bind(**dict.fromkeys(arguments))
     except (TypeError, ValueError) as error:
-        return f"Its constructor cannot be called with its fields alone ({error}): give what else it takes a default."
+        return f"Its constructor cannot be called with its fields alone ({error}): give other parameters a default."
     return ""
 
 
 def _restore(value: Any, fields: Mapping[str, Any], assign: Callable[[Any, str, Any], None]) -> None:
-    # A constructor may count, convert or set fields of its own; a restored value is the one that was stored. What is
-    # equal stays as the constructor made it, so that a class which freezes what it is given keeps it frozen.
+    # A constructor may count, convert or set fields itself, but the restored value must be the stored one. Equal values
+    # stay as the constructor made them, so that a class that freezes its arguments keeps them frozen.
     for name, item in fields.items():
         made = getattr(value, name, NODEFAULT)
         if made is not item and (made is NODEFAULT or made != item):

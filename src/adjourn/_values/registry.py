@@ -30,7 +30,7 @@ TAG = "$t"
 BUILTIN_TAGS = frozenset(
     {"tuple", "set", "frozenset", "bytes", "decimal", "datetime", "date", "time", "timedelta", "uuid", "int", "dict"}
 )
-# Names that a later version may want for itself, beside those in use.
+# Names that a later version may use, besides those in use now.
 _RESERVED = BUILTIN_TAGS | {
     "bool",
     "bytearray",
@@ -48,12 +48,12 @@ _NO_KIND = (
 )
 _NAME = re.compile(r"[A-Za-z0-9_.:-]+")
 
-# Instances of these are handed out as they are, since nobody can change them. Natives and enums join when registered.
+# Instances of these are immutable and shared without copying. Natives and enums are added when registered.
 SHARED: set[type[Any]] = {
     *(str, int, float, bool, type(None), bytes, Decimal, datetime, date, time, timedelta, UUID),
     *(FrozenDict, FrozenList),
 }
-# Instances of these are also JSON as they stand, with nothing in them to look at. Natives without a check join.
+# Instances of these are also plain JSON without parts to check. Natives without a check are added when registered.
 CONSTANT: set[type[Any]] = {bool, type(None)}
 
 _by_name: dict[str, Kind] = {}
@@ -61,16 +61,16 @@ _by_class: dict[type[Any], Kind] = {}
 
 
 def stored(name: str) -> Callable[[type[T]], type[T]]:
-    """Register a dataclass, enum, msgspec Struct, Pydantic model or NamedTuple under a name that outlives renaming it.
+    """Register a dataclass, enum, msgspec Struct, Pydantic model or NamedTuple under a name that survives renaming it.
 
-    Put it above `@dataclass`. Sessions stored before the class had a name of its own still load.
+    Put it above `@dataclass`. Sessions stored before the class was given this name still load.
 
     Raises:
         UsageError: the name is malformed, reserved or taken by another class, or the class cannot be stored.
     """
     if not _NAME.fullmatch(name) or name in _RESERVED:
         raise UsageError(
-            f"{name!r} cannot be the name of a stored class: use letters, digits and _.:- and no built-in tag."
+            f"{name!r} cannot be the name of a stored class: use letters, digits and _.:- but not a built-in tag."
         )
 
     def register(cls: type[T]) -> type[T]:
@@ -86,13 +86,13 @@ def stored(name: str) -> Callable[[type[T]], type[T]]:
 
 
 def native(cls: type[Struct], check: Check | None = None) -> None:
-    """Register one of our own frozen Structs, which has the tag field `$t` and so is JSON as it stands.
+    """Register one of our own frozen Structs, which has the tag field `$t` and is therefore plain JSON.
 
-    Its content must be JSON by construction; `check(value, path)` may look at it and raise `NotStorable`.
+    Its content must be JSON by construction; `check(value, path)` may inspect it and raise `NotStorable`.
     """
     config = cls.__struct_config__
     if not config.frozen or config.tag_field != TAG or not isinstance(config.tag, str) or config.tag in _RESERVED:
-        raise UsageError(f"{cls.__qualname__} is not native: give it frozen=True, tag_field='{TAG}' and a free tag.")
+        raise UsageError(f"{cls.__qualname__} is not native: give it frozen=True, tag_field='{TAG}' and an unused tag.")
     _add(NativeKind(cls, config.tag, check))
     SHARED.add(cls)
     if check is None:
@@ -100,16 +100,16 @@ def native(cls: type[Struct], check: Check | None = None) -> None:
 
 
 def register_types(annotation: Any) -> None:
-    """Register every class that can be stored in an annotation, and in the fields of those, under its qualified name.
+    """Register every storable class in an annotation, and in the fields of those, under its qualified name.
 
-    What already has a name keeps it; a class defined again under its old name (a notebook cell run twice) takes over.
-    Names that cannot be resolved are passed over: their values are refused when somebody tries to store one.
+    Classes that have a name keep it; a class defined again under its old name (a notebook cell run twice) replaces it.
+    Names that cannot be resolved are skipped: storing their values is refused later.
 
     Raises:
         UsageError: a qualified name is taken by another class.
     """
     todo = [annotation]
-    seen: dict[int, Any] = {}  # keeps the items, too, so that no id is used twice
+    seen: dict[int, Any] = {}  # keeps the items alive, so that ids are not reused
     while todo:
         item = todo.pop()
         if id(item) in seen:
@@ -122,30 +122,30 @@ def register_types(annotation: Any) -> None:
 
 
 def kind_of(cls: type[Any]) -> Kind | None:
-    """Give what is registered for exactly this class."""
+    """Return the kind that is registered for exactly this class."""
     return _by_class.get(cls)
 
 
 def kind_named(name: str) -> Kind | None:
-    """Give what is registered under this name."""
+    """Return the kind that is registered under this name."""
     return _by_name.get(name)
 
 
 def qualified_name(cls: type[Any]) -> str:
-    """Give the module and name of a class, the same whether its file was run as a script or imported."""
+    """Return the module and name of a class, whether its file was run as a script or imported."""
     return f"{_module_name(cls.__module__)}.{cls.__qualname__}"
 
 
 def _add(kind: Kind) -> None:
     cls, name = kind.cls, kind.name
     taken = _by_name.get(name)
-    # A name that only points at a class renamed by `stored` gives way to a class that has it.
+    # An alias of a class renamed by `stored` yields to a class that really has this name.
     if taken and taken.name == name and qualified_name(taken.cls) != qualified_name(cls):
         raise UsageError(
             f"{qualified_name(cls)} cannot be stored as {name!r}: {qualified_name(taken.cls)} has this name. "
-            "Give one of them another with @stored."
+            "Give one of them another name with @stored."
         )
-    # A class of this name that was registered before stays known by class: its instances may be in live sessions.
+    # A class registered under this name before stays registered by class: live sessions may have its instances.
     _by_name[name] = _by_class[cls] = kind
     if isinstance(kind, EnumKind):
         SHARED.add(cls)
@@ -176,10 +176,10 @@ def _register_class(cls: type[Any]) -> Iterable[Any]:
 
 
 def _hints(cls: type[Any]) -> Iterable[Any]:
-    own_name = {cls.__name__: cls}  # a class inside a function may name itself
+    own_name = {cls.__name__: cls}  # a class inside a function may refer to itself
     try:
         return typing.get_type_hints(cls, localns=own_name, include_extras=True).values()
-    except Exception:  # noqa: BLE001 - protects whoever compiles: any annotation may raise anything when resolved
+    except Exception:  # noqa: BLE001 - protects the compiling caller: any annotation may raise anything when resolved
         return [hint for base in cls.__mro__ for hint in _resolvable(base, own_name)]
 
 
@@ -206,7 +206,7 @@ def _inside(annotation: Any) -> Iterable[Any]:
 
 
 def _stands_for(annotation: Any) -> Iterable[Any]:
-    # NewType, and what `type X = ...` makes: its value is evaluated when asked for, and may fail.
+    # NewType, and `type X = ...`, whose value is evaluated on access and may fail.
     for attribute in ("__supertype__", "__value__"):
         try:
             yield getattr(annotation, attribute, None)

@@ -1,4 +1,4 @@
-"""Tags: how values that JSON does not know are written in it, and how they are built again.
+"""Tags: how values that JSON does not support are written as JSON and rebuilt.
 
 Anything but plain JSON is an object with the key `$t`: `{"$t": "tuple", "v": [1, 2]}`, or, for a class, its registered
 name and its fields. Names are looked up in the registry: stored data can never name code to import or run.
@@ -27,34 +27,34 @@ _canonical = msgspec.json.Encoder(order="deterministic")
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    """A value whose class is not registered here, as `decode(..., lenient=True)` gives it."""
+    """A value whose class is not registered here, as returned by `decode(..., lenient=True)`."""
 
     name: str
     data: Any
 
     def __hash__(self) -> int:
-        return hash(self.name)  # it may have been a key, although its data cannot be one
+        return hash(self.name)  # it may have been a key, although its data is not hashable
 
 
 def lower(value: Any, *, canonical: bool = False) -> Any:
-    """Turn an owned value into plain data with tags; natives stay, since msgspec writes them with theirs.
+    """Convert an adopted value to plain data with tags; natives stay, since msgspec writes their tags.
 
-    `canonical` is for fingerprints: there the order of pairs, and how fields got their values, do not count.
+    `canonical` is for fingerprints, which ignore the order of pairs and whether fields were set explicitly.
     """
     return _lower(value, canonical)
 
 
 def lift(data: Any) -> Any:
-    """Build the value that plain data with tags stands for.
+    """Build the value that plain data with tags represents.
 
     Raises:
-        CheckpointCorrupt: a tag is unknown, or what it holds does not fit.
+        CheckpointCorrupt: a tag is unknown, or its content does not fit.
     """
     return _bounded(data, False)
 
 
 def lift_leniently(data: Any) -> Any:
-    """Do as `lift`, but give `Unknown` for a class that is not registered here."""
+    """Do the same as `lift`, but return `Unknown` for classes that are not registered here."""
     return _bounded(data, True)
 
 
@@ -86,7 +86,7 @@ def _lower_tuple(value: tuple[Any, ...], canonical: bool) -> Any:
 
 
 def _lower_set(value: set[Any] | frozenset[Any], canonical: bool) -> Any:
-    # A set's own order is another one in every process; bytes must not be.
+    # Sets iterate in a different order in every process; the bytes must not change.
     return {TAG: type(value).__name__, "v": sorted(_lower_list(value, canonical), key=_canonical.encode)}
 
 
@@ -120,8 +120,8 @@ def _clock(value: datetime | time) -> Any:
     offset = value.utcoffset()
     if not value.fold and (offset is None or not offset.microseconds):
         return value.isoformat()
-    # isoformat leaves out which of two equal hours is meant when clocks are put back, and Python reads an offset of
-    # microseconds as none.
+    # isoformat omits which of two equal hours is meant when clocks are put back, and Python ignores the microseconds
+    # of an offset when reading.
     return [value.replace(tzinfo=None).isoformat(), value.fold, None if offset is None else _parts(offset)]
 
 
@@ -166,7 +166,7 @@ def _lift(data: Any, lenient: bool) -> Any:
 def _lift_tagged(data: dict[str, Any], lenient: bool) -> Any:
     tag: object = data[TAG]
     if not isinstance(tag, str):
-        raise CheckpointCorrupt(f"a tag is {tag!r:.80} and no name")
+        raise CheckpointCorrupt(f"a tag is {tag!r:.80}, not a name")
     kind = kind_named(tag)
     try:
         if tag in _LIFTERS:
@@ -175,19 +175,19 @@ def _lift_tagged(data: dict[str, Any], lenient: bool) -> Any:
             return _lift_instance(data, kind, lenient)
     except (CheckpointCorrupt, RecursionError):
         raise
-    except Exception as error:  # protects whoever loads: altered data may make a constructor raise anything
+    except Exception as error:  # protects the caller: altered data may make a constructor raise anything
         if kind is None or not lenient:
             raise CheckpointCorrupt(_misfit(tag, error)) from error
     if lenient:
         return Unknown(tag, _lift(_remainder(data), True))
     raise CheckpointCorrupt(
-        f"no class is registered as {tag!r:.200}; import the module that has it before loading, "
+        f"no class is registered as {tag!r:.200}; import the module that defines it before loading, "
         "with @stored on the class or the class in a state's schema"
     )
 
 
 def _misfit(tag: str, error: Exception) -> str:
-    # A constructor's own words may quote the data, which may be secret: they stay in the cause.
+    # A constructor's message may quote the data, which may be secret: it stays in the cause.
     return f"{tag!r} {error}" if isinstance(error, Misfit) else f"{tag!r} refuses its content ({type(error).__name__})"
 
 
@@ -198,14 +198,14 @@ def _remainder(data: dict[str, Any]) -> Any:
 
 def _content(data: dict[str, Any], *more: str) -> Any:
     if "v" not in data or not data.keys() <= {TAG, "v", *more}:
-        raise Misfit("has other keys than 'v'")
+        raise Misfit("has keys other than 'v'")
     return data["v"]
 
 
 def _lift_instance(data: dict[str, Any], kind: Kind, lenient: bool) -> Any:
     match kind:
         case NativeKind():
-            # Its content is JSON by construction and is not looked at for tags.
+            # Its content is JSON by construction and is not searched for tags.
             return msgspec.convert(data, kind.cls)
         case EnumKind():
             return kind.build(_content(data))
@@ -213,39 +213,39 @@ def _lift_instance(data: dict[str, Any], kind: Kind, lenient: bool) -> Any:
             fields = {name: _lift(item, lenient) for name, item in _content(data, "unset").items()}
             return kind.build(fields, data.get("unset", ()))
         case _:
-            raise Misfit("is of no kind that is read")
+            raise Misfit("is of an unknown kind")
 
 
 def _items(content: Any, lenient: bool) -> list[Any]:
     if not isinstance(content, list):
-        raise Misfit("holds no list")
+        raise Misfit("does not contain a list")
     return [_lift(item, lenient) for item in cast("list[Any]", content)]
 
 
 def _distinct(kind: Callable[[Iterable[Any]], Any], items: list[Any]) -> Any:
     made = kind(items)
     if len(made) != len(items):
-        raise Misfit("holds the same member twice")
+        raise Misfit("contains the same member twice")
     return made
 
 
 def _lift_pairs(content: Any, lenient: bool) -> dict[Any, Any]:
     if any(type(pair) is not list for pair in content):
-        raise Misfit("holds no pairs")
+        raise Misfit("does not contain pairs")
     return _distinct(dict, _items(content, lenient))
 
 
 def _lift_int(content: str) -> int:
     value = int(content, 16)
     if hex(value) != content:
-        raise Misfit("holds no number as it is written")
+        raise Misfit("does not contain a number in its canonical form")
     return value
 
 
 def _lift_decimal(content: str) -> Decimal:
     value = Decimal(content)
     if not value.is_finite():
-        raise Misfit("holds no finite number")
+        raise Misfit("does not contain a finite number")
     return value
 
 
@@ -268,7 +268,7 @@ def _clock_lifter(kind: type[datetime] | type[time]) -> Callable[[Any, bool], An
 def _text_lifter(build: Callable[[str], Any]) -> Callable[[Any, bool], Any]:
     def lift(content: Any, lenient: bool) -> Any:
         if not isinstance(content, str):
-            raise Misfit("holds no text")
+            raise Misfit("does not contain text")
         return build(content)
 
     return lift

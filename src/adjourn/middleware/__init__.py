@@ -1,4 +1,4 @@
-"""Middleware: hooks around agents, and those that are shipped; each of these is loaded when it is first used."""
+"""Middleware: hooks around agents, and the built-in middleware, loaded on first use."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING

@@ -1,8 +1,8 @@
-"""Front matter: the few lines between `---` at the top of a Markdown file.
+"""Front matter: the lines between `---` at the top of a Markdown file.
 
-They are YAML, and this reads the part of it that such lines use: keys with a text, a list of texts, or keys with texts
-one level below. What it reads, it reads as YAML does, but everything is text, without space around it: `no` and `1.0`
-are just that. What it does not read, it refuses: a key that comes twice, tags, anchors and aliases among them.
+Front matter is YAML, and this module reads the subset that it typically uses: keys with a text, a list of texts, or
+keys with texts one level below. It reads these as YAML does, except that every value is a stripped text: `no` and `1.0`
+stay as they are. Everything else is rejected, including duplicate keys, tags, anchors and aliases.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _SPECIAL = tuple("[]{}&*!|>%@`\"'#,?:-")
 
 
 def read_front_matter(text: str) -> tuple[dict[str, Value], str]:
-    """What the lines say, and the text below them.
+    """Return the front matter and the text below it.
 
     Raises:
-        ValueError: there are none, or they are nothing that can be read here; the message has the line.
+        ValueError: there is none, or it cannot be read; the message names the line.
     """
     lines = text.removeprefix("\ufeff").splitlines()
     if not lines or lines[0].rstrip() != "---":
@@ -38,7 +38,7 @@ def read_front_matter(text: str) -> tuple[dict[str, Value], str]:
 
 
 class _Reader:
-    """Goes through the lines once."""
+    """Reads the lines in a single pass."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self.lines = lines
@@ -55,21 +55,21 @@ class _Reader:
         return found
 
     def _line(self, *begins: str) -> str | None:
-        """The next line that says something, if it begins so."""
-        while self.next < len(self.lines) and _says_nothing(self.lines[self.next]):
+        """Return the next line that is not blank or a comment, if it starts with one of `begins`."""
+        while self.next < len(self.lines) and _is_blank(self.lines[self.next]):
             self.next += 1
         if self.next == len(self.lines) or not self.lines[self.next].startswith(begins or ""):
             return None
         self.next += 1
         line = self.lines[self.next - 1].rstrip()
         if "\t" in line[: _indent(line)]:
-            raise self.wrong("a tab in front; indent with spaces")
+            raise self.wrong("a tab in the indentation; indent with spaces")
         return line
 
     def _key(self, line: str, found: dict[str, Value] | dict[str, str]) -> tuple[str, str]:
         match = _KEY.fullmatch(line)
         if match is None:
-            raise self.wrong(f"{line[:60]!r} is no 'key: value'")
+            raise self.wrong(f"{line[:60]!r} is not a 'key: value' line")
         if match[1] in found:
             raise self.wrong(f"the key '{match[1]}' comes twice")
         return match[1], (match[2] or "").strip()
@@ -89,17 +89,17 @@ class _Reader:
             if rest[0] == '"':
                 return msgspec.json.decode(rest, type=str)
         except msgspec.DecodeError:
-            raise self.wrong(f"{rest[:60]!r} is no text in quotes") from None
+            raise self.wrong(f"{rest[:60]!r} is not a valid quoted text") from None
         if rest[0] == "'":
             if not re.fullmatch(r"'(?:[^']|'')*'", rest):
-                raise self.wrong(f"{rest[:60]!r} is no text in quotes")
+                raise self.wrong(f"{rest[:60]!r} is not a valid quoted text")
             return rest[1:-1].replace("''", "'")
         if rest.startswith(_SPECIAL) or ": " in rest or " #" in rest or rest.endswith(":"):
-            raise self.wrong(f"{rest[:60]!r} is more than a text here; if it is meant as one, put it in double quotes")
+            raise self.wrong(f"{rest[:60]!r} is not plain text; to use it as text, put it in double quotes")
         return rest
 
     def _block(self) -> list[str]:
-        """The indented lines that follow, without their indent."""
+        """Return the indented lines that follow, without their indentation."""
         lines = list(self._indented())
         indent = min((_indent(line) for line in lines if line.strip()), default=0)
         return [line[indent:].rstrip() for line in lines]
@@ -110,12 +110,12 @@ class _Reader:
             yield self.lines[self.next - 1]
 
     def _below(self) -> Value:
-        """A list, or keys one level below; nothing at all is an empty text."""
+        """Return a list, or keys one level below; an empty text if there is neither."""
         items, keys, indent = list[str](), dict[str, str](), None
         while (line := self._line(" ", "-", "\t")) is not None:
             indent = _indent(line) if indent is None else indent
             if _indent(line) != indent:
-                raise self.wrong("it is indented otherwise than the lines above it")
+                raise self.wrong("it is indented differently from the lines above it")
             line = line.lstrip()
             if line.startswith("- "):
                 items.append(self._scalar(line[2:].strip()))
@@ -131,5 +131,5 @@ def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def _says_nothing(line: str) -> bool:
+def _is_blank(line: str) -> bool:
     return not line.strip() or line.lstrip().startswith("#")

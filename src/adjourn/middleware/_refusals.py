@@ -1,4 +1,4 @@
-"""Refusals: calls that middleware does not let run, about which nobody should be asked before."""
+"""Refusals: tool calls that middleware refuses to run, so that nobody is asked to approve them first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from adjourn.tools import Tool
 
 
 def asked_unless(refused: Callable[[str], bool], tool: Tool) -> Tool:
-    """The tool, whose calls need approval as before, but for those with a call id that is refused."""
+    """Return the tool with its approval unchanged, except that calls with a refused id never need it."""
     if tool.approval is False:
         return tool
 

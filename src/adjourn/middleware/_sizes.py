@@ -1,4 +1,4 @@
-"""Sizes: how much of a model's memory messages take."""
+"""Sizes: how much of a model's context messages take up."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOKENS_PER_MEDIUM = 1_000
 
 
 def about_tokens(messages: Sequence[Message]) -> int:
-    """Roughly the tokens of messages, whatever the model: four characters make one, an image or a file a thousand."""
+    """Estimate the tokens of messages for any model: one per four characters, a thousand per image or file."""
     return sum(map(_about, messages))
 
 

@@ -1,4 +1,4 @@
-"""Approval policies: which tool calls are asked about, allowed or denied, by tool and by argument."""
+"""Approval policies: which tool calls need approval, are allowed or are denied, by tool and by argument."""
 
 # An override is documented where it is declared.
 # ruff: noqa: D102
@@ -23,7 +23,7 @@ from .hooks import Middleware, Setup, ToolCallable, ToolRequest
 
 
 class ApprovalRule(Struct, frozen=True, kw_only=True):
-    """What happens to calls of tools named like `tool` (`*` is anything) with arguments that fit the given pattern."""
+    """What to do with calls of tools whose names match `tool` (`*` is a wildcard) and whose arguments fit."""
 
     tool: str = "*"
     arguments: Mapping[str, Any] | None = None
@@ -35,21 +35,21 @@ class ApprovalRule(Struct, frozen=True, kw_only=True):
             raise UsageError(f"ApprovalRule(action={self.action!r}): use 'ask', 'allow' or 'deny'.")
 
     def covers(self, tool: str, arguments: Mapping[str, Any]) -> bool:
-        """Whether it is about this call; `arguments` are JSON."""
+        """Return whether the rule applies to this call; `arguments` are JSON."""
         return fnmatchcase(tool, self.tool) and fits_pattern(arguments, self.arguments)
 
 
 class ApprovalPolicy(Middleware):
-    """Decides by rules whether a call is asked about; the first rule that covers it counts, else the tool's own word.
+    """Decides by rules whether a call needs approval; the first matching rule wins, else the tool's `approval` decides.
 
-    A denied call is told to the model with the rule's reason. Asking is done by the tool call itself, so answers and
-    what they remember are those of any approval.
+    When a call is denied, the model gets the rule's reason. The tool call itself asks, so answers, and what they
+    remember, work as for any approval.
     """
 
     def __init__(self, rules: Sequence[ApprovalRule]) -> None:
         self.rules = tuple(rules)
         self._asking: set[tuple[str, str]] = set()
-        """The tools, by agent, that ask by themselves in this process. Others are asked about around their calls."""
+        """The tools, by agent, that ask by themselves in this process. For others, `wrap_tool` asks."""
 
     def before_agent(self, setup: Setup) -> Setup:
         self._asking |= {(setup.agent, tool.name) for tool in setup.tools}
@@ -74,7 +74,7 @@ class ApprovalPolicy(Middleware):
             raise ToolError(rule.reason or f"calls of '{request.tool}' like this one are not allowed")
         if rule is None or rule.action == "allow" or (request.agent, request.tool) in self._asking:
             return await call(request)
-        # A tool that another middleware has added since, or one of a graph's node, which has no `before_agent`.
+        # Another middleware added this tool later, or it belongs to a graph node, which has no `before_agent`.
         match _asked(request):
             case Reject(reason=reason):
                 raise ToolRefused(request.tool, reason)

@@ -20,17 +20,17 @@ from ._refusals import asked_unless
 from .hooks import Middleware, ModelCall, ModelState, Setup, ToolCallable, ToolRequest
 
 COUNTS = "calls:"
-"""Begins the names of the session values that hold an agent's counts."""
+"""Prefix of the session values that hold an agent's counts."""
 REACHED = "limit"
-"""The `finish_reason` of the message that stands for a model call too many."""
+"""The `finish_reason` of the message that replaces a model call over the limit."""
 
 
 class CallLimits(Middleware):
-    """Bounds what an agent does in a session, over all of its turns; `Limits` of an agent bounds one turn.
+    """Limits what an agent does in a session, over all of its turns; an agent's `Limits` apply to one turn.
 
-    `tools` bounds single tools: `{"search": 10}`. At its limit of model calls or tokens the agent ends with a message
-    that says so, and a tool call too many is told to the model; with `on_limit="raise"` both are `LimitExceeded`,
-    after which the session can be recovered with larger limits.
+    `tools` limits individual tools: `{"search": 10}`. At its limit of model calls or tokens the agent ends with a
+    message that says so, and a tool call over the limit returns an error to the model. With `on_limit="raise"`, both
+    raise `LimitExceeded`, after which the session can be recovered with larger limits.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class CallLimits(Middleware):
             raise UsageError(f"CallLimits(on_limit={on_limit!r}): use 'tell' or 'raise'.")
         for name, limit in {**self._model, "tool_calls": tool_calls, **self._tools}.items():
             if limit is not None and (type(limit) is not int or limit < 0):
-                raise UsageError(f"CallLimits({name}={limit!r}): give an int of 0 or more, or None for no bound.")
+                raise UsageError(f"CallLimits({name}={limit!r}): give an int of 0 or more, or None for no limit.")
 
     def before_agent(self, setup: Setup) -> Setup:
         return replace(setup, tools=tuple(asked_unless(_is_refused, tool) for tool in setup.tools))
@@ -90,7 +90,7 @@ class CallLimits(Middleware):
 
     async def wrap_tool(self, call: ToolCallable, request: ToolRequest) -> Any:
         if _is_refused(request.call_id):
-            raise ToolError(f"The calls of '{request.tool}' in this session are used up. Go on without.")
+            raise ToolError(f"The calls of '{request.tool}' in this session are used up. Continue without it.")
         return await call(request)
 
 

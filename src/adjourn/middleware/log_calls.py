@@ -1,4 +1,4 @@
-"""Logging: what an agent does, in the program's own log."""
+"""Logging: what an agent does, in the program's log."""
 
 # An override is documented where it is declared.
 # ruff: noqa: D102
@@ -22,9 +22,9 @@ from .hooks import AgentEnd, Middleware, ModelCall, ToolCallable, ToolRequest
 class LogCalls(Middleware):
     """Logs each model call and tool call with its session, address and time, and how the agent ended.
 
-    With `content` it logs what was said, too, cut to `longest` characters; think of who reads the log. A call that
-    waits for a person is logged as paused, and again when it goes on: what was done before is not done again, so its
-    time is short then. Failures are warnings; all else has `level`.
+    With `content` it also logs the content, truncated to `longest` characters; consider who can read the log. A call
+    that waits for a person is logged as paused, and again when it continues; its time is short then, since finished
+    work is not repeated. Failures are logged as warnings, everything else at `level`.
     """
 
     def __init__(
@@ -62,9 +62,9 @@ class LogCalls(Middleware):
         self._quote(about, end.output)
         self._log.log(self._level, "%s: %s", current().session_id, ", ".join(about))
 
-    def _quote(self, about: list[str], said: object) -> None:
+    def _quote(self, about: list[str], content: object) -> None:
         if self._content:
-            about.append(repr(said)[: self._longest])
+            about.append(repr(content)[: self._longest])
 
     @contextmanager
     def _timed(self, what: str) -> Generator[list[str]]:

@@ -1,4 +1,4 @@
-"""Patching tool calls: results for calls that have none, which providers refuse."""
+"""Patching tool calls: add results to calls that have none, which providers would reject."""
 
 # An override is documented where it is declared.
 # ruff: noqa: D102
@@ -16,7 +16,7 @@ PATCH = "This call has no result."
 
 
 class PatchToolCalls(Middleware):
-    """Gives each tool call without a result a placeholder, where the result would stand; `text` makes it."""
+    """Adds a placeholder result for each tool call without one; `text` is its text, or a function that makes it."""
 
     def __init__(self, text: str | Callable[[ToolCall], str] = PATCH) -> None:
         self._text = text

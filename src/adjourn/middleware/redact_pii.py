@@ -1,4 +1,4 @@
-"""Redacting: what could identify a person is replaced before a model sees it."""
+"""Redaction: personal data is replaced before a model sees it."""
 
 # An override is documented where it is declared.
 # ruff: noqa: D102
@@ -18,7 +18,7 @@ from adjourn.messages import Message, TextPart
 from .hooks import Middleware, ModelState
 
 _OCTET = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
-# Every repetition has a bound, so that no text takes long.
+# Every repetition is bounded, so that no text takes long to match.
 PATTERNS: Mapping[str, str] = {
     "email": r"(?<![\w.%+-])[\w.%+-]{1,64}@[\w.-]{1,190}\.[A-Za-z]{2,24}",
     "iban": r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b",
@@ -31,10 +31,10 @@ PATTERNS: Mapping[str, str] = {
 class RedactPII(Middleware):
     """Replaces e-mail addresses, IBANs, card and phone numbers and IP addresses in what an agent sees: `[email]`.
 
-    `kinds` chooses among them, `patterns` adds regular expressions by name, and `replace` makes the replacement of a
-    kind and what was found. It changes texts, and the arguments of calls; pictures and files go through as they are,
-    and so does the agent's instruction. What was said stays on record as it was, for those who may read it. Put it
-    before other middleware that shows messages to a model, such as `Summarize`.
+    `kinds` selects among them, `patterns` adds regular expressions by name, and `replace` makes the replacement from
+    the kind and the match. Texts and the arguments of calls are redacted; images, files and the agent's instruction are
+    not. The recorded messages are not changed. Put it before other middleware that sends messages to a model, such as
+    `Summarize`.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class RedactPII(Middleware):
         return ModelState(messages=tuple(map(self._message, state.messages)))
 
     def redact(self, text: str) -> str:
-        """The text without what could identify a person."""
+        """Return the text without personal data."""
         for kind, pattern in self._patterns.items():
 
             def replacement(found: re.Match[str], kind: str = kind) -> str:
@@ -99,17 +99,17 @@ def _compiled(kind: str, pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as error:
-        raise UsageError(f"RedactPII: the pattern of '{kind}' is no regular expression: {error}.") from error
+        raise UsageError(f"RedactPII: the pattern of '{kind}' is not a regular expression: {error}.") from error
 
 
 def _is_card(text: str) -> bool:
-    """Whether the check digit is right (Luhn)."""
+    """Return whether the check digit is right (Luhn)."""
     digits = [int(each) for each in reversed(text) if each.isdigit()]
     return sum(digit if place % 2 == 0 else sum(divmod(2 * digit, 10)) for place, digit in enumerate(digits)) % 10 == 0
 
 
 def _is_iban(text: str) -> bool:
-    """Whether the check digits are right."""
+    """Return whether the check digits are right."""
     plain = text.replace(" ", "")
     return int("".join(str(int(each, 36)) for each in plain[4:] + plain[:4])) % 97 == 1
 

@@ -1,4 +1,4 @@
-"""Reducing tool results: long ones are cut, old ones cleared, and the whole text stays in a backend."""
+"""Reducing tool results: long ones are truncated, old ones cleared, and the full text is kept in a backend."""
 
 # An override is documented where it is declared.
 # ruff: noqa: D102
@@ -25,18 +25,18 @@ from .hooks import Middleware, ModelState, ToolCallable, ToolRequest
 FOLDER = "tool_results"
 CLEARED = "[This result was cleared"
 SHORT = 100
-"""Characters of a result that would not get shorter by being cleared."""
+"""Results up to this many characters would not get shorter by being cleared."""
 _log = logging.getLogger(__name__)
 
 
 class ReduceToolResults(Middleware):
-    """Cuts a tool's result to `max_chars` at once, and clears old results when the conversation grows.
+    """Truncates a tool's result to `max_chars` at once, and clears old results when the conversation grows.
 
     When an agent sees more than `clear_at` tokens, all results but the newest `keep` are replaced by a line, as soon as
-    that makes a tenth of `clear_at` less. The whole text of what was cut or cleared is in `backend`, by default the
-    session's own memory, under `tool_results/`; the line says where. Give the agent `FileTools` over the same backend,
-    so that it can read it. `exclude` names tools that are left alone. A text that the backend does not take is left as
-    it is, and logged.
+    that saves a tenth of `clear_at`. The full text of what was truncated or cleared is in `backend`, by default stored
+    with the session, under `tool_results/`; the line says where. Give the agent `FileTools` with the same backend, so
+    that it can read it. `exclude` names tools that are left alone. A text that the backend rejects is left unchanged,
+    with a warning in the log.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class ReduceToolResults(Middleware):
         messages = list(state.messages)
         places = [place for place, message in enumerate(messages) if message.role == "tool"]
         old = [place for place in places[: len(places) - self._keep] if self._can_be_cleared(messages[place])]
-        # Many at once: each time, a provider that has cached what it read before reads it anew.
+        # Many at once: each change invalidates the provider's cache of the conversation.
         if self._count([messages[place] for place in old]) * 10 < self._clear_at:
             return state
         for place in old:
@@ -97,7 +97,8 @@ class ReduceToolResults(Middleware):
         return replace(message, content=f"{CLEARED}: it is old. All of it: {READ} '{path}'.]")
 
     async def _stored(self, text: str, tool: str) -> str | None:
-        """Where the text is now. Named by what it is: a call's id may come again, and a re-run writes the same."""
+        """Store the text and return its path, or None if the backend rejects it."""
+        # Named by its content: call ids may repeat, and a re-run must write the same file.
         path = f"{FOLDER}/{hashlib.sha256(text.encode()).hexdigest()[:24]}.txt"
         try:
             await self._files.write(path, text)

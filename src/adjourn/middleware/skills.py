@@ -1,4 +1,4 @@
-"""Skills: instructions in folders, which an agent reads when it needs them."""
+"""Skills: instructions in folders that an agent reads when it needs them."""
 
 # An override is documented where it is declared.
 # ruff: noqa: D102
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class Skill(Struct, frozen=True, kw_only=True):
-    """A skill: its folder, and what the top of its `SKILL.md` says of it."""
+    """A skill: its folder, and the front matter of its `SKILL.md`."""
 
     name: str
     description: str
@@ -40,12 +40,12 @@ class Skill(Struct, frozen=True, kw_only=True):
 
 
 class Skills(Middleware):
-    """Tells an agent of the skills in `root`, and gives it the tool `read_skill`.
+    """Lists the skills in `root` to an agent, and provides it with the tool `read_skill`.
 
-    A skill is a folder with a `SKILL.md`: at its top, between lines of `---`, `name: ...` and `description: ...`, and
-    below what the agent is to read when it uses the skill. That may name other files of the folder, which it can read,
-    too. What cannot be read is a `UsageError` here, with all problems at once; with `on_bad="skip"` it is logged, and
-    the other skills are there.
+    A skill is a folder with a `SKILL.md`: at the top, between lines of `---`, `name: ...` and `description: ...`, and
+    below the text that the agent reads when it uses the skill. It may refer to other files of the folder, which the
+    agent can read as well. Skills that cannot be read raise a `UsageError` here that lists all problems; with
+    `on_bad="skip"` they are logged and left out.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, on_bad: Literal["raise", "skip"] = "raise") -> None:
@@ -58,16 +58,16 @@ class Skills(Middleware):
         if not self.skills:
             return setup
         listed = "\n".join(f"- {skill.name}: {skill.description}" for skill in self.skills.values())
-        told = f"You have skills. When one fits what you are to do, read it with `read_skill` first:\n{listed}"
-        instruction = f"{setup.instruction}\n\n{told}" if setup.instruction else told
+        note = f"You have skills. When one fits your task, read it with `read_skill` first:\n{listed}"
+        instruction = f"{setup.instruction}\n\n{note}" if setup.instruction else note
         return replace(setup, instruction=instruction, tools=(*setup.tools, *self._tools))
 
     async def read_skill(self, name: str, file: str = FILE) -> str:
-        """Read what a skill says.
+        """Read a skill.
 
         Args:
             name: Which skill.
-            file: A file of the skill that it names; without it, the skill itself.
+            file: Another file of the skill; by default the skill itself.
         """
         skill = self.skills.get(name)
         if skill is None:
@@ -84,7 +84,7 @@ def _load(root: Path, *, raises: bool) -> dict[str, Skill]:
         try:
             skill = _read(folder)
             if skill.name in found:
-                raise ValueError(f"{found[skill.name].folder.name}/{FILE} has the name '{skill.name}', too")
+                raise ValueError(f"{found[skill.name].folder.name}/{FILE} also has the name '{skill.name}'")
             found[skill.name] = skill
         except (FileError, ValueError) as error:
             problems.append(f"{folder.name}/{FILE}: {text_of(error)}")
@@ -106,6 +106,6 @@ def _read(folder: Path) -> Skill:
 
 def _problems(name: object, description: object) -> Iterator[str]:
     if not isinstance(name, str) or len(name) > 64 or not _NAME.fullmatch(name):
-        yield f"the name is {name!r}; give up to 64 small letters, digits and hyphens"
+        yield f"the name is {name!r}; use up to 64 lowercase letters, digits and hyphens"
     if not isinstance(description, str) or not 0 < len(description) <= MAX_DESCRIPTION:
         yield f"it has no description; give one of up to {MAX_DESCRIPTION} characters"

@@ -1,4 +1,4 @@
-"""A to-do list: an agent plans its work, and people see how far it is."""
+"""A to-do list: an agent plans its work, and people can follow its progress."""
 
 # An override is documented where it is declared.
 # ruff: noqa: D102
@@ -16,35 +16,35 @@ from adjourn.tools import tool
 
 from .hooks import Middleware, Setup
 
-TOLD = (
-    "For work of several steps, keep a list of to-dos with `write_todos`: write it before you begin, and again "
-    "whenever one is begun or done. `read_todos` shows it. For a single step, do without."
+INSTRUCTION = (
+    "For work with several steps, keep a list of to-dos with `write_todos`: write it before you begin, and again "
+    "whenever you begin or finish one. `read_todos` shows it. Do not use it for a single step."
 )
 _MARKS = {"pending": "[ ]", "in_progress": "[>]", "done": "[x]"}
 
 
 class Todo(Struct, frozen=True, kw_only=True):
-    """One thing to do."""
+    """One item of a to-do list."""
 
-    text: Annotated[str, Meta(min_length=1, max_length=1000, description="What is to be done.")]
-    status: Annotated[Literal["pending", "in_progress", "done"], Meta(description="How far it is.")] = "pending"
+    text: Annotated[str, Meta(min_length=1, max_length=1000, description="What to do.")]
+    status: Annotated[Literal["pending", "in_progress", "done"], Meta(description="Its progress.")] = "pending"
 
 
 class TodoList(Middleware):
-    """Gives an agent a to-do list, with the tools `write_todos` and `read_todos`.
+    """Provides an agent with a to-do list and the tools `write_todos` and `read_todos`.
 
-    It is the session value `todos` (or another `key`, for agents that each have a list in one session): a list of
-    `{"text": ..., "status": "pending" | "in_progress" | "done"}`. Each writing replaces it, and is told by a `Custom`
-    event, whatever the key: `{"todos": [...]}`.
+    It is the session value `todos` (or another `key`, if agents have separate lists in one session): a list of
+    `{"text": ..., "status": "pending" | "in_progress" | "done"}`. Each write replaces it and emits a `Custom` event,
+    whatever the key: `{"todos": [...]}`.
     """
 
-    def __init__(self, *, key: str = "todos", instruction: str = TOLD) -> None:
+    def __init__(self, *, key: str = "todos", instruction: str = INSTRUCTION) -> None:
         self._key = key
-        self._told = instruction
+        self._instruction = instruction
         self._tools = (tool(self.write_todos), tool(self.read_todos))
 
     def before_agent(self, setup: Setup) -> Setup:
-        instruction = "\n\n".join(text for text in (setup.instruction, self._told) if text)
+        instruction = "\n\n".join(text for text in (setup.instruction, self._instruction) if text)
         return replace(setup, instruction=instruction, tools=(*setup.tools, *self._tools))
 
     async def write_todos(self, todos: Annotated[list[Todo], Meta(max_length=100)]) -> str:
@@ -55,7 +55,7 @@ class TodoList(Middleware):
         """
         ctx, listed = current(), msgspec.to_builtins(todos)
         ctx.values[self._key] = listed
-        ctx.emit({"todos": listed})  # Whose they are, the event says itself.
+        ctx.emit({"todos": listed})  # The event itself says which agent they belong to.
         return _shown(todos)
 
     async def read_todos(self) -> str:

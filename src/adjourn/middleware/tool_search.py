@@ -1,4 +1,4 @@
-"""Tool search: a model finds those it needs among many tools, instead of being told of all."""
+"""Tool search: a model finds the tools it needs among many, instead of seeing all of them."""
 
 # An override is documented where it is declared.
 # ruff: noqa: D102
@@ -20,16 +20,16 @@ from adjourn.tools import Tool, tool
 from .hooks import Middleware, ModelCall, Setup
 
 FOUND = "found_tool:"
-"""Begins the names of the session values that say which tools were found, one for each."""
+"""Prefix of the session values that mark the tools that were found, one per tool."""
 _WORD = re.compile(r"[a-z0-9]+")
 
 
 class ToolSearch(Middleware):
-    """Gives an agent `tools` that its model is told of only once it has found them with the tool `search_tools`.
+    """Provides an agent with `tools` that its model sees only after finding them with the tool `search_tools`.
 
-    Found ones stay, for this session. They are tools like any other: they may ask, and need approval. `limit` is how
-    many one search gives. To look for tools by meaning, give a `score` of your own: a number above 0 for each tool
-    that fits the query.
+    Once found, a tool stays available in the session. It is a tool like any other: it may ask questions and need
+    approval. `limit` is the maximum number of results per search. To search by meaning, pass a custom `score`, which
+    returns a number above 0 for each tool that fits the query.
     """
 
     brings_tools = True
@@ -46,14 +46,14 @@ class ToolSearch(Middleware):
         made = [cast("Tool", each) if isinstance(each, Tool) else tool(each) for each in tools]
         self._tools = {each.name: each for each in made}
         if len(self._tools) < len(made):
-            raise UsageError("ToolSearch was given two tools with one name. Give each a name of its own.")
+            raise UsageError("ToolSearch was given two tools with the same name. Give each a unique name.")
         self._limit = limit
         self._score = score or word_score
         self._search = tool(self.search_tools)
 
     def before_agent(self, setup: Setup) -> Setup:
-        told = f"You have {len(self._tools)} more tools than you see. Find what you need with `search_tools`."
-        instruction = f"{setup.instruction}\n\n{told}" if setup.instruction else told
+        note = f"You have {len(self._tools)} more tools than you see. Find what you need with `search_tools`."
+        instruction = f"{setup.instruction}\n\n{note}" if setup.instruction else note
         return replace(setup, instruction=instruction, tools=(*setup.tools, self._search, *self._tools.values()))
 
     async def wrap_model(self, call: ModelCall, request: ModelRequest) -> Message:
@@ -62,10 +62,10 @@ class ToolSearch(Middleware):
         return await call(replace(request, tools=tuple(shown)))
 
     async def search_tools(self, query: str) -> str:
-        """Find tools. Those that are found can be called from then on.
+        """Find tools. The tools that are found can be called from then on.
 
         Args:
-            query: What the tool is to do, in a few words.
+            query: What the tool should do, in a few words.
         """
         scores = {name: self._score(query, each) for name, each in self._tools.items()}
         best = sorted((name for name in scores if scores[name] > 0), key=lambda name: -scores[name])[: self._limit]
@@ -77,7 +77,7 @@ class ToolSearch(Middleware):
 
 
 def word_score(query: str, candidate: Tool) -> float:
-    """How many words of a query a tool has: in its name, which count most, its description, and its parameters."""
+    """Score a tool by the words it shares with a query: in its name (most weight), description and parameters."""
     wanted = _words(query)
     fields = " ".join(candidate.schema.get("properties", ()))
     return (
@@ -88,5 +88,5 @@ def word_score(query: str, candidate: Tool) -> float:
 
 
 def _words(text: str) -> set[str]:
-    # Without its plural a word fits more.
+    # Ignore plurals, so that more words match.
     return {word.removesuffix("s") for word in _WORD.findall(text.lower())}

@@ -1,4 +1,4 @@
-"""Models: what is asked, what comes back, the shape of whoever answers, and the adapters of providers."""
+"""Models: requests, answers, the protocol for models, and adapters for providers."""
 
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # Adapters are loaded by those who use them.
+    # Adapters are loaded on first use.
     if name == "OpenAIChatModel":
         from .openai.model import OpenAIChatModel  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Clients of remote services, one for each event loop."""
+"""Clients of remote services, one per event loop."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ C = TypeVar("C")
 
 
 class LoopClients(Generic[C]):
-    """Makes a client for each event loop that wants one, and closes it when that loop ends.
+    """Creates a client for each event loop that needs one, and closes it when that loop ends.
 
-    A model is shared by runs in several threads and by sync runs, each with a loop of its own, but an open connection
+    A model is shared by runs in several threads and by sync runs, each with its own loop, but an open connection
     belongs to one loop.
     """
 
@@ -24,7 +24,7 @@ class LoopClients(Generic[C]):
         self._kept: dict[asyncio.AbstractEventLoop, tuple[C, AsyncGenerator[None, None]]] = {}
 
     async def here(self) -> C:
-        """The client of the running loop."""
+        """Return the client of the running loop."""
         loop = asyncio.get_running_loop()
         if loop not in self._kept:
             client = self._make()
@@ -36,14 +36,14 @@ class LoopClients(Generic[C]):
         return self._kept[loop][0]
 
     async def close(self) -> None:
-        """Close the client of the running loop; the next use makes a new one."""
+        """Close the client of the running loop; the next use creates a new one."""
         with self._lock:
             kept = self._kept.pop(asyncio.get_running_loop(), None)
         if kept is not None:
             await kept[1].aclose()
 
     async def _closing(self, client: C) -> AsyncGenerator[None, None]:
-        # A loop that ends closes the async generators that were begun in it: nothing else of ours would it tell.
+        # When a loop ends, it closes the async generators that were started in it; it offers no other hook.
         try:
             yield
         finally:

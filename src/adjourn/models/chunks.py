@@ -1,4 +1,4 @@
-"""The pieces that a streamed answer comes in, and the message that they add up to."""
+"""The chunks of a streamed answer, and the message that they add up to."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from msgspec.json import encode
 from adjourn._text import a_type
 from adjourn.messages import Message, Part, ReasoningPart, TextPart, ToolCall, Usage
 
-# There are thousands of these in an answer, and none can be in a reference cycle: gc=False.
+# gc=False: an answer has thousands of these, and none can be part of a reference cycle.
 
 
 class ToolCallChunk(Struct, frozen=True, kw_only=True, gc=False):
-    """A piece of the tool call that stands at `index` among the calls of a message.
+    """A piece of the tool call at `index` among the calls of a message.
 
-    The pieces of `id`, `name` and `arguments` (JSON text) are each put together in the order in which they come.
+    The pieces of `id`, `name` and `arguments` (JSON text) are each concatenated in the order in which they arrive.
     """
 
     index: int
@@ -29,10 +29,10 @@ class ToolCallChunk(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Chunk(Struct, frozen=True, kw_only=True, gc=False):
-    """A piece of a model's answer; in one that has several, reasoning comes before text, and text before parts.
+    """A piece of a model's answer; within a chunk, reasoning comes before text, and text before parts.
 
-    `parts` stand in the message as they are, but a `ReasoningPart` without text signs the reasoning streamed before it.
-    `usage` is the total so far: the last one counts, as does the last `finish_reason`.
+    `parts` are added to the message unchanged, except that a `ReasoningPart` without text signs the reasoning streamed
+    before it. `usage` is the total so far: the last one counts, as does the last `finish_reason`.
     """
 
     text: str = ""
@@ -44,9 +44,9 @@ class Chunk(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def chunks_of(message: Message) -> Iterator[Chunk]:
-    """A whole message as chunks, one for each of its pieces; gathered, they are the message again.
+    """Yield a whole message as chunks, one for each of its pieces; `Gathering` turns them back into the message.
 
-    Who wrote it (`name`) and its `id` are not part of an answer and get lost.
+    The message's `name` and `id` are not part of an answer and are lost.
     """
     if isinstance(message.content, str):
         if message.content:
@@ -60,7 +60,7 @@ def chunks_of(message: Message) -> Iterator[Chunk]:
 
 
 def _parts(parts: tuple[Part, ...]) -> Iterator[Chunk]:
-    # What stands beside its like is not streamed: it would run together with it.
+    # Adjacent parts of the same type are not streamed, since they would be merged.
     for before, part, after in zip((None, *parts), parts, (*parts[1:], None), strict=False):
         is_alone = type(part) not in (type(before), type(after)) and getattr(part, "text", "")
         match part:
@@ -77,36 +77,36 @@ def _call(index: int, call: ToolCall) -> ToolCallChunk:
     return ToolCallChunk(index=index, id=call.id, name=call.name, arguments=written)
 
 
-# What a model was stopped by while it was writing; a call that it had begun may lack its end.
+# Finish reasons of a model that was stopped while writing; its last call may be incomplete.
 CUT_SHORT = frozenset({"length", "content_filter"})
 
 
 class Gathering:
-    """Takes chunks one by one and gives the message that they make.
+    """Collects chunks one by one and builds the message that they add up to.
 
-    Consecutive texts are one text part, consecutive reasonings one reasoning part, and pieces of tool calls belong
-    together by index. Nothing is repaired: arguments that are no JSON object are the call's `raw`.
+    Consecutive texts become one text part, consecutive reasoning one reasoning part, and pieces of tool calls are
+    joined by index. Nothing is repaired: arguments that are not a JSON object become the call's `raw`.
     """
 
     __slots__ = ("_calls", "_finish_reason", "_parts", "_run", "_run_is_text", "_usage")
 
     def __init__(self) -> None:
         self._parts: list[Part] = []
-        self._run: list[str] = []  # pieces of the part that is being streamed
+        self._run: list[str] = []  # pieces of the part being streamed
         self._run_is_text = True
         self._calls: dict[int, list[ToolCallChunk]] = {}
         self._usage: Usage | None = None
         self._finish_reason: str | None = None
 
     def add(self, chunk: Chunk) -> None:
-        """Take the next chunk."""
+        """Add the next chunk."""
         if chunk.reasoning:
-            self._go_on(chunk.reasoning, is_text=False)
+            self._append(chunk.reasoning, is_text=False)
         if chunk.text:
-            self._go_on(chunk.text, is_text=True)
+            self._append(chunk.text, is_text=True)
         if chunk.parts:
             for part in chunk.parts:
-                self._take(part)
+                self._add_part(part)
         if chunk.tool_calls:
             for piece in chunk.tool_calls:
                 self._calls.setdefault(piece.index, []).append(piece)
@@ -116,23 +116,25 @@ class Gathering:
             self._finish_reason = chunk.finish_reason
 
     def message(self) -> Message:
-        """The message so far; more may be added afterwards."""
-        is_cut = self._finish_reason in CUT_SHORT
+        """Return the message so far; more chunks may be added afterwards."""
+        is_truncated = self._finish_reason in CUT_SHORT
         return Message(
             role="assistant",
             content=(*self._parts, *self._streamed()),
-            tool_calls=tuple(_whole_call(self._calls[index], is_cut=is_cut) for index in sorted(self._calls)),
+            tool_calls=tuple(
+                _whole_call(self._calls[index], is_truncated=is_truncated) for index in sorted(self._calls)
+            ),
             usage=self._usage,
             finish_reason=self._finish_reason,
         )
 
-    def _go_on(self, text: str, *, is_text: bool) -> None:
+    def _append(self, text: str, *, is_text: bool) -> None:
         if is_text is not self._run_is_text:
             self._close()
             self._run_is_text = is_text
         self._run.append(text)
 
-    def _take(self, part: Part) -> None:
+    def _add_part(self, part: Part) -> None:
         signs = isinstance(part, ReasoningPart) and not part.text and self._run and not self._run_is_text
         if signs:
             part = msgspec.structs.replace(cast("ReasoningPart", part), text="".join(self._run))
@@ -151,12 +153,12 @@ class Gathering:
         return [TextPart(text=text) if self._run_is_text else ReasoningPart(text=text)]
 
 
-def _whole_call(pieces: list[ToolCallChunk], *, is_cut: bool) -> ToolCall:
+def _whole_call(pieces: list[ToolCallChunk], *, is_truncated: bool) -> ToolCall:
     call_id = "".join(piece.id for piece in pieces)
     name = "".join(piece.name for piece in pieces)
     written = "".join(piece.arguments for piece in pieces)
-    # Some servers write nothing for a tool without parameters. When the model was stopped, nothing means unfinished.
-    if not written and not is_cut:
+    # Some servers send nothing for a tool without parameters. If the model was stopped, nothing means unfinished.
+    if not written and not is_truncated:
         return ToolCall(id=call_id, name=name)
     try:
         return ToolCall(id=call_id, name=name, arguments=parse_arguments(written))
@@ -165,31 +167,31 @@ def _whole_call(pieces: list[ToolCallChunk], *, is_cut: bool) -> ToolCall:
 
 
 def parse_arguments(written: str) -> dict[str, Any]:
-    """Read the arguments of a call strictly: a JSON object without doubled keys, NaN, or numbers that JSON would bend.
+    """Parse the arguments of a call strictly: a JSON object without duplicate keys, NaN or numbers JSON would change.
 
     Raises:
-        ValueError: it is anything else.
+        ValueError: they are anything else.
     """
     try:
         arguments = _STRICT.decode(written)
-        msgspec.json.encode(arguments)  # what a model wrote must be storable: no huge integers, no lone surrogates
+        msgspec.json.encode(arguments)  # must be storable: no huge integers, no lone surrogates
     except (OverflowError, RecursionError) as error:
         raise ValueError(f"The arguments cannot be stored: {error}") from None
     if not isinstance(arguments, dict):
-        raise ValueError(f"The arguments are no JSON object but {a_type(arguments)}.")
+        raise ValueError(f"The arguments are not a JSON object but {a_type(arguments)}.")
     return cast("dict[str, Any]", arguments)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise ValueError("A key of a JSON object is there twice.")
+        raise ValueError("A JSON object has the same key twice.")
     return fields
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON.")
+    raise ValueError(f"{name} is not valid JSON.")
 
 
-# msgspec takes the last of doubled keys; which one was meant only the model can say.
+# msgspec keeps the last of duplicate keys, but only the model knows which one it meant.
 _STRICT = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse_constant)

@@ -16,7 +16,7 @@ TOOL = "book_ticket"
 _QUESTIONS = {"location": "Where would you like to go?", "passenger_name": "Who is travelling?"}
 _WORD = re.compile(r"\s*\S+(?:\s+$)?|\s+")
 
-# A name or a place is words up to one that goes on with the sentence: "to New York for Ann Lee, please".
+# A name or a place ends at a word that continues the sentence: "to New York for Ann Lee, please".
 _STOPS = (
     "a an and at book buy by call for from get go me my next on phone please she he the their they this to today "
     "tomorrow travel us we with you"
@@ -30,16 +30,16 @@ _FIELDS = {
 
 
 class DemoModel:
-    """Understands "Book a ticket for Martin to Beijing", calls `book_ticket`, and says what came of it.
+    """Understands "Book a ticket for Martin to Beijing", calls `book_ticket`, and reports the result.
 
-    It asks for what is missing, other than a phone. `delay` is the pause before each word, in seconds.
+    It asks for missing details, except for a phone number. `delay` is the pause before each word, in seconds.
     """
 
     def __init__(self, *, delay: float = 0.03) -> None:
         self.delay = delay
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
-        """The answer, word by word."""
+        """Stream the answer word by word."""
         for chunk in chunks_of(_answer(request)):
             for word in _WORD.findall(chunk.text):
                 await asyncio.sleep(self.delay)
@@ -66,7 +66,7 @@ def _reply(request: ModelRequest) -> tuple[str, Sequence[ToolCall]]:
         greeting = "" if known else "I book train tickets. "
         return greeting + _QUESTIONS[missing], ()
     if all(tool.name != TOOL for tool in request.tools):
-        return f"I would book that, but I was given no tool `{TOOL}`.", ()
+        return f"I would book that, but I have no tool `{TOOL}`.", ()
     number = 1 + sum(len(message.tool_calls) for message in messages)
     arguments = {"phone": "not given", **known}
     return f"I will book a ticket to {known['location']}.", [
@@ -75,7 +75,7 @@ def _reply(request: ModelRequest) -> tuple[str, Sequence[ToolCall]]:
 
 
 def _details(messages: Sequence[Message]) -> dict[str, str]:
-    """What the user has said since the last booking; a later word counts more."""
+    """Return the details the user has given since the last booking; later ones take precedence."""
     known: dict[str, str] = {}
     asked = ""
     for message in messages:

@@ -12,18 +12,18 @@ _LATER = ("anthropic", "gemini")
 
 
 def resolve_model(model: str | ChatModel) -> ChatModel:
-    """The model that a string names, such as "openai:gpt-5"; a model object is given back as it is.
+    """Return the model for a name such as "openai:gpt-5"; a model object is returned unchanged.
 
     Raises:
-        UsageError: no provider has this name, what it needs is not installed, its key is not in the environment, or
-            the object is no model.
+        UsageError: there is no such provider, its package is not installed, its key is not in the environment, or the
+            object is not a model.
     """
     if isinstance(model, str):
         return _named(model)
     if isinstance(model, type) or not (hasattr(model, "generate") or hasattr(model, "stream")):
         raise UsageError(
-            f"{model!r} is no model. Give an object with `async generate(request)` or `stream(request)`, or a string "
-            f"such as 'openai:gpt-5'."
+            f"{model!r} is not a model. Give an object with `async generate(request)` or `stream(request)`, or a "
+            "string such as 'openai:gpt-5'."
         )
     return model
 
@@ -32,15 +32,15 @@ def _named(text: str) -> ChatModel:
     provider, separator, name = text.partition(":")
     if provider in _LATER:
         raise UsageError(
-            f"The model '{text}' cannot be had: this version of Adjourn has no adapter for {provider} yet. It has one "
-            f"for {_known()}; {provider} through a server that speaks OpenAI's protocol is "
+            f"The model '{text}' is not available: this version of Adjourn has no adapter for {provider} yet, only "
+            f"for {_known()}. To use {provider} through a server that speaks OpenAI's protocol, use "
             "OpenAIChatModel(name, base_url=...)."
         )
     if not separator or provider not in _PROVIDERS:
         hint = "" if separator else f" For OpenAI's {text}, write 'openai:{text}'."
-        raise UsageError(f"The model '{text}' names no provider that is known. Known: {_known()}.{hint}")
+        raise UsageError(f"The model '{text}' does not name a known provider. Known: {_known()}.{hint}")
     if not name.strip():
-        raise UsageError(f"The model '{text}' has no name after its provider. Write for instance '{provider}:gpt-5'.")
+        raise UsageError(f"The model '{text}' has no name after its provider. Write, for example, '{provider}:gpt-5'.")
     return _PROVIDERS[provider](name)
 
 
@@ -49,7 +49,7 @@ def _known() -> str:
 
 
 def _openai(name: str) -> ChatModel:
-    from .openai.model import OpenAIChatModel  # noqa: PLC0415 - an adapter is loaded by those who use it
+    from .openai.model import OpenAIChatModel  # noqa: PLC0415 - adapters are loaded on first use
 
     return OpenAIChatModel(name)
 

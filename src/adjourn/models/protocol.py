@@ -1,4 +1,4 @@
-"""What a model is asked, what a model is by shape, and how to call one whatever its shape."""
+"""Requests to models, the protocols that models implement, and functions to call any of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .chunks import Chunk, Gathering, chunks_of
 
 
 class ToolSpec(Struct, frozen=True, kw_only=True):
-    """A tool as a model is told of it; `schema` is the JSON Schema of its arguments."""
+    """The description of a tool for a model; `schema` is the JSON Schema of its arguments."""
 
     name: str
     description: str = ""
@@ -28,8 +28,8 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
 class ModelRequest(Struct, frozen=True, kw_only=True):
     """One call of a model: the messages so far, the tools it may call, options, and the form of its answer.
 
-    `options` go to the provider as they are, under its own names (`temperature`, `tool_choice`). `output` is the JSON
-    Schema of a structured answer, or None for free text.
+    `options` are sent to the provider unchanged, under its own names (`temperature`, `tool_choice`). `output` is the
+    JSON Schema of a structured answer, or None for free text.
     """
 
     messages: Sequence[Message]
@@ -38,46 +38,46 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     output: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        # A request is kept by tests and traces, and the list that it was made from may grow.
+        # Tests and traces keep requests, and the list that one was made from may grow.
         force_setattr(self, "messages", tuple(self.messages))
         force_setattr(self, "tools", tuple(self.tools))
 
 
 @runtime_checkable
 class Generates(Protocol):
-    """A model that gives whole answers.
+    """A model that returns whole answers.
 
-    It may be called from any number of runs at once. An answer that cannot be had is a `ModelError`, with
-    `retryable=False` when trying again cannot help; any other exception fails the run as it is.
+    It may be called from any number of runs at once. If it cannot answer, it raises `ModelError`, with
+    `retryable=False` when trying again cannot help; any other exception fails the run unchanged.
     """
 
     async def generate(self, request: ModelRequest) -> Message:
-        """The answer, a message of the assistant."""
+        """Return the answer, an assistant message."""
         ...
 
 
 @runtime_checkable
 class Streams(Protocol):
-    """A model that gives its answer in pieces; else as `Generates`.
+    """A model that streams its answer; otherwise the same as `Generates`.
 
-    Write it as an async generator. It is closed when nobody wants the rest, and then lets go of its connection.
+    Write it as an async generator. It is closed when the rest is not needed, and must then release its connection.
     """
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
-        """The answer in pieces; one that ends early raises instead of just ending."""
+        """Stream the answer; raise if it ends early, rather than just stopping."""
         ...
 
 
 ChatModel: TypeAlias = Generates | Streams
-"""A model has `generate`, `stream`, or both; one gives the other."""
+"""A model has `generate`, `stream`, or both; either one is enough."""
 
 
 async def generate(model: ChatModel, request: ModelRequest) -> Message:
-    """Ask a model for a whole answer; what is only streamed is gathered.
+    """Ask a model for a whole answer; the chunks of a model that only streams are collected.
 
     Raises:
-        ModelError: the model could not give one.
-        UsageError: what was given back is no message of the assistant.
+        ModelError: the model could not answer.
+        UsageError: the model did not return an assistant message.
     """
     if hasattr(model, "generate"):
         return _answer(model, await cast("Generates", model).generate(request))
@@ -92,13 +92,13 @@ async def generate(model: ChatModel, request: ModelRequest) -> Message:
 
 
 def stream(model: ChatModel, request: ModelRequest) -> AsyncIterator[Chunk]:
-    """Ask a model for an answer in pieces; what is only given whole comes in one chunk for each part.
+    """Ask a model for a streamed answer; a model that does not stream yields one chunk per part.
 
-    The model's own iterator is handed out, since another around it would cost at every token: whoever leaves it early
-    closes it with `close_stream`.
+    This returns the model's own iterator, since wrapping it would add a cost to every token: callers that leave it
+    early must close it with `close_stream`.
 
     Raises:
-        UsageError: the model's `stream` gives no async iterator.
+        UsageError: the model's `stream` does not return an async iterator.
     """
     if not hasattr(model, "stream"):
         return _pieces(cast("Generates", model), request)
@@ -108,13 +108,13 @@ def stream(model: ChatModel, request: ModelRequest) -> AsyncIterator[Chunk]:
     if inspect.iscoroutine(chunks):
         chunks.close()
     raise UsageError(
-        f"{type(model).__name__}.stream gave {a_type(chunks)}, which is no async iterator. Write it as an "
-        "async generator: `async def stream(self, request): yield Chunk(...)`."
+        f"{type(model).__name__}.stream returned {a_type(chunks)}, which is not an async iterator. Write it as "
+        "an async generator: `async def stream(self, request): yield Chunk(...)`."
     )
 
 
 async def close_stream(chunks: AsyncIterator[Chunk]) -> None:
-    """Tell a stream that nobody wants the rest, so that it lets go of its connection; a finished one is left alone."""
+    """Close a stream whose rest is not needed, so that it releases its connection; a finished one is left alone."""
     if isinstance(chunks, AsyncGenerator):
         await cast("AsyncGenerator[Chunk, None]", chunks).aclose()
 
@@ -128,6 +128,6 @@ def _answer(model: ChatModel, answer: object) -> Message:
     if isinstance(answer, Message) and answer.role == "assistant":
         return answer
     raise UsageError(
-        f"{type(model).__name__}.generate gave {shorten(answer)}, which is no message of the assistant. "
-        "Give Message.assistant(...)."
+        f"{type(model).__name__}.generate returned {shorten(answer)}, which is not an assistant message. "
+        "Return Message.assistant(...)."
     )

@@ -1,4 +1,4 @@
-"""What tests need: models, clocks and ids that a test decides, stores that fail, and the suite that proves a store."""
+"""Tools for tests: models, clocks and ids under the test's control, stores that fail, and the store test suite."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Models that a test decides: from a script, or from a function."""
+"""Models for tests, driven by a script or a function."""
 
 from __future__ import annotations
 
@@ -14,42 +14,44 @@ from adjourn.messages import Message, ToolCall
 from adjourn.models import Chunk, Gathering, ModelRequest, chunks_of
 
 Answer: TypeAlias = str | Message | ToolCall | Sequence[ToolCall]
-"""What a model of a test says: a text, a whole message, or the calls that it wants."""
+"""An answer of a test model: a text, a whole message, or tool calls."""
 
 AnswerFunction: TypeAlias = Callable[[ModelRequest], Answer | Awaitable[Answer]]
-Cut: TypeAlias = Sequence[Chunk | BaseException]
-"""An answer in chunks of the test's choice; an exception at its end cuts the stream there."""
+ChunkScript: TypeAlias = Sequence[Chunk | BaseException]
+"""An answer in given chunks; an exception at its end interrupts the stream there."""
 
-_ANSWERS = "a text, a Message of the assistant, a ToolCall or a list of them"
+_ANSWERS = "a text, an assistant Message, a ToolCall or a list of them"
 _WORDS = re.compile(r"\s*\S+(?:\s+$)?|\s+")
 
 
 class FunctionModel:
-    """Asks a function for each answer, plain or async; a streamed text comes word by word. `.requests` records."""
+    """Calls a sync or async function for each answer, streamed word by word; `.requests` records the requests."""
 
     def __init__(self, fn: AnswerFunction) -> None:
         self.fn = fn
         self.requests: list[ModelRequest] = []
 
     async def generate(self, request: ModelRequest) -> Message:
-        """What the function says."""
+        """Return the answer of the function."""
         self.requests.append(request)
         return await _asked(self.fn, request)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
-        """What the function says, word by word."""
+        """Stream the answer of the function, word by word."""
         for chunk in _words(await self.generate(request)):
             yield chunk
 
 
 class ScriptedModel:
-    """Gives the answers of a script, one for each call, streamed word by word; `.requests` records what it was asked.
+    """Returns the answers of a script, one per call, streamed word by word; `.requests` records the requests.
 
     An item is a text, a `Message`, a `ToolCall` or a list of them, an exception to raise, a function of the request, or
-    a list of `Chunk`s, which may end in an exception: a stream that breaks off.
+    a list of `Chunk`s, which may end with an exception to simulate a broken stream.
     """
 
-    def __init__(self, script: Iterable[Answer | Cut | BaseException | type[BaseException] | AnswerFunction]) -> None:
+    def __init__(
+        self, script: Iterable[Answer | ChunkScript | BaseException | type[BaseException] | AnswerFunction]
+    ) -> None:
         if isinstance(script, str | Message | ToolCall):
             raise UsageError(
                 f"ScriptedModel was given {shorten(script)}. Give a list of answers: ScriptedModel([...])."
@@ -59,22 +61,22 @@ class ScriptedModel:
         self._calls = count()
 
     async def generate(self, request: ModelRequest) -> Message:
-        """The next answer of the script."""
+        """Return the next answer of the script."""
         item = self._next(request)
-        if not _is_cut(item):
+        if not _is_chunks(item):
             return await _asked(item, request)
         gathering = Gathering()
-        for chunk in _until_cut(item):
+        for chunk in _played(item):
             gathering.add(chunk)
         return gathering.message()
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
-        """The next answer of the script, in pieces."""
+        """Stream the next answer of the script."""
         item = self._next(request)
-        for chunk in _until_cut(item) if _is_cut(item) else _words(await _asked(item, request)):
+        for chunk in _played(item) if _is_chunks(item) else _words(await _asked(item, request)):
             yield chunk
 
-    def _next(self, request: ModelRequest) -> Any:  # Any: the items of a script are told apart by whoever uses them
+    def _next(self, request: ModelRequest) -> Any:  # Any: callers distinguish the kinds of items
         self.requests.append(request)
         turn = next(self._calls)
         if turn >= len(self.script):
@@ -93,14 +95,14 @@ async def _asked(item: Answer | AnswerFunction, request: ModelRequest) -> Messag
     return _message(await answer if inspect.isawaitable(answer) else answer)
 
 
-def _until_cut(pieces: Cut) -> Iterator[Chunk]:
+def _played(pieces: ChunkScript) -> Iterator[Chunk]:
     for piece in pieces:
         if isinstance(piece, BaseException):
             raise piece
         yield piece
 
 
-def _is_cut(item: object) -> bool:
+def _is_chunks(item: object) -> bool:
     pieces = cast("Sequence[object]", item) if isinstance(item, list | tuple) else ()
     return bool(pieces) and all(isinstance(piece, Chunk | BaseException) for piece in pieces)
 
@@ -112,7 +114,7 @@ def _message(answer: object) -> Message:
         return Message.assistant(answer, finish_reason="stop")
     calls = cast("Sequence[object]", answer if isinstance(answer, list | tuple) else [answer])
     if not calls or not all(isinstance(call, ToolCall) for call in calls):
-        raise UsageError(f"{shorten(cast('object', answer))} is no answer of a model. Give {_ANSWERS}.")
+        raise UsageError(f"{shorten(cast('object', answer))} is not an answer of a model. Give {_ANSWERS}.")
     return Message.assistant(tool_calls=cast("Sequence[ToolCall]", calls), finish_reason="tool_calls")
 
 

@@ -1,4 +1,4 @@
-"""The suite that proves a store: subclass it, give it a store, and run it with pytest."""
+"""The test suite for stores: subclass it, provide a store, and run it with pytest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .suite.naming import NamingSuite
 
 
 class StoreSuite(LogSuite, LeaseSuite, AnswerSuite, ListingSuite, KeepingSuite, NamingSuite):
-    """Every promise of the store protocol, as async test methods.
+    """Tests every guarantee of the store protocol, as async test methods.
 
     ```python
     class TestMyStore(StoreSuite):
@@ -19,7 +19,7 @@ class StoreSuite(LogSuite, LeaseSuite, AnswerSuite, ListingSuite, KeepingSuite, 
             return MyStore(clock=clock)
     ```
 
-    Set `shared = True` and give `reopen` if another process can use the same data. A store that cannot be given a
-    clock sets `tick` to a fraction of a second and sleeps in `pass_time`. Needs a runner for async tests, such as
+    Set `shared = True` and define `reopen` if another process can use the same data. If the store does not accept a
+    clock, set `tick` to a fraction of a second and sleep in `pass_time`. It needs a plugin for async tests, such as
     pytest-asyncio in auto mode.
     """

@@ -1,4 +1,4 @@
-"""Tools: functions that models call, and what people say to their calls."""
+"""Tools: functions that models call, and the decisions people make about those calls."""
 
 from adjourn.errors import InvalidArguments, ToolError, ToolRefused
 from adjourn.models.protocol import ToolSpec

@@ -1,4 +1,4 @@
-"""The arguments of a tool: their JSON Schema, and the way from JSON to values and back."""
+"""The arguments of a tool: their JSON Schema, and conversion from JSON to values and back."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 def lowered(value: Any) -> Any:
-    """What stands in JSON for a value that msgspec does not know (an `enc_hook`)."""
-    if isinstance(value, str):  # of a subclass
+    """Return the JSON form of a value that msgspec does not support (an `enc_hook`)."""
+    if isinstance(value, str):  # a subclass of str
         return str(value)
     kind = cast("type[Any]", type(value))
     if is_foreign(kind):
         return adapter_of(kind).dump_python(value, mode="json", by_alias=True)
-    raise TypeError(f"{a_type(value)} has no form in JSON")
+    raise TypeError(f"{a_type(value)} has no JSON form")
 
 
 _decode = msgspec.json.Decoder().decode
-# A set's own order is another one in every process; what people see must not be.
+# Sets iterate in a different order in every process; what people see must not change.
 _encode = msgspec.json.Encoder(enc_hook=lowered, order="deterministic").encode
 
 
 def json_data(value: Any) -> Any:
-    """The plain JSON data of a value.
+    """Return a value as plain JSON data.
 
     Raises:
-        TypeError: it has no form in JSON.
-        ValueError: it holds text or a number that cannot be written.
+        TypeError: it has no JSON form.
+        ValueError: it contains text or a number that JSON cannot represent.
     """
     return value if type(value) in _PLAIN else _decode(_encode(value))
 
 
-def can_tell(value: object) -> bool:
-    """Whether a value has a form in JSON."""
+def has_json_form(value: object) -> bool:
+    """Return whether a value has a JSON form."""
     try:
         json_data(value)
     except (TypeError, ValueError, RecursionError):
@@ -62,16 +62,16 @@ _encoder = msgspec.json.Encoder(enc_hook=lowered)
 
 
 def result_text(value: object) -> str:
-    """The text of a result: text as it is, anything else as JSON.
+    """Return the text of a result: text unchanged, anything else as JSON.
 
     Raises:
-        ToolError: it has no form in JSON, or JSON would bend it.
+        ToolError: it has no JSON form, or JSON would silently change it.
     """
     if isinstance(value, str) and not isinstance(value, Enum):
         return _checked(str(value))
     try:
         body = _encoder.encode(value)
-        if b"null" in body:  # perhaps what msgspec writes for NaN and the infinities
+        if b"null" in body:  # msgspec also writes null for NaN and infinities
             check_json(msgspec.to_builtins(value, str_keys=True, enc_hook=lowered), "The result")
     except (TypeError, ValueError, RecursionError) as error:
         raise _unreadable(value, str(error)) from error
@@ -88,8 +88,8 @@ def _checked(text: str) -> str:
 
 def _unreadable(value: object, why: str) -> ToolError:
     return ToolError(
-        f"The tool returned {a_type(value)} that cannot be told to a model: {why.rstrip('.')}. "
-        "Return text, or data that has a form in JSON."
+        f"The tool returned {a_type(value)} that cannot be sent to a model: {why.rstrip('.')}. "
+        "Return text, or data that has a JSON form."
     )
 
 
@@ -99,19 +99,19 @@ _REF = "#/$defs/"
 def described(
     tool: str, parameters: Sequence[Parameter], descriptions: Mapping[str, str]
 ) -> tuple[type[msgspec.Struct], JSONSchema, dict[str, Any]]:
-    """The type, the schema, and the defaults that nobody is told of.
+    """Return the type, the schema, and the hidden defaults.
 
-    These have no form in JSON or do not fit their own type: the function gets them, nobody sees them.
+    Hidden defaults have no JSON form or do not fit their own type: the function gets them, but nobody sees them.
 
     Raises:
-        UsageError: a parameter's type cannot be told to a model.
+        UsageError: a parameter's type cannot be described to a model.
     """
     types = {parameter.name: _translated(tool, parameter) for parameter in parameters}
     type_ = _struct(tool, parameters, types)
     defaults = {parameter.name: _constant(tool, parameter) for parameter in parameters if parameter.default is not None}
-    hidden = {name: value for name, value in defaults.items() if not _tells(value, types[name])}
-    told = {name: json_data(value) for name, value in defaults.items() if name not in hidden}
-    return type_, _schema(tool, type_, parameters, _words(parameters, descriptions, told)), hidden
+    hidden = {name: value for name, value in defaults.items() if not _is_shown(value, types[name])}
+    shown = {name: json_data(value) for name, value in defaults.items() if name not in hidden}
+    return type_, _schema(tool, type_, parameters, _words(parameters, descriptions, shown)), hidden
 
 
 def _translated(tool: str, parameter: Parameter) -> Any:
@@ -122,19 +122,19 @@ def _translated(tool: str, parameter: Parameter) -> Any:
 
 
 def _constant(tool: str, parameter: Parameter) -> Any:
-    """A parameter's default; one that a function makes must be the same each time."""
+    """Return a parameter's default; one made by a factory must be the same each time."""
     assert parameter.default is not None
     value = parameter.default()
-    if value != parameter.default() and value == value:  # NaN is equal to nothing, and constant
+    if value != parameter.default() and value == value:  # NaN does not equal itself, but is constant
         raise UsageError(
             f"Tool '{tool}' has the parameter '{parameter.name}' with another default each time ({shorten(value)}). "
-            "What a person approves must be what runs: leave the default out, and make the value in the function."
+            "What a person approves must be what runs: leave out the default and create the value in the function."
         )
     return value
 
 
 def _struct(tool: str, parameters: Sequence[Parameter], types: Mapping[str, Any]) -> type[msgspec.Struct]:
-    # Its own field names are numbers, since a Struct has no room for some names that a parameter may have.
+    # Fields are numbered, since some valid parameter names are not valid as Struct fields.
     fields: list[Any] = [
         (f"f{i}", types[p.name]) if p.default is None else (f"f{i}", types[p.name] | UnsetType, UNSET)
         for i, p in enumerate(parameters)
@@ -159,7 +159,7 @@ def _schema(
 
 
 def _inlined(schema: JSONSchema, defs: JSONSchema) -> JSONSchema:
-    """The schema with what has no name put where it is referred to."""
+    """Return the schema with unnamed definitions inlined where they are referenced."""
 
     def inline(part: JSONSchema) -> JSONSchema:
         name = str(part.get("$ref")).removeprefix(_REF)
@@ -171,20 +171,20 @@ def _inlined(schema: JSONSchema, defs: JSONSchema) -> JSONSchema:
 
 
 def _whole_schema(type_: Any, hints: Iterable[Any]) -> JSONSchema:
-    """The schema of a type, and definitions of all that it refers to, in which every field says what it can."""
+    """Return the schema of a type with the definitions it refers to, each field annotated as fully as possible."""
     noted = noted_fields(hints)
     together = tuple[
         (type_, *(field.owner for field in noted), *(field.type for field in noted))
-    ]  # with one set of names
+    ]  # one tuple, so that they share one set of names
     try:
         schema = _named_schema(together, numbered=False)
     except NameTaken:
         schema = _named_schema(together, numbered=True)
     first, *others = schema.pop("prefixItems")
     owners, fields = others[: len(noted)], others[len(noted) :]
-    for field, owner, said in zip(noted, owners, fields, strict=True):
+    for field, owner, extra in zip(noted, owners, fields, strict=True):
         properties = resolved(owner, schema)["properties"]
-        properties[field.name] = {**properties[field.name], **said}
+        properties[field.name] = {**properties[field.name], **extra}
     return {**first, "$defs": schema.get("$defs", {})}
 
 
@@ -205,7 +205,7 @@ def _culprit(parameters: Sequence[Parameter]) -> Parameter:
 def _words(
     parameters: Sequence[Parameter], descriptions: Mapping[str, str], defaults: Mapping[str, Any]
 ) -> dict[str, JSONSchema]:
-    """What is said of each parameter beside its type; an annotation knows better than a docstring."""
+    """Return each parameter's description and default; annotations take precedence over the docstring."""
     words: dict[str, JSONSchema] = {}
     for name, hint in ((parameter.name, parameter.hint) for parameter in parameters):
         description = words_of(hint).get("description") or descriptions.get(name)
@@ -216,16 +216,16 @@ def _words(
 
 
 def _closed(schema: JSONSchema) -> JSONSchema:
-    """An object takes no other keys than it names, unless it says so; titles only repeat names."""
+    """Forbid unknown keys unless the schema allows them, and drop titles, which only repeat names."""
     more = {"additionalProperties": False} if "properties" in schema and "additionalProperties" not in schema else {}
     return {key: value for key, value in schema.items() if key != "title"} | more
 
 
 def checked(tool: str, schema: JSONSchema) -> JSONSchema:
-    """The schema, if arguments can be checked against it.
+    """Return the schema, if arguments can be checked against it.
 
     Raises:
-        UsageError: it has mistakes, or keywords that are not known.
+        UsageError: it has mistakes or unsupported keywords.
     """
     if found := mistakes(schema):
         raise UsageError(
@@ -239,13 +239,13 @@ def _undescribed(tool: str, parameter: Parameter, error: Exception) -> UsageErro
     why = " ".join(str(error).split())
     return UsageError(
         f"Tool '{tool}' has the parameter '{parameter.name}' of the type {shorten(parameter.hint)}, which cannot be "
-        f"told to a model: {why.rstrip('.')}. Use JSON's own types, enums, Literal, dataclasses, TypedDicts, msgspec "
-        "Structs or Pydantic models; or give the JSON Schema of the arguments: tool(schema=...)."
+        f"described to a model: {why.rstrip('.')}. Use JSON's own types, enums, Literal, dataclasses, TypedDicts, "
+        "msgspec Structs or Pydantic models, or pass the JSON Schema of the arguments: tool(schema=...)."
     )
 
 
-def _tells(value: object, type_: Any) -> bool:
-    """Whether a default can be told as JSON, and read again as what it is."""
+def _is_shown(value: object, type_: Any) -> bool:
+    """Return whether a default can be written as JSON and read back unchanged."""
     try:
         data = json_data(value)
         check_json(data, "default")
@@ -256,12 +256,12 @@ def _tells(value: object, type_: Any) -> bool:
 
 
 class Arguments(Protocol):
-    """What a tool's arguments are."""
+    """The arguments of a tool."""
 
     schema: JSONSchema
 
     def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The values that JSON data stands for.
+        """Return the values that JSON data represents.
 
         Raises:
             InvalidArguments: the data does not fit.
@@ -269,19 +269,19 @@ class Arguments(Protocol):
         ...
 
     def lower(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The JSON data of values."""
+        """Return values as JSON data."""
         ...
 
 
 class TypedArguments:
-    """Arguments as a signature has them: converted by msgspec, in one call, to the types of the parameters."""
+    """Arguments described by a signature: msgspec converts them to the parameter types in one call."""
 
     def __init__(self, tool: str, parameters: Sequence[Parameter], descriptions: Mapping[str, str]) -> None:
         self._tool = tool
         self._names = tuple(parameter.name for parameter in parameters)
         self._defaults = {p.name: p.default for p in parameters if p.default is not None}
         self._type, self.schema, self._hidden = described(tool, parameters, descriptions)
-        # msgspec passes over fields that a nested class does not have. The schema refuses them.
+        # msgspec ignores unknown fields of nested classes. The schema rejects them.
         self._is_nested = any("properties" in part for part in self.schema.get("$defs", {}).values())
         for parameter in parameters:
             register_types(parameter.hint)
@@ -297,8 +297,8 @@ class TypedArguments:
         return {name: json_data(value) for name, value in values.items() if not self._hides(name, value)}
 
     def _hides(self, name: str, value: object) -> bool:
-        """Whether a value is a default that cannot be told; one that came from JSON always can."""
-        return name in self._hidden and (value is self._hidden[name] or not can_tell(value))
+        """Return whether a value is a hidden default; one that came from JSON never is."""
+        return name in self._hidden and (value is self._hidden[name] or not has_json_form(value))
 
     def _converted(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         data = _plain(self._tool, arguments)
@@ -316,21 +316,21 @@ class TypedArguments:
     def _converted_again(self, data: Mapping[str, Any], error: ValueError) -> Any:
         if found := problems(data, self.schema):
             raise InvalidArguments(self._tool, _named(found)) from error
-        try:  # to JSON Schema 1.0 is an integer, to a type it is none
+        try:  # JSON Schema accepts 1.0 as an integer, the types do not
             return msgspec.convert(_without_points(data), self._type, dec_hook=convert_foreign)
         except ValueError:
-            raise InvalidArguments(self._tool, [_told(error)]) from error
+            raise InvalidArguments(self._tool, [_explained(error)]) from error
 
 
 class GivenArguments:
-    """Arguments as a JSON Schema has them: checked, and passed on as they are."""
+    """Arguments described by a JSON Schema: checked, and passed on unchanged."""
 
     def __init__(self, tool: str, schema: Mapping[str, Any]) -> None:
         self._tool = tool
         self.schema = checked(tool, msgspec.to_builtins(schema))
         if self.schema.get("type") != "object":
             raise UsageError(
-                f"Tool '{tool}' has a schema of type {self.schema.get('type')!r}. Arguments have names: give "
+                f"Tool '{tool}' has a schema of type {self.schema.get('type')!r}. Arguments have names: pass "
                 "{'type': 'object', 'properties': {...}}."
             )
 
@@ -348,8 +348,8 @@ class GivenArguments:
 
 
 def _plain(tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy that the function may change, checked for being JSON."""
-    if type(arguments) is not FrozenDict:  # frozen before, so checked before
+    """Return a copy that the function may change, after checking that it is JSON."""
+    if type(arguments) is not FrozenDict:  # already frozen, so already checked
         try:
             check_json(arguments, "$")
         except (TypeError, ValueError) as error:
@@ -366,15 +366,15 @@ def _without_points(data: Any) -> Any:
 
 
 def _named(found: Sequence[str]) -> list[str]:
-    """Problems with the paths of arguments, not those of the object that holds them."""
+    """Return problems with paths relative to the arguments, not to the object that contains them."""
     return [problem.removeprefix("$.").removeprefix("$: ") for problem in found]
 
 
-def _told(error: ValueError) -> str:
-    """What a type has against data that fits its schema."""
+def _explained(error: ValueError) -> str:
+    """Return why a type rejects data that fits its schema."""
     text, _, path = str(error).rpartition(" - at `$")
     cause = error.__cause__
-    if hasattr(cause, "errors"):  # Pydantic's, which has a page of text for each
+    if hasattr(cause, "errors"):  # Pydantic's errors, whose text is long
         found = cast("Any", cause).errors(include_url=False, include_context=False)
         text = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}".removeprefix(": ") for each in found)
     return f"{path.strip('`.')}: {text or error}"

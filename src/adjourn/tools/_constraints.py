@@ -1,7 +1,7 @@
-"""What `Annotated` says about a parameter, in the terms of msgspec: descriptions and limits.
+"""Translate the metadata of `Annotated` parameters, descriptions and limits, into msgspec's terms.
 
-Beside msgspec's own `Meta` these are plain text (a description), annotated-types, and Pydantic's `Field` and kin.
-Whatever Pydantic has that msgspec cannot express makes the whole annotation Pydantic's.
+Besides msgspec's own `Meta`, it can be plain text (a description), annotated-types, or Pydantic's `Field` and the like.
+If msgspec cannot express a Pydantic constraint, the whole annotation is handled by Pydantic.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _WORDS = ("title", "description", "examples", "extra_json_schema", "extra")
 _UNIONS = (Union, types.UnionType)
 
 
-class _Untold(Exception):
-    """Pydantic knows something about a type that msgspec has no word for."""
+class _Inexpressible(Exception):
+    """A Pydantic constraint that msgspec cannot express."""
 
 
 def translated(hint: Any) -> Any:
-    """The annotation as msgspec takes it, with the same limits.
+    """Return the annotation in the form msgspec accepts, with the same limits.
 
     Raises:
-        TypeError: a limit belongs to no type in the annotation, or nobody here knows what it means.
+        TypeError: a limit applies to no type in the annotation, or its meaning is unknown.
     """
     hint = meant(hint)
     if is_foreign(hint):
@@ -47,30 +47,30 @@ def translated(hint: Any) -> Any:
     inner = [translated(argument) for argument in arguments]
     if origin in _UNIONS:
         is_plain = not any(is_adapted(part) for part in inner) or len(set(inner) - {types.NoneType}) == 1
-        return Union[tuple(inner)] if is_plain else adapted(hint)  # noqa: UP007  # of types that are known only now
+        return Union[tuple(inner)] if is_plain else adapted(hint)  # noqa: UP007  # the types are only known at run time
     return hint if inner == list(arguments) else _rebuilt(origin, inner)
 
 
 def meant(hint: Any) -> Any:
-    """What a `NewType` or `type X = ...` stands for; anything else is meant as it is."""
+    """Return what a `NewType` or `type X = ...` stands for; anything else is returned unchanged."""
     while True:
         if hasattr(hint, "__supertype__"):
             hint = hint.__supertype__
-        elif type(hint).__name__ == "TypeAliasType":  # of Python 3.12
+        elif type(hint).__name__ == "TypeAliasType":  # Python 3.12 and later
             hint = hint.__value__
         else:
             return hint
 
 
 def words_of(hint: Any) -> Mapping[str, Any]:
-    """The description and other words for people that an annotation carries."""
+    """Return the description and other human-readable notes of an annotation."""
     hint = meant(hint)
     if get_origin(hint) is not Annotated:
         return {}
     try:
         notes = _notes(hint.__metadata__)
-    except _Untold as untold:
-        notes = cast("Notes", untold.args[0])
+    except _Inexpressible as error:
+        notes = cast("Notes", error.args[0])
     return {name: notes[name] for name in _WORDS if notes.get(name) is not None}
 
 
@@ -82,7 +82,7 @@ def _annotated(hint: Any, arguments: tuple[Any, ...]) -> Any:
     base = translated(arguments[0])
     try:
         notes = _notes(hint.__metadata__)
-    except _Untold:
+    except _Inexpressible:
         return adapted(hint)
     limits = {name: notes[name] for name in _LIMITS if notes.get(name) is not None}
     if is_adapted(base) and (limits or _is_union(arguments[0])):
@@ -94,17 +94,17 @@ def _annotated(hint: Any, arguments: tuple[Any, ...]) -> Any:
 
 
 def says_more(hint: Any) -> bool:
-    """Whether an annotation says something that msgspec does not read."""
+    """Return whether an annotation contains metadata that msgspec does not read."""
     hint = meant(hint)
-    if get_origin(hint) is Annotated and any(_is_ours_to_tell(item) for item in hint.__metadata__):
+    if get_origin(hint) is Annotated and any(_msgspec_ignores(item) for item in hint.__metadata__):
         return True
     return any(says_more(argument) for argument in get_args(hint) if get_origin(hint) is not Literal)
 
 
-def _is_ours_to_tell(item: Any) -> bool:
+def _msgspec_ignores(item: Any) -> bool:
     try:
         return not isinstance(item, Meta) and bool(_note(item))
-    except (TypeError, _Untold):
+    except (TypeError, _Inexpressible):
         return True
 
 
@@ -113,14 +113,14 @@ def _is_union(hint: Any) -> bool:
 
 
 def _limited(type_: Any, name: str, limit: Any) -> Any:
-    """The type with one more limit; of a union, those members to which it can belong."""
+    """Return the type with one more limit; in a union, it is added to the members that support it."""
     if not _is_union(type_):
         limited = Annotated[type_, Meta(**{name: limit})]
         mi.type_info(limited)
         return limited
     members = [_limited_if_possible(member, name, limit) for member in get_args(type_)]
     if members == list(get_args(type_)):
-        raise TypeError(f"{name} belongs to none of the types in {type_}")
+        raise TypeError(f"{name} does not apply to any type in {type_}")
     return Union[tuple(members)]  # noqa: UP007  # as above
 
 
@@ -136,19 +136,19 @@ def _limited_if_possible(type_: Any, name: str, limit: Any) -> Any:
 
 def _notes(metadata: Iterable[Any]) -> Notes:
     notes: Notes = {}
-    untold: list[Any] = []
+    inexpressible: list[Any] = []
     for item in metadata:
         try:
             notes |= _stricter(notes, _note(item))
-        except _Untold:
-            untold.append(item)
-    if untold:
-        raise _Untold(notes)
+        except _Inexpressible:
+            inexpressible.append(item)
+    if inexpressible:
+        raise _Inexpressible(notes)
     return notes
 
 
 def _stricter(notes: Notes, more: Notes) -> Notes:
-    """The later notes, with limits that are no wider than the earlier ones."""
+    """Return the later notes, with limits no wider than the earlier ones."""
     both = more.keys() & notes.keys() & set(_LIMITS)
     return {**more, **{name: _strictest(name, notes[name], more[name]) for name in both}}
 
@@ -157,7 +157,7 @@ def _strictest(name: str, first: Any, second: Any) -> Any:
     if name in _LOWER or name in _UPPER:
         return max(first, second) if name in _LOWER else min(first, second)
     if first != second:
-        raise TypeError(f"it has {name} twice, {first!r} and {second!r}; give one that says both")
+        raise TypeError(f"it has {name} twice, {first!r} and {second!r}; combine them into one")
     return first
 
 
@@ -178,11 +178,11 @@ def _note(item: Any) -> Notes:
 
 
 def _limit_of(item: Any) -> Notes:
-    if isinstance(item, Iterable):  # Interval and Len, which stand for several
+    if isinstance(item, Iterable):  # Interval and Len, which combine several limits
         return _notes(cast("Iterable[Any]", item))
     found = {name: getattr(item, name) for name in _LIMITS if getattr(item, name, None) is not None}
     if not found and not hasattr(item, "documentation") and not hasattr(item, "unit"):
-        raise TypeError(f"{item!r} cannot be told to a model; check it in your code")
+        raise TypeError(f"{item!r} cannot be described to a model; check it in your code")
     return found
 
 
@@ -190,19 +190,19 @@ def _note_of_pydantic(item: Any) -> Notes:
     if hasattr(item, "metadata") and hasattr(item, "description"):  # a Field
         words = {"description": item.description, "examples": item.examples}
         if getattr(item, "discriminator", None) is not None:
-            raise _Untold
+            raise _Inexpressible
         return {**_notes(item.metadata), **{name: word for name, word in words.items() if word is not None}}
     if isinstance(item, Iterable):  # StringConstraints
         return _notes(cast("Iterable[Any]", item))
-    told: dict[str, Any] = getattr(item, "__dict__", {})
-    given = {name: value for name, value in told.items() if value is not None}
+    attributes: dict[str, Any] = getattr(item, "__dict__", {})
+    given = {name: value for name, value in attributes.items() if value is not None}
     if not given or not given.keys() <= {"pattern", "strict"} or not isinstance(given.get("pattern", ""), str):
-        raise _Untold
+        raise _Inexpressible
     return {name: value for name, value in given.items() if name == "pattern"}
 
 
 class NestedField(Struct, frozen=True, kw_only=True):
-    """A field of a class that JSON is converted to; `name` is its key in JSON, `type` says all that msgspec can."""
+    """A field of a class that JSON is converted to; `name` is its JSON key, `type` its type in msgspec's terms."""
 
     owner: type[Any]
     name: str
@@ -210,10 +210,10 @@ class NestedField(Struct, frozen=True, kw_only=True):
 
 
 def noted_fields(hints: Iterable[Any]) -> list[NestedField]:
-    """The fields, at any depth, whose annotations say more than msgspec reads.
+    """Return the fields, at any depth, whose annotations contain metadata that msgspec does not read.
 
     Raises:
-        TypeError: what one of them says can be checked neither by msgspec nor by a schema.
+        TypeError: neither msgspec nor a schema can check one of them.
     """
     return [_field(owner, name, hint) for owner, name, hint in _fields_within(hints) if says_more(hint)]
 
@@ -225,7 +225,7 @@ def _field(owner: type[Any], name: str, hint: Any) -> NestedField:
     return NestedField(owner=owner, name=name, type=type_)
 
 
-_REMEDY = "give them as msgspec.Meta, or make it a Pydantic model"
+_REMEDY = "use msgspec.Meta, or make it a Pydantic model"
 
 
 def _fields_within(hints: Iterable[Any]) -> Iterator[tuple[type[Any], str, Any]]:
@@ -242,12 +242,12 @@ def _fields_within(hints: Iterable[Any]) -> Iterator[tuple[type[Any], str, Any]]
 
 
 def _hints(owner: type[Any]) -> Mapping[str, Any]:
-    """The annotations of a class that msgspec converts to, under their names in JSON."""
+    """Return the annotations of a class that msgspec converts to, by their JSON names."""
     if is_foreign(owner) or not (_has_keys(owner) or hasattr(owner, "_field_defaults")):
         return {}
     try:
         hints = typing.get_type_hints(owner, localns={owner.__name__: owner}, include_extras=True)
-    except (NameError, TypeError):  # msgspec, who looks at the same names, says it
+    except (NameError, TypeError):  # msgspec resolves the same names and reports it
         return {}
     names = {field.name: field.encode_name for field in fields(owner)} if issubclass(owner, Struct) else {}
     return {names.get(name, name): _unwrapped(hint) for name, hint in hints.items()}
@@ -258,7 +258,7 @@ def _unwrapped(hint: Any) -> Any:
 
 
 def _is_object(owner: type[Any]) -> bool:
-    """Whether its instances are objects in JSON, with a definition of their own in a schema."""
+    """Return whether its instances are JSON objects, with a separate definition in a schema."""
     is_array = issubclass(owner, Struct) and owner.__struct_config__.array_like
     return _has_keys(owner) and not is_array and not getattr(owner, "__parameters__", ())
 
@@ -268,4 +268,4 @@ def _has_keys(owner: type[Any]) -> bool:
 
 
 def _sort(owner: type[Any]) -> str:
-    return "generic class" if getattr(owner, "__parameters__", ()) else "class that is no Pydantic model"
+    return "generic class" if getattr(owner, "__parameters__", ()) else "class that is not a Pydantic model"

@@ -1,7 +1,7 @@
-"""Types that Pydantic knows and msgspec does not: models, their unions, and types with validators.
+"""Types that Pydantic supports and msgspec does not: models, unions of models, and types with validators.
 
-Pydantic is recognised by what its types carry, and imported only when one of them is met. To msgspec each such type is
-a class made here, of which every value is an instance.
+Pydantic types are recognised by their attributes, and Pydantic is imported only when one is found. For msgspec, each
+such type is replaced by a class made here, of which every value is an instance.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ NAMELESS = "nameless_"
 
 
 def is_foreign(type_: object) -> bool:
-    """Whether Pydantic should convert to this class: it is a model, or says how Pydantic is to take it."""
+    """Return whether Pydantic should convert to this class: it is a model, or defines a Pydantic core schema."""
     if not isinstance(type_, type):
         return False
     return hasattr(type_, "__get_pydantic_core_schema__") or "__pydantic_validator__" in vars(type_)
 
 
 def adapted(annotation: Any) -> type[Any]:
-    """A class that stands for an annotation of Pydantic's.
+    """Return a class that represents a Pydantic annotation.
 
     Raises:
-        TypeError: Pydantic can make nothing of it.
+        TypeError: Pydantic does not support it.
     """
-    from pydantic import TypeAdapter  # noqa: PLC0415  # an extra, there since one of its types is
+    from pydantic import TypeAdapter  # noqa: PLC0415  # an extra; installed, since one of its types is used
     from pydantic.errors import PydanticUserError  # noqa: PLC0415
 
     try:
@@ -44,38 +44,37 @@ def adapted(annotation: Any) -> type[Any]:
 
 
 def is_adapted(type_: object) -> bool:
-    """Whether a class is one that `adapted` made."""
+    """Return whether a class was made by `adapted`."""
     return isinstance(type_, _Adapted)
 
 
 def convert_foreign(type_: type[Any], data: Any) -> Any:
-    """The value that JSON data stands for, by Pydantic's strict rules (a `dec_hook`).
+    """Convert JSON data by Pydantic's strict rules (a `dec_hook`).
 
     Raises:
         ValueError: the data does not fit.
     """
-    # As JSON, since a strict model takes dates and the like as text only there.
+    # As JSON, since only there a strict model accepts dates and the like as text.
     return adapter_of(type_).validate_json(msgspec.json.encode(data), strict=True)
 
 
 def adapter_of(type_: type[Any]) -> Any:
-    """What Pydantic converts to and from a type with.
+    """Return the Pydantic adapter that converts to and from a type.
 
     Raises:
-        TypeError: the type is none of Pydantic's.
+        TypeError: it is not a Pydantic type.
     """
     if isinstance(type_, _Adapted):
         return cast("Any", type_).adapter
-    if is_foreign(type_):  # a model in a field of a dataclass, say, where msgspec found it
+    if is_foreign(type_):  # for example a model that msgspec found in a field of a dataclass
         return _adapter(type_)
-    raise TypeError(f"{type_.__qualname__} is no type that JSON can be converted to")
+    raise TypeError(f"{type_.__qualname__} is not a type that JSON can be converted to")
 
 
 def foreign_schemas(defs: JSONSchema, *, numbered: bool) -> Schemas:
-    """A `schema_hook` that gives references, and puts what they refer to into `defs`.
+    """Return a `schema_hook` that returns references and adds the definitions they refer to to `defs`.
 
-    `numbered` gives every definition a name that no other can have. What has no name of its own is called `NAMELESS`
-    and a number.
+    `numbered` makes the name of every definition unique. Definitions without a name are called `NAMELESS` and a number.
     """
     seen: dict[Any, JSONSchema] = {}
 
@@ -90,13 +89,13 @@ def foreign_schemas(defs: JSONSchema, *, numbered: bool) -> Schemas:
 
 class _Adapted(type):
     def __instancecheck__(cls, instance: object) -> bool:
-        return True  # msgspec asks it of what Pydantic has made and checked
+        return True  # msgspec only checks values that Pydantic has made and validated
 
 
 def _define(type_: type[Any], defs: JSONSchema, prefix: str, nameless: str) -> JSONSchema:
     try:
         schema = adapter_of(type_).json_schema(ref_template=f"#/$defs/{prefix}{{model}}")
-    except (RuntimeError, TypeError, NameError) as error:  # what Pydantic raises for fields without a form in JSON
+    except (RuntimeError, TypeError, NameError) as error:  # what Pydantic raises for fields without a JSON form
         raise TypeError(str(error).partition("\n")[0]) from error
     for name, part in schema.pop("$defs", {}).items():
         _add(defs, f"{prefix}{name}", part)

@@ -1,4 +1,4 @@
-"""The signature of a function that is to be a tool: parameters, types, and what the docstring says about them."""
+"""The signature of a function that becomes a tool: parameters, their types, and their descriptions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from adjourn.errors import UsageError
 
 
 def innermost(fn: Callable[..., Any]) -> Any:
-    """The function that a partial, a bound method, a callable object or a decorator with `functools.wraps` calls."""
+    """Return the function behind a partial, a bound method, a callable object or a `functools.wraps` decorator."""
     inner: Any = inspect.unwrap(fn)
     while isinstance(inner, functools.partial):
         inner = inspect.unwrap(inner.func)
@@ -29,12 +29,12 @@ def innermost(fn: Callable[..., Any]) -> Any:
 
 
 def resolved(fn: Callable[..., Any], parameter: inspect.Parameter) -> Any:
-    """A parameter's type.
+    """Return a parameter's type.
 
-    A name in it may be one of the module, or of the functions and classes around `fn`, while these are running.
+    Names in it are looked up in the module, and in the functions and classes around `fn` while these are running.
 
     Raises:
-        NameError: a name is not there.
+        NameError: a name cannot be found.
     """
     inner = innermost(fn)
     holder = SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
@@ -53,13 +53,14 @@ def _enclosed(fn: Any) -> Mapping[str, Any]:
 def _is_filled(cell: Any) -> bool:
     try:
         _ = cell.cell_contents
-    except ValueError:  # a name that is bound later
+    except ValueError:  # not bound yet
         return False
     return True
 
 
 def _running_around(fn: Any) -> Mapping[str, Any]:
-    # Python itself looks a local class up where the function stands; as text, its name is lost after that.
+    # An annotation that is text can no longer be resolved once the scope of a local class is gone, so look in the
+    # frames that are still running.
     names: dict[str, Any] = {}
     for frame in _frames():
         is_around = fn.__qualname__.startswith(f"{frame.f_code.co_qualname}.")
@@ -76,7 +77,7 @@ def _frames() -> Iterator[FrameType]:
 
 
 _PARAMETERS = {"args", "arguments", "parameters", "params", "other parameters", "keyword args", "keyword arguments"}
-# What a model need not know, since it sees results and errors when they come.
+# Not part of the description: the model sees results and errors when they occur.
 _SILENT = {"returns", "return", "yields", "yield", "raises", "raise", "throws", "warns"}
 _GOOGLE = re.compile(r"(?P<title>[A-Za-z ]+):\s*$")
 _GOOGLE_ITEM = re.compile(r"\*{0,2}(?P<names>\w+)\s*(\((?P<type>.*?)\))?\s*:(?:\s+(?P<text>.*)|$)")
@@ -87,14 +88,14 @@ _RULE = re.compile(r"\s*(-{3,}|={3,})\s*$")
 
 
 class Docs(Struct, frozen=True, kw_only=True):
-    """A docstring taken apart."""
+    """A parsed docstring."""
 
     description: str = ""
     parameters: dict[str, str] = {}
 
 
 def read(docstring: str | None) -> Docs:
-    """Take a docstring apart; what is in no style that is known is part of the description."""
+    """Parse a docstring; anything not in a known style is part of the description."""
     lines = inspect.cleandoc(docstring or "").splitlines()
     rest, parameters = list[str](), dict[str, str]()
     at = 0
@@ -109,11 +110,11 @@ def _plain(lines: list[str], at: int, rest: list[str]) -> int:
 
 
 def _section(lines: list[str], at: int, parameters: dict[str, str]) -> int | None:
-    """Where a section that starts here ends, if one does."""
+    """Return the end of a section that starts at this line, or None if there is none."""
     title, first, numpy = _title(lines, at)
     if title not in _PARAMETERS | _SILENT:
         return None
-    # The first line of a docstring has no indent of its own, so that what follows it seems to be no deeper.
+    # The first line of a docstring is never indented, so the lines after it do not look any deeper.
     end = _end_of_numpy(lines, first) if numpy else _end_of_block(lines, first, _indent(lines[at]) if at else -1)
     if title in _PARAMETERS:
         parameters.update(_items(lines[first:end], _NUMPY_ITEM if numpy else _GOOGLE_ITEM))
@@ -134,7 +135,7 @@ def _end_of_numpy(lines: list[str], at: int) -> int:
 
 
 def _end_of_block(lines: list[str], at: int, indent: int) -> int:
-    """The first line that is no deeper than the title, blank lines aside."""
+    """Return the first non-blank line that is not indented deeper than the title."""
     while at < len(lines) and (not lines[at].strip() or _indent(lines[at]) > indent):
         at += 1
     return at
@@ -145,7 +146,7 @@ def _indent(line: str) -> int:
 
 
 def _items(lines: list[str], pattern: re.Pattern[str]) -> Iterator[tuple[str, str]]:
-    """Each parameter with its text; whatever stands deeper than the first of them continues one."""
+    """Yield each parameter with its text; lines indented deeper than the first one continue it."""
     depth = min((_indent(line) for line in lines if line.strip()), default=0)
     names, texts = list[str](), list[str]()
     for line in lines:
@@ -170,7 +171,7 @@ def _text(found: re.Match[str]) -> str:
 
 
 def _field(lines: list[str], at: int, parameters: dict[str, str]) -> int | None:
-    """Where a field in Sphinx's style that starts here ends, if one does."""
+    """Return the end of a Sphinx-style field that starts at this line, or None if there is none."""
     found = _SPHINX.match(lines[at].strip())
     if found is None or found["field"] not in _SPHINX_FIELDS:
         return None
@@ -198,7 +199,7 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class Parameter(Struct, frozen=True, kw_only=True):
-    """A parameter that a model gives; `default` makes what stands for it when the model does not."""
+    """A parameter that a model passes; `default` makes its value when the model leaves it out."""
 
     name: str
     hint: Any
@@ -206,25 +207,25 @@ class Parameter(Struct, frozen=True, kw_only=True):
 
 
 def given_parameters(fn: Callable[..., Any], name: str) -> tuple[Parameter, ...]:
-    """The parameters that a model gives, with their types.
+    """Return the parameters that a model passes, with their types.
 
     Raises:
-        UsageError: one of them has no type, or cannot be given by name.
+        UsageError: one of them has no type, or cannot be passed by name.
     """
-    own = [parameter for parameter in signature_of(fn, name) if not is_context(fn, parameter)]
-    return tuple(_parameter(fn, parameter, name) for parameter in own)
+    given = [parameter for parameter in signature_of(fn, name) if not is_context(fn, parameter)]
+    return tuple(_parameter(fn, parameter, name) for parameter in given)
 
 
 def context_parameters(fn: Callable[..., Any], name: str) -> tuple[str, ...]:
-    """The names of the parameters that take the `RunContext`."""
+    """Return the names of the parameters that take the `RunContext`."""
     return tuple(parameter.name for parameter in signature_of(fn, name) if is_context(fn, parameter))
 
 
 def check_takes(fn: Callable[..., Any], name: str, schema: Mapping[str, Any]) -> None:
-    """Refuse a function that cannot be called with what a given schema names.
+    """Check that a function can be called with the arguments that a schema allows.
 
     Raises:
-        UsageError: it lacks a parameter, or needs one that the schema does not promise.
+        UsageError: it lacks a parameter, or requires one that the schema does not.
     """
     contexts = context_parameters(fn, name)
     for names in (schema.get("properties", ()), schema.get("required", ())):
@@ -233,24 +234,24 @@ def check_takes(fn: Callable[..., Any], name: str, schema: Mapping[str, Any]) ->
         except TypeError as error:
             raise UsageError(
                 f"Tool '{name}' cannot be called with {', '.join(names) or 'nothing'}, as its schema allows: {error}. "
-                "Let the function take what the schema names, or give parameters that may be missing a default."
+                "Let the function take every property of the schema, and give optional ones a default."
             ) from error
 
 
 def signature_of(fn: Callable[..., Any], name: str) -> Sequence[inspect.Parameter]:
-    """The parameters that are still to be given: not those that a partial has fixed."""
+    """Return the parameters that are still open, without those that a partial has fixed."""
     try:
         parameters = inspect.signature(fn).parameters
     except ValueError as error:
         raise UsageError(
-            f"Tool '{name}': {fn!r} does not tell its signature. Wrap it in a function that does."
+            f"Tool '{name}': {fn!r} has no signature that Python can read. Wrap it in a function that has one."
         ) from error
     fixed = _fixed(fn)
     return [parameter for parameter in parameters.values() if parameter.name not in fixed]
 
 
 def _fixed(fn: Any) -> Mapping[str, Any]:
-    # Python would take another value for these; a model must not give one.
+    # Python would accept another value for these, but a model must not pass one.
     return {**_fixed(fn.func), **fn.keywords} if isinstance(fn, functools.partial) else {}
 
 
@@ -258,12 +259,12 @@ def _parameter(fn: Callable[..., Any], parameter: inspect.Parameter, tool: str) 
     if parameter.kind in _VARIADIC:
         star = "*" if parameter.kind is inspect.Parameter.VAR_POSITIONAL else "**"
         raise UsageError(
-            f"Tool '{tool}' takes {star}{parameter.name}, of which a model cannot be told. "
-            "Name each parameter, or give the JSON Schema of the arguments: tool(schema=...)."
+            f"Tool '{tool}' takes {star}{parameter.name}, which cannot be described to a model. "
+            "Name each parameter, or pass the JSON Schema of the arguments: tool(schema=...)."
         )
     if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
         raise UsageError(
-            f"Tool '{tool}' takes '{parameter.name}' by position only, but arguments come by name. "
+            f"Tool '{tool}' takes '{parameter.name}' by position only, but arguments are passed by name. "
             "Remove the '/' from its signature."
         )
     hint = _hint(fn, parameter, tool)
@@ -274,14 +275,14 @@ def _hint(fn: Callable[..., Any], parameter: inspect.Parameter, tool: str) -> An
     if parameter.annotation is parameter.empty:
         remedy = f"Write its type: {parameter.name}: str"
         if parameter.name in ("self", "cls"):
-            remedy = "Make a tool of the bound method: tool(instance.method)"
+            remedy = "Make the bound method a tool: tool(instance.method)"
         raise UsageError(f"Tool '{tool}' has the parameter '{parameter.name}' without a type. {remedy}.")
     try:
         hint = resolved(fn, parameter)
     except (NameError, SyntaxError, TypeError, AttributeError) as error:
         raise UsageError(
             f"Tool '{tool}' has the parameter '{parameter.name}: {parameter.annotation}', whose type cannot be found "
-            f"({error}). Import or define it where the function is, not for type checkers alone."
+            f"({error}). Import or define it where the function is, not only under TYPE_CHECKING."
         ) from error
     return Annotated[hint, parameter.default] if _is_field(parameter.default) else hint
 
@@ -297,19 +298,19 @@ def _default(default: Any) -> Callable[[], Any] | None:
 
 
 def _is_field(default: Any) -> bool:
-    """Whether a default is Pydantic's `Field(...)`, which says more than that."""
+    """Return whether a default is Pydantic's `Field(...)`, which holds more than a default."""
     return type(default).__module__ == "pydantic.fields" and hasattr(default, "default_factory")
 
 
 def is_context(fn: Callable[..., Any], parameter: inspect.Parameter) -> bool:
-    """Whether a parameter takes the `RunContext`."""
+    """Return whether a parameter takes the `RunContext`."""
     annotation = parameter.annotation
     if isinstance(annotation, str) and "RunContext" not in annotation:
         return False
     try:
         return _means_context(resolved(fn, parameter))
-    except Exception:  # noqa: BLE001  # protects the user: a hint may raise anything, and is looked at again as a type
-        # RunContext[Deps], say, in which only type checkers know Deps.
+    except Exception:  # noqa: BLE001  # protects the user: a hint may raise anything; it is resolved again as a type
+        # For example RunContext[Deps], where Deps exists only for type checkers.
         return isinstance(annotation, str) and annotation.partition("[")[0].endswith("RunContext")
 
 

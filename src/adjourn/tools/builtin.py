@@ -1,4 +1,4 @@
-"""Built-in tools: ending the run, and asking the user for what the model needs to know."""
+"""Built-in tools: end the run, or ask the user for details."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .tool import Tool, tool
 
 
 def _exit(final_result: str) -> str:
-    """Finish the work, and give the user the final result.
+    """Finish the work and give the user the final result.
 
     Args:
         final_result: The answer that the user gets.
@@ -27,8 +27,8 @@ def _exit(final_result: str) -> str:
     return final_result
 
 
-def ExitTool(name: str = "exit", description: str | None = None) -> Tool:  # noqa: N802  # to users it is a kind of tool
-    """A tool with which a model ends the run; its argument `final_result` is what the run comes to."""
+def ExitTool(name: str = "exit", description: str | None = None) -> Tool:  # noqa: N802  # a kind of tool to users
+    """Return a tool that lets a model end the run; its argument `final_result` is the result of the run."""
     return tool(_exit, name=name, description=description, thread=False)
 
 
@@ -36,7 +36,7 @@ _TEXT: JSONSchema = {"type": "string"}
 
 
 class FollowUpInfo(Struct, frozen=True, kw_only=True, tag_field="$t", tag="follow_up_info"):
-    """The questions that a model has to the user."""
+    """The questions that a model asks the user."""
 
     questions: tuple[str, ...]
 
@@ -50,10 +50,10 @@ native(FollowUpInfo)
 
 
 def follow_up(*, name: str = "follow_up", description: str | None = None, max_questions: int = 3) -> Tool:
-    """A tool with which a model asks the user up to `max_questions` questions at a time.
+    """Return a tool that lets a model ask the user up to `max_questions` questions at a time.
 
-    The run pauses with the reason `need_follow_up` and a `FollowUpInfo`. It is answered with a list of texts in the
-    order of the questions, a mapping from question to text, or one text for all of them.
+    The run pauses with the reason `need_follow_up` and a `FollowUpInfo`. The answer is a list of texts in the order
+    of the questions, a mapping from question to text, or one text for all of them.
     """
     if max_questions < 1:
         raise UsageError(f"follow_up(max_questions={max_questions}): give 1 or more.")
@@ -66,17 +66,17 @@ def follow_up(*, name: str = "follow_up", description: str | None = None, max_qu
             prompt="\n".join(asked),
             schema=_answers_to(asked),
         )
-        return _told(asked, answer)
+        return _transcript(asked, answer)
 
     one = Annotated[str, Meta(min_length=1)]
     limit = Meta(min_length=1, max_length=max_questions, description=f"Up to {max_questions} questions, each complete.")
     ask.__annotations__["questions"] = Annotated[list[one], limit]
-    told = description or "Ask the user for details that you need and do not have. Wait for the answers, then go on."
-    return tool(ask, name=name, description=told, thread=False)
+    text = description or "Ask the user for details that you need and do not have. Wait for the answers, then continue."
+    return tool(ask, name=name, description=text, thread=False)
 
 
 def _answers_to(questions: list[str]) -> JSONSchema:
-    """A text for each question, in a list or by question, or one text for all."""
+    """Return the schema of the answers: a text per question, in a list or by question, or one text for all."""
     count = len(questions)
     forms: list[JSONSchema] = [{"type": "array", "items": _TEXT, "minItems": count, "maxItems": count}, _TEXT]
     if len(set(questions)) == count:
@@ -85,7 +85,7 @@ def _answers_to(questions: list[str]) -> JSONSchema:
     return {"anyOf": forms}
 
 
-def _told(questions: list[str], answer: Any) -> str:
+def _transcript(questions: list[str], answer: Any) -> str:
     if isinstance(answer, str):
         return "\n".join([*(f"Q: {question}" for question in questions), f"A: {answer}"])
     texts: list[str] = [answer[question] for question in questions] if isinstance(answer, dict) else answer

@@ -1,4 +1,4 @@
-"""Answers to an approval: what people can say about a tool call, and what they are shown of it."""
+"""Decisions about tool calls: what approvers see, and how they can answer."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class Approve(
     tag="approve",
     forbid_unknown_fields=True,
 ):
-    """The call may run; with `remember`, later calls of the tool may too, in this session or always.
+    """Let the call run; with `remember`, later calls of the tool may run too, in this session or always.
 
-    `pattern` limits what is remembered to calls with these argument values; `*` in a text stands for anything.
+    `pattern` limits what is remembered to calls with these argument values; `*` in a text matches anything.
     """
 
     remember: Literal["session", "always"] | None = None
@@ -52,18 +52,18 @@ class Approve(
 
     def __post_init__(self) -> None:
         if self.remember not in (None, "session", "always"):
-            raise ValueError(f"Approve(remember={shorten(self.remember)}): give 'session', 'always' or None.")
+            raise ValueError(f"Approve(remember={shorten(self.remember)}): use 'session', 'always' or None.")
         if self.pattern is not None:
             if self.remember is None:
                 raise ValueError(
-                    "Approve(pattern=...) says what to remember. Give remember='session' or 'always', too."
+                    "Approve(pattern=...) limits what to remember. Pass remember='session' or 'always' as well."
                 )
             force_setattr(self, "pattern", freeze(self.pattern, "Approve.pattern"))
 
 
 @stored("adjourn.Reject")
 class Reject(Struct, frozen=True, omit_defaults=True, tag_field="decision", tag="reject", forbid_unknown_fields=True):
-    """The call must not run; the model is told the reason."""
+    """Do not run the call; the model gets the reason."""
 
     reason: str = ""
 
@@ -73,7 +73,7 @@ class Reject(Struct, frozen=True, omit_defaults=True, tag_field="decision", tag=
 
 @stored("adjourn.Edit")
 class Edit(Struct, frozen=True, tag_field="decision", tag="edit", forbid_unknown_fields=True):
-    """The call runs with these arguments instead; they are all of its arguments, not a part."""
+    """Run the call with these arguments instead; they replace all of its arguments."""
 
     arguments: Mapping[str, Any]  # Any: plain JSON data
 
@@ -83,7 +83,7 @@ class Edit(Struct, frozen=True, tag_field="decision", tag="edit", forbid_unknown
 
 @stored("adjourn.Respond")
 class Respond(Struct, frozen=True, tag_field="decision", tag="respond", forbid_unknown_fields=True):
-    """The call does not run; the model gets this text as its result."""
+    """Do not run the call; the model gets this text as its result."""
 
     text: str
 
@@ -95,10 +95,10 @@ Decision = Approve | Reject | Edit | Respond
 
 
 def decision(answer: object) -> Decision:
-    """What an answer to an approval means: a decision, its JSON, `True`, `False`, "yes" or "no".
+    """Return the decision that an answer stands for: a decision, its JSON, `True`, `False`, "yes" or "no".
 
     Raises:
-        ValueError: it is something else.
+        ValueError: it is anything else.
     """
     match answer:
         case Approve() | Reject() | Edit() | Respond():
@@ -110,18 +110,18 @@ def decision(answer: object) -> Decision:
         case {"decision": str()}:
             return _from_json(cast("Mapping[str, Any]", answer))
         case _:
-            raise _no_decision(answer, "it is none of these")
+            raise _not_a_decision(answer, "it is none of these")
 
 
 def fits_pattern(arguments: Mapping[str, Any], pattern: Mapping[str, Any] | None) -> bool:
-    """Whether a call's arguments (JSON data) are among those that an `Approve` with this pattern remembers."""
+    """Return whether a call's arguments (JSON data) match the pattern of a remembered `Approve`."""
     return all(name in arguments and _fits(arguments[name], wanted) for name, wanted in (pattern or {}).items())
 
 
 def approval_schema(arguments: Mapping[str, Any]) -> JSONSchema:
-    """The JSON Schema of answers to an approval, from that of the tool's arguments, which an edit must fit."""
+    """Return the JSON Schema of answers to an approval; `arguments` is the schema that edits must fit."""
     remembered = {"remember": {"enum": ["session", "always"]}, "pattern": {"type": ["object", "null"]}}
-    # A pattern says what to remember: without that it is refused here, and not when the answer is on record.
+    # A pattern is only valid with `remember`: reject it here, before the answer is recorded.
     alone = {"remember": {"const": None}, "pattern": {"const": None}}
     approve = {"anyOf": [_form("approve", remembered, "remember"), _form("approve", alone)]}
     respond = _form("respond", {"text": {"type": "string"}}, "text")
@@ -129,7 +129,7 @@ def approval_schema(arguments: Mapping[str, Any]) -> JSONSchema:
 
 
 def review_schema(arguments: Mapping[str, Any]) -> JSONSchema:
-    """The JSON Schema of answers to a review: accept (as approve), edit or reject."""
+    """Return the JSON Schema of answers to a review: accept (as approve), edit or reject."""
     return _schema(arguments, {"approve": _form("approve", {})})
 
 
@@ -157,19 +157,19 @@ def _form(tag: str, properties: JSONSchema, *required: str) -> JSONSchema:
 
 
 APPROVAL_SCHEMA: JSONSchema = approval_schema({"type": "object"})
-"""What answers an approval of a tool whose arguments are not known any better."""
+"""The schema of answers to an approval when the schema of the arguments is unknown."""
 
 
 def _from_json(data: Mapping[str, Any]) -> Decision:
     try:
         return msgspec.convert(dict(data), Decision)
-    except (TypeError, ValueError) as error:  # ValueError is what msgspec makes of a constructor's objections
-        raise _no_decision(data, str(error)) from error
+    except (TypeError, ValueError) as error:  # msgspec turns errors in constructors into ValueError
+        raise _not_a_decision(data, str(error)) from error
 
 
-def _no_decision(answer: object, why: str) -> ValueError:
+def _not_a_decision(answer: object, why: str) -> ValueError:
     return ValueError(
-        f"{shorten(answer)} is no answer to an approval ({why}). Give True, False, 'yes', 'no', Approve(), "
+        f"{shorten(answer)} is not an answer to an approval ({why}). Give True, False, 'yes', 'no', Approve(), "
         "Reject(reason), Edit(arguments), Respond(text), or the JSON of one, such as {'decision': 'approve'}."
     )
 
@@ -177,7 +177,7 @@ def _no_decision(answer: object, why: str) -> ValueError:
 def _fits(value: object, wanted: object) -> bool:
     if isinstance(value, str) and isinstance(wanted, str) and "*" in wanted:
         return _fits_text(value, wanted.split("*"))
-    # As JSON, since to Python True is 1.
+    # As JSON, since True == 1 in Python.
     return msgspec.json.encode(value, order="sorted") == msgspec.json.encode(wanted, order="sorted")
 
 

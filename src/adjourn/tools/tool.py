@@ -1,4 +1,4 @@
-"""Tools: functions that a model may call, with what it is told of them and how they are to run."""
+"""Tools: functions that a model may call, how they are described to it, and how they run."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ Predicate = Callable[[Mapping[str, Any]], bool | Awaitable[bool]]
 
 
 def predicate(approval: Approval, tool: str, names: Collection[str]) -> Predicate:
-    """A function of a call's converted arguments that tells whether it needs approval.
+    """Return a function that takes a call's converted arguments and returns whether it needs approval.
 
     Raises:
-        UsageError: the given function takes something that the tool has not.
+        UsageError: the given function takes a parameter that the tool does not have.
     """
     if isinstance(approval, bool):
         return lambda arguments: approval
     if not callable(approval):
-        raise UsageError(f"Tool '{tool}': approval={approval!r}. Give True, False, or a function that tells which.")
+        raise UsageError(f"Tool '{tool}': approval={approval!r}. Give True, False, or a function that returns a bool.")
     fn = approval
     takes = [(parameter, _source(fn, parameter, tool, names)) for parameter in signature_of(fn, tool)]
     if any(source == "all" for _, source in takes):
@@ -50,7 +50,7 @@ def predicate(approval: Approval, tool: str, names: Collection[str]) -> Predicat
 
 
 def _source(fn: Callable[..., Any], parameter: inspect.Parameter, tool: str, names: Collection[str]) -> str:
-    """Where the value of a predicate's parameter comes from."""
+    """Return where the value of a predicate's parameter comes from."""
     if parameter.kind is parameter.VAR_KEYWORD:
         return "all"
     if is_context(fn, parameter):
@@ -62,13 +62,13 @@ def _source(fn: Callable[..., Any], parameter: inspect.Parameter, tool: str, nam
     if parameter.default is not parameter.empty or parameter.kind is parameter.VAR_POSITIONAL:
         return "default"
     raise UsageError(
-        f"The approval of tool '{tool}' takes '{parameter.name}', which is none of the tool's parameters "
-        f"({', '.join(names) or 'none'}). Name some of these, or take all of them as `arguments`."
+        f"The approval of tool '{tool}' takes '{parameter.name}', which is not one of the tool's parameters "
+        f"({', '.join(names) or 'none'}). Use these names, or take all arguments as `arguments`."
     )
 
 
 if TYPE_CHECKING:
-    # With defaults a bare `Tool` is whole; type checkers know it, Python from 3.13 on.
+    # Defaults make a bare `Tool` complete; type checkers support them, Python only from 3.13.
     from typing_extensions import ParamSpec, TypeVar
 
     P = ParamSpec("P", default=...)
@@ -82,12 +82,12 @@ else:
 Kind = Literal["async", "sync", "inline", "stream"]
 
 MAX_RESULT = 50_000
-"""Characters of a result that a model gets to read, unless its tool says otherwise."""
+"""How many characters of a result a model sees, unless its tool says otherwise."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class Tool(Struct, Generic[P, R], frozen=True, kw_only=True, eq=False):
-    """A function that a model may call; made by `tool`. Calling it calls the function."""
+    """A function that a model may call, made by `tool`. Calling it calls the function."""
 
     name: str
     description: str
@@ -101,16 +101,16 @@ class Tool(Struct, Generic[P, R], frozen=True, kw_only=True, eq=False):
     at_most_once: bool = False
     max_result: int = MAX_RESULT
     contexts: tuple[str, ...] = ()
-    """The parameters that are given the `RunContext`."""
+    """The parameters that receive the `RunContext`."""
     around: Callable[[Mapping[str, Any]], Any] | None = None
-    """What a run calls instead of the function, with the converted arguments; how a wrapper steps in between."""
+    """Called by a run instead of the function, with the converted arguments; wrappers use it."""
     _needs_approval: Predicate = bool  # made from `approval`
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise UsageError(
-                f"{self.name!r} cannot be the name of a tool: models take up to 64 ASCII letters, digits, '_' and '-'. "
-                "Give another: tool(name=...)."
+                f"{self.name!r} cannot be the name of a tool: use up to 64 ASCII letters, digits, '_' and '-'. "
+                "Choose another: tool(name=...)."
             )
         if self.timeout is not None and not self.timeout > 0:
             raise UsageError(f"Tool '{self.name}' has the timeout {self.timeout}. Give seconds above 0, or None.")
@@ -122,7 +122,7 @@ class Tool(Struct, Generic[P, R], frozen=True, kw_only=True, eq=False):
         force_setattr(self, "_needs_approval", asks)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function as if it were no tool."""
+        """Call the function directly, outside of any run."""
         return self.fn(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -135,7 +135,7 @@ class Tool(Struct, Generic[P, R], frozen=True, kw_only=True, eq=False):
 
     @property
     def spec(self) -> ToolSpec:
-        """What a model is told of the tool."""
+        """The description of the tool that is sent to a model."""
         return ToolSpec(name=self.name, description=self.description, schema=self.schema)
 
     @property
@@ -144,21 +144,21 @@ class Tool(Struct, Generic[P, R], frozen=True, kw_only=True, eq=False):
         return self.kind == "sync"
 
     def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The values of the parameters from JSON data; parameters that it leaves out have their defaults.
+        """Return the values of the parameters from JSON data; missing parameters get their defaults.
 
         Raises:
-            InvalidArguments: the data does not fit. Nothing is bent into shape: "1" is no integer.
+            InvalidArguments: the data does not fit. Nothing is coerced: "1" is not an integer.
         """
         return self.arguments.validate(arguments)
 
     def lower(self, converted: Mapping[str, Any]) -> dict[str, Any]:
-        """The JSON data of converted arguments, for people and stores; a default without a form in JSON is left out."""
+        """Return converted arguments as JSON data, for people and stores; defaults without a JSON form are left out."""
         return self.arguments.lower(converted)
 
     def call(self, converted: Mapping[str, Any]) -> Any:
-        """Call the function with converted arguments, and with the `RunContext` where it wants it.
+        """Call the function with converted arguments, and with the `RunContext` where it takes one.
 
-        The result is what the function gives: a value, something to await, or an async generator, as `kind` says.
+        The result is what the function returns: a value, an awaitable, or an async generator, depending on `kind`.
         """
         if self.around is not None:
             return self.around(converted)
@@ -168,7 +168,7 @@ class Tool(Struct, Generic[P, R], frozen=True, kw_only=True, eq=False):
         return cast("Callable[..., Any]", self.fn)(**values)
 
     def needs_approval(self, converted: Mapping[str, Any]) -> bool | Awaitable[bool]:
-        """Whether a person must approve a call with these converted arguments; to be awaited if it is a promise."""
+        """Return whether a person must approve a call with these converted arguments, or an awaitable of it."""
         return self._needs_approval(converted)
 
 
@@ -217,23 +217,23 @@ def tool(
 ) -> Any:
     """Make a function a tool: `@tool`, `@tool(approval=True)` or `tool(fn, ...)`.
 
-    A model is told the function's name, its docstring, and its parameters with their types, descriptions and defaults.
-    A parameter annotated `RunContext` is given by the run. An async generator function is a streaming tool.
+    A model sees the function's name, its docstring, and its parameters with their types, descriptions and defaults.
+    A parameter annotated `RunContext` is passed by the run. An async generator function is a streaming tool.
 
-    name: what models call it; the function's name by default.
-    description: what models are told of it; the docstring by default, without its list of parameters.
+    name: the name that models see; the function's name by default.
+    description: the description that models see; by default the docstring, without its list of parameters.
     approval: True if a person must approve each call, or a function that takes some of the tool's parameters by name
-        (or all of them in a mapping called `arguments`) and tells whether one must.
+        (or all of them in a mapping called `arguments`) and returns whether one must.
     return_directly: True if the result is the agent's answer, without asking the model again.
-    timeout: seconds that one attempt may take; None for no limit.
-    retry: a `Retry` or several: after which errors it is tried again; by default never.
-    at_most_once: True if a person is asked after a crash in the middle, instead of running it again.
-    thread: whether a sync function runs in a thread (the default) or on the event loop, which it then holds up.
-    max_result: how many characters of a result the model reads; 50,000 by default. The whole is kept.
-    schema: a JSON Schema for the arguments, which are then passed on as they are, instead of annotations.
+    timeout: how many seconds one attempt may take; None for no limit.
+    retry: one or more `Retry` policies for failed attempts; by default there are no retries.
+    at_most_once: True to ask a person after a crash during a call, instead of running it again.
+    thread: whether a sync function runs in a thread (the default) or on the event loop, which it then blocks.
+    max_result: how many characters of a result the model sees; 50,000 by default. The full result is kept.
+    schema: a JSON Schema for the arguments, used instead of annotations; arguments are then passed on unchanged.
 
     Raises:
-        UsageError: the function cannot be told to a model; the message says what to write.
+        UsageError: the function cannot be described to a model; the message says what to change.
     """
 
     def make(function: Callable[..., Any]) -> Tool:
@@ -260,7 +260,7 @@ def tool(
 
 def _check_function(fn: Any) -> None:
     if not callable(fn) or isinstance(fn, type | Tool):
-        raise UsageError(f"tool({fn!r}): it is no function. Give a function, a bound method or a callable object.")
+        raise UsageError(f"tool({fn!r}): it is not a function. Give a function, a bound method or a callable object.")
 
 
 def _arguments_of(
@@ -284,11 +284,11 @@ def _docstring_of(fn: Any) -> str | None:
     inner = innermost(fn)
     if inner.__name__ != "__call__":
         return inspect.getdoc(inner)
-    return inner.__doc__ or inspect.getdoc(cast("type[Any]", type(fn)))  # an object that is called
+    return inner.__doc__ or inspect.getdoc(cast("type[Any]", type(fn)))  # a callable object
 
 
 def _kind_of(fn: Any, name: str, thread: bool) -> Kind:
-    call = getattr(cast("type[Any]", type(fn)), "__call__", None)  # noqa: B004  # an object with an async __call__, not whether it is callable
+    call = getattr(cast("type[Any]", type(fn)), "__call__", None)  # noqa: B004  # looks for an async __call__, not whether it is callable
     forms = [form for form in (fn, innermost(fn), call) if form is not None]
     if any(inspect.isasyncgenfunction(form) for form in forms):
         return "stream"

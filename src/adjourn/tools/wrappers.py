@@ -1,4 +1,4 @@
-"""Wrappers: tools made of other tools, with a person in between."""
+"""Wrappers: tools made from other tools, with a person in the loop."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 MAX_ROUNDS = 100
-"""How often a reviewer may give arguments that fit the schema and that the tool refuses all the same."""
+"""How often a reviewer may edit arguments so that they fit the schema but the tool still rejects them."""
 
 
 def approved(wrapped: Tool[P, R] | Callable[P, R], approval: Approval = True) -> Tool[P, R]:
-    """The same tool, of which every call (or those that a predicate names) must be approved by a person."""
+    """Return the same tool, where a person must approve every call (or those that a predicate selects)."""
     if approval is False:
-        raise UsageError("approved(..., approval=False) asks nobody. Leave it out, or give a predicate.")
+        raise UsageError("approved(..., approval=False) asks nobody. Leave it out, or pass a predicate.")
     return replace(_tool_of(wrapped), approval=approval)
 
 
 def reviewed(wrapped: Tool[P, R] | Callable[P, R]) -> Tool[P, R]:
-    """The same tool, with a person who accepts each call, edits its arguments, or refuses it with a reason.
+    """Return the same tool, where a person accepts each call, edits its arguments, or rejects it with a reason.
 
-    The question has the reason `need_review` and stands at `wrap:reviewed` below the call. Edited arguments are
-    validated, are what runs, and are told to the model with the result.
+    The question has the reason `need_review` and the address `wrap:reviewed` below the call. Edited arguments are
+    validated and used for the call, and the model sees them with the result.
     """
     inside = _tool_of(wrapped)
     if inside.kind == "stream":
@@ -84,10 +84,10 @@ def _in_its_thread(entry: Entry, inside: Tool, values: Mapping[str, Any]) -> Any
 
 
 async def _review(inside: Tool, values: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-    """What is to run, and what the model is told of a change.
+    """Return the arguments to run with, and a note to the model if they were changed.
 
     Raises:
-        ToolRefused: nothing is to run.
+        ToolRefused: the reviewer rejected the call.
     """
     found = await layer("wrap", "reviewed", partial(_ask, inside, inside.lower(values)))
     match found:
@@ -115,7 +115,7 @@ async def _ask(inside: Tool, arguments: Mapping[str, Any]) -> Decision:
         problem = _problem(inside, found)
         if not problem:
             return found
-        # It fitted the JSON Schema, but a type has rules of its own: ask again rather than fail.
+        # It fits the JSON Schema, but a type may have additional rules: ask again rather than fail.
         why = f"The edited arguments do not fit ({problem}). "
     raise ToolError(f"its arguments were edited {MAX_ROUNDS} times and never fitted")
 

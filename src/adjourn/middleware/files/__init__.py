@@ -1,1 +1,1 @@
-"""Files for agents: the tools, and where the files are."""
+"""Files for agents: the tools, and the backends that hold the files."""

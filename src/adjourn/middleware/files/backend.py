@@ -1,4 +1,4 @@
-"""Backends: where the files of an agent are, behind four methods."""
+"""Backends: where an agent's files are stored, behind four methods."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ _UNUSABLE = re.compile(r"[\x00-\x1f\x7f\\:\ud800-\udfff]")
 
 
 class FileError(ToolError):
-    """A file cannot be read or changed; a model that wanted to is told why."""
+    """A file cannot be read or changed; the model that tried gets the reason."""
 
     retryable = False
 
 
 @runtime_checkable
 class Backend(Protocol):
-    """Text files by path. Paths are relative, with `/` between names: have each checked by `checked_path` first.
+    """Text files by path. Paths are relative, with `/` between names: pass each through `checked_path` first.
 
-    It may be called from any number of runs at once. Whatever cannot be done is a `FileError`, and has changed nothing.
+    It may be called from any number of runs at once. An operation that fails raises `FileError` and changes nothing.
     """
 
     async def read(self, path: str) -> str:
-        """The text of a file."""
+        """Return the text of a file."""
         ...
 
     async def write(self, path: str, text: str) -> None:
-        """Make a file, or replace all of its text."""
+        """Create a file, or replace all of its text."""
         ...
 
     async def delete(self, path: str) -> None:
-        """Remove a file."""
+        """Delete a file."""
         ...
 
     async def list(self, under: str = "") -> Sequence[str]:
-        """The paths of all files in a folder and below it, sorted; a folder that is not there has none."""
+        """Return the sorted paths of all files in a folder and below it; a missing folder has none."""
         ...
 
 
 def checked_path(path: str) -> str:
-    """The path in its one form: `./a//b` is `a/b`.
+    """Return the path in its normal form: `./a//b` becomes `a/b`.
 
     Raises:
-        FileError: it leads out of the root, or is no path on every system.
+        FileError: it leads out of the root, or is not a valid path on every system.
     """
     if len(path) > MAX_PATH:
         raise FileError(f"The path {shorten(path)} has {len(path)} characters. Give at most {MAX_PATH}.")
     if found := _UNUSABLE.search(path):
-        raise FileError(f"The path {path!r} holds {found.group()!r}, which no name here can. Use another name.")
+        raise FileError(f"The path {path!r} contains {found.group()!r}, which is not allowed. Use another name.")
     names = [name for name in path.split("/") if name not in ("", ".")]
     if path.startswith(("/", "~")) or ".." in names:
         raise FileError(
@@ -69,7 +69,7 @@ def checked_path(path: str) -> str:
 
 
 def checked_folder(under: str) -> str:
-    """The path of a folder in its one form; the root is empty.
+    """Return the path of a folder in its normal form; the root is empty.
 
     Raises:
         FileError: as for `checked_path`.
@@ -78,13 +78,13 @@ def checked_folder(under: str) -> str:
 
 
 def check_size(path: str, size: int, limit: int) -> None:
-    """Refuse a text that is too large to be kept."""
+    """Raise `FileError` if a text is too large to store."""
     if size > limit:
         raise FileError(f"'{path}' would have {size} bytes, and {limit} is the most. Split it into several files.")
 
 
 def check_backend(backend: object, owner: str) -> None:
-    """Refuse what is no backend, where it is given."""
+    """Raise `UsageError` if an object is not a backend."""
     if not isinstance(backend, Backend):
         raise UsageError(
             f"{owner} was given {a_type(backend)} as its backend. Give MemoryBackend(), FolderBackend('...'), or an "
@@ -93,5 +93,5 @@ def check_backend(backend: object, owner: str) -> None:
 
 
 def missing(path: str) -> FileError:
-    """There is no such file."""
+    """Return the error for a file that does not exist."""
     return FileError(f"There is no file '{path}'.")

@@ -1,4 +1,4 @@
-"""Files in a folder, which no path leads out of."""
+"""Files in a folder; no path leads out of it."""
 
 # A method is documented where its protocol declares it.
 # ruff: noqa: D102
@@ -22,24 +22,24 @@ from .backend import FileError, check_size, checked_folder, checked_path, missin
 MAX_SIZE = 10_000_000
 MAX_FILES = 10_000
 _HALF_WRITTEN = ".adjourn-"
-# Where the system has them: a link that was put there since the path was resolved is not followed, and a pipe with
-# nobody at its other end does not hold up the thread.
+# Where the system supports them: a link created after the path was resolved is not followed, and a pipe without a
+# writer does not block the thread.
 _CAREFULLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 class FolderBackend:
-    """Text files (UTF-8) below `root`, a folder that is there already.
+    """Text files (UTF-8) below `root`, a folder that must exist.
 
-    Links are followed as long as they stay inside. What a program beside this one does in the folder at the same
-    moment is not guarded against. A write replaces the whole file or leaves it as it was. It is not undone when the
-    session goes back in time.
+    Links are followed as long as they stay inside. There is no protection against other programs that change the
+    folder at the same time. A write replaces the whole file or leaves it unchanged. It is not undone when the session
+    goes back in time.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, max_size: int = MAX_SIZE) -> None:
         self.root = Path(root).resolve()
         self._max_size = max_size
         if not self.root.is_dir():
-            raise UsageError(f"FolderBackend({str(root)!r}): there is no such folder. Make it first.")
+            raise UsageError(f"FolderBackend({str(root)!r}): there is no such folder. Create it first.")
 
     async def read(self, path: str) -> str:
         return await in_thread(partial(self.read_now, path))
@@ -54,45 +54,45 @@ class FolderBackend:
         return await in_thread(partial(self._list, checked_folder(under)))
 
     def _place(self, path: str) -> Path:
-        """Where a file really is."""
+        """Return the real location of a file."""
         try:
             place = (self.root / path).resolve()
-        except RuntimeError as error:  # what some versions of Python call a circle of links
-            raise FileError(f"'{path}' is a link that leads in a circle.") from error
+        except RuntimeError as error:  # some versions of Python raise it for a loop of links
+            raise FileError(f"'{path}' is a link that leads back to itself.") from error
         if not place.is_relative_to(self.root):
             raise FileError(f"'{path}' is a link that leads out of the files' root. Give a file inside it.")
         return place
 
     def read_now(self, path: str) -> str:
-        """`read`, for code that is not async."""
+        """Read a file from code that is not async."""
         path = checked_path(path)
-        with _told(path):
+        with _reported(path):
             handle = os.open(self._place(path), os.O_RDONLY | _CAREFULLY)
             with os.fdopen(handle, "rb") as file:
                 about = os.fstat(handle)
                 if not stat.S_ISREG(about.st_mode):
-                    raise FileError(f"'{path}' is no file that can be read.")
+                    raise FileError(f"'{path}' is not a file that can be read.")
                 check_size(path, about.st_size, self._max_size)
                 return file.read(self._max_size).decode()
 
     def _write(self, path: str, text: str) -> None:
-        with _told(path):
+        with _reported(path):
             data = text.encode()
             check_size(path, len(data), self._max_size)
             place = self._place(path)
             if place.exists() and not place.is_file():
-                raise FileError(f"'{path}' is no file that can be written.")
+                raise FileError(f"'{path}' is not a file that can be written.")
             place.parent.mkdir(parents=True, exist_ok=True)
             _replace(place, data)
 
     def _delete(self, path: str) -> None:
-        with _told(path):
+        with _reported(path):
             self._place(path)
-            # A link goes itself, and not what it leads to.
+            # Deletes a link itself, not its target.
             (self.root / path).unlink()
 
     def _list(self, under: str) -> list[str]:
-        with _told(under):
+        with _reported(under):
             top = self._place(under) if under else self.root
             found = list[str]()
             for path in self._walk(top):
@@ -105,7 +105,7 @@ class FolderBackend:
         for folder, _, names in os.walk(top):
             for name in names:
                 path = (Path(folder) / name).relative_to(self.root).as_posix()
-                with suppress(FileError):  # A link that leads out is no file of ours.
+                with suppress(FileError):  # A link that leads out is not one of our files.
                     if not name.startswith(_HALF_WRITTEN) and self._place(path).is_file():
                         yield path
 
@@ -123,13 +123,13 @@ def _replace(place: Path, data: bytes) -> None:
 
 
 @contextmanager
-def _told(path: str) -> Generator[None]:
-    """Tell what the system says without telling where the root is."""
+def _reported(path: str) -> Generator[None]:
+    """Turn system errors into `FileError` without revealing where the root is."""
     try:
         yield
     except FileNotFoundError:
         raise missing(path) from None
     except UnicodeError:
-        raise FileError(f"'{path}' holds something that is no UTF-8 text.") from None
+        raise FileError(f"'{path}' is not UTF-8 text.") from None
     except OSError as error:
         raise FileError(f"'{path}': {error.strerror or type(error).__name__}.") from error

@@ -1,4 +1,4 @@
-"""Files in the memory of a session."""
+"""Files stored with a session."""
 
 # A method is documented where its protocol declares it.
 # ruff: noqa: D102
@@ -15,11 +15,11 @@ MAX_SIZE = 1_000_000
 
 
 class MemoryBackend:
-    """Files among the session's values, one value for each, named `files:<path>`.
+    """Files stored as session values, one value per file, named `files:<path>`.
 
-    So they are stored with the session: they survive pauses and processes, go back with it in time, fork with it, and
-    nobody else sees them. What a call writes takes effect with its result; calls that run at once do not see one
-    another's. The object itself holds nothing.
+    They are stored with the session: they survive pauses and processes, go back in time and fork with it, and are not
+    visible to other sessions. What a call writes takes effect with its result; calls that run at once do not see each
+    other's writes. The object itself is stateless.
     """
 
     def __init__(self, *, key: str = "files", max_size: int = MAX_SIZE) -> None:

@@ -26,15 +26,15 @@ MOST_LISTED = 1_000
 MOST_HITS = 100
 MOST_SEARCHED = 1_000
 CLASHES = "file_clashes"
-"""The session value with the ids of calls that would undo what another call of the same answer does."""
+"""The session value with the ids of calls that would undo another call of the same answer."""
 
 
 class FileTools(Middleware):
     """Gives an agent files: `list_files`, `read_file`, `search_files`, `write_file`, `edit_file`, `delete_file`.
 
-    They are in `backend`, by default the session's own memory. `read_only` leaves out those that change something;
-    `approval` has a person approve them, as for any tool. Calls of one answer run at once, so of several that change
-    one file the first is done, and the model is told to repeat the others.
+    Files are in `backend`, by default stored with the session. `read_only` leaves out the tools that change files;
+    `approval` makes a person approve them, as for any tool. Calls of one answer run at once, so if several change the
+    same file, only the first one runs, and the model is asked to repeat the others.
     """
 
     brings_tools = True
@@ -81,16 +81,16 @@ class FileTools(Middleware):
 
     async def wrap_tool(self, call: ToolCallable, request: ToolRequest) -> Any:
         if request.tool in self._writing and _clashes_now(request.call_id):
-            raise FileError("Another call beside this one changes the same file. Nothing was done: call again.")
+            raise FileError("Another call of the same answer changes this file. Nothing was done: call again.")
         return await call(request)
 
-    # The tools; models read what is said here.
+    # The tools; models read these docstrings.
 
     async def list_files(self, pattern: str = "*") -> str:
-        """List the files that there are.
+        """List the files.
 
         Args:
-            pattern: Which paths; `*` is anything, `/` too.
+            pattern: Which paths to list; `*` matches anything, including `/`.
         """
         paths = [path for path in await self._files.list() if fnmatchcase(path, pattern)]
         more = [f"[{len(paths) - MOST_LISTED} more. Give a narrower pattern.]"] if len(paths) > MOST_LISTED else []
@@ -109,15 +109,15 @@ class FileTools(Middleware):
         end = start + max(1, min(length, LONGEST_READ))
         if start == 0 and len(text) <= end:
             return text or "[The file is empty.]"
-        go_on = f" Go on with start={end}." if end < len(text) else ""
-        return f"{text[start:end]}\n[Characters {start} to {min(end, len(text))} of {len(text)}.{go_on}]"
+        more = f" Continue with start={end}." if end < len(text) else ""
+        return f"{text[start:end]}\n[Characters {start} to {min(end, len(text))} of {len(text)}.{more}]"
 
     async def search_files(self, text: str, pattern: str = "*") -> str:
-        """Find the lines of files that contain a text, in whatever case.
+        """Find the lines of files that contain a text, ignoring case.
 
         Args:
-            text: What to look for, as it is written.
-            pattern: In which paths; `*` is anything, `/` too.
+            text: The literal text to look for.
+            pattern: Which paths to search; `*` matches anything, including `/`.
         """
         paths = [path for path in await self._files.list() if fnmatchcase(path, pattern)]
         hits, unread = list[str](), max(0, len(paths) - MOST_SEARCHED)
@@ -132,11 +132,11 @@ class FileTools(Middleware):
         return "\n".join([*hits, *([f"[{unread} files were not searched.]"] if unread else [])]) or "Nothing was found."
 
     async def write_file(self, path: str, text: str) -> str:
-        """Make a text file, or replace all that is in it.
+        """Create a text file, or replace all of its text.
 
         Args:
             path: Which file, such as notes/today.md.
-            text: All of its new text.
+            text: The complete new text.
         """
         await self._files.write(path, text)
         return f"'{path}' has {len(text)} characters now."
@@ -146,14 +146,14 @@ class FileTools(Middleware):
 
         Args:
             path: Which file, such as notes/today.md.
-            old: The piece, exactly as it stands there, with enough around it to be the only one.
-            new: What is to stand there instead.
-            everywhere: Replace it wherever it stands.
+            old: The piece, exactly as it is in the file, with enough context to be unique.
+            new: The new text.
+            everywhere: Replace every occurrence.
         """
         text = await self._files.read(path)
         count = text.count(old) if old else 0
         if count == 0:
-            raise FileError(f"'{path}' does not contain the old text. Read it, and give the text as it stands there.")
+            raise FileError(f"'{path}' does not contain the old text. Read it, and give its exact text.")
         if count > 1 and not everywhere:
             raise FileError(f"'{path}' contains the old text {count} times. Give more of it, or everywhere=true.")
         await self._files.write(path, text.replace(old, new))
@@ -174,7 +174,7 @@ def _clashes_now(call_id: str) -> bool:
 
 
 def _same(path: str) -> str:
-    """One name for one file, however it is written; what is no path is told by the call itself."""
+    """Return the normal form of a path; an invalid path is unchanged, since the call itself reports it."""
     try:
         return checked_path(path)
     except FileError:

@@ -1,3 +1,3 @@
-"""Models of OpenAI, and of every server that speaks its chat completions."""
+"""Models of OpenAI, and of any server with a compatible chat completions API."""
 
 from .model import OpenAIChatModel as OpenAIChatModel

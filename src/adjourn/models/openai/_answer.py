@@ -1,4 +1,4 @@
-"""Answers of OpenAI's chat completions, whole and streamed, as chunks."""
+"""Convert answers of OpenAI's chat completions, whole or streamed, to chunks."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from msgspec import Struct
 from adjourn.messages import Usage
 from adjourn.models.chunks import Chunk, ToolCallChunk
 
-# The fields that we read, all of them optional: servers that speak the protocol leave out what they like. Those that
-# are there must have the right type.
+# The fields that we read, all of them optional, since compatible servers differ in what they leave out. Fields that are
+# present must have the right type.
 
 
 class _Function(Struct):
@@ -23,18 +23,18 @@ class _Call(Struct):
     function: _Function | None = None
 
 
-class _Said(Struct):
+class _Content(Struct):
     content: str | None = None
     refusal: str | None = None
-    reasoning_content: str | None = None  # DeepSeek's word for it, which many servers took over,
-    reasoning: str | None = None  # and that of others
+    reasoning_content: str | None = None  # DeepSeek's name, which many servers adopted
+    reasoning: str | None = None  # the name on other servers
     tool_calls: list[_Call] | None = None
 
 
 class _Choice(Struct):
     index: int | None = None
-    delta: _Said | None = None
-    message: _Said | None = None
+    delta: _Content | None = None
+    message: _Content | None = None
     finish_reason: str | None = None
 
 
@@ -59,7 +59,7 @@ class _Completion(Struct):
 
 
 class AnswerReader:
-    """Reads one answer, piece by piece; `is_finished` once the server has said why it ended."""
+    """Reads one answer, piece by piece; `is_finished` once the server has sent a finish reason."""
 
     def __init__(self) -> None:
         self.is_finished = False
@@ -69,22 +69,22 @@ class AnswerReader:
         self._has_refused = False
 
     def read(self, data: object) -> Chunk | None:
-        """The next piece, or None when there is nothing in it.
+        """Return the next chunk, or None if it is empty.
 
         Raises:
-            msgspec.ValidationError: this is no piece of an answer.
+            msgspec.ValidationError: the data is not part of an answer.
         """
         completion = msgspec.convert(data, _Completion)
         usage = None if completion.usage is None else _usage(completion.usage)
         choice = next((choice for choice in completion.choices or () if not choice.index), None)
         if choice is None:
             return None if usage is None else Chunk(usage=usage)
-        said = choice.delta or choice.message or _Said()
-        self._has_refused = self._has_refused or bool(said.refusal)
+        content = choice.delta or choice.message or _Content()
+        self._has_refused = self._has_refused or bool(content.refusal)
         chunk = Chunk(
-            text=self._text.take(said.content or said.refusal),
-            reasoning=self._reasoning.take(said.reasoning_content or said.reasoning),
-            tool_calls=tuple(map(self._calls.piece, said.tool_calls or ())),
+            text=self._text.join(content.content or content.refusal),
+            reasoning=self._reasoning.join(content.reasoning_content or content.reasoning),
+            tool_calls=tuple(map(self._calls.piece, content.tool_calls or ())),
             usage=usage,
             finish_reason=self._finish_reason(choice.finish_reason),
         )
@@ -105,12 +105,12 @@ _NOTHING = Chunk()
 class _Calls:
     """Numbers the tool calls of one answer.
 
-    Servers differ: some give every call the index 0, some give none, some repeat id and name with every piece. Here a
-    piece with a new id begins a new call, and id and name are handed on once.
+    Servers differ: some send index 0 for every call, some send no index, some repeat id and name with every piece. Here
+    a piece with a new id begins a new call, and id and name are passed on once.
     """
 
     def __init__(self) -> None:
-        self._places: dict[int | None, int] = {}  # the server's index, and the place of the call that it means now
+        self._places: dict[int | None, int] = {}  # from the server's index to the place of its current call
         self._ids: list[str] = []
         self._names: list[str] = []
         self._arguments: list[_Characters] = []
@@ -123,7 +123,7 @@ class _Calls:
         new_name = "" if name == self._names[place] else name
         self._ids[place] += new_id
         self._names[place] += new_name
-        arguments = self._arguments[place].take(function.arguments)
+        arguments = self._arguments[place].join(function.arguments)
         return ToolCallChunk(index=place, id=new_id, name=new_name, arguments=arguments)
 
     def _place(self, call: _Call) -> int:
@@ -138,12 +138,12 @@ class _Calls:
 
 
 class _Characters:
-    """Puts characters together again that a server has cut into two surrogates, one in each chunk."""
+    """Rejoins characters that a server has split into two surrogates, one per chunk."""
 
     def __init__(self) -> None:
         self._held = ""
 
-    def take(self, text: str | None) -> str:
+    def join(self, text: str | None) -> str:
         if not text:
             return ""
         if text.isascii() and not self._held:

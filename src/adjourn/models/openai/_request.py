@@ -1,4 +1,4 @@
-"""A request as the JSON of OpenAI's chat completions."""
+"""Convert a request to the JSON of OpenAI's chat completions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, assert_never, cast
 
 import msgspec
 
+from adjourn._text import a_type
 from adjourn.errors import UsageError
 from adjourn.messages import AudioPart, FilePart, ImagePart, Message, Part, ReasoningPart, TextPart, ToolCall
 from adjourn.models.protocol import ModelRequest, ToolSpec
@@ -17,8 +18,8 @@ Json = dict[str, Any]  # Any: JSON as the provider defines it
 
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
-# What strict mode knows; with any other word in the schema the provider would refuse the request.
-_STRICT_WORDS = {
+# The keywords of strict mode; with any other one in the schema, the provider would reject the request.
+_STRICT_KEYWORDS = {
     *("type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf", "$ref", "$defs"),
     *("title", "description"),
 }
@@ -27,10 +28,10 @@ _STRICT_WORDS = {
 def request_body(
     model: str, request: ModelRequest, options: Mapping[str, Any], *, is_streamed: bool, send_reasoning: bool
 ) -> Json:
-    """The body of a call; options lie on top of everything but `stream`, and one that is None removes its field.
+    """Return the body of a call; options override everything but `stream`, and a None removes its field.
 
     Raises:
-        UsageError: a message has a part that chat completions do not know, or options are no JSON data.
+        UsageError: a message has a part that chat completions do not support, or options are not JSON data.
     """
     body: Json = {
         "model": model,
@@ -44,10 +45,10 @@ def request_body(
     }
     body = {name: value for name, value in body.items() if value is not None}
     try:
-        # Plain data, so that the SDK cannot stumble over a set or an own class where no one expects it.
+        # Convert to plain data, so that a set or a custom class cannot fail later inside the SDK.
         return msgspec.to_builtins(body)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"A request to {model} cannot be written as JSON: {error}. Mend its options.") from None
+        raise UsageError(f"A request to {model} cannot be written as JSON: {error}. Check its options.") from None
 
 
 def _message(message: Message, send_reasoning: bool) -> Json:
@@ -78,7 +79,7 @@ def _part(part: Part) -> Json:
         case FilePart():
             return {"type": "file", "file": _file(part)}
         case ReasoningPart():
-            raise UsageError("A message of a user holds reasoning. Only messages of the assistant may: use a text.")
+            raise UsageError("A user message contains reasoning. Only assistant messages may: use text.")
         case _:
             assert_never(part)
 
@@ -86,15 +87,17 @@ def _part(part: Part) -> Json:
 def _audio(part: AudioPart) -> Json:
     kind = _AUDIO.get(part.media_type or "")
     if part.data is None or kind is None:
-        what = "by address" if part.data is None else f"as {part.media_type}"
-        raise UsageError(f"Chat completions take no sound {what}. Give AudioPart(data=..., media_type='audio/wav').")
+        what = "by URL" if part.data is None else f"as {part.media_type}"
+        raise UsageError(
+            f"Chat completions do not accept audio {what}. Give AudioPart(data=..., media_type='audio/wav')."
+        )
     return {"data": b64encode(part.data).decode(), "format": kind}
 
 
 def _file(part: FilePart) -> Json:
     if part.data is None:
         raise UsageError(
-            f"Chat completions take no file by address ({part.url}). Give FilePart(data=..., media_type=...)."
+            f"Chat completions do not accept files by URL ({part.url}). Give FilePart(data=..., media_type=...)."
         )
     return {"file_data": _data_url(part), "filename": part.name or "file"}
 
@@ -107,23 +110,23 @@ def _text(message: Message) -> str:
     other = next((part for part in message.parts if not isinstance(part, TextPart | ReasoningPart)), None)
     if other is not None:
         raise UsageError(
-            f"A {message.role} message holds a {type(other).__name__}; chat completions take only text there. Put it "
-            "into a user message."
+            f"A message with the role '{message.role}' contains {a_type(other)}; chat completions accept only text "
+            "there. Put it into a user message."
         )
     return message.text
 
 
 def _assistant(message: Message, send_reasoning: bool) -> Json:
     text = _text(message)
-    said: Json = {"role": "assistant", "content": text or (None if message.tool_calls else "")}
+    body: Json = {"role": "assistant", "content": text or (None if message.tool_calls else "")}
     if message.tool_calls:
-        said["tool_calls"] = [_call(call) for call in message.tool_calls]
+        body["tool_calls"] = [_call(call) for call in message.tool_calls]
     thought = "".join(part.text for part in message.parts if isinstance(part, ReasoningPart))
-    return said | ({"reasoning_content": thought} if send_reasoning and thought else {})
+    return body | ({"reasoning_content": thought} if send_reasoning and thought else {})
 
 
 def _call(call: ToolCall) -> Json:
-    # Servers check what they wrote themselves: a name they do not like, or arguments that are no JSON, would make every
+    # Servers also check their own earlier output: an invalid name, or arguments that are not JSON, would make every
     # later request of the conversation fail.
     arguments = call.arguments if call.raw is None else {"INVALID_JSON": call.raw}
     written = msgspec.json.encode(arguments).decode()
@@ -145,15 +148,15 @@ def _response_format(schema: Mapping[str, Any]) -> Json:
     whole = _with_plain_root(schema)
     if whole.get("type") != "object":
         raise UsageError(
-            f"The schema of a structured answer is of type {whole.get('type')!r}, and chat completions answer only "
-            "with objects. Put it into a field of an object."
+            f"The schema of a structured answer is of type {whole.get('type')!r}, but chat completions return only "
+            "objects. Put it into a field of an object."
         )
     name = _name(str(whole.get("title", "answer")))
     return {"type": "json_schema", "json_schema": {"name": name, "schema": whole, "strict": _is_strict(whole)}}
 
 
 def _with_plain_root(schema: Mapping[str, Any]) -> Json:
-    """The schema with its root written out, since the provider takes no reference there."""
+    """Return the schema with its root inlined, since the provider does not accept a reference there."""
     prefix, _, name = str(schema.get("$ref", "")).rpartition("/")
     if prefix != "#/$defs" or name not in schema.get("$defs", {}):
         return dict(schema)
@@ -161,12 +164,12 @@ def _with_plain_root(schema: Mapping[str, Any]) -> Json:
 
 
 def _is_strict(schema: Any) -> bool:
-    """Whether strict mode takes the schema: closed objects with all fields required, and no word that it lacks."""
+    """Return whether strict mode accepts the schema: closed objects, all fields required, supported keywords only."""
     if not isinstance(schema, Mapping):
         return False
     fields = cast("Mapping[str, Any]", schema)
     properties = fields.get("properties", {})
-    if not fields.keys() <= _STRICT_WORDS:
+    if not fields.keys() <= _STRICT_KEYWORDS:
         return False
     if fields.get("type") == "object":
         is_closed = fields.get("additionalProperties") is False

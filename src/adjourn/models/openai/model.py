@@ -1,4 +1,4 @@
-"""Models of OpenAI, and of every server that speaks its chat completions, through the official SDK."""
+"""Models of OpenAI, and of any server with a compatible chat completions API, through the official SDK."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _PATH = "/chat/completions"
 
 
 class OpenAIChatModel:
-    """A chat model of OpenAI, or of any server that speaks its chat completions (`base_url`).
+    """A chat model of OpenAI, or of any server with a compatible chat completions API (`base_url`).
 
-    `api_key` and `base_url` come from OPENAI_API_KEY and OPENAI_BASE_URL when they are not given. `timeout` is how long
-    the server may be silent, in seconds. `options` go into every request under the provider's names (`temperature`,
-    `reasoning_effort`, `tool_choice`), below those of the request itself; one that is None is left out of the request,
-    even if it would be there by default (`stream_options` for servers that do not know it). `send_reasoning` gives a
-    model back what it thought, which some servers want and others refuse. `client` is an `AsyncOpenAI` of your own (or
+    `api_key` and `base_url` default to OPENAI_API_KEY and OPENAI_BASE_URL. `timeout` is how long the server may be
+    silent, in seconds. `options` are added to every request under the provider's names (`temperature`,
+    `reasoning_effort`, `tool_choice`), and overridden by those of the request itself; None leaves an option out, even
+    one that is sent by default (`stream_options`, for servers that do not support it). `send_reasoning` sends earlier
+    reasoning back to the model, which some servers require and others reject. `client` is a custom `AsyncOpenAI` (or
     `AsyncAzureOpenAI`), which you close yourself.
 
     The SDK's own retries are off: give the agent a `Retry`. A model may be used from any event loop; its connections
@@ -51,9 +51,9 @@ class OpenAIChatModel:
         self.model = model
         self.options = dict(options or {})
         self.send_reasoning = send_reasoning
-        self._own_client = None if client is None else client.with_options(max_retries=0)
+        self._custom_client = None if client is None else client.with_options(max_retries=0)
         if client is None:
-            _client_class()  # an SDK that is missing, as any other mistake, shows here and not in the first run
+            _client_class()  # report a missing SDK here, not in the first run
             arguments = _client_arguments(model, api_key, base_url, timeout)
             self._clients = LoopClients(lambda: _client(arguments, timeout, headers), lambda made: made.close())
 
@@ -61,11 +61,11 @@ class OpenAIChatModel:
         return f"OpenAIChatModel({self.model!r})"
 
     async def generate(self, request: ModelRequest) -> Message:
-        """The whole answer.
+        """Return the whole answer.
 
         Raises:
-            ModelError: the server refused, was too slow, could not be reached, or answered with nonsense.
-            UsageError: the request holds something that chat completions do not know.
+            ModelError: the server refused, was too slow, could not be reached, or sent a malformed answer.
+            UsageError: the request contains something that chat completions do not support.
         """
         body = self._body(request, is_streamed=False)
         reader, gathering = AnswerReader(), Gathering()
@@ -80,11 +80,11 @@ class OpenAIChatModel:
         return gathering.message()
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
-        """The answer in pieces; leaving it early, or a cancel, closes the connection.
+        """Stream the answer; leaving it early, or cancelling it, closes the connection.
 
         Raises:
             ModelError: as in `generate`; also when the stream ends before the answer does.
-            UsageError: the request holds something that chat completions do not know.
+            UsageError: the request contains something that chat completions do not support.
         """
         body = self._body(request, is_streamed=True)
         reader = AnswerReader()
@@ -94,15 +94,15 @@ class OpenAIChatModel:
                     if (chunk := reader.read(data)) is not None:
                         yield chunk
         except Exception as error:  # protects the run: see _translated
-            # What comes after the finish reason (the usage, the end of the stream) is no part of the answer.
+            # What comes after the finish reason (the usage, the end of the stream) is not part of the answer.
             if not reader.is_finished:
                 raise self._translated(error) from error
         if not reader.is_finished:
             raise unfinished(self.model)
 
     async def close(self) -> None:
-        """Close the connections that this event loop has; the model can still be used."""
-        if self._own_client is None:
+        """Close the connections of this event loop; the model can still be used."""
+        if self._custom_client is None:
             await self._clients.close()
 
     def _body(self, request: ModelRequest, *, is_streamed: bool) -> dict[str, Any]:
@@ -113,16 +113,16 @@ class OpenAIChatModel:
     async def _open(self, body: dict[str, Any]) -> openai.AsyncStream[object]:
         import openai  # noqa: PLC0415 - an extra
 
-        # Not `chat.completions.create`: it would build records without checking them, at ten times the cost. As
-        # `object`, each piece is plain data, which the reader checks, with the fields that only other servers have.
+        # Not `chat.completions.create`: it builds objects without validating them, at ten times the cost. With
+        # `object`, each piece is plain data that the reader validates, including fields that only other servers send.
         client = await self._client()
         return await client.post(_PATH, cast_to=object, body=body, stream=True, stream_cls=openai.AsyncStream[object])
 
     async def _client(self) -> openai.AsyncOpenAI:
-        return self._own_client or await self._clients.here()
+        return self._custom_client or await self._clients.here()
 
     def _translated(self, error: Exception) -> Exception:
-        # What the SDK and the HTTP library below it raise has no common root; what is neither's passes as it is.
+        # Errors of the SDK and of its HTTP library have no common base class; any other error passes unchanged.
         return model_error(error, self.model) or error
 
 
@@ -138,7 +138,7 @@ def _client_arguments(model: str, api_key: str | None, base_url: str | None, tim
             f"The model 'openai:{model}' needs a key, and OPENAI_API_KEY is not set. Set it in the environment, or "
             "pass OpenAIChatModel(..., api_key=...)."
         )
-    # Servers at home want no key, but the SDK insists on one.
+    # Local servers do not need a key, but the SDK requires one.
     return {"api_key": key or "none", **({"base_url": url} if url else {})}
 
 
@@ -147,7 +147,7 @@ def _client_class() -> type[openai.AsyncOpenAI]:
         from openai import AsyncOpenAI  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise UsageError(
-            "OpenAI's models need the SDK of OpenAI, which is not installed. Run: pip install 'adjourn[openai]'."
+            "OpenAI's models need the OpenAI SDK, which is not installed. Run: pip install 'adjourn[openai]'."
         ) from error
     return AsyncOpenAI
 
