@@ -164,7 +164,7 @@ class ListChannel(Channel):
 
     def check_whole(self, value: Any, writer: str) -> None:
         if type(value) is not list and (value is not None or self.default is not None):
-            raise StateInvalid(self.name, f"{writer} gave {a_type(value)}, and it holds a list.")
+            raise StateInvalid(self.name, f"{writer} gave {a_type(value)}, but it holds a list.")
 
     def overwrite(self, changes: Changes, value: Any, writer: str) -> None:
         # Copy the list: it grows in place, and the writer may still hold a reference to this one.
@@ -183,7 +183,7 @@ class ListChannel(Channel):
             return new
         if type(new) is not list or new[: len(old)] != old:
             raise StateInvalid(
-                self.name, "a field that appends was changed other than at its end. Return Overwrite(value) for it."
+                self.name, "a field that appends was changed elsewhere than at its end. Return Overwrite(value) for it."
             )
         return cast("list[Any]", new)[len(old) :]
 
@@ -254,7 +254,7 @@ class DictChannel(Channel):
 
     def check_whole(self, value: Any, writer: str) -> None:
         if type(value) is not dict and (value is not None or self.default is not None):
-            raise StateInvalid(self.name, f"{writer} gave {a_type(value)}, and it holds a dict.")
+            raise StateInvalid(self.name, f"{writer} gave {a_type(value)}, but it holds a dict.")
 
     def update(self, changes: Changes, value: Any, writer: str) -> None:
         if type(value) is not dict:

@@ -103,7 +103,7 @@ def _option_problems(node: Node) -> Iterable[str]:
         if not isinstance(getattr(options, option), bool):
             yield f"the option {option} of node '{node.name}' is {getattr(options, option)!r}: give True or False"
     if not isinstance(options.description, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # as above
-        yield f"the description of node '{node.name}' is {options.description!r}: give a text"
+        yield f"the description of node '{node.name}' is {options.description!r}: give a string"
     if options.destinations is not None and not is_listing(options.destinations):
         yield f"the destinations of node '{node.name}' are {options.destinations!r}: give a list of names"
 

@@ -187,7 +187,7 @@ async def _run_together(frame: StepFrame, ready: list[Task]) -> None:
         raise
     for handle in together.handles:
         if handle.done() and not handle.cancelled() and handle.exception() is not None:
-            raise RunError("the engine failed while it ran a task") from handle.exception()
+            raise RunError("the engine failed while running a task") from handle.exception()
 
 
 # Running one task: attempts, timeouts and the result

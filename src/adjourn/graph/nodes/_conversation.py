@@ -51,7 +51,7 @@ def with_input(task: Task, before: list[Message], key: str) -> Input:
     """
     said = field(task, key, "")
     if not isinstance(said, str):
-        raise StateInvalid(key, f"node '{task.node.name}' reads a text there, and it is {a_type(said)}.")
+        raise StateInvalid(key, f"node '{task.node.name}' expects text there, but it is {a_type(said)}.")
     tail = before[-1] if before and before[-1].role == "user" else None
     if not said or (tail is not None and tail.text == said):
         return Input(messages=before, new=[])
@@ -70,7 +70,7 @@ def one_shot(task: Task, name: str, found: Any) -> list[Message]:
     if isinstance(found, list) and all(isinstance(each, Message) for each in cast("list[object]", found)):
         return list(cast("list[Message]", found))
     kind = a_type(cast("object", found))
-    raise StateInvalid(name, f"node '{task.node.name}' reads a list of messages there, and it is {kind}.")
+    raise StateInvalid(name, f"node '{task.node.name}' expects a list of messages there, but it is {kind}.")
 
 
 def call_ids(messages: Sequence[Message]) -> set[str]:

@@ -1,6 +1,6 @@
 """Agent nodes: an agent that works on the conversation in a graph's state."""
 
-# An override is documented where it is declared.
+# Overrides are documented on the base class.
 # ruff: noqa: D102
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class AgentNode(ProgramNode):
             yield f"the agent of node '{self.name}' is not an agent: {agent!r} (a graph is added with add_subgraph)"
         yield from mapping_problems("agent node", self.name, input=self.input, output=self.output)
         if self.input is None and self.isolated and not schema.problems and lacks(schema, "user_input"):
-            yield f"agent node '{self.name}' needs the field 'user_input', or input=... to make its input of the state"
+            yield f"agent node '{self.name}' needs the field 'user_input', or input=... to map the state to its input"
         elif self.input is None and not self.isolated:
             yield from lacks_messages("agent node", self.name, schema)
 

@@ -1,6 +1,6 @@
 """Function nodes: a function of the state, sync or async."""
 
-# An override is documented where it is declared.
+# Overrides are documented on the base class.
 # ruff: noqa: D102
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """LLM nodes: a model that reads the conversation in a graph's state and writes its answer there."""
 
-# An override is documented where it is declared.
+# Overrides are documented on the base class.
 # ruff: noqa: D102
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class LLMNode(Node):
         self.middleware = node_middleware(middleware, name)
         self.model_options = _options(name, options)
         if not isinstance(instruction, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
-            raise UsageError(f"LLM node '{name}': instruction={instruction!r}. Give a text.")
+            raise UsageError(f"LLM node '{name}': instruction={instruction!r}. Give a string.")
         self._template = Template(instruction, f"The instruction of node '{name}'")
         self._plain = Kit(name, self.tools, self.middleware)
 

@@ -1,6 +1,6 @@
 """Nodes that are programs: they run in their own frame below the task."""
 
-# An override is documented where it is declared.
+# Overrides are documented on the base class.
 # ruff: noqa: D102
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class ProgramNode(Node):
 
     def check_restored(self, task: Task, below: Iterable[str]) -> None:
         if task.questions or task.memos or any(each != self.inside for each in below):
-            raise ProgramChanged(task.address, f"node '{self.name}' is a graph now, and was a function")
+            raise ProgramChanged(task.address, f"node '{self.name}' is a graph now, but was a function")
 
 
 def mapping_problems(what: str, node: str, **functions: Any) -> Iterable[str]:

@@ -1,6 +1,6 @@
 """Tools nodes: run the tool calls that a model asked for in a graph's state, each in its own frame."""
 
-# An override is documented where it is declared.
+# Overrides are documented on the base class.
 # ruff: noqa: D102
 
 from __future__ import annotations
