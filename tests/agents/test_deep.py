@@ -160,7 +160,7 @@ def test_what_cannot_be_is_refused() -> None:
         deep(agents=[chat("general_purpose")])
     with pytest.raises(UsageError, match="'task'"):
         deep(tools=[tool(note.fn, name="task")])
-    with pytest.raises(UsageError, match="no agent"):
+    with pytest.raises(UsageError, match="not an agent"):
         deep(agents=[note])
     with pytest.raises(UsageError, match="backend"):
         deep(backend="a folder")
