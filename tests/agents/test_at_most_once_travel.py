@@ -75,7 +75,7 @@ async def test_a_person_refuses_and_the_model_is_told(store: Store) -> None:  # 
     result = await shop.runner.resume("s", {asked.id: Reject()})
     assert shop.paid == [5]
     assert results(result) == [
-        "Error: it ran before, on a branch that this session has left, and nobody let it run again"
+        "Error: it ran before, on a branch that this session has left, and running it again was not approved"
     ]
 
 

@@ -76,7 +76,7 @@ async def test_input_may_be_text_a_message_or_several() -> None:
 @pytest.mark.parametrize("input", [7, {"messages": []}, [1], b"x"])
 async def test_other_input_is_refused_and_nothing_is_stored(input: Any, store: Store) -> None:
     runner = Runner(chat("A", "never"), store=store)
-    with pytest.raises(UsageError, match="Agent 'A' takes a text"):
+    with pytest.raises(UsageError, match="Agent 'A' takes text"):
         await runner.run(input, session_id="s")
     assert await store.head(SessionRef("s")) is None
 

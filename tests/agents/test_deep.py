@@ -156,11 +156,11 @@ async def test_without_the_general_sub_agent(store: Store) -> None:
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(UsageError, match="no sub-agents"):
         deep(general_purpose=False)
-    with pytest.raises(UsageError, match="one name"):
+    with pytest.raises(UsageError, match="the same name"):
         deep(agents=[chat("general_purpose")])
     with pytest.raises(UsageError, match="'task'"):
         deep(tools=[tool(note.fn, name="task")])
-    with pytest.raises(UsageError, match="no agent"):
+    with pytest.raises(UsageError, match="not an agent"):
         deep(agents=[note])
     with pytest.raises(UsageError, match="backend"):
         deep(backend="a folder")

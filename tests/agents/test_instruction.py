@@ -45,7 +45,7 @@ async def test_names_are_filled_in_one_pass(template: str, values: dict[str, Any
     "template", ["{", "}", "{}", "{a[0]}", "{a!r}", "{a:>10}", "{f()}", "{a b}", "{?}", "{0}", "x } y", "{a{b}}"]
 )
 def test_only_names_stand_in_braces(template: str) -> None:  # rule A10
-    with pytest.raises(UsageError, match="no name of a session value"):
+    with pytest.raises(UsageError, match="not the name of a session value"):
         chat("A", instruction=template)
 
 

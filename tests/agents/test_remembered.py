@@ -154,7 +154,7 @@ async def test_a_wrapper_cannot_make_more_of_what_is_remembered(store: Store) ->
     assert await approve(Runner(payer(1), store=store), "s", given) == "done"
     result = await Runner(payer(1, middleware=[Bending()]), store=store).run("pay", session_id="s")
     assert (result.status, paid) == ("done", [1])
-    assert "a person decides" in result.messages[-2].text
+    assert "a person has to approve" in result.messages[-2].text
 
 
 async def test_a_wrapper_cannot_make_a_call_that_would_have_to_be_approved() -> None:  # rule T1

@@ -46,7 +46,7 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
     "an edge to the start": (lambda g: g.add_edge("note", START), f"unknown node '{START}'"),
     "a join with nowhere": (lambda g: g.add_edge(["note", "nowhere"], "other"), "unknown node 'nowhere'"),
     "a join of nothing": (lambda g: g.add_edge([], "other"), "no sources"),
-    "a join with the start": (lambda g: g.add_edge([START, "note"], "other"), "the start"),
+    "a join with the start": (lambda g: g.add_edge([START, "note"], "other"), "has START among its sources"),
     "a finish at nowhere": (lambda g: g.set_finish_point("nowhere"), "unknown node 'nowhere'"),
     "a condition from nowhere": (lambda g: g.add_conditional_edges("nowhere", note), "unknown node 'nowhere'"),
     "a condition to nowhere": (

@@ -452,7 +452,7 @@ async def test_plain_functions_are_tools_too() -> None:
     ("arguments", "problem"),
     [
         ({"tools": 5}, "Give a list of tools"),
-        ({"tools": [5]}, "is no tool"),
+        ({"tools": [5]}, "is not a tool"),
         ({"tools": [look, look]}, "two tools called 'look'"),
         ({"tools": [look], "on_tool_error": "ignore"}, "Use 'tell' or 'raise'"),
     ],

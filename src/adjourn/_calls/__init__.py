@@ -1,1 +1,1 @@
-"""Calls: one call of a model, and one call of a tool, the same in agents and in the nodes of graphs."""
+"""Calls: one call of a model and one call of a tool, the same for agents and graph nodes."""

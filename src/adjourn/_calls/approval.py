@@ -1,7 +1,7 @@
-"""Approval: asking a person whether a tool call may run, and remembering what they said.
+"""Approval: asking a person whether a tool call may run, and remembering the decision.
 
-What is remembered for a session is among its values. What is remembered always is in the store, in a session of its own
-per user, so that no two users share it; who runs without a user id is remembered for the session only.
+Decisions that are remembered for a session are session values. Those that are remembered always are in the store, in
+a separate session per user, so that no two users share them; without a user id, they are remembered for the session.
 """
 
 from __future__ import annotations
@@ -34,44 +34,44 @@ from adjourn.workflows import workflow
 from .kit import Caller
 
 IN_SESSION = "~approved:"
-"""Begins the names of the session values that hold what was approved for the session."""
+"""Prefix of the session values that hold what was approved for the session."""
 
 ALWAYS = "remembered"
-"""Notes in a call's frame that its approval was written down for always."""
+"""The note in a call's frame that its approval was stored permanently."""
 
 TRIES, LONGEST = 100, 0.2
-"""How often a user's approvals are looked at again while somebody else writes them, and the seconds in between."""
+"""The number of attempts while a user's approvals are being written elsewhere, and the longest delay between them."""
 
 LEASE = 5.0
-"""Seconds after which a process that died while it wrote them is in nobody's way any more; the tries last longer."""
+"""Seconds after which a process that died while writing them no longer blocks others; the attempts last longer."""
 
 
 class Approval(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A remembered decision: calls of `tool` whose arguments fit `pattern` run without being asked about."""
+    """A remembered decision: calls of `tool` whose arguments fit `pattern` run without asking."""
 
     tool: str
     pattern: Mapping[str, Any] | None = None
     by: str | None = None
 
     def covers(self, tool: str, arguments: Mapping[str, Any]) -> bool:
-        """Whether it is about this call."""
+        """Return whether it covers this call."""
         return self.tool == tool and fits_pattern(arguments, self.pattern)
 
     @property
     def id(self) -> str:
-        """Equal decisions have equal ids."""
+        """An id that is equal for equal decisions."""
         return codec.fingerprint([self.tool, None if self.pattern is None else dict(self.pattern)])
 
 
 class Approvals:
-    """What users have approved for always, in a store: `list` it and `revoke` it."""
+    """What users have approved permanently, in a store: `list` it and `revoke` it."""
 
     def __init__(self, store: Store | str, *, app_name: str = "adjourn") -> None:
         self._app = app_name
         self._book = Runner(_book, store=store, app_name=f"~{app_name}", lease_ttl=LEASE)
 
     async def list(self, user_id: str) -> list[Approval]:
-        """What this user has approved for always."""
+        """Return what this user has approved permanently."""
         return [_approval_of(kept) for kept in (await self._kept(user_id)).values()]
 
     async def add(self, user_id: str, approval: Approval) -> None:
@@ -80,7 +80,7 @@ class Approvals:
         await self._write(user_id, add={approval.id: kept})
 
     async def revoke(self, user_id: str, tool: str | None = None) -> int:
-        """Forget what this user has approved, of one tool or of all; returns how many decisions went."""
+        """Delete what this user has approved, for one tool or for all; return how many decisions were deleted."""
         kept = await self._kept(user_id)
         gone = [key for key, each in kept.items() if tool is None or each["tool"] == tool]
         if gone:
@@ -88,7 +88,7 @@ class Approvals:
         return len(gone)
 
     def _session(self, user_id: str) -> str:
-        # Its parts are encoded: no other app with another user makes the same name.
+        # The parts are encoded, so no other app and user can produce the same name.
         return f"~{segment_text('approvals', self._app, user_id)}"
 
     async def _kept(self, user_id: str) -> dict[str, Any]:
@@ -108,14 +108,14 @@ class Approvals:
         for number in range(TRIES):
             try:
                 return (await start()).value
-            except (SessionBusy, Conflict):  # Somebody else writes it now.
+            except (SessionBusy, Conflict):  # It is being written elsewhere.
                 await asyncio.sleep(random.uniform(0, min(LONGEST, 0.005 * 2**number)))
-        raise Conflict(session, "others keep writing it")
+        raise Conflict(session, "it keeps being written elsewhere")
 
 
 @workflow(name="approvals")
 async def _book(change: dict[str, Any]) -> dict[str, Any]:
-    """The approvals of one user, after this change; they are kept among the session's values."""
+    """Apply this change to one user's approvals, which are session values, and return them."""
     values = current().values
     kept = {**values.get("approvals", {}), **change.get("add", {})}
     values["approvals"] = {key: each for key, each in kept.items() if key not in change.get("drop", ())}
@@ -127,12 +127,12 @@ def _approval_of(kept: Mapping[str, Any]) -> Approval:
 
 
 def in_session(caller: Caller) -> list[Approval]:
-    """What was approved for this session."""
+    """Return what was approved for this session."""
     return [_approval_of(value) for key, value in caller.all_values().items() if key.startswith(IN_SESSION)]
 
 
 async def is_remembered(caller: Caller, tool: str, arguments: Mapping[str, Any]) -> bool:
-    """Whether somebody has approved such calls for longer than one."""
+    """Return whether an approval that covers this call is remembered."""
     known, scope = in_session(caller), caller.scope
     if scope.user_id is not None and not any(each.covers(tool, arguments) for each in known):
         known = await Approvals(scope.journal.store, app_name=scope.app).list(scope.user_id)
@@ -140,14 +140,14 @@ async def is_remembered(caller: Caller, tool: str, arguments: Mapping[str, Any])
 
 
 async def remember(caller: Caller, tool: str, given: Approve, by: str | None) -> None:
-    """Keep a decision for as long as it says."""
+    """Remember a decision for as long as it says."""
     approval, scope = Approval(tool=tool, pattern=given.pattern, by=by), caller.scope
     frame = here("remember").frame
     if given.remember == "session" or scope.user_id is None:
         pattern = None if given.pattern is None else dict(given.pattern)
         frame.write_value(IN_SESSION + approval.id, {"tool": tool, "pattern": pattern, "by": by})
     elif not frame.is_noted(ALWAYS):
-        # Once: when the call goes on after another pause, the user may have revoked it.
+        # Only once: when the call continues after another pause, the user may have revoked it.
         await Approvals(scope.journal.store, app_name=scope.app).add(scope.user_id, approval)
         frame.note(ALWAYS)
 
@@ -157,7 +157,7 @@ REASON = "need_approval"
 
 
 class Decided(NamedTuple):
-    """What a person decided about a call, who it was, and the converted arguments with which it may run."""
+    """A person's decision about a call, who made it, and the converted arguments with which it may run."""
 
     decision: Decision
     by: str | None
@@ -167,9 +167,9 @@ class Decided(NamedTuple):
 async def approved(
     task: UserFrame, caller: Caller, tool: Tool, call: ToolCall, converted: dict[str, Any]
 ) -> Decided | None:
-    """What a person decided about a call; None when nobody needs to be asked.
+    """Return a person's decision about a call, or None if no one needs to be asked.
 
-    That a question was asked decides, not a predicate that is evaluated again.
+    Once a question has been asked, its answer decides; the predicate is not evaluated again.
     """
     arguments = tool.lower(converted)
     asked = _asked(task, call)
@@ -179,14 +179,14 @@ async def approved(
             return None
         if await is_remembered(caller, tool.name, arguments):
             return None
-        task.make_all_optional()  # What a predicate has kept: it is not evaluated again.
+        task.make_all_optional()  # The memos of the predicate, which is not evaluated again.
         _ask(caller, tool, call, arguments)
         asked = _asked(task, call)
         assert asked is not None
     question, shown = asked
     found = await _answer(task, caller, tool, call, arguments, question)
     if isinstance(found, Approve):
-        # What the approver saw, whatever has become of the tool's defaults since.
+        # The arguments that the approver saw, even if the tool's defaults have changed since.
         converted = converted if _are_same(arguments, shown.arguments) else _seen(task, tool, shown.arguments)
     elif isinstance(found, Edit):
         converted = tool.validate(found.arguments)
@@ -194,34 +194,34 @@ async def approved(
 
 
 def must_ask(caller: Caller, tool: Tool) -> bool:
-    """Whether a person is asked about any call of a tool: nobody needs to be asked whether that is so."""
-    # What was approved for always is read from the store, which takes time and may come to a yes.
+    """Return whether a person is certainly asked about a call of a tool, without running any code to find out."""
+    # Permanent approvals would have to be read from the store, and might cover the call.
     return tool.approval is True and caller.scope.user_id is None and not in_session(caller)
 
 
 def _seen(task: UserFrame, tool: Tool, seen: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that the approver saw, converted.
+    """Return the arguments that the approver saw, converted.
 
     Raises:
-        ProgramChanged: the tool cannot be called with them any more.
+        ProgramChanged: the tool can no longer be called with them.
     """
     try:
         found = tool.validate(seen)
     except InvalidArguments as error:
-        raise ProgramChanged(task.address, f"what was approved does not fit the tool any more ({error})") from error
+        raise ProgramChanged(task.address, f"the approved arguments no longer fit the tool ({error})") from error
     if not _are_same(tool.lower(found), seen):
-        raise ProgramChanged(task.address, "the tool makes something else of the arguments that were approved")
+        raise ProgramChanged(task.address, "the tool now converts the approved arguments differently")
     return found
 
 
 def _are_same(arguments: Mapping[str, Any], seen: Mapping[str, Any]) -> bool:
-    """Whether arguments are those that were seen, a default that the tool has got since included."""
-    # As JSON, since to Python True is 1.
+    """Return whether arguments are those that the approver saw; a default that was added since is a difference."""
+    # As JSON, since True equals 1 in Python.
     return msgspec.json.encode(arguments, order="sorted") == msgspec.json.encode(seen, order="sorted")
 
 
 def _asked(task: UserFrame, call: ToolCall) -> tuple[Question, ToolCallInfo] | None:
-    """The question of the approval, and the call that it shows; the tool's own may have the same key."""
+    """Return the approval's question and the call that it shows; questions of the tool may have the same key."""
     for question in reversed(task.questions or ()):
         if question.key == KEY and question.reason == REASON:
             info: object = decoded(question.info)
@@ -231,7 +231,7 @@ def _asked(task: UserFrame, call: ToolCall) -> tuple[Question, ToolCallInfo] | N
 
 
 def _pass(task: UserFrame, question: Question) -> None:
-    """Count the approval's question, and those of the predicate before it, as asked in this entry."""
+    """Count the approval's question and those of the predicate before it as asked in this entry."""
     for each in task.questions or ():
         task.entry.passed(each)
         if each is question:
@@ -266,15 +266,15 @@ async def _answer(
     if question.is_open:
         task.entry.wait_for(question)
     if question.how == "expired":
-        return Reject("nobody decided in time")
+        return Reject("no one decided in time")
     try:
         found = _read(tool, decoded(question.value))
     except (InvalidArguments, ValueError) as error:
-        # It fitted the JSON Schema, or came past it, but cannot be done: ask again rather than fail for good.
+        # It passed or bypassed the JSON Schema but cannot be used: ask again instead of failing for good.
         task.entry.refuse(question)
         what = "edited arguments do" if isinstance(error, InvalidArguments) else "answer does"
         _ask(caller, tool, call, arguments, f"The {what} not fit ({error}). ")
-        raise  # never reached: it has been asked
+        raise  # never reached: asking raises
     if isinstance(found, Approve) and found.remember is not None:
         await remember(caller, tool.name, found, question.by)
     return found

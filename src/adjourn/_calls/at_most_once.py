@@ -1,6 +1,7 @@
-"""Tools that run at most once: nothing runs again by itself after a crash in the middle, or on another branch.
+"""Tools that run at most once.
 
-A person is asked instead.
+They never run again automatically, neither after a crash in the middle nor on another branch: a person is asked
+instead.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ BRANCHED = "ran before, on a branch that this session has left"
 
 @asynccontextmanager
 async def begun(task: UserFrame, tool: Tool, request: ToolRequest) -> AsyncGenerator[str | None]:
-    """Surround a call of a tool: gives a result, if a person gave one in its place."""
+    """Surround a call of a tool; yield a result if a person provided one instead."""
     number = next(each for each in count(1) if not task.is_noted("left", each))
     asked = _passed(task, request)
-    crashed = task.is_noted("began", number)  # And not that it left: its process died in between, or it was cut off.
+    crashed = task.is_noted("began", number)  # But not "left": its process died in between, or it was cancelled.
     if crashed or (number == 1 and await _is_repeated(task, request)):
         text = _decided(task, tool, request, asked, CRASHED if crashed else BRANCHED)
         if text is not None:
@@ -52,16 +53,16 @@ async def begun(task: UserFrame, tool: Tool, request: ToolRequest) -> AsyncGener
     try:
         yield None
     except (asyncio.CancelledError, KeyboardInterrupt):
-        raise  # In the middle of what it did.
+        raise  # It stopped in the middle.
     except BaseException:
         task.note("left", number)
         raise
-    # By a result, a failure or a pause: what it did is known, so it may be tried again.
+    # It ended with a result, a failure or a pause: what it did is known, so it may be tried again.
     task.note("left", number)
 
 
 async def _is_repeated(task: UserFrame, request: ToolRequest) -> bool:
-    """Whether this call, by its tool and arguments, was made on another branch, and nobody has decided about it yet."""
+    """Return whether the same tool ran with the same arguments on another branch, and no one has decided about it."""
     if task.is_noted("again", 0):
         return False
     scope, wanted = task.scope, codec.fingerprint(dict(request.arguments))
@@ -71,7 +72,7 @@ async def _is_repeated(task: UserFrame, request: ToolRequest) -> bool:
 
 
 def _passed(task: UserFrame, request: ToolRequest) -> list[Question]:
-    """The questions of this kind so far, each counted as asked in this entry: the tool's own come after."""
+    """Return the questions of this kind so far, and count them as asked in this entry: the tool's own come after."""
     asked = [question for question in task.questions or () if question.key == KEY and question.reason == REASON]
     mine = [question for question in asked if _is_about(question, request)]
     for question in mine:
@@ -85,7 +86,7 @@ def _is_about(question: Question, request: ToolRequest) -> bool:
 
 
 def _decided(task: UserFrame, tool: Tool, request: ToolRequest, asked: list[Question], why: str) -> str | None:
-    """The result that a person gives, or None to run it again."""
+    """Return the result that a person provided, or None to run the tool again."""
     earlier = task.count_notes("again")
     if earlier == len(asked):
         _ask(task, tool, request, why)
@@ -96,15 +97,15 @@ def _decided(task: UserFrame, tool: Tool, request: ToolRequest, asked: list[Ques
         case Respond(text=text):
             return text
         case Reject(reason=reason):
-            raise ToolError(reason or f"it {why}, and nobody let it run again")
+            raise ToolError(reason or f"it {why}, and running it again was not approved")
         case Edit():
-            raise ToolError(f"it {why}, and other arguments cannot tell whether it was done")
+            raise ToolError(f"it {why}, and editing its arguments does not say whether it was done")
         case Approve():
             return None
 
 
 def _ask(task: UserFrame, tool: Tool, request: ToolRequest, why: str) -> None:
-    # This entry ends here: what else the tool has asked and kept, it comes to when it runs again.
+    # This entry ends here: the tool reaches its other questions and memos when it runs again.
     task.entry.expect_nothing()
     interrupt(
         ToolCallInfo(tool=tool.name, arguments=request.arguments, call_id=request.call_id, agent=request.agent),

@@ -1,4 +1,4 @@
-"""What calls are made with and by whom: tools by name, hooks, the caller, and instructions to be filled."""
+"""What calls need: tools by name, hooks, the caller, and instruction templates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from adjourn.tools import Tool, tool
 
 
 class Kit:
-    """What an agent, or a node, works with in one process; it is made anew there."""
+    """What an agent or a node works with in one process; every process builds its own."""
 
     __slots__ = (
         "after_agent",
@@ -61,15 +61,15 @@ class Kit:
 
     @property
     def keeps_answers(self) -> bool:
-        """Whether hooks run after the model has answered, so that its answer must be kept before."""
+        """Whether hooks run after the model has answered, so that its answer must be kept first."""
         return bool(self.wrap_model or self.after_model)
 
 
 def as_tools(given: object, owner: str) -> tuple[Tool, ...]:
-    """What was given as tools: a plain function is made one.
+    """Return `given` as tools; plain functions are converted.
 
     Raises:
-        UsageError: something among it is neither.
+        UsageError: an item is neither a tool nor a function.
     """
     if not isinstance(given, Iterable) or isinstance(given, str):
         raise UsageError(f"The tools of '{owner}' are {given!r}. Give a list of tools.")
@@ -82,26 +82,26 @@ def _as_tool(given: object, owner: str) -> Tool:
     if callable(given):
         return tool(given)
     raise UsageError(
-        f"{given!r}, of '{owner}', is no tool. Give a function, something made by @tool, or agent.as_tool()."
+        f"{given!r}, of '{owner}', is not a tool. Give a function, something made by @tool, or agent.as_tool()."
     )
 
 
 def by_name(tools: Sequence[Tool], owner: str) -> dict[str, Tool]:
-    """Tools under their names.
+    """Return tools by name.
 
     Raises:
-        UsageError: two have one name.
+        UsageError: two have the same name.
     """
     found: dict[str, Tool] = {}
     for each in tools:
         if each.name in found:
-            raise UsageError(f"'{owner}' has two tools called '{each.name}'. Give each a name of its own.")
+            raise UsageError(f"'{owner}' has two tools called '{each.name}'. Give each its own name.")
         found[each.name] = each
     return found
 
 
 def with_own_ids(message: Message, used: set[str]) -> Message:
-    """The message with an id for each call that is not in `used` and no other of its calls has."""
+    """Return the message with an id for each call that is unique in the message and not in `used`."""
     if not message.tool_calls:
         return message
     calls: dict[str, ToolCall] = {}
@@ -116,26 +116,26 @@ def with_own_ids(message: Message, used: set[str]) -> Message:
 
 
 class Caller(Protocol):
-    """What a call needs to know of whoever makes it."""
+    """What a call needs to know about its caller."""
 
     scope: Scope
 
     @property
     def address(self) -> str:
-        """Where it stands."""
+        """Its address."""
         ...
 
     @property
     def audience(self) -> Audience:
-        """The name that people see, the agents that the turn has gone through, and whether anybody hears of it."""
+        """The name shown to people, the agents that the turn went through, and whether its events are emitted."""
         ...
 
     def emit_live(self, event: Event) -> None:
-        """Emit a live event as its own."""
+        """Emit a live event of the caller."""
         ...
 
     def all_values(self) -> dict[str, Any]:
-        """The session's values as it sees them."""
+        """Return the session values as the caller sees them."""
         ...
 
 
@@ -144,11 +144,11 @@ class WrapsCalls:
 
     __slots__ = ()
 
-    middleware: tuple[Any, ...] = ()  # Any: whoever wrote them need not have subclassed ours
+    middleware: tuple[Any, ...] = ()  # Any: middleware need not subclass ours
 
 
 def middleware_around(frame: Frame | None) -> tuple[Any, ...]:
-    """What surrounds calls made in a frame: middleware of the run, then of the frames above it, the outermost first."""
+    """Return the middleware around calls in a frame: that of the run, then of the frames above, outermost first."""
     found: tuple[Any, ...] = ()
     scope = None if frame is None else frame.scope
     while frame is not None:
@@ -162,7 +162,7 @@ _DEFAULTS = ProgramOptions()
 
 
 def program_options(scope: Scope) -> ProgramOptions:
-    """What the runner was given for its program."""
+    """Return the runner's options for its program."""
     found: object = scope.program_options
     return found if isinstance(found, ProgramOptions) else _DEFAULTS
 
@@ -172,10 +172,10 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]*\??")
 
 
 class Template:
-    """A text with names of session values in braces; `where` is what messages call it.
+    """A text with names of session values in braces; `where` is its name in error messages.
 
     Raises:
-        UsageError: it has something else in braces, so that it could never be filled.
+        UsageError: something else is in braces, so it could never be filled.
     """
 
     __slots__ = ("_text", "_where")
@@ -187,15 +187,15 @@ class Template:
             name = piece.group(1)
             if piece.group() not in ("{{", "}}") and (name is None or not _NAME.fullmatch(name)):
                 raise UsageError(
-                    f"{where} has {piece.group()!r}, which is no name of a session value. Write {{name}}, or "
+                    f"{where} has {piece.group()!r}, which is not the name of a session value. Write {{name}}, or "
                     "{name?} for one that may be missing; write {{ and }} for braces."
                 )
 
     def filled(self, lookup: Callable[[str], object]) -> str:
-        """The text with `lookup(name)` for each `{name}`; what a value contains is text and never a template.
+        """Return the text with `lookup(name)` for each `{name}`; values are text and never templates themselves.
 
         Raises:
-            RunError: there is no such value (`lookup` gives `GONE`); `{name?}` gives nothing instead.
+            RunError: there is no such value (`lookup` returns `GONE`); `{name?}` is empty instead.
         """
         text = self._text
         return _PIECE.sub(partial(self._piece, lookup), text) if "{" in text or "}" in text else text
@@ -210,7 +210,7 @@ class Template:
         if name.endswith("?"):
             return ""
         raise RunError(
-            f"{self._where} needs the session value '{name}', and there is none. Give it with "
+            f"{self._where} needs the session value '{name}', and there is none. Pass it with "
             f"run(values={{'{name}': ...}}), or write {{{name}?}} if it may be missing."
         )
 

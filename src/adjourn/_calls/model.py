@@ -1,4 +1,4 @@
-"""Asking a model: one call, with the hooks before, around and after it."""
+"""Calling a model once, with the hooks before, around and after the call."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .kit import Caller, Kit, program_options
 ONE_CALL = Usage(calls=1)
 
 TURN = 64
-"""Pieces of an answer after which those who read it get a turn: a model that never waits would give them none."""
+"""Yield to the event loop after this many chunks of an answer, in case the model itself never waits."""
 
 
 async def hooked(hooks: Sequence[Middleware], hook: str, messages: Sequence[Message]) -> list[Message]:
-    """What the agent sees after these hooks, each in a layer of its own."""
-    # What is told last to a model is changed first by the innermost.
+    """Return the messages after these hooks, each of which runs in its own layer."""
+    # Hooks after the model run innermost first.
     ordered = hooks if hook == "before_model" else tuple(reversed(hooks))
     current_messages = list(messages)
     for middleware in ordered:
@@ -47,20 +47,20 @@ async def hooked(hooks: Sequence[Middleware], hook: str, messages: Sequence[Mess
 
         changed: Any = await layer("middleware", middleware.name, run, part=f"{hook}:{middleware.name}")
         if changed is not None:
-            # What is kept is what changed: a hook that changes the newest message costs no more in a long history.
+            # Only the changed part is kept: changing the newest message costs no more in a long history.
             same, rest = changed
             current_messages = [*current_messages[:same], *rest]
     return current_messages
 
 
 def same_start(old: Sequence[Message], new: Sequence[Message]) -> int:
-    """How many messages at the beginning are the same."""
+    """Return how many messages at the beginning are the same."""
     pairs = enumerate(zip(old, new, strict=False))
     return next((place for place, (one, other) in pairs if one != other), min(len(old), len(new)))
 
 
 class Asking:
-    """One call of a model, through its wrappers, retries and failover models; `model` is the one to ask first."""
+    """One call of a model, with its wrappers, retries and failover models; `model` is the index of the first to ask."""
 
     def __init__(
         self, caller: Caller, kit: Kit, models: Sequence[ChatModel], retry: Sequence[Retry] = (), model: int = 0
@@ -74,7 +74,10 @@ class Asking:
         self._is_shown = False
 
     def answer(self, request: Callable[[], Awaitable[ModelRequest]]) -> Awaitable[Message]:
-        """The model's message. When hooks run after it, it is kept, so that one that asks does not repeat the call."""
+        """Return the model's message.
+
+        If hooks run after the model, the message is kept, so that a hook that asks does not repeat the call.
+        """
         return self._kept(request) if self.kit.keeps_answers else self._answer(request)
 
     async def _kept(self, request: Callable[[], Awaitable[ModelRequest]]) -> Message:
@@ -91,7 +94,7 @@ class Asking:
         return message
 
     def check_shown(self, message: Message) -> None:
-        """Have readers drop what they have got, if that is not the message which it ends with."""
+        """Make readers drop the streamed text if it differs from the final message."""
         if self._is_shown and message != self.streamed:
             self._reset("a hook changed the answer")
 
@@ -113,7 +116,7 @@ class Asking:
         return await layer("middleware", middleware.name, run, part=f"wrap_model:{middleware.name}")
 
     async def _asked(self, request: ModelRequest) -> Message:
-        """Ask the models in turn, beginning with the one that answered last."""
+        """Ask the models in order, starting with the one that answered last."""
         models = self.models
         first, count = self.model, len(models)
         for number in range(count):
@@ -137,7 +140,7 @@ class Asking:
         self.caller.emit_live(event)
 
     def _reset(self, why: str) -> None:
-        """Have readers drop what they have got of an answer."""
+        """Make readers drop what they have received of an answer."""
         tries = len(self.models)
         self._emit_again(Retrying(address=self.caller.address, attempt=1, max_attempts=tries, delay=0.0, error=why))
 

@@ -1,4 +1,4 @@
-"""Using a tool: one call of it, from the arguments that a model wrote to the result that it reads."""
+"""Using a tool: one call, from the arguments that a model wrote to the result that it reads."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _Edited = tuple[Mapping[str, Any] | None, str | None]
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What a tool call came to: `content` is what the model reads, `full` the whole when that was cut.
+    """The result of a tool call: `content` is what the model reads, `full` the whole text if that is truncated.
 
-    When a person has edited its arguments, these are `arguments`, and `by` is who.
+    If a person edited its arguments, `arguments` has the edited ones and `by` says who it was.
     """
 
     content: Any  # Any: text, or parts of a message
@@ -57,19 +57,17 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 async def use(task: UserFrame, caller: Caller, kit: Kit, call: ToolCall) -> Outcome:
-    """Run a tool call in the frame `task`; only a pause, a cancel, and what the kit wants raised come out of it."""
+    """Run a tool call in the frame `task`; only pauses, cancellations and what the kit wants raised are raised."""
     tool = kit.tools.get(call.name)
     if tool is None:
         return _unknown(task, call, kit)
     try:
         if call.raw is not None:
-            raise InvalidArguments(call.name, ["they are no JSON object"])
+            raise InvalidArguments(call.name, ["they are not a JSON object"])
         converted = tool.validate(call.arguments)
     except InvalidArguments as error:
         if _has_begun(task):
-            raise ProgramChanged(
-                task.address, f"the arguments do not fit the tool any more ({text_of(error)})"
-            ) from error
+            raise ProgramChanged(task.address, f"the arguments no longer fit the tool ({text_of(error)})") from error
         return _failed(kit, error)
     if tool.approval is False and not task.questions:
         return await _run(task, caller, kit, tool, call, converted)
@@ -77,7 +75,7 @@ async def use(task: UserFrame, caller: Caller, kit: Kit, call: ToolCall) -> Outc
 
 
 def _has_begun(task: UserFrame) -> bool:
-    """Whether the call has run before, and left something to go on from."""
+    """Return whether the call has run before and left something to continue from."""
     return bool(task.questions or task.memos or task.children or task.scope.dormant.below(task.path))
 
 
@@ -93,7 +91,7 @@ def _unknown(task: UserFrame, call: ToolCall, kit: Kit) -> Outcome:
 async def _decided(
     task: UserFrame, caller: Caller, kit: Kit, tool: Tool, call: ToolCall, converted: dict[str, Any]
 ) -> Outcome:
-    """Have the call approved if it needs to be, and do what was decided."""
+    """Get the call approved if needed, and act on the decision."""
     found = await approved(task, caller, tool, call, converted)
     if found is None:
         return await _run(task, caller, kit, tool, call, converted)
@@ -121,7 +119,7 @@ async def _run(
 ) -> Outcome:
     arguments, by = edited
     if caller.scope.watched:
-        # With the arguments that run, whatever the model wrote.
+        # With the arguments that the tool runs with, which may not be those the model wrote.
         run = call if arguments is None else ToolCall(id=call.id, name=call.name, arguments=arguments)
         caller.emit_live(ToolCalled(address=task.address, call=run))
     request = ToolRequest(tool=tool.name, call_id=call.id, arguments=tool.lower(converted), agent=caller.audience.name)
@@ -129,30 +127,30 @@ async def _run(
     try:
         content = await run_tool(task, caller, kit, tool, request, converted)
     except ToolRefused as refused:
-        # A person's answer and no failure, so not for those who want tool errors raised.
+        # A person's answer, not a failure, so it is not raised even if tool errors are.
         outcome = Outcome(content=str(refused), error="refused", arguments=arguments, by=by)
     except (Conflict, StoreUnavailable):
-        raise  # What is stored is in doubt: that is nothing for a model to react to.
-    except Exception as error:  # noqa: BLE001  # protects the agent: its model is told, unless it wants it raised
+        raise  # What is stored is in doubt: a model cannot react to that.
+    except Exception as error:  # noqa: BLE001  # protects the agent: its model reads the error, unless errors are to be raised
         outcome = _failed(kit, error, edited)
     except (Pause, RunCancelled, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # noqa: BLE001  # protects all other runs of the process: a tool ends only itself
-        outcome = _failed(kit, _unwanted(error), edited)
+        outcome = _failed(kit, _as_tool_error(error), edited)
     else:
-        cut, full = _cut(tool, content)
-        return Outcome(content=cut, arguments=arguments, by=by, full=full)
-    # What it wrote goes with it, and what it did in an earlier entry it need not have done again.
+        shown, full = _truncated(tool, content)
+        return Outcome(content=shown, arguments=arguments, by=by, full=full)
+    # Drop the values that it wrote, and do not expect it to repeat what it did in an earlier entry.
     task.entry.drop_writes(before)
     task.entry.expect_nothing()
     return outcome
 
 
-def _unwanted(error: BaseException) -> ToolError:
-    """What is told of a tool that wanted to end more than itself, unless it is cancelled indeed."""
+def _as_tool_error(error: BaseException) -> ToolError:
+    """Return the error of a tool that tried to end more than itself; re-raise if it was really cancelled."""
     match error:
         case SystemExit(code=code):
-            return ToolError(f"it wanted to end the program (exit code {code})")
+            return ToolError(f"it tried to end the program (exit code {code})")
         case asyncio.CancelledError():
             current = asyncio.current_task()
             if current is None or current.cancelling():
@@ -163,15 +161,15 @@ def _unwanted(error: BaseException) -> ToolError:
 
 
 def _failed(kit: Kit, error: Exception, edited: _Edited = (None, None)) -> Outcome:
-    """What a model reads of an error: what happened, without a stack."""
+    """Return the outcome of an error: the model reads what happened, without a traceback."""
     if kit.raises_errors:
         raise error
-    log.warning("a tool failed, and its model is told: %s: %s", type(error).__name__, text_of(error), exc_info=error)
-    told = text_of(error) if isinstance(error, ToolError) else f"{type(error).__name__}: {text_of(error)}"
-    return Outcome(content=f"Error: {told}", error=told, arguments=edited[0], by=edited[1])
+    log.warning("a tool failed; its model gets the error: %s: %s", type(error).__name__, text_of(error), exc_info=error)
+    text = text_of(error) if isinstance(error, ToolError) else f"{type(error).__name__}: {text_of(error)}"
+    return Outcome(content=f"Error: {text}", error=text, arguments=edited[0], by=edited[1])
 
 
-def _cut(tool: Tool, content: Any) -> tuple[Any, str | None]:
+def _truncated(tool: Tool, content: Any) -> tuple[Any, str | None]:
     if not isinstance(content, str) or len(content) <= tool.max_result:
         return content, None
     notice = f"\n[The result has {len(content)} characters; these are the first {tool.max_result}.]"
@@ -179,18 +177,18 @@ def _cut(tool: Tool, content: Any) -> tuple[Any, str | None]:
 
 
 GRACE = 1.0
-"""Seconds that a cancelled tool gets to end; then it is left to itself."""
+"""Seconds that a cancelled tool has to end before it is left behind."""
 
 
 class Late(Exception):
-    """The time was over."""
+    """The time limit was reached."""
 
 
 async def within(seconds: float, entry: Entry, call: Coroutine[Any, Any, Any]) -> Any:
-    """The result of the code of `entry`, made in a task of its own, so that it can be left behind.
+    """Return the result of the code of `entry`, run in a separate task so that it can be left behind.
 
     Raises:
-        Late: there was none in time.
+        Late: there was no result in time.
     """
     work = asyncio.create_task(_caught(call))
     task, entry.task = entry.task, work
@@ -213,7 +211,7 @@ async def within(seconds: float, entry: Entry, call: Coroutine[Any, Any, Any]) -
 async def _caught(call: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
     try:
         return await call, None
-    except BaseException as error:  # noqa: BLE001  # it belongs to whoever awaits the call, Pause included
+    except BaseException as error:  # noqa: BLE001  # it belongs to the code that awaits the call, Pause included
         return None, error
 
 
@@ -226,13 +224,13 @@ _PARTS = get_args(Part)
 
 
 class ToolTimeout(ToolError):
-    """A tool took longer than its time."""
+    """A tool took longer than its timeout."""
 
 
 def run_tool(
     task: UserFrame, caller: Caller, kit: Kit, tool: Tool, request: ToolRequest, converted: dict[str, Any]
 ) -> Awaitable[Any]:
-    """What the model reads of a call's result: text, or parts."""
+    """Return a call's result as the model reads it: text, or parts of a message."""
     call = _Running(task, caller, kit, tool, request, converted)
     return call.at_most_once() if tool.at_most_once else call.wrapped(0, request)
 
@@ -251,12 +249,12 @@ class _Running:
         self.converted = converted
 
     async def at_most_once(self) -> Any:
-        """The result, unless the call was cut off before: then a person decides what that is."""
+        """Return the result, unless the call was interrupted earlier: then a person decides."""
         async with begun(self.task, self.tool, self.request) as decided:
             return await self.wrapped(0, self.request) if decided is None else decided
 
     async def wrapped(self, place: int, request: ToolRequest) -> Any:
-        """The result, through the wrappers from `place` on."""
+        """Return the result, passed through the wrappers from `place` on."""
         if place == len(self.kit.wrap_tool):
             return content_of(await self._attempts(request))
         middleware = self.kit.wrap_tool[place]
@@ -286,14 +284,14 @@ class _Running:
         return attempted(at.frame, tool.retry, again, self.caller.emit_live)
 
     async def _attempt(self, at: Place, request: ToolRequest) -> Any:
-        """One attempt, at a place that is over with it: a thread that it leaves behind is refused."""
+        """Make one attempt at a place that ends with it, so that a thread it leaves behind cannot use it."""
         place = Place(at.entry, at.extra, at.once)
         token = current_place.set(place)
         try:
             return await self._timed(place, request)
         except Exception:
             if at.entry.pausing or at.entry.fault is not None:
-                raise Pause(at.address) from None  # It has asked, whatever its code made of that: nothing to try again.
+                raise Pause(at.address) from None  # It has asked, whatever its code did with the pause: do not retry.
             raise
         finally:
             place.over = True
@@ -321,21 +319,21 @@ class _Running:
                 return await self._streamed(request, arguments)
 
     async def _changed(self, request: ToolRequest) -> dict[str, Any]:
-        """The arguments that a wrapper has made, unless a person has decided or must: what was approved is what runs.
+        """Return the arguments that a wrapper made; if a person decides about the call, what was approved must run.
 
         Raises:
-            UsageError: they are others than were approved, or need an approval that those before did not.
+            UsageError: they differ from those that were approved, or need an approval that the others did not.
         """
         made = self.tool.validate(request.arguments)
         if dict(request.arguments) != dict(self.request.arguments) and await self._is_decided(made):
             raise UsageError(
-                f"A wrapper changed the arguments of '{self.tool.name}', about which a person decides. Change them "
-                "before, or have the wrapper ask by itself."
+                f"A wrapper changed the arguments of '{self.tool.name}', which a person has to approve. Change them "
+                "earlier, or have the wrapper ask."
             )
         return made
 
     async def _is_decided(self, made: dict[str, Any]) -> bool:
-        """Whether a person has decided about this call, or would have to with other arguments."""
+        """Return whether a person has decided about this call, or would have to with these arguments."""
         if self.task.questions:
             return True
         needs = self.tool.needs_approval(made)
@@ -344,7 +342,7 @@ class _Running:
         return not await is_remembered(self.caller, self.tool.name, self.tool.lower(made))
 
     async def _streamed(self, request: ToolRequest, arguments: Mapping[str, Any]) -> str:
-        """The pieces of a streaming tool put together, each told as it comes."""
+        """Return the joined pieces of a streaming tool, emitting each as it arrives."""
         caller, pieces = self.caller, list[str]()
         chunks = self._pieces(0, request, arguments)
         try:
@@ -355,7 +353,7 @@ class _Running:
                     caller.emit_live(Delta(address=self.task.address, text=text, call_id=request.call_id))
         except BaseException:
             if pieces:
-                # Whatever comes next begins anew: those who have read the pieces so far drop them.
+                # What comes next starts over: make readers drop the pieces so far.
                 caller.emit_live(
                     Retrying(address=self.task.address, attempt=1, max_attempts=1, delay=0.0, error="it stopped")
                 )
@@ -390,10 +388,10 @@ def _in_its_thread(entry: Entry, tool: Tool, arguments: Mapping[str, Any]) -> An
 
 
 def content_of(value: Any) -> Any:
-    """A result as a model reads it: parts of a message as they are, else text.
+    """Return a result as a model reads it: parts of a message as they are, anything else as text.
 
     Raises:
-        ToolError: it has no form in JSON.
+        ToolError: it cannot be written as JSON.
     """
     if isinstance(value, _PARTS):
         return [value]

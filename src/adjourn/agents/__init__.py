@@ -1,4 +1,4 @@
-"""Agents: what thinks, and what runs agents in a row, side by side and in circles."""
+"""Agents: chat models with tools, and agents that run others in sequence, in parallel and in loops."""
 
 from adjourn._calls.approval import Approval, Approvals
 

@@ -1,4 +1,4 @@
-"""What an agent is: its name, its description and the agents below it, apart from what runs it."""
+"""What an agent is: its name, its description and the agents below it, independent of how it runs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from ._transcript import Ending
 
 
 class AgentInput(Struct, frozen=True, kw_only=True):
-    """What a custom agent is given: the conversation as it sees it, and what it was told last."""
+    """The input of a custom agent: the conversation as it sees it, and the text of the last prompt."""
 
     messages: tuple[Message, ...]
     text: str = ""
 
 
 class ResumeInfo(Struct, frozen=True, kw_only=True):
-    """What a custom agent is told when it goes on after a pause that it raised with `raise_interrupt`."""
+    """The input of a custom agent that continues after a pause it raised with `raise_interrupt`."""
 
     input: AgentInput
     state: Any = None
@@ -39,7 +39,7 @@ class ResumeInfo(Struct, frozen=True, kw_only=True):
 
 
 class AgentConfig:
-    """What all agents have; it holds no run's data. `Agent` adds how they are run."""
+    """What all agents have in common; it holds no data of any run. `Agent` adds how they run."""
 
     name: str = ""
     description: str = ""
@@ -47,20 +47,20 @@ class AgentConfig:
     kind = "agent"
 
     def open(self, scope: Scope, parent: Frame | None, segment: str, image: Image | None) -> ProgramFrame:
-        """A frame for this agent, from its stored image if there is one."""
+        """Return a frame for this agent, restored from its stored image if there is one."""
         raise NotImplementedError
 
     def run(self, input: AgentInput, ctx: RunContext) -> AsyncIterator[Event]:
-        """Do the work."""
+        """Run the agent."""
         raise NotImplementedError(f"Agent '{self.name}' has no `run`.")
 
     def resume(self, info: ResumeInfo, ctx: RunContext) -> AsyncIterator[Event]:
-        """Go on after a pause: what it yields comes after what was yielded before. By default, `run` runs again."""
+        """Continue after a pause; its events follow those yielded before. By default, `run` runs again."""
         return self.run(info.input, ctx)
 
     @property
     def steers_resume(self) -> bool:
-        """Whether it goes on after a pause in a way of its own."""
+        """Whether it has a custom `resume`."""
         return type(self).resume is not AgentConfig.resume
 
     @property
@@ -69,7 +69,7 @@ class AgentConfig:
         return ()
 
     def as_tool(self, **options: Any) -> Tool:
-        """This agent as a tool of another; the options are those of `AgentTool`."""
+        """Return this agent as a tool for another one; the options are those of `AgentTool`."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -77,7 +77,7 @@ class AgentConfig:
 
 
 def check_agent(agent: AgentConfig) -> None:
-    """Refuse an agent without a name, or with a name twice among those below it.
+    """Raise if an agent has no name, or if two agents below it share a name.
 
     Raises:
         UsageError: naming it.
@@ -86,16 +86,16 @@ def check_agent(agent: AgentConfig) -> None:
     for each in _tree(agent, ()):
         name = getattr(each, "name", None)
         if not isinstance(name, str) or not name:
-            raise UsageError(f"{type(each).__name__} has no name. Give it one: it stands in addresses and records.")
+            raise UsageError(f"{type(each).__name__} has no name. Give it one: addresses and records contain it.")
         check_text(name, "An agent's name")
         if name in seen and seen[name] is not each:
-            raise UsageError(f"Two agents below '{agent.name}' are called '{name}'. Give each a name of its own.")
+            raise UsageError(f"Two agents below '{agent.name}' are called '{name}'. Give each its own name.")
         seen[name] = each
 
 
 def _tree(agent: AgentConfig, above: tuple[AgentConfig, ...]) -> list[AgentConfig]:
     if agent in above:
-        raise UsageError(f"Agent '{agent.name}' is below itself. An agent's tree has no circles.")
+        raise UsageError(f"Agent '{agent.name}' is below itself. The tree of an agent must not have cycles.")
     found = [agent]
     for child in agent.agents:
         if not isinstance(child, AgentConfig):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
@@ -105,7 +105,7 @@ def _tree(agent: AgentConfig, above: tuple[AgentConfig, ...]) -> list[AgentConfi
 
 
 def value_of(agent: AgentConfig, ending: Ending) -> Any:
-    """The typed result of an ending: of the type that the agent whose answer it is has promised."""
+    """Return the result of an ending, converted to the output type of the agent that gave it."""
     if ending.value is None:
         return None
     author = _named(agent, ending.of)
@@ -113,17 +113,17 @@ def value_of(agent: AgentConfig, ending: Ending) -> Any:
 
 
 def _named(agent: AgentConfig, name: str) -> AgentConfig | None:
-    """The agent of this name, here or below."""
+    """Return the agent with this name, here or below."""
     if agent.name == name:
         return agent
     return next((found for child in agent.agents if (found := _named(child, name)) is not None), None)
 
 
 def input_messages(input: object, agent: str) -> list[Message]:
-    """What an agent is given, as messages.
+    """Return an agent's input as messages.
 
     Raises:
-        UsageError: it is something else than text and messages.
+        UsageError: it is neither text nor messages.
     """
     match input:
         case None:
@@ -136,6 +136,4 @@ def input_messages(input: object, agent: str) -> list[Message]:
             given = cast("list[str | Message]", input)
             return [Message.user(each) if isinstance(each, str) else each for each in given]
         case _:
-            raise UsageError(
-                f"Agent '{agent}' takes a text, a Message or a list of them as input, not {shorten(input)}."
-            )
+            raise UsageError(f"Agent '{agent}' takes text, a Message or a list of them as input, not {shorten(input)}.")

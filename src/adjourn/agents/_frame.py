@@ -1,6 +1,6 @@
-"""The frame of an agent: a graph's frame whose state is a transcript and how far the agent has come."""
+"""The frame of an agent: a graph's frame whose state is a transcript and the agent's progress."""
 
-# An override is documented where it is declared.
+# Overrides are documented on the base class.
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from ._transcript_frame import ENTRIES, TranscriptFrame, agent_around
 HOOKS = "~setup"
 """The segment of an agent's `before_agent` hooks."""
 
-# Names among the session values, for what tasks leave to their agent alone; no user's begins so.
+# Names of session values that tasks leave for their agent only; user-defined names cannot start with "~".
 ACTION = "~action"
-"""What a tool, or the agent's code, wants done when it has returned."""
+"""The action that a tool or the agent's code requested for when it has returned."""
 
 FULL = "~full:"
-"""Begins the name under which a call leaves its whole result, if that is emitted later and the model reads a part."""
+"""Prefix for the full result of a call that is emitted later, if the model only reads a part of it."""
 
 
 class AgentState(TypedDict, total=False):
-    """What is on record of an agent; `states` are those that the graph agents in its tree go on from."""
+    """The recorded state of an agent; `states` are those that the graph agents in its tree continue from."""
 
     entries: Annotated[list[TranscriptEntry], append]
     progress: Progress
@@ -52,7 +52,7 @@ SCHEMA = Schema(AgentState)
 
 
 class AgentFrame(TranscriptFrame):
-    """A running agent. Each kind of agent says how its turn begins (`first`) and, with its nodes, how it goes on."""
+    """A running agent. Each kind of agent defines how a turn begins (`first`) and, with its nodes, how it continues."""
 
     emits: bool = True
     hooks: UserFrame | None = None
@@ -64,38 +64,38 @@ class AgentFrame(TranscriptFrame):
         self.fulls: dict[str, str] = {}
         self.since = time.monotonic()
 
-    # What each kind of agent says for itself
+    # Defined by each kind of agent
 
     async def prepare(self) -> bool:
-        """Get ready to run in this process; False when that waits for an answer."""
+        """Prepare to run in this process; return False if that waits for an answer."""
         return True
 
     def first(self) -> list[Send]:
-        """What a turn begins with."""
+        """Return what a turn begins with."""
         raise NotImplementedError
 
     def last(self, ending: Ending) -> list[Send]:
-        """What follows when the agent has ended."""
+        """Return what follows when the agent has ended."""
         return []
 
     def check_action(self, action: Request) -> None:
-        """Refuse what the agent cannot do."""
+        """Raise if the agent cannot do this."""
         if action.name == "transfer":
             raise UsageError(
                 f"Agent '{self.agent.name}' cannot hand over to '{action.arguments['target']}': it has no sub-agents."
             )
 
     def member_ended(self, task: Task, child: AgentFrame) -> None:
-        """Note how an agent below this one has ended."""
+        """Record how an agent below this one has ended."""
         ending = replace(child.progress.ending or Ending(), trail=child.progress.trail)
         task.writes = [("endings", {child.agent.name: ending}, True)]
 
     def member_failed(self, task: Task, child: AgentFrame, error: Exception) -> bool:
-        """Go on although an agent below this one has failed; False if this one fails with it."""
+        """Continue although an agent below this one has failed; return False if this one fails with it."""
         return False
 
     def ending_of(self, agent: str) -> Ending:
-        """How an agent below this one has ended."""
+        """Return how an agent below this one has ended."""
         return self.fields.values["endings"][agent]
 
     # A turn
@@ -111,7 +111,7 @@ class AgentFrame(TranscriptFrame):
             fields.set("entries", [])
             fields.set("active", [])
             fields.set("progress", Progress())
-        # The model that answered last is the one to ask first, in the next turn, too.
+        # The model that answered last is asked first in the next turn, too.
         fields.set("progress", Progress(trail=trail, model=self.progress.model))
         fields.set("endings", {})
         self.actions, self._used, self.since = [], set(), time.monotonic()
@@ -126,7 +126,7 @@ class AgentFrame(TranscriptFrame):
         self.scope.mark(self)
 
     def end(self, ending: Ending) -> list[Send]:
-        """End the agent; what follows is nothing, or those who want to see how it ended."""
+        """End the agent; return what follows, which is either nothing or the hooks that see how it ended."""
         if self.progress.ending is not ending:
             self.set_progress(ending=ending)
         following = self.last(ending)
@@ -135,19 +135,19 @@ class AgentFrame(TranscriptFrame):
         return following
 
     def end_hooks(self) -> None:
-        """Forget what the agent's `before_agent` hooks have asked and kept: they will not run again in this turn."""
+        """Drop the questions and memos of the agent's `before_agent` hooks: they will not run again in this turn."""
         if self.hooks is not None:
             self.hooks.drop()
             self.hooks = None
 
-    # What its tasks leave behind
+    # What its tasks leave for it
 
     def accept(self, request: Request) -> str | None:
         self.check_action(request)
         return ACTION
 
     def next_action(self) -> Request | None:
-        """What was wanted first in the superstep that has ended; one of several is done."""
+        """Return the first action requested in the superstep that has ended; any others are dropped."""
         actions, self.actions = self.actions, []
         return actions[0] if actions else None
 
@@ -165,7 +165,7 @@ class AgentFrame(TranscriptFrame):
     @property
     def values(self) -> dict[str, Any]:
         if self.is_apart and self.progress.ending is not None and self.fields.values["entries"]:
-            # How it saw what was said ends here: it knew nothing of those beside it, whose entries join before its own.
+            # Changes of its view end here: it did not see the entries of parallel agents, which join before its own.
             said = [entry for entry in self.fields.values["entries"] if entry.seen_as is None]
             return {**self._values, f"{ENTRIES}{self.path}": said}
         return self._values
@@ -208,11 +208,11 @@ class AgentFrame(TranscriptFrame):
         return Report(output=ending.output, value=value, messages=messages, state=state)
 
     def _approved(self) -> dict[str, Any]:
-        """What was approved for the session, under the names of its values."""
+        """Return what was approved for the session, by the names of the session values."""
         return {key: value for key, value in self._values.items() if key.startswith(IN_SESSION) and value is not GONE}
 
     def product(self) -> Any:
-        # Its value is kept as JSON: the type may be one that no store knows. See `Agent.convert_product`.
+        # The value is kept as JSON, since a store may not know its type. See `Agent.convert_product`.
         ending = self.progress.ending or Ending()
         return ending.output if ending.value is None else Ending(output=ending.output, value=ending.value, of=ending.of)
 
@@ -225,7 +225,7 @@ class AgentFrame(TranscriptFrame):
             names = [task.node.name for task in tasks] or [node.name for node, _ in self.targets]
         return tuple(names if len(names) < 2 else dict.fromkeys(names))
 
-    # Changing by hand
+    # Editing
 
     def abandon(self) -> None:
         whole = self.whole(closing=True)
@@ -233,11 +233,11 @@ class AgentFrame(TranscriptFrame):
         super().abandon()
 
     def supply(self, state: Mapping[str, Any]) -> None:
-        raise UsageError(f"'{self.agent.name}' is an agent: give session values with `values`, not `state`.")
+        raise UsageError(f"'{self.agent.name}' is an agent: pass session values with `values`, not `state`.")
 
     def edit(self, values: Mapping[str, Any], as_node: str | None) -> None:
         if as_node is not None:
-            raise UsageError(f"as_node={as_node!r}: '{self.agent.name}' is an agent, whose nodes are its own.")
+            raise UsageError(f"as_node={as_node!r}: '{self.agent.name}' is an agent, and its nodes cannot be named.")
         unknown = set(values) - {"messages", "values", "approvals"}
         if unknown:
             raise UsageError(
@@ -261,7 +261,7 @@ class AgentFrame(TranscriptFrame):
 
     def task_at(self, segment: str) -> Task | None:
         if segment == HOOKS:
-            return None  # The frame of its hooks, which is not a task.
+            return None  # The frame of the hooks, which is not a task.
         node = next((node for node in self.plan.nodes.values() if node.segment == segment), None)
         if node is None:
             raise ProgramChanged(

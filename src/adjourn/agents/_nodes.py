@@ -1,6 +1,6 @@
 """The nodes that agents consist of, on the graph engine.
 
-They are compiled once for each agent; what they do is said by the agent's frame, so frames are Any here.
+They are compiled once for each agent; the agent's frame defines what they do, so frames are Any here.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ After = Callable[[Any], list[Send]]
 
 
 class InnerNode(Node):
-    """A step of an agent: `call(frame, task)` does it, and `after(frame)` says what follows. It has no address."""
+    """A step of an agent: `call(frame, task)` runs it, and `after(frame)` returns what follows. It has no address."""
 
     __slots__ = ("after", "call")
 
-    is_reported = False  # The agent emits what it does.
+    is_reported = False  # The agent emits its own events.
 
     def __init__(self, name: str, order: int, call: Call, after: After) -> None:
         super().__init__(name, order=order, segment=f"~{name}")
@@ -45,7 +45,7 @@ class InnerNode(Node):
 
 
 class CallNode(InnerNode):
-    """A step that runs tool calls, one a task: agents that are started there have a transcript of their own."""
+    """A step that runs tool calls, one per task; agents that are started there have their own transcript."""
 
     __slots__ = ()
 
@@ -56,7 +56,7 @@ class CallNode(InnerNode):
 
 
 class MemberNode(ProgramNode):
-    """An agent in the tree of another: it reads the transcript, and leaves how it ended to the one above it."""
+    """An agent in the tree of another: it reads the transcript, and reports how it ended to the one above it."""
 
     __slots__ = ("after",)
 
@@ -97,11 +97,11 @@ class AgentPlan(Plan):
 
 
 def member_key(name: str) -> str:
-    """The name of an agent's node among those of a plan: one of its steps may be called so, too."""
+    """Return the key of an agent's node in a plan, which cannot clash with the name of a step."""
     return f"agent:{name}"
 
 
 def call_number(task: Task) -> int:
-    """Which of its agent's calls a task of a `CallNode` runs; they are counted from 1."""
+    """Return the number, counted from 1, of the agent's call that a task of a `CallNode` runs."""
     assert task.overlay is not None
     return task.overlay["number"]

@@ -1,7 +1,7 @@
-"""What is on record of agents: the transcript, what each agent sees of it, and how far it has come.
+"""What is recorded of agents: the transcript, each agent's view of it, and its progress.
 
-The transcript only grows. Who changes a tool call's arguments, or an agent's view of what was said, adds an entry that
-says so; what stood there stays on record.
+The transcript only grows. Changing a tool call's arguments, or an agent's view of the conversation, adds an entry that
+says so; the original stays on record.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from adjourn.sessions._transcript import Edited, TranscriptEntry, amend, convers
 
 
 class Ending(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="$t", tag="ending", gc=False):
-    """How an agent ended: with its text (and JSON `value`, of agent `of`'s type), and what it wants of those above it.
+    """How an agent ended: its text (and JSON `value`, of the type of agent `of`), and what the agents above must do.
 
-    An `action` is `exit`, `break_loop` or `transfer` (back, to `target`); `trail` are the agents it went through.
+    An `action` is `exit`, `break_loop` or `transfer` (back to `target`); `trail` has the agents that the turn went
+    through.
     """
 
     output: str = ""
@@ -37,11 +38,11 @@ class Ending(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="$
 
 
 class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="$t", tag="progress", gc=False):
-    """What an agent has done in this turn.
+    """How far an agent has come in this turn.
 
-    `start` is the place in the transcript at which a custom agent began, `batch` that of the message whose tool
-    calls are answered, `rounds` counts passes of a loop, `model` is the place among an agent's models of the one that
-    answered last, `misfits` counts answers of the wrong form, `trail` has the agents that the turn has gone through.
+    `start` is the index in the transcript at which a custom agent began, `batch` that of the message whose tool
+    calls are being answered, `rounds` counts the rounds of a loop, `model` is the index of the model that answered
+    last, `misfits` counts answers that did not fit the output type, `trail` has the agents that the turn went through.
     """
 
     model_calls: int = 0
@@ -62,9 +63,9 @@ native(Progress)
 
 
 class View:
-    """What one agent sees of a transcript, kept up as entries are added: its own messages, and others' as context.
+    """One agent's view of a transcript, updated as entries are added: its own messages, and others' as context.
 
-    `prompters` are those whose messages in the role of a user are meant for it.
+    `prompters` are the authors whose messages in the role of a user are meant for it.
     """
 
     def __init__(self, agent: str, prompters: tuple[str, ...] = ("",)) -> None:
@@ -73,10 +74,10 @@ class View:
         self.messages: list[Message] = []
         self._read: list[int] = []
         self._others: dict[int, TranscriptEntry] = {}
-        """What stands for others' tool calls, by its place: it changes when their arguments are edited."""
+        """Other agents' tool calls by index: their messages change when their arguments are edited."""
 
     def update(self, sources: Sequence[list[TranscriptEntry]]) -> list[Message]:
-        """Read what is new in the lists that the transcript consists of, the outermost first."""
+        """Read new entries of the lists that make up the transcript, outermost first, and return all messages."""
         self._read += [0] * (len(sources) - len(self._read))
         for number, entries in enumerate(sources):
             for entry in entries[self._read[number] :]:
@@ -114,7 +115,7 @@ class View:
 
 
 def as_context(message: Message, author: str) -> Message:
-    """What another agent said, called or was given, as something that this one is told."""
+    """Return another agent's message, call or result as a message that gives this agent context."""
     if message.role == "tool":
         return Message.user(f"For context: tool '{message.name}' gave {author}: {message.text}")
     if message.role == "user":
@@ -129,8 +130,8 @@ def _written(call: ToolCall) -> str:
 
 
 def unanswered(entries: Sequence[TranscriptEntry]) -> list[tuple[str, ToolCall]]:
-    """Tool calls without a result, with who made them."""
-    # By who made them, too: agents that ran side by side may use the same ids.
+    """Return the tool calls without a result, each with its author."""
+    # By author, too: agents that ran in parallel may use the same ids.
     calls: dict[tuple[str, str], ToolCall] = {}
     for entry in entries:
         if entry.message is None:
@@ -143,7 +144,7 @@ def unanswered(entries: Sequence[TranscriptEntry]) -> list[tuple[str, ToolCall]]
 
 
 class Said(Sequence[Any]):  # Any: of messages; a slice of them is a list
-    """The messages of a transcript as it is now, read when they are needed."""
+    """The messages of a transcript as it is now, computed when they are first needed."""
 
     def __init__(self, entries: list[TranscriptEntry]) -> None:
         self._entries = entries
@@ -168,11 +169,11 @@ class Said(Sequence[Any]):  # Any: of messages; a slice of them is a list
         return repr(self._messages)
 
 
-# Agents that code runs: as what, nobody knows before the code runs again. Their records are read as they are.
+# Agents started by code: their kind is unknown until the code runs again, so their records are read directly.
 
 
 def said_by_dormant(scope: Scope, path: str) -> list[TranscriptEntry]:
-    """What was said by dormant agents directly below a task, and by those that belong to them."""
+    """Return the entries of dormant agents directly below a task, and of the agents below those."""
     found: list[TranscriptEntry] = []
     for segment in scope.dormant.below(path):
         agent = f"{path};{segment}"
@@ -182,13 +183,13 @@ def said_by_dormant(scope: Scope, path: str) -> list[TranscriptEntry]:
         found += _entries(codec.decode(join(pieces["entries"])))
         for below, image in scope.dormant.below(agent).items():
             found += _written_entries(image)
-            if not below.startswith("tool:"):  # What a tool starts has a transcript of its own.
+            if not below.startswith("tool:"):  # Agents that a tool starts have their own transcript.
                 found += said_by_dormant(scope, f"{agent};{below}")
     return found
 
 
 def _written_entries(task: Image) -> list[TranscriptEntry]:
-    """What a task has written that waits for others of its superstep."""
+    """Return entries that a task has written and that wait for the rest of its superstep."""
     if not isinstance(task, UserImage) or task.writes is UNSET:
         return []
     return [entry for name, raw in task.writes if name == "entries" for entry in _entries(codec.decode(raw))]

@@ -1,4 +1,4 @@
-"""The transcript in frames: which agents share one, who writes where, and what has not joined it yet."""
+"""The transcript in frames: which agents share one, which list each writes to, and what has not joined it yet."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from ._nodes import CallNode, MemberNode
 from ._transcript import Edited, Progress, TranscriptEntry, View, said_by_dormant, unanswered
 
 ABANDONED = "This call was given up before it had a result."
-"""What stands in the place of a result when a turn is abandoned."""
+"""The placeholder for a missing result when a turn is abandoned."""
 
 ENTRIES = "~entries:"
-"""Begins the name under which an agent apart hands up what it has said, among the session values."""
+"""Prefix of the session values in which an agent that writes apart hands up its entries."""
 
 
 class TranscriptFrame(GraphFrame):
-    """An agent's frame with its part in a transcript.
+    """The frame of an agent that takes part in a transcript.
 
-    The transcript belongs to one frame: of the run's root, or of an agent that was started afresh, such as a tool. An
-    agent that stands in another one's tree writes there, too. One that runs beside others writes apart: it sees what
-    was said before, and what it says joins the transcript when it has ended.
+    A transcript belongs to one frame: that of the run's root, or of an agent that was started afresh, such as a tool.
+    Agents in the tree of another agent write to the same transcript. An agent that runs in parallel with others writes
+    apart: it sees what was said before, and its entries join the transcript when it has ended.
 
-    `runs_apart`: the agents below it run beside each other. `prompts`: what it says as a user is meant for them.
+    `runs_apart`: the agents below it run in parallel. `prompts`: what it says in the role of a user is meant for them.
     """
 
     runs_apart: bool = False
@@ -48,24 +48,24 @@ class TranscriptFrame(GraphFrame):
         self.agent = agent
         self.above = above = _agent_above(parent)
         self.is_apart = above is not None and (above.runs_apart or not _is_member(parent))
-        # None for itself: a cycle would leave every session of an agent to the garbage collector.
+        # None if it is its own owner: a reference cycle would leave every agent's session to the garbage collector.
         self._owner: TranscriptFrame | None = None if above is None or self.is_apart else above.owner
         self.view = View(agent.name, _prompters(self))
 
     @property
     def owner(self) -> TranscriptFrame:
-        """The frame to which the transcript belongs that this agent writes into."""
+        """The frame that owns the transcript this agent writes to."""
         return self._owner or self
 
     @property
     def sources(self) -> list[list[TranscriptEntry]]:
-        """The lists that the transcript consists of as this agent sees it, the outermost first."""
+        """The lists that make up the transcript as this agent sees it, outermost first."""
         owner = self.owner
         own: list[TranscriptEntry] = owner.fields.values["entries"]
         return [*owner.above.sources, own] if owner.is_apart and owner.above is not None else [own]
 
     def last_prompt(self) -> Message | None:
-        """What this agent was asked last: by the user, by who started it, or by an agent above that prompts it."""
+        """Return the most recent prompt: from the user, the agent's caller, or an agent above that prompts it."""
         for entries in reversed(self.sources):
             for entry in reversed(entries):
                 if entry.message is not None and entry.message.role == "user" and entry.author in self.view.prompters:
@@ -74,17 +74,17 @@ class TranscriptFrame(GraphFrame):
 
     @property
     def progress(self) -> Progress:
-        """How far the agent has come."""
+        """The agent's progress in this turn."""
         return self.fields.values["progress"]
 
     def entry(self, message: Message, author: str | None = None) -> TranscriptEntry:
-        """A message of this agent (or of `author`) as an entry; it gets an id when it joins the transcript."""
+        """Return a message of this agent (or of `author`) as an entry; it gets an id when it joins the transcript."""
         return TranscriptEntry(
             author=self.agent.name if author is None else author, turn=self.scope.turn, message=message
         )
 
     def edit_entry(self, edited: Edited) -> TranscriptEntry:
-        """Other arguments for a call of this agent as an entry."""
+        """Return an entry that changes the arguments of one of this agent's calls."""
         return TranscriptEntry(author=self.agent.name, turn=self.scope.turn, edited=edited)
 
     def commit_changes(self, changes: Changes) -> None:
@@ -94,7 +94,7 @@ class TranscriptFrame(GraphFrame):
             self.owner.extend(entries)
 
     def extend(self, entries: Iterable[TranscriptEntry]) -> None:
-        """Add to the transcript that this frame owns; messages that have ids were `identified` before."""
+        """Add to the transcript that this frame owns; messages with ids have been through `identified` already."""
         mine: list[TranscriptEntry] = self.fields.grow("entries")
         for entry in entries:
             message = entry.message
@@ -107,33 +107,33 @@ class TranscriptFrame(GraphFrame):
         self.scope.mark(self)
 
     def join(self, entries: list[TranscriptEntry]) -> None:
-        """Add what was said elsewhere, with the ids that it has from there."""
+        """Add entries from elsewhere, keeping the ids they have."""
         self.pass_ids(entries)
         self.extend(entries)
 
     def pass_ids(self, entries: Iterable[TranscriptEntry]) -> None:
-        """Count on after the ids of what was said elsewhere and is to join."""
+        """Continue counting after the ids of entries from elsewhere that are about to join."""
         self.pass_message_ids([entry.message.id for entry in entries if entry.message and entry.message.id])
 
     def identified(self, message: Message) -> Message:
-        """A message with an id in the transcript that this frame owns."""
+        """Return a message with an id in the transcript that this frame owns."""
         if message.id is not None:
             self.pass_message_ids([message.id])
             return message
-        # The counter goes on record with the message, though that may stand in a task until its siblings have ended.
+        # Record the counter with the message, even though that may stay in a task until its siblings have ended.
         self.scope.mark(self)
         return message.with_id(self.new_message_id())
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """The tool calls that the agent answers now."""
+        """The tool calls that the agent is answering."""
         entries: list[TranscriptEntry] = self.owner.fields.values["entries"]
         batch = self.progress.batch
         message = entries[batch].message if 0 <= batch < len(entries) else None
         return () if message is None else message.tool_calls
 
     def used_ids(self) -> set[str]:
-        """The ids of tool calls that were made in this turn, in the transcript that this frame owns."""
+        """Return the ids of the tool calls made in this turn, in the transcript that this frame owns."""
         if self._used is None:
             turn, entries = self.scope.turn, reversed(self.fields.values["entries"])
             recent = takewhile(lambda entry: entry.turn == turn, entries)
@@ -141,22 +141,22 @@ class TranscriptFrame(GraphFrame):
         return self._used
 
     def set_progress(self, **changes: Any) -> None:
-        """Change how far the agent has come."""
+        """Update the agent's progress."""
         self.fields.set("progress", replace(self.progress, **changes))
         self.scope.mark(self)
 
     def set_active(self, names: list[str]) -> None:
-        """Note which agents below this one have the turn."""
+        """Record which agents below this one have the turn."""
         if self.fields.values["active"] != names:
             self.fields.set("active", names)
             self.scope.mark(self)
 
-    # What has not joined it yet
+    # Entries that have not joined yet
 
     def whole(self, *, closing: bool = False) -> list[TranscriptEntry]:
-        """The transcript of this owner with what stands below it and has not joined yet.
+        """Return the transcript of this owner, with the entries below it that have not joined yet.
 
-        With `closing`, calls that have no result get a placeholder, right after those of their batch that have.
+        With `closing`, calls without a result get a placeholder, right after the results of their batch.
         """
         entries: list[TranscriptEntry] = self.fields.values["entries"]
         own, apart = list[TranscriptEntry](), list[TranscriptEntry]()
@@ -166,16 +166,16 @@ class TranscriptFrame(GraphFrame):
         return [*entries, *own, *apart] if own or apart else entries
 
     def placeholders(self, entries: list[TranscriptEntry]) -> list[TranscriptEntry]:
-        """Results for the calls among these that have none."""
+        """Return placeholder results for the calls among these entries that have none."""
         return [
             self.entry(Message.tool(ABANDONED, tool_call_id=call.id, name=call.name), author)
             for author, call in unanswered(entries)
         ]
 
-    # Changing it by hand
+    # Editing
 
     def edit_messages(self, given: Any) -> None:
-        """Add messages to the transcript that this frame owns, or put others in its place."""
+        """Add messages to the transcript that this frame owns, or replace it."""
         messages = input_messages(given.value if isinstance(given, Overwrite) else given, self.agent.name)
         known: list[TranscriptEntry] = self.fields.values["entries"]
         authors = {entry.message.id: entry.author for entry in known if entry.message is not None}
@@ -195,17 +195,17 @@ class TranscriptFrame(GraphFrame):
 
     @staticmethod
     def _check_order(waiting: Iterable[tuple[ToolCall, ...]]) -> None:
-        # Models refuse a conversation in which something stands between calls and their results.
+        # Models reject a conversation with anything between calls and their results.
         ids = [call.id for calls in waiting for call in calls]
         if ids:
             raise UsageError(
-                f"The tool calls {', '.join(ids)} are being answered: messages cannot be added before their results "
-                "are there. Answer them first, or give the turn up: run(..., on_pending='abandon')."
+                f"The tool calls {', '.join(ids)} are being answered: messages cannot be added before they have "
+                "results. Answer them first, or abandon the turn: run(..., on_pending='abandon')."
             )
 
 
 def _is_member(parent: Frame | None) -> bool:
-    """Whether the frame below `parent` is an agent in the tree of the one above, not one that code has started."""
+    """Return whether the frame below `parent` is an agent in the tree of the one above, not started by code."""
     return isinstance(parent, Task) and isinstance(parent.node, MemberNode)
 
 
@@ -214,14 +214,14 @@ def _runs_calls(task: Task) -> bool:
 
 
 def _agent_above(parent: Frame | None) -> TranscriptFrame | None:
-    """The agent that the frame below `parent` shares a transcript with."""
+    """Return the agent that the frame below `parent` shares a transcript with."""
     if isinstance(parent, Task) and isinstance(parent.graph, TranscriptFrame) and not _runs_calls(parent):
         return parent.graph
     return None
 
 
 def _prompters(frame: TranscriptFrame) -> tuple[str, ...]:
-    """Those who speak to an agent as a user does: the user, who has started it, and agents above that prompt it."""
+    """Return the authors whose user messages are for an agent: the user, its caller, and agents that prompt it."""
     found, above = [""], frame.above
     while above is not None:
         found += [above.agent.name] if above.prompts else []
@@ -235,14 +235,14 @@ def _prompters(frame: TranscriptFrame) -> tuple[str, ...]:
 
 
 def agent_around(parent: Frame | None) -> TranscriptFrame | None:
-    """The agent in which `parent` runs, whatever is in between."""
+    """Return the closest agent around `parent`, or `parent` itself if it is one."""
     while parent is not None and not isinstance(parent, TranscriptFrame):
         parent = parent.parent
     return parent
 
 
 def _sharing(frame: TranscriptFrame) -> list[TranscriptFrame]:
-    """An agent, and those below it that write into the same transcript."""
+    """Return an agent and those below it that write to the same transcript."""
     found = [frame]
     for task in frame.live_children():
         task.bind_dormant()
@@ -253,10 +253,10 @@ def _sharing(frame: TranscriptFrame) -> list[TranscriptFrame]:
 
 
 def _place(entries: list[TranscriptEntry], calls: tuple[ToolCall, ...]) -> int:
-    """Where the message stands whose calls are being answered.
+    """Return the index of the message whose calls are being answered.
 
     Raises:
-        UsageError: it is not among them.
+        UsageError: the entries do not have it.
     """
     wanted = [call.id for call in calls]
     for place in range(len(entries) - 1, -1, -1):
@@ -264,13 +264,13 @@ def _place(entries: list[TranscriptEntry], calls: tuple[ToolCall, ...]) -> int:
         if message is not None and [call.id for call in message.tool_calls] == wanted:
             return place
     raise UsageError(
-        f"The tool calls {', '.join(wanted)} are being answered, and the messages lack the one that made them. "
-        "Keep it, or give the turn up first: run(..., on_pending='abandon')."
+        f"The tool calls {', '.join(wanted)} are being answered, but the messages lack the one that made them. "
+        "Keep it, or abandon the turn first: run(..., on_pending='abandon')."
     )
 
 
 def _collect(frame: TranscriptFrame, own: list[TranscriptEntry], apart: list[TranscriptEntry], closing: bool) -> None:
-    """Find what was said below an agent and is not in the transcript: results of a batch, and agents apart."""
+    """Collect entries from below an agent that are not in the transcript: results of a batch, and agents apart."""
     for task in frame.live_children():
         if not isinstance(task, Task):
             continue
@@ -289,7 +289,7 @@ def _collect(frame: TranscriptFrame, own: list[TranscriptEntry], apart: list[Tra
 
 
 def _handed_up(task: Task) -> list[TranscriptEntry]:
-    """What agents apart that have ended below a task left with it, to join the transcript when it ends."""
+    """Return the entries that ended agents apart left with a task, to join the transcript when it ends."""
     if task.status == "done":
         return [entry for key, value in (task.written or {}).items() if key.startswith(ENTRIES) for entry in value]
     kept = [lift_values(memo.writes) for memo in (task.memos or {}).values() if memo.writes]

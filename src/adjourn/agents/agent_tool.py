@@ -1,4 +1,4 @@
-"""Agents as tools: an agent that another one calls, with a conversation of its own."""
+"""Agents as tools: an agent that another one calls, with a separate conversation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ._transcript_frame import TranscriptFrame
 
 
 class Inner:
-    """An agent as the program of its tool: started afresh, and heard outside only if it should be."""
+    """An agent as the program of its tool: it starts afresh, and its events are emitted only if `emits`."""
 
     kind = "agent"
 
@@ -33,11 +33,11 @@ class Inner:
         self._emits = emits
 
     def convert_product(self, product: Any) -> Any:
-        """The text of the agent's result."""
+        """Return the text of the agent's result."""
         return product.output if isinstance(product, Ending) else product
 
     def open(self, scope: Scope, parent: Frame | None, segment: str, image: Image | None) -> AgentFrame:
-        """A frame for the agent."""
+        """Return a frame for the agent."""
         frame = self._agent.open(scope, parent, segment, image)
         assert isinstance(frame, AgentFrame)
         frame.emits = self._emits
@@ -54,10 +54,10 @@ def AgentTool(  # noqa: N802  # to users it is a kind of tool
     approval: bool | Callable[..., Any] = False,
     emit_internal_events: bool = False,
 ) -> Tool:
-    """An agent as a tool of another: its result is the agent's final text.
+    """Return an agent as a tool for another one; the tool's result is the agent's final text.
 
-    Its argument is `request`, or what `input_schema` (a type, or a JSON Schema) names, which the agent then reads as
-    JSON. It starts without the conversation, unless `full_history`.
+    Its argument is `request`, or the arguments in `input_schema` (a type or a JSON Schema), which the agent gets as
+    JSON. It starts without the caller's conversation, unless `full_history`.
     """
     inner = Inner(agent, emits=emit_internal_events)
 

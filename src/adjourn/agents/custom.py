@@ -1,6 +1,6 @@
-"""Custom agents: an async generator in a frame, which is run again from its top."""
+"""Custom agents: an async generator in a frame, which runs again from the top after a pause."""
 
-# An override is documented where it is declared.
+# Overrides are documented on the base class.
 # ruff: noqa: D102
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from ._nodes import AgentPlan
 from ._transcript import Ending
 
 SEEN = Key(Kind.NOTE, "seen")
-"""Under which it is kept how many messages the code was given."""
+"""The note that keeps how many messages the code was given."""
 
 
 class CustomFrame(AgentFrame):
-    """A running custom agent: its one step is its code."""
+    """A running custom agent: its code is its only step."""
 
     def first(self) -> list[Send]:
         self.set_progress(start=len(self.owner.fields.values["entries"]))
         return [(self.plan.nodes["run"], None)]
 
     async def run_code(self, task: Task) -> object:
-        """Run the agent's code, and take in what it yields."""
+        """Run the agent's code, and record the events that it yields."""
         context = current()
         async for event in self._iterator(self._events(task, context)):
             if not isinstance(event, MessageEvent):
                 raise UsageError(
-                    f"Agent '{self.agent.name}' yielded {event!r}. Yield MessageEvent(message=...); for anything else "
-                    "there are ctx.emit, ctx.exit and ctx.break_loop."
+                    f"Agent '{self.agent.name}' yielded {event!r}. Yield MessageEvent(message=...); for anything else, "
+                    "use ctx.emit, ctx.exit and ctx.break_loop."
                 )
             if task.entry.emits_next():
                 message = self.owner.identified(event.message)
@@ -60,7 +60,8 @@ class CustomFrame(AgentFrame):
         )
 
     def _events(self, task: Task, context: RunContext) -> AsyncIterator[Any]:
-        # A view that does not grow while the code runs: its own messages would be missing or there, as it was cut off.
+        # A view that does not grow while the code runs: otherwise, which of its own messages it has would depend on
+        # when the code was interrupted.
         seen, said = task.kept(SEEN), self.view.update(self.sources)
         count: int = len(said) if seen is None else decoded(seen.result)
         if seen is None:
@@ -81,7 +82,7 @@ class CustomFrame(AgentFrame):
         return self.agent.resume(info, context)
 
     def after_code(self) -> list[Send]:
-        """The agent's code has returned: it ends."""
+        """End the agent when its code has returned."""
         action, output = self.next_action(), self._last_text()
         if action is None:
             return self.end(Ending(output=output))
@@ -93,7 +94,7 @@ class CustomFrame(AgentFrame):
         return self.end(Ending(output=output, action="break_loop"))
 
     def _last_text(self) -> str:
-        """What this agent has said last since it began."""
+        """Return the last text of this agent since it began."""
         for entry in reversed(self.owner.fields.values["entries"][self.progress.start :]):
             if entry.author == self.agent.name and entry.message is not None and entry.message.role == "assistant":
                 return entry.message.text
@@ -101,7 +102,7 @@ class CustomFrame(AgentFrame):
 
 
 def custom_plan(name: str) -> Plan:
-    """The one step of a custom agent."""
+    """Return the plan of a custom agent, which has one step."""
     plan = AgentPlan(name, SCHEMA)
     plan.add("run", CustomFrame.run_code, CustomFrame.after_code)
     return plan

@@ -1,4 +1,4 @@
-"""DeepAgent: an agent for long work, with a to-do list, sub-agents for parts of it, and files."""
+"""DeepAgent: an agent for long tasks, with a to-do list, sub-agents and files."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ INSTRUCTION = (
 class DeepAgent(ChatModelAgent):
     """An agent that plans with to-dos and hands parts of its work to sub-agents through the tool `task`.
 
-    The to-dos are the session value `todos:<name>`. `agents` are the sub-agents; one for general purposes, with the
-    same model, tools and middleware, is always there unless `general_purpose=False`. With a `backend` it has file
-    tools, and so has the general sub-agent. Further options are those of `ChatModelAgent`.
+    The to-dos are in the session value `todos:<name>`. `agents` are the sub-agents; a general-purpose one, with the
+    same model, tools and middleware, is added unless `general_purpose=False`. With a `backend`, it and the
+    general-purpose sub-agent have file tools. Further options are those of `ChatModelAgent`.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class DeepAgent(ChatModelAgent):
             model=model,
             instruction="\n\n".join(text for text in (instruction, INSTRUCTION) if text),
             tools=(*tools, task_tool(helpers, emits=emit_internal_events)),
-            # Under a key of its own: sub-agents may be deep ones, too, and what they write comes up to this one.
+            # Under a unique key: sub-agents may be deep agents, too, and the values they write are passed up.
             middleware=(TodoList(key=f"todos:{name}"), *files, *middleware),
             emit_internal_events=emit_internal_events,
             **options,
@@ -78,13 +78,13 @@ class DeepAgent(ChatModelAgent):
 
 
 def task_tool(agents: Sequence[Agent], *, emits: bool) -> Tool:
-    """The tool with which a model hands a task to one of these agents, and gets its final text."""
+    """Return the tool with which a model gives a task to one of these agents and gets its final text."""
     for agent in agents:
         if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
-            raise UsageError(f"{agent!r} is among the sub-agents, and is no agent.")
+            raise UsageError(f"{agent!r} is among the sub-agents, but is not an agent.")
     inner = {agent.name: Inner(agent, emits=emits) for agent in agents}
     if len(inner) < len(agents):
-        raise UsageError(f"Two of the sub-agents {', '.join(agent.name for agent in agents)} have one name.")
+        raise UsageError(f"Two of the sub-agents {', '.join(agent.name for agent in agents)} have the same name.")
 
     async def run_task(agent_name: str, description: str) -> Any:
         return await run_child(here(TASK), inner[agent_name], [Message.user(description)], None)

@@ -1,4 +1,4 @@
-"""Drawing agents: a graph agent as its graph, others as the tree of agents that they are."""
+"""Drawing agents: a graph agent as its graph, others as a tree of agents."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .workflows import LoopAgent, SequentialAgent
 
 
 def draw_agent(agent: AgentConfig, format: str) -> str:
-    """The agent in one of the formats that graphs are drawn in.
+    """Return the agent drawn in one of the formats for graphs.
 
     Raises:
-        UsageError: there is no such format.
+        UsageError: the format is unknown.
     """
     check_format(format)
     if isinstance(agent, GraphAgent):
@@ -60,7 +60,7 @@ def _chart(root: AgentConfig) -> Chart:
         nodes.append(_node(agent, number))
         for place, child in enumerate(_below(agent), start=1):
             label = str(place) if isinstance(agent, SequentialAgent | LoopAgent) else ""
-            # A model chooses whom it hands over to; the others run all of theirs.
+            # A model chooses the agent it hands over to; workflow agents run all of theirs.
             certain = not isinstance(agent, ChatModelAgent)
             edges.append(Edge(source=number, target=add(child), label=label, certain=certain))
         return number

@@ -1,6 +1,6 @@
-"""GraphAgent: a compiled graph as an agent, at the root, in another one's tree, or as a tool."""
+"""GraphAgent: a compiled graph as an agent: at the root, in the tree of another agent, or as a tool."""
 
-# An override is documented where it is declared.
+# Overrides are documented on the base class.
 # ruff: noqa: D102
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ INNER = "~"
 
 
 class GraphAgentFrame(AgentFrame, WrapsCalls):
-    """A running graph agent: its graph is a frame of its own below it, which stays when a turn has ended."""
+    """A running graph agent: its graph has a separate frame below it, which is kept when a turn has ended."""
 
     agent: GraphAgent
     inner: GraphFrame | None = None
@@ -49,7 +49,7 @@ class GraphAgentFrame(AgentFrame, WrapsCalls):
 
     def check_action(self, action: Request) -> None:
         raise UsageError(
-            f"'{action.name}' was asked for in a graph, which goes its own ways. Return a Command from a node."
+            f"'{action.name}' was requested in a graph, where edges decide what follows. Return a Command from a node."
         )
 
     def begin(self, input: Any) -> None:
@@ -64,7 +64,7 @@ class GraphAgentFrame(AgentFrame, WrapsCalls):
         self.scope.mark(inner)
 
     def _first_state(self) -> Mapping[str, Any]:
-        """What the graph goes on from in a frame that is new."""
+        """Return the state that the graph starts from in a new frame."""
         kept = None if self.above is None else _top(self).fields.values.get("states", {}).get(self.agent.name)
         if kept is None:
             return self.agent.initial_state
@@ -72,7 +72,7 @@ class GraphAgentFrame(AgentFrame, WrapsCalls):
         return {name: Overwrite(value) for name, value in kept.items() if name in known.channels or known.extra}
 
     def bind_inner(self) -> GraphFrame | None:
-        """The graph's frame, from its stored image if it is dormant."""
+        """Return the graph's frame, restored from its stored image if it is dormant."""
         if self.inner is None:
             image = self.scope.dormant.bind(self.path, INNER)
             if image is not None:
@@ -104,7 +104,7 @@ class GraphAgentFrame(AgentFrame, WrapsCalls):
         if inner is None:
             return own
         found = inner.report()
-        # Below another frame it takes part in a conversation that is not its graph's own.
+        # Below another frame, it takes part in a conversation other than that of its graph.
         messages = _messages(inner) if self.parent is None else None
         return Report(output=own.output, state=found.state, fields=found.fields, messages=messages or own.messages)
 
@@ -137,10 +137,10 @@ class GraphAgentFrame(AgentFrame, WrapsCalls):
 class GraphAgent(Agent, ShowsGraph):
     """A graph as an agent: the user's message becomes its `user_input`, its `last_response` the answer.
 
-    Its state lives as long as the session does, at the root and in another agent's tree: whoever hands over to it again
-    finds it where it ended, and `initial_state` counts once. As a tool, and as a node of a graph, it begins anew each
-    time. What the user said since anybody answered is its input; of what else was said, its graph has what is in its
-    own state. `middleware` surrounds the calls of its LLM and tools nodes, also in the graphs inside it.
+    At the root and in the tree of another agent, its state lives as long as the session: it continues where it ended,
+    and `initial_state` is used once. As a tool, and as a node of a graph, it starts afresh each time. Its input is
+    what the user said since the last answer; its graph sees the rest of the conversation only as far as it is in the
+    graph's own state. `middleware` surrounds the calls of its LLM and tools nodes, including those of subgraphs.
     """
 
     frame_type = GraphAgentFrame
@@ -158,8 +158,8 @@ class GraphAgent(Agent, ShowsGraph):
             raise UsageError(f"GraphAgent '{name}': {graph!r} is not a compiled graph. Did you call .compile()?")
         if "user_input" not in graph.schema.channels:
             raise UsageError(
-                f"GraphAgent '{name}': the state of graph '{graph.name}' has no field 'user_input' for what the user "
-                "says. Base it on MessagesState, or add one."
+                f"GraphAgent '{name}': the state of graph '{graph.name}' has no field 'user_input' for the user's "
+                "message. Base it on MessagesState, or add one."
             )
         self.name = name
         self.graph = graph
@@ -172,7 +172,7 @@ class GraphAgent(Agent, ShowsGraph):
         return self.graph
 
     def make_plan(self) -> Plan:
-        return Plan(self.name, SCHEMA)  # It has no steps of its own.
+        return Plan(self.name, SCHEMA)  # It has no steps itself.
 
 
 def _checked(name: str, graph: CompiledGraph, state: object) -> dict[str, Any]:
@@ -189,19 +189,19 @@ def _checked(name: str, graph: CompiledGraph, state: object) -> dict[str, Any]:
 
 
 def _top(frame: TranscriptFrame) -> TranscriptFrame:
-    """The agent at the top of a tree: the run's root, or one that was started afresh."""
+    """Return the agent at the top of a tree: the run's root, or one that was started afresh."""
     return frame if frame.above is None else _top(frame.above)
 
 
 def _keep_state(top: TranscriptFrame, name: str, fields: dict[str, Any]) -> None:
-    """Keep what a graph agent goes on from when it is handed over to again; its own frame is gone by then."""
+    """Keep the state that a graph agent continues from when it gets the turn again; its frame is gone by then."""
     states = {**top.fields.values.get("states", {}), name: fields}
-    top.fields.set("states", states, tagged=True)  # Whatever the graph's schema has in it.
+    top.fields.set("states", states, tagged=True)  # Its values can be of any type in the graph's schema.
     top.scope.mark(top)
 
 
 def _newest(messages: Sequence[Message]) -> str:
-    """What the user has said since anybody answered."""
+    """Return what the user has said since the last answer."""
     said = list(takewhile(lambda message: message.role == "user", reversed(messages)))
     return "\n".join(message.text for message in reversed(said))
 

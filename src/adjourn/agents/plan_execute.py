@@ -1,6 +1,6 @@
-"""PlanExecute: make a plan, do its first step, look again at the plan, until there is an answer."""
+"""PlanExecute: make a plan, do its first step and revise the plan, until there is an answer."""
 
-# An override is documented where it is declared.
+# Overrides are documented on the base class.
 # ruff: noqa: D102
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Replan(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Prompts(Struct, frozen=True, kw_only=True):
-    """What the three parts are told; `{goal}`, `{plan}`, `{step}` and `{done}` are filled in for each of them."""
+    """The prompts of the three agents; `{goal}`, `{plan}`, `{step}` and `{done}` are filled in."""
 
     plan: str = "Make a short plan for this goal, as steps that each can be done and checked:\n{goal}"
     execute: str = "The goal is: {goal}\nThe plan is:\n{plan}\nDone so far:\n{done}\nNow do this step: {step}"
@@ -54,7 +54,7 @@ class Prompts(Struct, frozen=True, kw_only=True):
 
 
 class _Work(Struct, frozen=True, kw_only=True):
-    """Where a plan stands: it is kept among the session values."""
+    """The progress of a plan, kept in a session value."""
 
     goal: str
     steps: list[str] = []
@@ -72,7 +72,7 @@ class _Steps(AgentPlan):
 
 
 class _PlanExecuteFrame(AgentFrame):
-    """A running agent of this kind; its methods stand in the order in which they are called."""
+    """A running `PlanExecute`; its methods are in the order in which they are called."""
 
     agent: PlanExecute
     plan: _Steps
@@ -84,19 +84,19 @@ class _PlanExecuteFrame(AgentFrame):
         return self._ask(self.plan.planner, self.agent.prompts.plan)
 
     def after_planning(self) -> list[Send]:
-        """The planner has ended: do the first step of its plan."""
+        """Do the first step of the plan when the planner has ended."""
         ending = self.ending_of(self.agent.planner.name)
         if ending.action is not None:
             return self.end(replace(ending, trail=()))
         steps, text = _answer(ending)
         if text is not None and not steps:
-            steps = [text]  # An agent that only talks gives a plan of one step.
+            steps = [text]  # An agent that only returns text makes a plan of one step.
         if not steps:
             return self._ask(self.plan.replanner, self.agent.prompts.replan)  # Perhaps there is nothing to plan.
         return self._go_on(steps, None)
 
     def after_executing(self) -> list[Send]:
-        """A step is done: look at the plan again."""
+        """Revise the plan when a step is done."""
         ending = self.ending_of(self.agent.executor.name)
         if ending.action is not None:
             return self.end(replace(ending, trail=()))
@@ -106,7 +106,7 @@ class _PlanExecuteFrame(AgentFrame):
         return self._ask(self.plan.replanner, self.agent.prompts.replan)
 
     def after_replanning(self) -> list[Send]:
-        """There is another plan, or an answer."""
+        """Continue with the new plan, or end with the answer."""
         ending = self.ending_of(self.agent.replanner.name)
         if ending.action is not None:
             return self.end(replace(ending, trail=()))
@@ -125,7 +125,7 @@ class _PlanExecuteFrame(AgentFrame):
         return self._ask(self.plan.executor, self.agent.prompts.execute)
 
     def _respond(self, text: str) -> list[Send]:
-        """End with an answer, as a message of its own: what the parts have said are forms."""
+        """End with an answer as a separate message, since the messages of the three agents are JSON."""
         if text:
             message = self.owner.identified(Message.assistant(text))
             self.owner.extend([self.entry(message)])
@@ -155,11 +155,11 @@ class _PlanExecuteFrame(AgentFrame):
 
 
 class PlanExecute(Agent):
-    """An agent of three: `planner`, `executor` and `replanner`, each a model or an agent.
+    """An agent made of three: `planner`, `executor` and `replanner`, each a model or an agent.
 
-    An agent as planner gives `steps` with its `output_type` (an object that has them, or a list), a replanner
-    `steps` or a `response`; each step may be of any type. It ends when the replanner responds or leaves nothing to do,
-    or after `max_iterations` steps with what there is by then.
+    The `output_type` of a planner has `steps` (or is a list of them), that of a replanner `steps` or a `response`;
+    each step may be of any type. It ends when the replanner responds or leaves no steps, or after `max_iterations`
+    steps with the last result.
     """
 
     frame_type = _PlanExecuteFrame
@@ -198,7 +198,7 @@ def _agent(given: Any, name: str, output: Any) -> Agent:
         return ChatModelAgent(name, model=given, output_type=output)
     if output is not None and isinstance(given, ChatModelAgent) and not _may_plan(given.output_schema):
         raise UsageError(
-            f"'{given.name}' has no output_type with steps, so that it gives no plan. Give it one with a list called "
+            f"'{given.name}' has no output_type with steps, so it cannot return a plan. Give it one with a list called "
             f"`steps`, such as {output.__name__}."
         )
     return given
@@ -209,18 +209,18 @@ def _may_plan(schema: dict[str, Any] | None) -> bool:
         return False
     if "$ref" in schema:
         schema = cast("dict[str, Any]", schema["$defs"][schema["$ref"].rpartition("/")[2]])
-    # What is no object, such as a list or a choice of two, is the `value` of one.
+    # A type that is not an object, such as a list or a union, is the `value` of one.
     return not {"steps", "value"}.isdisjoint(schema.get("properties", ()))
 
 
 def _answer(ending: Ending) -> tuple[list[str], str | None]:
-    """The steps and the response that a part of the agent gave; what is no plan is a response."""
+    """Return the steps and the response in an ending; anything that is not a plan is a response."""
     value: Any = ending.output if ending.value is None else ending.value
     if isinstance(value, list):
         return list(map(_text, cast("list[Any]", value))), None
     data = cast("dict[str, Any]", value if isinstance(value, dict) else {"response": value})
     response = data.get("response")
-    # Models leave no field out: an empty response is none.
+    # Models do not leave fields out: an empty response is none.
     return list(map(_text, data.get("steps") or ())), None if response is None else _text(response) or None
 
 
@@ -229,5 +229,5 @@ def _text(value: object) -> str:
 
 
 def _filled(prompt: str, values: dict[str, str]) -> str:
-    """The prompt with its names filled in, in one pass: what a model wrote is never a template."""
+    """Return the prompt with its names filled in, in one pass: text of a model is never a template."""
     return _NAMES.sub(lambda found: values[found.group(1)], prompt)

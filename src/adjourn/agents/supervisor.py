@@ -1,6 +1,6 @@
-"""Supervisor: an agent whose members hand back to it by themselves."""
+"""Supervisor: an agent whose members automatically hand back to it."""
 
-# An override is documented where it is declared.
+# Overrides are documented on the base class.
 # ruff: noqa: D102
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SupervisorFrame(ChatFrame):
     """A running supervisor: a chat-model agent whose members lead back to the model."""
 
     def first(self) -> list[Send]:
-        self._take_turn_back()  # A turn begins here, whoever had the last one when that was given up.
+        self._take_turn_back()  # A turn begins here, even if a member had the last one when it was abandoned.
         return super().first()
 
     def after_handoff(self, name: str) -> list[Send]:
@@ -53,7 +53,7 @@ class SupervisorFrame(ChatFrame):
         name, owner = child.agent.name, self.owner
         report = Message.user(f"For context: {name} failed: {type(error).__name__}: {text_of(error)}")
         ending = Ending(action="failed", trail=child.progress.trail)
-        # What the member has called gets results, real ones or none: it may have the turn again.
+        # Every call of the member needs a result or a placeholder, since it may get the turn again.
         left = owner.whole(closing=True)[len(owner.fields.values["entries"]) :]
         owner.pass_ids(left)
         task.writes = [("endings", {name: ending}, True), ("entries", [*left, self.entry(report)], True)]
@@ -61,9 +61,10 @@ class SupervisorFrame(ChatFrame):
 
 
 class Supervisor(ChatModelAgent):
-    """A model that hands work to members and gets it back when each has answered; further options are the model's.
+    """A model that hands over to its members and gets the turn back when a member has answered.
 
-    The model reads of a member that fails. A member that ends the run ends it.
+    If a member fails, the model is informed. If a member ends the run, it ends. Further options are those of
+    `ChatModelAgent`.
     """
 
     frame_type = SupervisorFrame

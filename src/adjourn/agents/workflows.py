@@ -1,6 +1,6 @@
-"""Workflow agents: agents that run others in a row, side by side, or again and again."""
+"""Workflow agents: agents that run others in sequence, in parallel or in a loop."""
 
-# An override is documented where it is declared.
+# Overrides are documented on the base class.
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _WorkflowAgent(Agent):
         check_agent(self)
         names = [agent.name for agent in self._agents]
         if len(set(names)) < len(names):
-            raise UsageError(f"'{name}' has two agents of one name among {', '.join(names)}.")
+            raise UsageError(f"'{name}' has two agents with the same name among {', '.join(names)}.")
 
     @property
     def agents(self) -> Sequence[Agent]:
@@ -49,23 +49,23 @@ def _after_member(number: int, frame: _WorkflowFrame) -> list[Send]:
 
 
 class _WorkflowFrame(AgentFrame):
-    """A running agent that is made of others."""
+    """A running workflow agent."""
 
     agent: _WorkflowAgent
 
     def after_member(self, number: int) -> list[Send]:
-        """What follows when an agent has ended; they are counted from 0."""
+        """Return what follows when the agent with this number, counted from 0, has ended."""
         raise NotImplementedError
 
 
 class _RowFrame(_WorkflowFrame):
-    """Agents in a row, once."""
+    """Agents in sequence, once."""
 
     loops = False
 
     @property
     def rounds(self) -> int | None:
-        """How often the row is run; None for any number of times."""
+        """The number of rounds; None for no limit."""
         return 1
 
     def first(self) -> list[Send]:
@@ -87,7 +87,7 @@ class _RowFrame(_WorkflowFrame):
 
 
 class _LoopFrame(_RowFrame):
-    """Agents in a row, again and again."""
+    """Agents in sequence, in a loop."""
 
     loops = True
 
@@ -98,7 +98,7 @@ class _LoopFrame(_RowFrame):
 
 
 class _ParallelFrame(_WorkflowFrame):
-    """Agents side by side."""
+    """Agents in parallel."""
 
     runs_apart = True
 
@@ -107,9 +107,9 @@ class _ParallelFrame(_WorkflowFrame):
 
     def after_member(self, number: int) -> list[Send]:
         if self.progress.ending is not None:
-            return []  # Each of them asks what follows, and the first has ended it for all.
+            return []  # This is called for each of them, and the first call has ended the agent.
         endings: dict[str, Ending] = self.fields.values["endings"]
-        # An agent that was added while the others waited takes no part in this turn.
+        # An agent that was added to the program while the others waited takes no part in this turn.
         ordered = [endings[agent.name] for agent in self.agent.agents if agent.name in endings]
         action = next((each.action for each in ordered if each.action in ("exit", "break_loop")), None)
         output = "\n\n".join(each.output for each in ordered if each.output)
@@ -117,13 +117,13 @@ class _ParallelFrame(_WorkflowFrame):
 
 
 class SequentialAgent(_WorkflowAgent):
-    """Runs agents in a row; each sees what those before it have said."""
+    """Runs agents in sequence; each sees what those before it said."""
 
     frame_type = _RowFrame
 
 
 class LoopAgent(_WorkflowAgent):
-    """Runs agents in a row, again and again, until one leaves the loop or ends the run, or `max_iterations` rounds."""
+    """Runs agents in a loop, until one breaks the loop or ends the run, or for `max_iterations` rounds."""
 
     frame_type = _LoopFrame
 
@@ -137,6 +137,6 @@ class LoopAgent(_WorkflowAgent):
 
 
 class ParallelAgent(_WorkflowAgent):
-    """Runs agents side by side; what they say joins the conversation in their order, when all have ended."""
+    """Runs agents in parallel; their messages join the conversation in the agents' order when all have ended."""
 
     frame_type = _ParallelFrame

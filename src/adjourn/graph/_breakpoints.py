@@ -1,4 +1,4 @@
-"""Breakpoints: pausing the graph itself before or after nodes, to look at its state and edit it."""
+"""Breakpoints: pausing a graph before or after nodes, to inspect and edit its state."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .commands import Overwrite
 
 
 def at_breakpoint(frame: StepFrame) -> bool:
-    """Whether the graph is to pause here, and has not yet."""
+    """Return whether the graph must pause here and has not done so yet."""
     return bool(frame.plan.has_breakpoints and not frame.questions and any(_breakpoints(frame)))
 
 
 def pause_at_breakpoint(frame: StepFrame) -> bool:
-    """Ask whether to go on, if there is a breakpoint here; False once the graph may."""
+    """Ask whether to continue if there is a breakpoint here; return False once the graph may continue."""
     if frame.questions:
         return not _is_answered(frame)
     before, after = _breakpoints(frame)
@@ -33,7 +33,7 @@ def pause_at_breakpoint(frame: StepFrame) -> bool:
 
 
 def _breakpoints(frame: StepFrame) -> tuple[list[str], list[str]]:
-    """The nodes before which, and those after which the graph is to pause here."""
+    """Return the nodes before which and the nodes after which the graph must pause here."""
     before = [task.node.name for task in frame.tasks if task.node.options.interrupt_before]
     return list(dict.fromkeys(before)), list(dict.fromkeys(frame.ended))
 
@@ -66,7 +66,7 @@ def _field_schema(type_: Any) -> dict[str, Any]:
         found = answers.schema_of(type_)
     except UsageError:
         return {}
-    # A definition by reference would have to stand at the root of the schema.
+    # Definitions that are referenced would have to be at the root of the schema.
     return {} if found is None or "$defs" in found else found
 
 
@@ -76,7 +76,7 @@ def _is_answered(frame: StepFrame) -> bool:
         return False
     answer = decoded(question.value)
     if isinstance(answer, Mapping) and answer:
-        # After a crash it is done again: overwriting a second time changes nothing.
+        # This is repeated after a crash; overwriting a second time changes nothing.
         overwrites = {name: Overwrite(value) for name, value in cast("Mapping[str, Any]", answer).items()}
         frame.edit(overwrites, None)
         question.value = NONE

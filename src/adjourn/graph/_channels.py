@@ -1,7 +1,7 @@
-"""Channels: one field of the state each, with the reducer that changes it.
+"""Channels: each one is a field of the state, with the reducer that updates it.
 
-A channel holds no value. It says how a superstep's updates become a field's next value, collecting them in `Changes`:
-all of a step's changes are computed before any is made, so a failure leaves the state as it was.
+A channel holds no value. It defines how a superstep's updates become a field's next value, and collects them in
+`Changes`: all changes of a step are computed before any is applied, so a failure leaves the state as it was.
 Lists that only grow are extended in place; everything else is replaced. So a (list, length) pair is a snapshot.
 """
 
@@ -23,23 +23,23 @@ from .commands import Overwrite
 from .reducers import Reducer, add_messages, append, last, merge, replace
 
 ABSENT = object()
-"""Stands for a field that has no value."""
+"""Marks a field that has no value."""
 
 
 class MessageIds(Protocol):
-    """Who numbers the messages of a state."""
+    """Numbers the messages of a state."""
 
     def new_message_id(self) -> str:
-        """The next id."""
+        """Return the next id."""
         ...
 
-    def pass_message_ids(self, brought: list[str]) -> None:
-        """Count on after ids that messages brought along."""
+    def pass_message_ids(self, existing: list[str]) -> None:
+        """Continue counting after ids that messages already have."""
         ...
 
 
 class Changes(Struct, eq=False):
-    """What one superstep does to the state."""
+    """The changes that one superstep makes to the state."""
 
     state: Mapping[str, Any]
     ids: MessageIds
@@ -49,7 +49,7 @@ class Changes(Struct, eq=False):
     writers: dict[str, str] = {}
 
     def value(self, name: str) -> Any:
-        """The field as it is after the changes so far."""
+        """Return a field's value after the changes so far."""
         value = self.values.get(name, ABSENT)
         if value is ABSENT:
             value = self.state.get(name, ABSENT)
@@ -66,13 +66,13 @@ class Changes(Struct, eq=False):
             self.values[name] = list(tail)
 
     def replace(self, name: str, value: Any) -> None:
-        """Give a field another value."""
+        """Replace the value of a field."""
         self.tails.pop(name, None)
         self.values[name] = value
 
 
 def same(old: Any, new: Any) -> bool:
-    """Whether nothing has changed; 1 and True are equal in Python, and not the same here."""
+    """Return whether two values are the same; unlike in Python, 1 and True are not."""
     if old is new:
         return True
     if type(old) is not type(new):
@@ -87,7 +87,7 @@ def same(old: Any, new: Any) -> bool:
 
 
 class Channel:
-    """A field without reducer: one writer in a superstep."""
+    """A field without a reducer: it accepts one writer per superstep."""
 
     def __init__(
         self, name: str, type_: Any, *, shared: bool = False, default: Any = ABSENT, required: bool = False
@@ -100,26 +100,26 @@ class Channel:
 
     @property
     def starts(self) -> bool:
-        """Whether the field may have a value before anybody has written."""
+        """Whether the field may have a value before anything is written."""
         return self.default is not ABSENT or (not self.required and type(self) is not Channel)
 
     def first(self) -> Any:
-        """The value before anybody has written, or `ABSENT`."""
+        """Return the initial value, or `ABSENT`."""
         return self.default() if callable(self.default) else self.default
 
     def copy(self, value: Any) -> Any:
-        """A value of this field as a node may have it."""
+        """Return a value of this field that can be handed to a node."""
         return value if self.shared else codec.copy(value)
 
     def write(self, changes: Changes, value: Any, writer: str) -> None:
-        """Take one update, already owned, into `changes`."""
+        """Add one update, already adopted, to `changes`."""
         if type(value) is Overwrite:
             self.overwrite(changes, value.value, writer)
         else:
             self.update(changes, value, writer)
 
     def overwrite(self, changes: Changes, value: Any, writer: str) -> None:
-        """Take the field's next value, past the reducer."""
+        """Set the field's next value, bypassing the reducer."""
         first = changes.writers.get(self.name, writer)
         if first != writer:
             raise WriteConflict(self.name, first, writer, f"Let one of them overwrite '{self.name}' in a superstep.")
@@ -128,17 +128,17 @@ class Channel:
         changes.replace(self.name, value)
 
     def update(self, changes: Changes, value: Any, writer: str) -> None:
-        """Take one update that is no overwriting."""
+        """Add one update that is not an `Overwrite`."""
         name, writers = self.name, changes.writers
         if writers.setdefault(name, writer) != writer:
             raise WriteConflict(name, writers[name], writer)
         changes.values[name] = value
 
     def check_whole(self, value: Any, writer: str) -> None:
-        """Refuse a value with which later updates could not be put together."""
+        """Raise if later updates could not be combined with this value."""
 
     def difference(self, old: Any, new: Any) -> Any:
-        """The update that makes `new` of `old`."""
+        """Return the update that turns `old` into `new`."""
         return new
 
 
@@ -164,10 +164,10 @@ class ListChannel(Channel):
 
     def check_whole(self, value: Any, writer: str) -> None:
         if type(value) is not list and (value is not None or self.default is not None):
-            raise StateInvalid(self.name, f"{writer} gave {a_type(value)}, and it holds a list.")
+            raise StateInvalid(self.name, f"{writer} gave {a_type(value)}, but it holds a list.")
 
     def overwrite(self, changes: Changes, value: Any, writer: str) -> None:
-        # A list of the channel's own: it grows in place, and whoever gave this one may still have it.
+        # Copy the list: it grows in place, and the writer may still hold a reference to this one.
         super().overwrite(changes, list(cast("list[Any]", value)) if type(value) is list else value, writer)
 
     def update(self, changes: Changes, value: Any, writer: str) -> None:
@@ -183,7 +183,7 @@ class ListChannel(Channel):
             return new
         if type(new) is not list or new[: len(old)] != old:
             raise StateInvalid(
-                self.name, "a field that appends was changed other than at its end. Return Overwrite(value) for it."
+                self.name, "a field that appends was changed elsewhere than at its end. Return Overwrite(value) for it."
             )
         return cast("list[Any]", new)[len(old) :]
 
@@ -192,27 +192,27 @@ class MessagesChannel(ListChannel):
     """A list of messages, changed by messages and operations on them."""
 
     def copy(self, value: Any) -> Any:
-        # Messages are frozen, so a new list of them is a copy. A fan-out may lay anything else over the field.
+        # Messages are frozen, so a new list of them is a copy. The overlay of a fan-out may be of any other type.
         return list(cast("list[Any]", value)) if type(value) is list else codec.copy(value)
 
     def check_whole(self, value: Any, writer: str) -> None:
         super().check_whole(value, writer)
         if not all(type(item) is Message for item in value or ()):
-            raise StateInvalid(self.name, f"{writer} gave a list with something else than messages in it.")
+            raise StateInvalid(self.name, f"{writer} gave a list that contains something other than messages.")
 
     def overwrite(self, changes: Changes, value: Any, writer: str) -> None:
         super().overwrite(changes, value, writer)
-        changes.ids.pass_message_ids(_brought_ids(value))
+        changes.ids.pass_message_ids(_existing_ids(value))
 
     def identified(self, changes: Changes, update: Any) -> Any:
-        """The update with an id for every message: the same in the graph that made it and in the one above."""
-        changes.ids.pass_message_ids(_brought_ids(update))
+        """Return the update with an id for every message, so that a subgraph and its parent use the same ids."""
+        changes.ids.pass_message_ids(_existing_ids(update))
         return _identified(update, changes.ids.new_message_id)
 
     def update(self, changes: Changes, value: Any, writer: str) -> None:
         before = changes.value(self.name)
-        if brought := _brought_ids(value):
-            changes.ids.pass_message_ids(brought)
+        if existing := _existing_ids(value):
+            changes.ids.pass_message_ids(existing)
         try:
             messages: list[Message] = [] if before is ABSENT or before is None else before
             change = apply_messages(messages, value, changes.ids.new_message_id)
@@ -236,8 +236,8 @@ def _identified(update: Any, new_id: Callable[[], str]) -> Any:
             return update
 
 
-def _brought_ids(update: Any) -> list[str]:
-    """The ids that the messages of an update already have."""
+def _existing_ids(update: Any) -> list[str]:
+    """Return the ids that the messages of an update already have."""
     steps = cast("list[Any]", update) if isinstance(update, list | tuple) else [update]
     messages = [each for step in steps for each in (step.messages if isinstance(step, AppendMessages) else (step,))]
     return [message.id for message in messages if isinstance(message, Message) and message.id is not None]
@@ -254,7 +254,7 @@ class DictChannel(Channel):
 
     def check_whole(self, value: Any, writer: str) -> None:
         if type(value) is not dict and (value is not None or self.default is not None):
-            raise StateInvalid(self.name, f"{writer} gave {a_type(value)}, and it holds a dict.")
+            raise StateInvalid(self.name, f"{writer} gave {a_type(value)}, but it holds a dict.")
 
     def update(self, changes: Changes, value: Any, writer: str) -> None:
         if type(value) is not dict:
@@ -272,7 +272,7 @@ class DictChannel(Channel):
 
 
 class FoldChannel(Channel):
-    """A field changed by a reducer of the user's own."""
+    """A field with a custom reducer."""
 
     def __init__(self, name: str, type_: Any, reducer: Reducer, **options: Any) -> None:
         super().__init__(name, type_, **options)
@@ -301,7 +301,7 @@ class FoldChannel(Channel):
 
 
 class ReducerFailed(RunError):
-    """A reducer raised; the update that it was given is not applied."""
+    """A reducer raised; its update is not applied."""
 
     def __init__(self, field: str, node: str, error: Exception) -> None:
         self.field = field
@@ -320,7 +320,7 @@ def _empty(type_: Any) -> Any:
 
 
 def channel_for(name: str, type_: Any, reducer: Reducer | None, **options: Any) -> Channel:
-    """The channel of a field with this reducer."""
+    """Return a channel for a field with this reducer."""
     if reducer is None or reducer is replace:
         return Channel(name, type_, **options)
     for known, kind in _KINDS.items():
@@ -338,11 +338,11 @@ _KINDS: dict[Reducer, type[Channel]] = {
 
 
 def takes_two(reducer: Reducer) -> bool:
-    """Whether a reducer can be called as `(old, new)`."""
+    """Return whether a reducer can be called as `(old, new)`."""
     try:
         inspect.signature(reducer).bind(None, None)
     except TypeError:
         return False
     except ValueError:
-        return True  # A builtin that does not tell its signature.
+        return True  # A builtin without a signature.
     return True

@@ -1,4 +1,4 @@
-"""Compiling: finding every mistake of a graph, then linking its nodes to one another."""
+"""Compiling: finding every problem of a graph, then linking its nodes to one another."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RESERVED = (START, END)
 
 
 class EdgeDraft(msgspec.Struct, kw_only=True):
-    """An edge as it was added; several sources make a join."""
+    """An edge as it was added; several sources make it a join."""
 
     sources: tuple[str, ...]
     target: str
@@ -46,10 +46,10 @@ class Draft:
 
 
 def compile_plan(draft: Draft, plan: Plan, before: frozenset[str], after: frozenset[str], strict: bool) -> None:
-    """Fill `plan` from what was drafted.
+    """Fill `plan` from the draft.
 
     Raises:
-        GraphError: listing every mistake.
+        GraphError: listing every problem.
     """
     problems = [
         *plan.schema.problems,
@@ -103,7 +103,7 @@ def _option_problems(node: Node) -> Iterable[str]:
         if not isinstance(getattr(options, option), bool):
             yield f"the option {option} of node '{node.name}' is {getattr(options, option)!r}: give True or False"
     if not isinstance(options.description, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # as above
-        yield f"the description of node '{node.name}' is {options.description!r}: give a text"
+        yield f"the description of node '{node.name}' is {options.description!r}: give a string"
     if options.destinations is not None and not is_listing(options.destinations):
         yield f"the destinations of node '{node.name}' are {options.destinations!r}: give a list of names"
 
@@ -121,7 +121,7 @@ def _edge_problems(draft: Draft) -> Iterable[str]:
         if edge.target not in targets:
             yield f"an edge leads from '{', '.join(edge.sources)}' to the unknown node '{edge.target}'"
         if edge.is_join and START in edge.sources:
-            yield f"the join into '{edge.target}' has the start among its sources"
+            yield f"the join into '{edge.target}' has START among its sources"
     for condition in draft.conditions:
         yield from _condition_problems(condition, sources, targets)
     yield from _destination_problems(draft, targets)
@@ -141,7 +141,7 @@ def _destination_problems(draft: Draft, targets: set[str]) -> Iterable[str]:
 
 
 def is_listing(given: object) -> bool:
-    """Whether it can hold several names; a text is one name, whatever Python can do with it."""
+    """Return whether this can hold several names; a string is one name, even though it is iterable."""
     return isinstance(given, Iterable) and not isinstance(given, str)
 
 
@@ -172,7 +172,7 @@ def _condition_problems(condition: ConditionDraft, sources: set[str], targets: s
 
 
 def mapped(mapping: Mapping[Any, str] | Sequence[str] | None) -> dict[Any, str]:
-    """A condition's mapping; a list of names stands for itself."""
+    """Return a condition's mapping; a list of names maps each name to itself."""
     if mapping is None or not is_listing(mapping):
         return {}
     return dict(mapping) if isinstance(mapping, Mapping) else {name: name for name in mapping}
@@ -228,10 +228,10 @@ def _link(draft: Draft, plan: Plan, before: frozenset[str], after: frozenset[str
 
 
 def _link_join(sources: list[Node], target: Node) -> None:
-    # What has arrived is stored under this name: it must not change when edges are added elsewhere in the graph.
+    # Arrivals are stored under this name, so it must not change when edges are added elsewhere in the graph.
     name = ";".join(source.segment for source in sources) + ">" + target.segment
     if any(join.id == name for join in sources[0].joins):
-        return  # The same one again.
+        return  # Added twice.
     join = Join(name, frozenset(source.name for source in sources), target)
     for source in sources:
         source.joins += (join,)

@@ -1,4 +1,4 @@
-"""The engine: supersteps of run, apply and route, until the graph ends or waits."""
+"""The engine: supersteps that run, apply and route, until the graph ends or waits."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from ._routing import decide
 from .commands import Overwrite
 
 STARTED = 32
-"""Tasks of a superstep that start in one turn of the event loop."""
+"""Tasks of a superstep that start in one iteration of the event loop."""
 
 
 class GraphFrame(StepFrame):
     """A running graph."""
 
     async def advance(self) -> bool:
-        """Run the graph as far as it goes: True when it has ended, False when it waits."""
+        """Run the graph as far as it can go; return True if it has ended and False if it waits."""
         plan, scope = self.plan, self.scope
         limit = scope.max_steps or plan.max_steps
         while True:
@@ -57,11 +57,11 @@ class GraphFrame(StepFrame):
             _finish(self)
 
     def is_pausing(self) -> bool:
-        """Whether the next thing to happen here is a pause: then its record is that of the boundary before it, too."""
+        """Return whether the graph pauses next: then the record of the pause also serves as that of the boundary."""
         return at_breakpoint(self)
 
     def _stop(self, limit: int) -> None:
-        """Stop before the next superstep, if its number or a cancel of the run says so."""
+        """Stop before the next superstep if the limit is reached or the run is cancelled."""
         if self.count >= limit:
             raise MaxStepsExceeded(self.plan.name, limit)
         if self.stops_before(self.tasks):
@@ -72,7 +72,7 @@ class GraphFrame(StepFrame):
 
 
 def _run(frame: StepFrame) -> Awaitable[None]:
-    """Run the tasks that can run."""
+    """Run the tasks that are ready."""
     tasks = frame.tasks
     if len(tasks) == 1 and tasks[0].status != "waiting" and frame.plan.step_timeout is None:
         return run_task(tasks[0], alone=True)
@@ -80,7 +80,7 @@ def _run(frame: StepFrame) -> Awaitable[None]:
 
 
 def _have_ended(tasks: list[Task]) -> bool:
-    """Whether all tasks are done, and none waits for an answer; raises what they failed with."""
+    """Return whether all tasks are done and none waits for an answer; raise if one failed."""
     for task in tasks:
         if task.status != "done":
             _raise_failure(tasks)
@@ -96,13 +96,13 @@ def _raise_failure(tasks: list[Task]) -> None:
     assert error is not None
     for other in failed[1:]:
         if not isinstance(other.exception, RunCancelled):
-            add_note(error, f"In the same superstep '{other.address}' failed, too: {other.exception!r}")
-    cut = next((task.exception for task in failed if isinstance(task.exception, RunCancelled)), None)
-    raise cut or error
+            add_note(error, f"In the same superstep '{other.address}' also failed: {other.exception!r}")
+    cancelled = next((task.exception for task in failed if isinstance(task.exception, RunCancelled)), None)
+    raise cancelled or error
 
 
 class _Together:
-    """Tasks of one superstep that run side by side, and how many of them have not ended."""
+    """The tasks of one superstep that run in parallel, and how many of them have not ended."""
 
     def __init__(self, scope: Scope, tasks: list[Task]) -> None:
         self.handles: list[asyncio.Task[None]] = []
@@ -114,11 +114,11 @@ class _Together:
         self._is_turn_due = False
 
     def start_some(self) -> None:
-        """Start a few tasks now, and some more in every turn of the event loop."""
-        # A few at a time: others on the loop have their turns in between, and what has not started costs nothing.
+        """Start a few tasks now, and some more in every iteration of the event loop."""
+        # A few at a time: other tasks on the loop run in between, and a task that has not started costs nothing.
         loop = self._scope.loop
         for _ in range(min(STARTED, len(self._unstarted))):
-            # Made without the loop's factory, which watches what users start and would cost every task a call.
+            # Bypass the loop's task factory, which tracks tasks started by users and would cost every task a call.
             self.handles.append(asyncio.Task(self._run(self._unstarted.popleft()), loop=loop))
         if self._unstarted:
             self._begin_turn_soon()
@@ -158,7 +158,7 @@ class _Together:
         self.start_some()
 
     async def stop(self) -> None:
-        """End what was started, and start no more."""
+        """Cancel the tasks that were started, and start no more."""
         self._unstarted.clear()
         for handle in self.handles:
             handle.cancel()
@@ -169,7 +169,7 @@ async def _run_together(frame: StepFrame, ready: list[Task]) -> None:
     if not ready:
         return
     together = _Together(frame.scope, ready)
-    # Our own tasks are not among those that a frame's code has started.
+    # The engine's tasks must not count as started by a frame's code.
     token = current_place.set(None)
     together.start_some()
     current_place.reset(token)
@@ -187,14 +187,14 @@ async def _run_together(frame: StepFrame, ready: list[Task]) -> None:
         raise
     for handle in together.handles:
         if handle.done() and not handle.cancelled() and handle.exception() is not None:
-            raise RunError("the engine failed while it ran a task") from handle.exception()
+            raise RunError("the engine failed while running a task") from handle.exception()
 
 
-# Running one task: attempts, timeouts, and what its end means
+# Running one task: attempts, timeouts and the result
 
 
 async def run_task(task: Task, *, alone: bool) -> None:
-    """Run a task to its end, whatever that is; the outcome stands in the task, and only cancellation is raised."""
+    """Run a task to its end; the outcome is recorded in the task, and only cancellation is raised."""
     scope, node = task.scope, task.node
     if task.status == "failed":
         task.begin_again()
@@ -209,9 +209,9 @@ async def run_task(task: Task, *, alone: bool) -> None:
             if result is not HANDLED:
                 interpret(task, result)
             task.status = "done"
-    except RunCancelled as cut:
-        task.exception = cut
-    except Exception as error:  # noqa: BLE001  # protects the siblings: they finish, and the engine raises it then
+    except RunCancelled as cancelled:
+        task.exception = cancelled
+    except Exception as error:  # noqa: BLE001  # protects the siblings: they finish, and then the engine raises it
         task.fail(error)
     if task.status != "done":
         _have_recorded(task, alone)
@@ -223,7 +223,7 @@ async def run_task(task: Task, *, alone: bool) -> None:
 
 
 def _emit_start(task: Task) -> float:
-    """Emit that a task begins, and give the time; 0 when nobody hears of it."""
+    """Emit that a task starts and return the time; return 0 if there is no audience."""
     audience = task.graph.audience
     if not audience.hears:
         return 0.0
@@ -249,25 +249,25 @@ def _emit_end(task: Task, started: float) -> None:
 
 
 def _have_recorded(task: Task, alone: bool) -> None:
-    """Have it stored how a task ended; soon, while others run: a finished one must never run again."""
+    """Schedule a record of how a task ended; soon, if others still run, since a finished task must never run again."""
     task.scope.mark(task)
     if not alone or task.graph.parent is not None:
         task.scope.journal.soon()
 
 
 async def _attempts(task: Task) -> Any:
-    """The result of a node, tried as often as its policies allow."""
+    """Return the result of a node, trying as often as its retry policies allow."""
     emit = task.scope.journal.emit_live if task.scope.watched else None
     return await attempted(task, task.node.retry, lambda: _bounded(task), emit)
 
 
 async def _bounded(task: Task) -> Any:
-    """One attempt, within the concurrency limit and the node's time."""
+    """Make one attempt, within the concurrency limit and the node's timeout."""
     if task.scope.slots is None or not task.node.takes_slot:
         return await _timed(task)
     async with Slot(task.scope.slots) as task.slot:
         if task.scope.cancellation.mode == "now":
-            raise RunCancelled  # It came while this task waited for its slot.
+            raise RunCancelled  # Cancelled while this task waited for its slot.
         await task.scope.journal.assure()
         return await _timed(task)
 
@@ -287,11 +287,11 @@ async def _timed(task: Task) -> Any:
         raise NodeTimeout(task.address, seconds) from error
 
 
-# Applying what they have written
+# Applying the writes
 
 
 def _apply(frame: StepFrame) -> None:
-    """Make the writes of all tasks the state's next values, in task order, or none of them."""
+    """Apply the writes of all tasks to the state in task order, or none of them."""
     changes, schema = Changes(frame.fields.values, frame), frame.plan.schema
     several = len(frame.tasks) > 1
     for task in frame.tasks:
@@ -315,7 +315,7 @@ def _apply(frame: StepFrame) -> None:
 
 
 def _pass_on(frame: StepFrame, task: Task) -> None:
-    """Give the results of an applied task to those who share them: the graph above, the session, the cache."""
+    """Pass the results of an applied task on to the parent graph, the session and the cache."""
     if frame.fields.exports:
         _export(frame, task)
     if task.written is not None:
@@ -325,7 +325,7 @@ def _pass_on(frame: StepFrame, task: Task) -> None:
 
 
 def _identify_messages(frame: StepFrame, changes: Changes, task: Task) -> None:
-    """Give ids to messages before they are applied here and handed up: a message is the same one in both graphs."""
+    """Give ids to messages before they are applied and exported, so that they are the same in both graphs."""
     channels = frame.plan.schema.channels
     for number, (name, value, plain) in enumerate(task.writes):
         channel = channels.get(name)
@@ -340,7 +340,7 @@ def _export(frame: StepFrame, task: Task) -> None:
 
 
 def _finish(frame: StepFrame) -> None:
-    """Let the finished tasks go and take their edges."""
+    """Release the finished tasks and take their edges."""
     tasks, scope = frame.tasks, frame.scope
     frame.tasks = []
     frame.step += 1

@@ -1,7 +1,7 @@
-"""The values of a running graph's state, and what of them is not yet on record.
+"""The values of a running graph's state, and which of them are not recorded yet.
 
-Invariants: a name is never in `replaced` and in `grown` at once; what neither names is stored as it is. A list only
-grows in place, so that its length is enough to know what was added.
+Invariants: a name is never in both `replaced` and `grown`; a field in neither is stored as it is. A list only ever
+grows in place, so its length is enough to know what was added.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _messages_decoder = msgspec.json.Decoder(list[Message])
 class Fields:
     """The state of one graph's frame.
 
-    `tagged` are the fields with values that need a walk to be stored; all others are JSON as they are. A graph inside
-    another notes the updates of the fields that both have (`exports`) in `updates`, to be handed up when it has ended.
+    `tagged` are the fields whose values need a walk to be stored; all others are JSON as they are. A subgraph collects
+    the updates of fields it shares with its parent (`exports`) in `updates`, and hands them up when it ends.
     """
 
     __slots__ = ("exports", "grown", "replaced", "tagged", "updates", "values")
@@ -53,7 +53,7 @@ class Fields:
         self.set(name, adopted, tagged=not plain)
 
     def set(self, name: str, value: Any, *, tagged: bool = False) -> None:
-        """Give a field another value, which is the state's own already."""
+        """Set a field to a value that the state already owns."""
         self.values[name] = value
         self.replaced[name] = None
         if self.grown:
@@ -62,14 +62,14 @@ class Fields:
             self.tagged |= {name}
 
     def grow(self, name: str) -> list[Any]:
-        """Give a list to be appended to."""
+        """Return a list field to append to, and note where its new items start."""
         values: list[Any] = self.values[name]
         if name not in self.replaced:
             self.grown.setdefault(name, len(values))
         return values
 
     def commit(self, changes: Changes) -> None:
-        """Make the changes that a superstep, an input or an edit amounts to."""
+        """Apply the changes of a superstep, an input or an edit."""
         self.values.update(changes.values)
         for name in changes.values:
             self.replaced[name] = None
@@ -82,7 +82,7 @@ class Fields:
             self.tagged = self.tagged.difference(changes.values) | changes.tagged
 
     def export(self, name: str, value: Any, reduces: bool) -> None:
-        """Note an update for the graph above, which shares this field."""
+        """Collect an update for the parent graph, which shares this field."""
         stored = "^" + name
         if not reduces or name not in self.updates or type(value) is Overwrite:
             self.updates[name] = [value]
@@ -93,10 +93,10 @@ class Fields:
             self.grown.setdefault(stored, len(self.updates[name]))
         self.updates[name].append(value)
 
-    # Records: updates for the graph above are stored beside the fields, with a "^" before their names.
+    # Records: updates for the parent graph are stored next to the fields, under names that start with "^".
 
     def snapshot(self, image: GraphImage) -> None:
-        """Write what is new into an image."""
+        """Write everything new into an image."""
         if self.replaced:
             image.set = {name: self._stored(name) for name in self.replaced}
             self.replaced = {}
@@ -105,14 +105,14 @@ class Fields:
             self.grown = {}
 
     def mark_all(self) -> None:
-        """Have the next image hold everything."""
+        """Mark everything as new, so that the next image is complete."""
         self.replaced = dict.fromkeys(self.values)
         for name in self.updates:
             self.replaced["^" + name] = None
         self.grown = {}
 
     def _stored(self, name: str, since: int | None = None) -> Any:  # Any: encoded with the record, as if it were Raw
-        """A field as a record keeps it, or what a list has got `since`."""
+        """Return a field as it is recorded, or only the items of a list from `since` on."""
         is_update = name[0] == "^"
         value = self.updates[name[1:]] if is_update else self.values[name]
         if since is not None:
@@ -121,10 +121,10 @@ class Fields:
         return codec.lower(value) if is_update or name in self.tagged else value
 
     def restore(self, pieces: Mapping[str, list[Raw]], schema: Schema, address: str) -> None:
-        """Become what was stored.
+        """Restore the stored values.
 
         Raises:
-            ProgramChanged: the schema has no such field any more.
+            ProgramChanged: the schema no longer has one of the stored fields.
         """
         for name, parts in pieces.items():
             if name.startswith("^"):
@@ -143,7 +143,7 @@ class Fields:
             try:
                 return _messages_decoder.decode(body)
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-                pass  # Not only messages, or damaged: the general decoder tells which.
+                pass  # Not only messages, or damaged: the general decoder finds out which.
         if codec.may_have_tags(body):
             self.tagged |= {name}
         return codec.decode(body)

@@ -1,6 +1,6 @@
-"""Nodes and plans: what the engine runs, compiled to objects that point to one another: a step looks nothing up.
+"""Nodes and plans: what the engine runs, compiled to objects that point to one another, so a step needs no lookups.
 
-The kinds of nodes are in `nodes/`, and with the agents that consist of them.
+The kinds of nodes are in `nodes/`; those that agents consist of are in `adjourn.agents`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .commands import START, Cache
 from .schema import Schema
 
 LIMIT = 1_000
-"""Results kept for one graph."""
+"""The number of results cached for one graph."""
 
 
 class Kept(Struct, frozen=True, kw_only=True):
@@ -40,7 +40,7 @@ class ResultCache:
         self._kept: OrderedDict[str, Kept] = OrderedDict()
 
     def get(self, key: str, now: float) -> Kept | None:
-        """What is kept under `key` and has not passed its time."""
+        """Return the result cached under `key`, unless it has expired."""
         kept = self._kept.get(key)
         if kept is None or kept.expires <= now:
             self._kept.pop(key, None)
@@ -49,21 +49,21 @@ class ResultCache:
         return kept
 
     def put(self, key: str, kept: Kept) -> None:
-        """Keep a result, dropping the one that was used longest ago when there are too many."""
+        """Cache a result, dropping the least recently used one if there are too many."""
         self._kept[key] = kept
         if len(self._kept) > LIMIT:
             self._kept.popitem(last=False)
 
 
 UNLIMITED = 2**62
-"""As a limit of supersteps: none."""
+"""A limit on supersteps that is never reached."""
 
 Overlay = dict[str, Any]
 Shape = Literal["node", "llm", "tools", "agent"]
 
 
 class NodeOptions(Struct, frozen=True, kw_only=True):
-    """When and how a node runs, as its author wrote it; what is wrong with it is found when the graph is compiled."""
+    """When and how a node runs, as its author wrote it; problems are reported when the graph is compiled."""
 
     retry: Retry | Sequence[Retry] | None = None
     timeout: float | None = None
@@ -79,10 +79,10 @@ NO_OPTIONS = NodeOptions()
 
 
 class Node:
-    """A node: its place in a graph, and what running it means, which each kind of node says for itself.
+    """A node: its place in a graph, and how it runs, which each kind of node defines.
 
     The engine calls `run` for each attempt of a task, and `leave` when all tasks of the node have finished in a
-    superstep. Tasks and frames are Any here: they point to their nodes, so their types are made after this one.
+    superstep. Tasks and frames are Any here: they point to their nodes, so their types are defined after this one.
     """
 
     __slots__ = ("conditions", "is_plain", "joins", "name", "options", "order", "retry", "segment", "targets")
@@ -90,9 +90,9 @@ class Node:
     shape: Shape = "node"
     """How it is drawn."""
     is_reported: bool = True
-    """Whether events say when it starts and ends."""
+    """Whether events are emitted when it starts and ends."""
     takes_slot: bool = True
-    """Whether it counts among the tasks that may run at once; what runs graphs leaves that to their nodes."""
+    """Whether it counts towards the concurrency limit; for a node that runs a graph, the inner nodes count instead."""
 
     def __init__(self, name: str, options: NodeOptions = NO_OPTIONS, *, order: int = -1, segment: str = "") -> None:
         self.name = name
@@ -111,7 +111,7 @@ class Node:
     # Running
 
     def run(self, task: Any) -> Awaitable[Any]:
-        """Make one attempt at a task: give what its function returned, `PAUSED`, or `HANDLED` if the result is set."""
+        """Make one attempt at a task; return its function's result, `PAUSED`, or `HANDLED` if the result is set."""
         raise NotImplementedError
 
     def leave(self, frame: Any) -> None:
@@ -119,27 +119,27 @@ class Node:
         frame.take_edges(self)
 
     def segment_of(self, frame: Any, index: int, overlay: Overlay | None) -> str:
-        """The segment of one of several tasks of this node."""
+        """Return the segment of one of several tasks of this node."""
         return f"{self.segment}:{index}"
 
     def bind_dormant(self, task: Any) -> None:
-        """Bind what is stored below a task, as far as its program is known before any code runs."""
+        """Bind the stored frames below a task whose programs are known before any code runs."""
 
     def check_restored(self, task: Any, below: Iterable[str]) -> None:
-        """Refuse a stored task that was left by another kind of node; `below` are the segments below it.
+        """Raise if a stored task belongs to another kind of node; `below` are the segments below it.
 
         Raises:
-            ProgramChanged: it was.
+            ProgramChanged: it does.
         """
 
     # Compiling and drawing
 
     def problems(self, schema: Schema) -> Iterable[str]:
-        """The mistakes of a node that is to work on this state."""
+        """Return the problems of this node with this state schema."""
         return ()
 
     def placed(self, order: int, *, before: bool, after: bool, node_timeout: float | None) -> Self:
-        """This node at a place in a compiled graph, not yet linked to others."""
+        """Return a copy of this node for a place in a compiled graph, not yet linked to others."""
         node, options = copy.copy(self), self.options
         node.order = order
         node.segment = segment_text("node", self.name)
@@ -159,7 +159,7 @@ class Node:
         return dict(named) if isinstance(named, Mapping) else dict.fromkeys(named, "")
 
     def marks(self) -> list[str]:
-        """What a drawing says of what it is."""
+        """Return labels that describe the node in a drawing."""
         return []
 
     @property
@@ -169,14 +169,14 @@ class Node:
 
 
 def policies(retry: Any) -> list[Any]:  # Any: users pass anything
-    """What was given as `retry`, as a list."""
+    """Return the value of `retry` as a list."""
     if retry is None:
         return []
     return list(cast("Sequence[Any]", retry)) if isinstance(retry, list | tuple) else [retry]
 
 
 Send = tuple[Node, Overlay | None]
-"""A node to go to, with what is laid over the state for this task alone."""
+"""A node to go to, with an update that only this task sees."""
 
 
 class Join:
@@ -208,7 +208,7 @@ class Condition:
 
 
 class Plan:
-    """A schema and the nodes that work on it, linked to one another; it holds no run's data."""
+    """A schema and the nodes that work on it, linked to one another; it holds no data of any run."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Results: what a node's return value means for the state and for what comes next, and results kept in the cache."""
+"""Results: what a node's return value means for the state and for the next step, and the cache of results."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .state import State, attributes, differences, read
 
 
 def interpret(task: Task, result: Any) -> None:
-    """Turn a return value into the task's writes and targets, refusing what cannot be stored."""
+    """Turn a return value into the task's writes and targets; raise if it cannot be stored."""
     if type(result) is dict:
-        task.writes = _adopted(task, result)  # pyright: ignore[reportUnknownArgumentType]  # of the user's making
+        task.writes = _adopted(task, result)  # pyright: ignore[reportUnknownArgumentType]  # made by the user
     elif result is None:
         task.writes = []
     elif isinstance(result, Command):
@@ -56,7 +56,7 @@ def _returned_state(task: Task, result: Any) -> Mapping[str, Any]:
 
 
 def _adopted(task: Task, update: Mapping[str, Any]) -> list[tuple[str, Any, bool]]:
-    """The updates as the state's own, each with whether it is plain JSON."""
+    """Return the updates as values that the state owns, each with whether it is plain JSON."""
     schema = task.graph.plan.schema
     channels = schema.channels
     writes: list[tuple[str, Any, bool]] = []
@@ -88,10 +88,10 @@ def _sends(task: Task, command: Any) -> list[Send]:
 
 
 def find_cached(task: Task, cache: Cache) -> bool:
-    """Give the task its result from the cache, if it is there; else note under which key its result is to be kept."""
+    """Set the task's result from the cache if it is there; otherwise note the key under which to cache it."""
     task.cache_key = None
     if task.questions or task.children or task.path in task.scope.dormant:
-        return False  # Somebody was asked: what they answered in this session decides no other, nor another this one.
+        return False  # A question was asked: its answer must not decide another session, nor another answer this one.
     key = _key(task, cache)
     kept = task.graph.plan.results.get(key, task.scope.clock())
     if kept is None:
@@ -110,7 +110,7 @@ def _send(task: Task, name: str, overlay: dict[str, Raw]) -> Send:
 
 
 def keep_in_cache(task: Task) -> None:
-    """Put the result of a task, now that it is applied, into the cache."""
+    """Cache the result of a task that has been applied."""
     cache = task.node.options.cache
     assert cache is not None
     assert task.cache_key is not None

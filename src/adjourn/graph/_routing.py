@@ -1,7 +1,7 @@
 """Routing: deciding the conditions of the nodes that have finished.
 
-A condition that pauses or fails must not make the finished node run again. So routing is a phase of its own: conditions
-that are decided keep their targets, and only the others are asked again.
+A condition that pauses or fails must not make the finished node run again. So routing is a separate phase: conditions
+that are decided keep their targets, and only the others are evaluated again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .state import read
 
 
 async def decide(frame: StepFrame) -> bool:
-    """Ask every condition of the finished nodes; False when one of them waits for an answer."""
+    """Evaluate every condition of the finished nodes; return False if one of them waits for an answer."""
     if time.monotonic() > frame.scope.yield_deadline:
         await frame.scope.yield_to_loop()
     routings, decided = frame.routings or frame.routings_to_decide(), True
@@ -28,7 +28,7 @@ async def decide(frame: StepFrame) -> bool:
         if routing.status in ("pending", "failed"):
             routing.exception = None
             if routing.condition.is_async:
-                # Others may have a record made while it runs: what was asked and kept so far must be in it.
+                # Something else may write a record while it runs, which must have all questions and memos so far.
                 _remember(frame, routings)
                 await _evaluate(frame, routing)
             else:
@@ -61,7 +61,7 @@ async def _evaluate(frame: StepFrame, routing: Routing) -> None:
     try:
         result = await execute(routing, routing.condition.call, state)
         _set_targets(frame, routing, result)
-    except Exception as error:  # noqa: BLE001  # protects the other conditions: they keep what they decided
+    except Exception as error:  # noqa: BLE001  # protects the other conditions: they keep their decisions
         routing.status, routing.exception = "failed", error
 
 
@@ -70,7 +70,7 @@ def _evaluate_inline(frame: StepFrame, routing: Routing) -> None:
     try:
         result = execute_inline(routing, routing.condition.call, state)
         _set_targets(frame, routing, result)
-    except Exception as error:  # noqa: BLE001  # protects the other conditions: they keep what they decided
+    except Exception as error:  # noqa: BLE001  # protects the other conditions: they keep their decisions
         routing.status, routing.exception = "failed", error
 
 
@@ -90,7 +90,7 @@ def _set_targets(frame: StepFrame, routing: Routing, result: Any) -> None:
 def _targets(frame: StepFrame, routing: Routing, result: Any) -> list[Node]:
     mapping = routing.condition.mapping or {}
     if _mapped(mapping, result) is not result:
-        names = [result]  # A key of the mapping, be it None or a tuple.
+        names = [result]  # A key of the mapping, which may be None or a tuple.
     elif isinstance(result, list | tuple | set | frozenset):
         names = list(dict.fromkeys(cast("Iterable[Any]", result)))
     else:
@@ -103,7 +103,7 @@ def _mapped(mapping: dict[Any, str], name: Any) -> Any:
     try:
         return mapping.get(name, name)
     except TypeError:
-        return name  # Unhashable, so not a key; it is not a node's name either.
+        return name  # Unhashable, so neither a key nor the name of a node.
 
 
 def _lookup(frame: StepFrame, routing: Routing, name: Any) -> Node | None:
@@ -112,10 +112,10 @@ def _lookup(frame: StepFrame, routing: Routing, name: Any) -> Node | None:
 
 
 def node_named(frame: StepFrame, by: str, name: Any, keys: tuple[Any, ...] = ()) -> Node:
-    """The node that a command or condition names; `keys` are those of the condition's mapping.
+    """Return the node that a command or condition names; `keys` are those of the condition's mapping.
 
     Raises:
-        NodeNotFound: there is none.
+        NodeNotFound: the graph has no such node.
     """
     node = frame.plan.nodes.get(name) if isinstance(name, str) else None
     if node is None:

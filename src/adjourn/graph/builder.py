@@ -1,4 +1,4 @@
-"""StateGraph: collecting nodes and edges before they are compiled."""
+"""StateGraph: collects nodes and edges until they are compiled."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OfState = Callable[[Any], Any]
 
 
 class StateGraph(Draft):
-    """A graph under construction. Nodes are added in an order that is also the order in which updates are applied."""
+    """A graph under construction. Updates are applied in the order in which their nodes were added."""
 
     def __init__(self, schema: Any, *, name: str | None = None) -> None:
         super().__init__(name or getattr(schema, "__name__", "graph"))
@@ -58,9 +58,9 @@ class StateGraph(Draft):
     ) -> StateGraph:
         """Add a node: a function of the state, sync or async, or a compiled graph.
 
-        A sync function runs in a thread unless `thread=False`. A thread cannot be killed: after a timeout its late
-        result is dropped, and its slot in the pool is taken until it ends. `destinations` names, for drawing and
-        checking, where commands of this node lead.
+        A sync function runs in a thread unless `thread=False`. A thread cannot be killed: after a timeout, its late
+        result is dropped and its slot in the pool stays occupied until it ends. `destinations` names the nodes that
+        commands of this node may go to, for drawing and checking.
         """
         name = name_or_fn if isinstance(name_or_fn, str) else getattr(name_or_fn, "__name__", "")
         runs = fn if isinstance(name_or_fn, str) else name_or_fn
@@ -81,7 +81,7 @@ class StateGraph(Draft):
         return self
 
     def add_sequence(self, *nodes: str | Function) -> StateGraph:
-        """Lead from each node to the next, adding those that are functions."""
+        """Add edges from each node to the next, adding those that are functions as nodes first."""
         names: list[str] = []
         for node in nodes:
             if isinstance(node, str):
@@ -96,9 +96,9 @@ class StateGraph(Draft):
     def add_subgraph(
         self, name: str, graph: CompiledGraph, *, input: OfState | None = None, output: OfState | None = None
     ) -> StateGraph:
-        """Add a compiled graph as a node: it shares the fields that both schemas have, unless mapped.
+        """Add a compiled graph as a node: it shares the fields that both schemas have, unless they are mapped.
 
-        `input` makes the subgraph's input of the parent's state; `output` makes the parent's update of its final state.
+        `input` maps the parent's state to the subgraph's input; `output` maps its final state to the parent's update.
         """
         self.nodes.append(SubgraphNode(name, graph, input=input, output=output))
         return self
@@ -114,11 +114,11 @@ class StateGraph(Draft):
         middleware: Sequence[Any] = (),
         options: Mapping[str, Any] | None = None,
     ) -> StateGraph:
-        """Add a node that asks a model: with one-shot messages, the user's input after the history, or the history.
+        """Add a node that asks a model, with one-shot messages, the history and the user's input, or the history alone.
 
-        What is new of what was read and the answer go to `messages`; the answer's text goes to `last_response` and
-        `node_responses`. `instruction` may name session values: `{user}`. The tools are told to the model; a tools node
-        runs them. `options` go to the provider.
+        New input and the answer go to `messages`; the answer's text also goes to `last_response` and
+        `node_responses`. `instruction` may contain session values: `{user}`. The model can call the tools, but a
+        tools node has to run them. `options` are passed to the provider.
         """
         self.nodes.append(LLMNode(name, model, instruction, tools, user_input_key, middleware, options))
         return self
@@ -132,7 +132,7 @@ class StateGraph(Draft):
         on_tool_error: Literal["tell", "raise"] = "tell",
         middleware: Sequence[Any] = (),
     ) -> StateGraph:
-        """Add a node that runs the tools which the newest message asks for, side by side unless `sequential`."""
+        """Add a node that runs the tool calls of the newest message, in parallel unless `sequential`."""
         if on_tool_error not in ("tell", "raise"):
             raise UsageError(f"Tools node '{name}': on_tool_error={on_tool_error!r}. Use 'tell' or 'raise'.")
         raises = on_tool_error == "raise"
@@ -140,7 +140,7 @@ class StateGraph(Draft):
         return self
 
     def add_tools_conditional_edges(self, llm_node: str, tools_node: str, fallback: str) -> StateGraph:
-        """Lead from a model to its tools when it has called some, else to `fallback`."""
+        """Add edges from a model to its tools if it called any, otherwise to `fallback`."""
         return self.add_conditional_edges(llm_node, went_on, {CALLED: tools_node, ANSWERED: fallback})
 
     def add_agent_node(
@@ -152,17 +152,17 @@ class StateGraph(Draft):
         output: OfState | None = None,
         isolated: bool = False,
     ) -> StateGraph:
-        """Add an agent as a node. It sees the conversation with `user_input` at its end, and joins it.
+        """Add an agent as a node. It sees the conversation with `user_input` at its end, and its messages join it.
 
-        One that is `isolated` sees the input alone, and only its final text joins; with `input`, nothing joins.
-        `input` makes its input of the state; `output` makes the update of its report, which has `output`, `value` and
-        `messages`.
+        An `isolated` agent only sees the user's input, and only its final text joins; with `input`, nothing joins.
+        `input` maps the state to the agent's input; `output` maps its report, which has `output`, `value` and
+        `messages`, to the update.
         """
         self.nodes.append(AgentNode(name, agent, input=input, output=output, isolated=isolated))
         return self
 
     def add_edge(self, source: str | Iterable[str], target: str) -> StateGraph:
-        """Lead from one node to another; with several sources, when all of them have finished."""
+        """Add an edge from one node to another; with several sources, it is taken when all of them have finished."""
         sources = tuple(source) if is_listing(source) else (cast("str", source),)
         self.edges.append(EdgeDraft(sources=sources, target=target, is_join=len(set(sources)) > 1))
         return self
@@ -170,12 +170,12 @@ class StateGraph(Draft):
     def add_conditional_edges(
         self, source: str, fn: Function, mapping: Mapping[Any, str] | Sequence[str] | None = None
     ) -> StateGraph:
-        """Lead from a node to where `fn(state)` says: a name or several, looked up in `mapping` first."""
+        """Add edges from a node to the result of `fn(state)`: one name or several, looked up in `mapping` first."""
         self.conditions.append(ConditionDraft(source=source, fn=fn, mapping=mapping))
         return self
 
     def set_entry_point(self, name: str) -> StateGraph:
-        """Begin with this node."""
+        """Start with this node."""
         return self.add_edge(START, name)
 
     def set_finish_point(self, name: str) -> StateGraph:
@@ -193,16 +193,16 @@ class StateGraph(Draft):
         strict: bool = False,
         **options: Unpack[Options],
     ) -> CompiledGraph:
-        """Check everything at once and make the graph ready to run; `options` are those of `Runner`.
+        """Check everything at once and return a graph that is ready to run; `options` are those of `Runner`.
 
         interrupt_before, interrupt_after: names of nodes before or after which every run pauses.
-        max_steps: supersteps that one turn may make.
-        step_timeout, node_timeout: seconds that a superstep, or a node without a timeout of its own, may take.
-        strict: whether a node that no path leads to is a mistake.
+        max_steps: the number of supersteps that one turn may take.
+        step_timeout, node_timeout: seconds that a superstep, or a node without its own timeout, may take.
+        strict: whether a node that cannot be reached is an error.
 
         Raises:
-            GraphError: listing every mistake.
-            UsageError: an option cannot be used.
+            GraphError: listing every problem.
+            UsageError: an option is invalid.
         """
         if not is_count(max_steps):
             raise UsageError(f"max_steps={max_steps!r}: give a whole number; a graph needs at least one superstep.")

@@ -1,4 +1,4 @@
-"""What a node can return besides a plain update, and the names of a graph's ends."""
+"""What a node can return besides a plain update, and the names of a graph's start and end."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ END: Final = "__end__"
 
 
 class Command(msgspec.Struct, frozen=True):
-    """An update together with where to go next; without `goto` the node's edges decide.
+    """An update together with where to go next; without `goto`, the node's edges decide.
 
-    In a list of commands each one is a task of its own: its `update` is laid over the state that this task sees.
+    In a list of commands, each one starts its own task: only that task sees the command's `update`.
     """
 
     update: Mapping[str, Any] | None = None
     goto: str | Sequence[str] | None = None
 
     def targets(self) -> list[str]:
-        """The names to go to, as a list."""
+        """Return the names to go to as a list."""
         if self.goto is None:
             return []
         return [self.goto] if isinstance(self.goto, str) else list(self.goto)
@@ -34,13 +34,13 @@ class Command(msgspec.Struct, frozen=True):
 
 @stored("adjourn.overwrite")
 class Overwrite(msgspec.Struct, frozen=True):
-    """A value that takes a field's place, past its reducer."""
+    """A value that replaces a field, bypassing its reducer."""
 
     value: Any
 
 
 class Cache(msgspec.Struct, frozen=True):
-    """Keep a node's result for `ttl` seconds: `key` says what counts as the same input, else all that it is given."""
+    """Cache a node's result for `ttl` seconds, by `key(state)` if it is given, otherwise by the whole input."""
 
     ttl: float | timedelta
     key: Callable[[Any], Any] | None = None

@@ -1,4 +1,4 @@
-"""The compiled graph: a program, and the runner of itself."""
+"""Compiled graphs: programs that are also their own runners."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ __all__ = ["CompiledGraph", "Options"]
 
 
 class CompiledGraph(Plan, Runner):
-    """A graph that is ready to run. It holds no run's data: any number of runs at once, from any loop and thread."""
+    """A graph that is ready to run.
+
+    It holds no data of any run, so any number of runs can share it, from any event loop or thread.
+    """
 
     kind = "runnable"
 
@@ -43,22 +46,22 @@ class CompiledGraph(Plan, Runner):
         return f"<graph {self.name}: {', '.join(self.nodes)}>"
 
     def open(self, scope: Scope, parent: Frame | None, segment: str, image: Image | None) -> GraphFrame:
-        """A frame for this graph, from its stored image if there is one."""
+        """Return a frame for this graph, restored from its stored image if there is one."""
         frame = GraphFrame(self, scope, parent, segment)
         if image is None:
             return frame
         if not isinstance(image, GraphImage):
-            raise ProgramChanged(frame.address, f"what stands there is no graph, as '{self.name}' is")
+            raise ProgramChanged(frame.address, f"what is stored there is not a graph, but '{self.name}' is")
         frame.restore(image)
         return frame
 
     async def invoke(self, state: Any = None, *, session_id: str | None = None, **options: Any) -> Any:
         """Run the graph and return its final state.
 
-        Inside a run, without a session id, it joins that run as a child: its pause is the caller's pause.
+        Inside another run and without a session id, it joins that run as a child: if it pauses, the caller pauses.
 
         Raises:
-            GraphInterrupted: it paused (on its own, not as a child).
+            GraphInterrupted: it paused, and is not running as a child.
         """
         at = current_place.get()
         if at is not None and session_id is None:
@@ -70,8 +73,8 @@ class CompiledGraph(Plan, Runner):
         return result.state
 
     def draw(self, format: str = "mermaid") -> str:
-        """The graph as a Mermaid diagram, in the DOT language (`format="dot"`), or as lines for a terminal ("text").
+        """Return the graph as a Mermaid diagram, as DOT source (`format="dot"`) or as lines for a terminal ("text").
 
-        With `format="svg"`, Graphviz draws it, which must be installed: its `dot` is called.
+        `format="svg"` runs Graphviz's `dot`, which must be installed.
         """
         return draw(self, format)

@@ -16,34 +16,34 @@ for _cls in (Message, AppendMessages, ReplaceLastUser, RemoveAllMessages):
 
 
 class Shared:
-    """`Annotated[T, Shared]` hands a field out to nodes without a copy; they must not change it."""
+    """`Annotated[T, Shared]` passes a field to nodes without copying it; they must not change it."""
 
 
 def replace(old: Any, new: Any) -> Any:
-    """The update takes the old value's place; two in one superstep are a `WriteConflict`."""
+    """Replace the old value; two updates in one superstep are a `WriteConflict`."""
     return new
 
 
 def last(old: Any, new: Any) -> Any:
-    """The last update in task order wins."""
+    """Replace the old value; the last update in task order wins."""
     return new
 
 
 def append(old: list[Any] | None, new: list[Any]) -> list[Any]:
-    """The lists follow on one another."""
+    """Append the new list to the old one."""
     if not isinstance(new, list):  # pyright: ignore[reportUnnecessaryIsInstance]  # nodes return anything
-        raise TypeError(f"an appending field takes a list, not {a_type(new)}. Wrap it: [value]")
+        raise TypeError(f"a field that appends takes a list, not {a_type(new)}. Wrap it: [value]")
     return [*(old or ()), *new]
 
 
 def merge(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> dict[str, Any]:
-    """A shallow union in which the update wins."""
+    """Merge the update into the old mapping; this is shallow, and the update wins."""
     if not isinstance(new, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # nodes return anything
-        raise TypeError(f"a merging field takes a mapping, not {a_type(new)}.")
+        raise TypeError(f"a field that merges takes a mapping, not {a_type(new)}.")
     return {**(old or {}), **new}
 
 
 def add_messages(old: list[Message] | None, new: Any) -> list[Message]:
-    """Messages are appended, and operations on the list applied, from left to right."""
+    """Append messages and apply operations on the list, from left to right."""
     before = list(old or ())
     return apply_messages(before, new).on(before)

@@ -1,4 +1,4 @@
-"""Schemas: the fields of a state, from whatever kind of class describes them."""
+"""Schemas: the fields of a state, from any kind of class that describes them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MARKS = (Required, NotRequired, getattr(typing, "ReadOnly", Required))  # ReadO
 
 
 class MessagesState(TypedDict):
-    """The state of a conversation, to inherit from."""
+    """The state of a conversation; inherit from it to add fields."""
 
     messages: Annotated[list[Message], add_messages]
     user_input: Annotated[str, last]
@@ -46,7 +46,7 @@ class MessagesState(TypedDict):
 
 
 class StateSchema:
-    """A schema put together field by field; states are mappings."""
+    """A schema built field by field; its states are mappings."""
 
     def __init__(self, *, extra: str = "forbid") -> None:
         if extra not in ("forbid", "allow"):
@@ -63,7 +63,7 @@ class StateSchema:
         default: Any = ABSENT,
         required: bool = False,
     ) -> StateSchema:
-        """Add a field; `default` may be a function that makes one."""
+        """Add a field; `default` may be a value or a function that makes one."""
         self.fields[name] = Field(name, type, reducer, default, required)
         return self
 
@@ -82,16 +82,16 @@ class Field:
         self.shared = shared
 
     def problems(self) -> Iterable[str]:
-        """What is wrong with the declaration."""
+        """Yield the problems of the declaration."""
         if not self.name or self.name.startswith("^"):
             yield f"field name {self.name!r} is empty or starts with '^'"
         if self.reducer is not None and not callable(self.reducer):
-            yield f"the reducer of field '{self.name}' is no function: {self.reducer!r}"
+            yield f"the reducer of field '{self.name}' is not a function: {self.reducer!r}"
         elif self.reducer is not None and not takes_two(self.reducer):
             yield f"the reducer of field '{self.name}' must take two arguments, (old, new)"
 
     def channel(self) -> Channel:
-        """The channel for this field."""
+        """Return the channel for this field."""
         return channel_for(
             self.name, self.type, self.reducer, shared=self.shared, default=self.default, required=self.required
         )
@@ -129,7 +129,7 @@ class Schema:
         )
 
     def channel(self, name: str, where: str) -> Channel:
-        """The channel of a field that an update names."""
+        """Return the channel of a field that an update names."""
         channel = self.channels.get(name)
         if channel is not None:
             return channel
@@ -140,7 +140,7 @@ class Schema:
         return Channel(name, Any)
 
     def first(self) -> dict[str, Any]:
-        """The state before anybody has written."""
+        """Return the initial state."""
         firsts: dict[str, Any] = {}
         for channel in self._starting:
             if (value := channel.first()) is not ABSENT:
@@ -148,7 +148,7 @@ class Schema:
         return firsts
 
     def check(self, new: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-        """Refuse new values that do not fit, and required fields that neither they nor the state have.
+        """Check that new values fit their fields, and that no required field is missing from both them and the state.
 
         Raises:
             StateInvalid: naming the field.
@@ -160,10 +160,10 @@ class Schema:
                 raise StateInvalid(name, f"{problem}.")
         for name in self.required:
             if name not in state and name not in new:
-                raise StateInvalid(name, "it is required, and the input does not have it.")
+                raise StateInvalid(name, "it is required, but the input does not have it.")
 
     def build(self, values: Mapping[str, Any]) -> Any:
-        """An instance of the schema class with these values, made without validation."""
+        """Return an instance of the schema class with these values, built without validation."""
         assert self.cls is not None
         construct = getattr(self.cls, "model_construct", self.cls)
         try:
@@ -181,7 +181,7 @@ def _typed_dict_fields(source: Any) -> Iterable[Field]:
 
 
 def _unmarked(hint: Any) -> tuple[Any, bool]:
-    """A hint without the marks that only a TypedDict's field has, wherever they stand, and whether it is required."""
+    """Return a hint without the qualifiers of a TypedDict's field, wherever they are, and whether it is required."""
     origin = get_origin(hint)
     if origin in _MARKS:
         plain, required = _unmarked(get_args(hint)[0])
@@ -197,7 +197,7 @@ def _class_fields(source: type[Any]) -> Iterable[Field]:
     hints = _hints(source)
     for name, default in _defaults(source).items():
         field = _field(name, hints[name], default, required=False)
-        # A reducer can start from the type's empty value; a type that has none leaves the field to the input.
+        # A reducer can start from the type's empty value; if the type has none, the input must set the field.
         field.required = default is ABSENT and (field.reducer is None or field.channel().first() is ABSENT)
         yield field
 
@@ -207,8 +207,8 @@ def _hints(source: Any) -> dict[str, Any]:
         return get_type_hints(source, include_extras=True)
     except NameError as error:
         raise UsageError(
-            f"The state schema {source.__name__} cannot be read: {undotted(error)}. Define what its annotations name "
-            "at the top of a module, and import it at run time, too."
+            f"The state schema {source.__name__} cannot be read: {undotted(error)}. Define the names in its "
+            "annotations at the top level of a module, and import them at run time, too."
         ) from error
 
 
@@ -217,7 +217,7 @@ def _defaults(source: type[Any]) -> dict[str, Any]:
         return {
             field.name: _default(field.default, field.default_factory, dataclasses.MISSING)
             for field in dataclasses.fields(source)
-            if field.init  # What the class works out by itself follows from the rest.
+            if field.init  # Fields that the class computes follow from the others.
         }
     if issubclass(source, msgspec.Struct):
         fields = msgspec.structs.fields(source)
@@ -226,7 +226,8 @@ def _defaults(source: type[Any]) -> dict[str, Any]:
         models = cast("Mapping[str, Any]", source.model_fields)
         return {name: _model_default(field) for name, field in models.items()}
     raise UsageError(
-        f"{source.__name__} cannot be a state schema: it is no TypedDict, dataclass, msgspec Struct or Pydantic model."
+        f"{source.__name__} cannot be a state schema: it is not a TypedDict, dataclass, msgspec Struct or "
+        "Pydantic model."
     )
 
 

@@ -1,6 +1,6 @@
-"""What a node is given of the state, and what it has changed in it.
+"""The state as nodes see it, and the changes that they make to it.
 
-A view copies a value when it is first read, so that what a node holds is its own; what nobody reads costs nothing.
+A view copies a value when it is first read, so that nodes never share values; a value that is not read costs nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ATOMS = frozenset({int, float, bool, str, type(None)})
 
 
 class State(MutableMapping[str, Any]):
-    """The state as one node sees it: a mapping of the node's own. Changes count only if they are returned."""
+    """The state as one node sees it: a private mapping. Changes only count if they are returned."""
 
     __slots__ = ("_base", "_overlay", "_own", "_schema")
 
@@ -64,32 +64,32 @@ class State(MutableMapping[str, Any]):
         return {**other, **self}
 
     def copy(self) -> dict[str, Any]:
-        """A dict of the same values, which counts as an update of all its keys when it is returned."""
+        """Return a dict of the same values; returned from a node, it is an update of all its keys."""
         return dict(self)
 
     def __repr__(self) -> str:
         return repr(dict(self))
 
     def touched(self) -> dict[str, Any]:
-        """What this node has read as a container or written: all that can have changed."""
+        """Return the containers that this node read and the values it wrote: everything that may have changed."""
         return self._own
 
 
 def given(base: Mapping[str, Any], overlay: Mapping[str, Any] | None, key: str) -> Any:
-    """A field's value as a task sees it, or `ABSENT`."""
+    """Return a field's value as a task sees it, or `ABSENT`."""
     if overlay is not None and key in overlay:
         return overlay[key]
     return base.get(key, ABSENT)
 
 
 def handed_out(schema: Schema, key: str, value: Any) -> Any:
-    """A value as a node may have it: a copy, unless the field is shared."""
+    """Return a value that can be handed to a node: a copy, unless the field is shared."""
     channel = schema.channels.get(key)
     return codec.copy(value) if channel is None else channel.copy(value)
 
 
 def read(schema: Schema, base: Mapping[str, Any], overlay: Mapping[str, Any] | None = None) -> Any:
-    """The state as the schema has it read: a mapping, or an instance of its class."""
+    """Return the state in the form that the schema defines: a mapping, or an instance of its class."""
     view = State(schema, base, overlay)
     return view if schema.cls is None else schema.build(dict(view))
 
@@ -97,26 +97,26 @@ def read(schema: Schema, base: Mapping[str, Any], overlay: Mapping[str, Any] | N
 def differences(
     schema: Schema, base: Mapping[str, Any], overlay: Mapping[str, Any] | None, new: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The update that a returned state amounts to: only what changed."""
+    """Return the update that turns the old state into a returned one: only the fields that changed."""
     update: dict[str, Any] = {}
     for key, value in new.items():
         old = given(base, overlay, key)
         if same(old, value):
             continue
         if value is ABSENT:
-            raise StateInvalid(key, "it was deleted from the state that was returned. Give it another value instead.")
+            raise StateInvalid(key, "it was deleted from the returned state. Give it another value instead.")
         channel = schema.channels.get(key)
         update[key] = value if channel is None or type(value) is Overwrite else channel.difference(old, value)
     return update
 
 
 def attributes(schema: Schema, instance: Any) -> dict[str, Any]:
-    """The fields of an instance of the schema class."""
+    """Return the fields of an instance of the schema class."""
     return {name: getattr(instance, name) for name in schema.channels if hasattr(instance, name)}
 
 
 class Snapshot(Mapping[str, Any]):
-    """The state at one moment, for good: lists only ever grow in place, so their length is enough to know them by."""
+    """The state at one moment. Lists only ever grow in place, so keeping their length is enough."""
 
     __slots__ = ("_lengths", "_schema", "_values")
 

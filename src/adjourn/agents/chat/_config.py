@@ -1,4 +1,4 @@
-"""What a chat-model agent is: its options, checked."""
+"""The options of a chat-model agent, and their checks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Act = Literal["tell", "raise"]
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """Bounds on one turn of an agent, over its resumes; None is no bound. `seconds` counts running, not waiting."""
+    """Limits on one turn of an agent, across its pauses; None is no limit. `seconds` counts running, not waiting."""
 
     model_calls: int | None = None
     tool_calls: int | None = None
@@ -33,14 +33,14 @@ class Limits(Struct, frozen=True, kw_only=True):
         for name in self.__struct_fields__:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value <= 0):
-                raise UsageError(f"Limits({name}={value!r}): give a number above zero, or None for no bound.")
+                raise UsageError(f"Limits({name}={value!r}): give a number above zero, or None for no limit.")
 
 
 UNLIMITED = Limits()
 
 
 class ChatConfig(AgentConfig):
-    """The options of a chat-model agent; `ChatModelAgent` says what each is for."""
+    """The options of a chat-model agent; `ChatModelAgent` documents each of them."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class ChatConfig(AgentConfig):
         self.raises_tool_errors = on_tool_error == "raise"
         self.raises_unknown_tools = on_unknown_tool == "raise"
         self.limits = limits or UNLIMITED
-        self.template()  # refuses what could never be filled
+        self.template()  # raises if it could never be filled
         self._check(tool_calls, on_tool_error, on_unknown_tool)
         check_agent(self)
 
@@ -109,17 +109,17 @@ class ChatConfig(AgentConfig):
                 )
 
     def template(self) -> Template:
-        """The instruction, to be filled with the session's values."""
+        """Return the instruction as a template to fill with session values."""
         return Template(self.instruction, f"The instruction of agent '{self.name}'")
 
     @property
     def agents(self) -> Sequence[AgentConfig]:
-        """The agents that it can hand the conversation over to."""
+        """The agents that it can hand over to."""
         return self.sub_agents
 
 
 def _as_tool(given: Any, emits: bool) -> Tool:
-    """What was given among an agent's tools, as a tool: a plain function and an agent are made one."""
+    """Return an item of an agent's `tools` as a tool; plain functions and agents are converted."""
     if isinstance(given, Tool):
         return cast("Tool", given)
     if isinstance(given, AgentConfig):

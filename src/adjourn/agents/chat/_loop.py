@@ -6,11 +6,11 @@
               │ act ─▶ after_acting ─▶ end, or hand over ─▶ after_handoff
               └──────────────┘
 
-`think` and `act` are steps of a graph: what they come to is on record when the next one begins. What stands between
-them decides what follows, from what is on record alone.
+`think` and `act` are steps of a graph: the result of one is recorded before the next one begins. The methods between
+them decide what follows, only from what is recorded.
 """
 
-# An override is documented where it is declared.
+# Overrides are documented on the base class.
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ChatPlan(AgentPlan):
 
     @cached_property
     def plain_kit(self) -> ChatKit:
-        """What the agent works with when no hook and no other agent has a say in it."""
+        """The kit of an agent without hooks and without agents to hand over to."""
         return plain_kit(self._agent)
 
 
@@ -77,7 +77,7 @@ def _nothing(frame: ChatFrame) -> list[Send]:
 
 
 class ChatFrame(AgentFrame):
-    """A running chat-model agent; its methods stand in the order in which they are called."""
+    """A running chat-model agent; its methods are in the order in which they are called."""
 
     agent: ChatConfig
     plan: ChatPlan
@@ -85,7 +85,7 @@ class ChatFrame(AgentFrame):
 
     @property
     def kit(self) -> ChatKit:
-        """What it works with in this process; there once it is prepared."""
+        """What it works with in this process; set by `prepare`."""
         assert self._kit is not None
         return self._kit
 
@@ -96,7 +96,7 @@ class ChatFrame(AgentFrame):
         super().begin(input)
 
     def first(self) -> list[Send]:
-        self.plan.instruction.filled(self.read_value)  # What is missing for it is said before the turn begins.
+        self.plan.instruction.filled(self.read_value)  # Raises for a missing value before the turn begins.
         chain = chain_of(self)
         active: list[str] = self.owner.fields.values["active"]
         if program_options(self.scope).after_transfer == "root" and self.owner is self:
@@ -119,7 +119,7 @@ class ChatFrame(AgentFrame):
     # Think: ask the model once
 
     async def think(self, task: Task) -> object:
-        """Ask the model, and note what it said and what follows from it."""
+        """Ask the model, and record its answer and what follows from it."""
         agent, kit = self.agent, self.kit
         self._check_limits()
         seen = self.view.update(self.sources)
@@ -127,7 +127,7 @@ class ChatFrame(AgentFrame):
         asking = Asking(self, kit, agent.models, agent.retry, self.progress.model)
         answer = await asking.answer(partial(self._request, messages))
         if kit.after_model:
-            # They know the calls by the ids under which these will run.
+            # The hooks see the calls with the ids under which they will run.
             own = with_own_ids(answer, set(self.used_ids()))
             *messages, answer = await hooked(kit.after_model, "after_model", [*messages, own])
             asking.check_shown(answer)
@@ -136,7 +136,7 @@ class ChatFrame(AgentFrame):
         return HANDLED
 
     def _check_limits(self) -> None:
-        """Refuse a model call too many.
+        """Raise if another model call would exceed a limit.
 
         Raises:
             MaxIterationsExceeded, LimitExceeded: the agent can be recovered with a larger limit.
@@ -163,7 +163,9 @@ class ChatFrame(AgentFrame):
             made: Any = agent.model_input(instruction, tuple(messages))
             sent: Any = await made if inspect.isawaitable(made) else made
             if not _are_messages(sent):
-                raise UsageError(f"model_input of agent '{agent.name}' gave {shorten(sent)}. Give a list of messages.")
+                raise UsageError(
+                    f"model_input of agent '{agent.name}' returned {shorten(sent)}. Return a list of messages."
+                )
         else:
             sent = (Message.system(instruction), *messages) if instruction else messages
         return ModelRequest(
@@ -171,26 +173,26 @@ class ChatFrame(AgentFrame):
         )
 
     def _instruction(self) -> str:
-        """What the model is told before the conversation.
+        """Return the instruction that precedes the conversation.
 
-        It is rendered for each call: what was written into the session's values meanwhile counts, pause or no pause.
+        It is rendered for each call, so values written to the session in the meantime count, with or without a pause.
         """
         kit = self.kit
         instruction = self.plan.instruction.filled(self.read_value) if kit.instruction is None else kit.instruction
         return f"{instruction}\n\n{kit.transfer}" if instruction and kit.transfer else instruction or kit.transfer
 
     def _rewritten(self, seen: list[Message], made: list[Message]) -> list[TranscriptEntry]:
-        """An entry for what hooks have made of the agent's view, if they have."""
+        """Return an entry with the agent's view as hooks changed it, if they did."""
         if made == seen:
             return []
-        # With one list all read it in one order, so that places in the view are the same for ever. What is handed up to
-        # another list stands between others' entries there.
+        # A single list is always read in the same order, so positions in the view never change. Entries that are handed
+        # up to another list end up between entries of other agents.
         same = same_start(seen, made) if len(self.sources) == 1 else 0
         rest = tuple(made[same:])
         return [TranscriptEntry(author=self.agent.name, turn=self.scope.turn, seen_as=rest, seen_from=same)]
 
     def _conclude(self, task: Task, rewritten: list[TranscriptEntry], answer: Message, model: int) -> None:
-        """Write the answer into the transcript, with what follows from it."""
+        """Write the answer to the transcript, with what follows from it."""
         owner, before = self.owner, self.progress
         message = owner.identified(with_own_ids(answer, owner.used_ids()))
         entries = [*rewritten, self.entry(message)]
@@ -209,7 +211,7 @@ class ChatFrame(AgentFrame):
     def _follow(
         self, message: Message, progress: Progress
     ) -> tuple[list[Send] | None, Progress, list[TranscriptEntry]]:
-        """What runs next: the tools that were called, the model again, or (None) whatever follows on the end."""
+        """Return what runs next: the tools that were called, the model again, or None if the agent ends."""
         agent, calls = self.agent, len(message.tool_calls)
         if calls:
             count = 1 if agent.is_sequential else calls
@@ -222,13 +224,13 @@ class ChatFrame(AgentFrame):
         return None, replace(progress, ending=ending), []
 
     def after_thinking(self) -> list[Send]:
-        """The model has answered without calling a tool: the agent ends."""
+        """End the agent: the model has answered without calling a tool."""
         return self.end(self.progress.ending or Ending())
 
-    # Act: run the tools that it called, one task each
+    # Act: run the tools that the model called, one task each
 
     async def act(self, task: Task) -> object:
-        """Run one call, and note its result."""
+        """Run one call, and record its result."""
         number = call_number(task)
         call = self.calls[number - 1]
         self._check_call_limit(number)
@@ -236,7 +238,7 @@ class ChatFrame(AgentFrame):
         return HANDLED
 
     def _check_call_limit(self, number: int) -> None:
-        """Refuse a tool call too many; those before it in its batch run."""
+        """Raise if a tool call exceeds the limit; those before it in its batch run."""
         limit = self.agent.limits.tool_calls
         if limit is not None and self.progress.tool_calls - len(self.calls) + number > limit:
             raise LimitExceeded(self.agent.name, "tool_calls", limit)
@@ -251,7 +253,7 @@ class ChatFrame(AgentFrame):
             entries.insert(0, self.edit_entry(edited))
         task.writes = [("entries", entries, True)]
         if call.name in self.kit.return_directly and outcome.error is None:
-            # It is emitted when all calls have results.
+            # This result is emitted when all calls have results.
             if outcome.full is not None:
                 task.write_value(FULL + call.id, outcome.full)
             return
@@ -267,7 +269,7 @@ class ChatFrame(AgentFrame):
         )
 
     def after_acting(self) -> list[Send]:
-        """Calls have results: next comes another call, what a tool wants done, a direct result, or the model."""
+        """Return what follows when calls have results: another call, a tool's action, a direct result or the model."""
         agent, kit, action = self.agent, self.kit, self.next_action()
         if action is None and not agent.is_sequential and not kit.return_directly:
             return [(self.plan.model, None)]
@@ -276,7 +278,7 @@ class ChatFrame(AgentFrame):
         if action is None and agent.is_sequential and left:
             return [(self.plan.tools, {"number": left[0]})]
         direct = self._direct(answered)
-        # The first comes last: it is the agent's result.
+        # The first one is emitted last: it is the agent's result.
         for result in reversed(direct):
             self.emit(self._result_event(result))
         if action is not None:
@@ -286,7 +288,7 @@ class ChatFrame(AgentFrame):
         return self.end(Ending(output=direct[0].text)) if direct else [(self.plan.model, None)]
 
     def _answered(self) -> dict[str, Message]:
-        """The results of the batch so far by the ids of their calls, in call order."""
+        """Return the results of the batch so far by call id, in call order."""
         entries: list[TranscriptEntry] = self.owner.fields.values["entries"][self.progress.batch + 1 :]
         said = [entry.message for entry in entries if entry.message is not None and entry.message.role == "tool"]
         found = {message.tool_call_id: message for message in said}
@@ -297,7 +299,7 @@ class ChatFrame(AgentFrame):
         return self.entry(Message.tool(NOT_RUN, tool_call_id=call.id, name=call.name))
 
     def _direct(self, answered: Mapping[str, Message]) -> list[Message]:
-        """The results that may be the agent's own, of which the first is; that of a failed call is for the model."""
+        """Return the results of direct tools, the first of which is the agent's; failed calls are left to the model."""
         names = self.kit.return_directly
         return [each for each in answered.values() if each.name in names and each.finish_reason != "error"]
 
@@ -311,7 +313,7 @@ class ChatFrame(AgentFrame):
         entries: list[TranscriptEntry] = self.owner.fields.values["entries"]
         return next((entry.message.text for entry in reversed(entries) if entry.message and entry.author), "")
 
-    # What a tool may want done: exit, leave a loop, hand over
+    # Actions of tools: exit, break a loop, hand over
 
     def check_action(self, action: Request) -> None:
         if action.name == "transfer":
@@ -340,11 +342,11 @@ class ChatFrame(AgentFrame):
         return [(self._member(target), None)]
 
     def _member(self, name: str) -> Node:
-        """The node of a sub-agent."""
+        """Return the node of a sub-agent."""
         return self.node_named(member_key(name), f"{self.path};{segment_text('agent', name)}")
 
     def after_handoff(self, name: str) -> list[Send]:
-        """A sub-agent has ended: with the turn's result, or by handing back."""
+        """Return what follows when a sub-agent has ended, with the turn's result or by handing back."""
         ending = self.ending_of(name)
         if ending.action != "transfer":
             return self.end(replace(ending, trail=()))
@@ -362,7 +364,7 @@ class ChatFrame(AgentFrame):
         return [(self.plan.after, None)] if self._kit is not None and self._kit.after_agent else []
 
     async def see_end(self, task: Task) -> object:
-        """Let the hooks see how the agent ended."""
+        """Call the hooks that see how the agent ended."""
         ending = self.progress.ending or Ending()
         end = AgentEnd(agent=self.agent.name, output=ending.output, action=ending.action)
         for middleware in reversed(self.kit.after_agent):
@@ -376,7 +378,7 @@ class ChatFrame(AgentFrame):
         self.end_hooks()
         return HANDLED
 
-    # Where it stands in a record, and where a cancel stops it
+    # Restoring from a record, pausing and cancelling
 
     def task_at(self, segment: str) -> Task | None:
         wanted = parse_segment(segment).sub_id if segment.startswith("tool:") else None
@@ -389,12 +391,12 @@ class ChatFrame(AgentFrame):
         return self.tasks[0].node is self.plan.tools and all(map(self._asks_first, self.tasks))
 
     def _asks_first(self, task: Task) -> bool:
-        """Whether a person will be asked about a call, before any code of the user's has run."""
+        """Return whether a person will be asked about a call before any user code runs."""
         tool = self.kit.tools.get(self.calls[call_number(task) - 1].name)
         return tool is not None and must_ask(self, tool)
 
     def stops_before(self, tasks: list[Task]) -> bool:
-        # Between two steps of an agent either its model has just answered, or its tools.
+        # Between two steps of an agent, either its model or its tools have just answered.
         mode, node = self.scope.cancellation.mode, tasks[0].node if tasks else self.plan.model
         if mode == "after_model":
             return node is self.plan.tools

@@ -1,4 +1,4 @@
-"""Typed output: reading a model's last answer as the type that an agent promises."""
+"""Typed output: reading a model's final answer as the agent's output type."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from adjourn.errors import ModelError
 from adjourn.messages import Message
 
 MISFITS = 3
-"""Answers of the wrong form after which an agent fails."""
+"""The number of answers that do not fit the output type after which an agent fails."""
 
 
 def read_output(
     agent: AgentConfig, schema: dict[str, Any] | None, message: Message, misfits: int
 ) -> tuple[Any, str | None]:
-    """The JSON of a final answer, or what to tell the model about it.
+    """Return the JSON of a final answer, or a message to the model if it does not fit.
 
     Raises:
-        ModelError: it did not fit too often.
+        ModelError: too many answers did not fit.
     """
     if schema is None:
         return None, None
@@ -35,7 +35,7 @@ def read_output(
         )
     return (
         None,
-        f"Your answer does not fit the form that is wanted: {'; '.join(problems)}. Answer again, with JSON only.",
+        f"Your answer does not fit the required form: {'; '.join(problems)}. Answer again, with JSON only.",
     )
 
 
@@ -56,7 +56,7 @@ def _read(text: str, schema: dict[str, Any], type_: Any) -> tuple[Any, list[str]
 
 
 def output_schema(type_: Any) -> dict[str, Any] | None:
-    """The schema of an agent's answer: an object, since providers take nothing else; other types are its `value`."""
+    """Return the schema of an agent's answer: an object, as providers require; other types become its `value`."""
     schema = answers.schema_of(type_)
     if schema is None or _is_object(schema):
         return schema
@@ -66,7 +66,7 @@ def output_schema(type_: Any) -> dict[str, Any] | None:
 
 
 def unwrapped(data: Any, type_: Any) -> Any:
-    """The JSON of the type itself, from an answer that fits `output_schema`."""
+    """Return the JSON of the type itself, from an answer that fits `output_schema`."""
     schema = answers.schema_of(type_)
     return data if schema is None or _is_object(schema) else data["value"]
 
@@ -78,7 +78,7 @@ def _is_object(schema: dict[str, Any]) -> bool:
 
 
 def _bare(text: str) -> str:
-    """JSON without the fence that many models put around it."""
+    """Return JSON without the code fence that many models put around it."""
     text = text.strip()
     if text.startswith("```") and text.endswith("```") and "\n" in text:
         return text[text.index("\n") + 1 : -3].strip()

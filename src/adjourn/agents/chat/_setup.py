@@ -1,4 +1,4 @@
-"""Setting up: what a chat-model agent works with in this process, after its `before_agent` hooks."""
+"""Setup: what a chat-model agent works with in this process, after its `before_agent` hooks."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from ._config import ChatConfig
 from ._transfer import transfer_instruction, transfer_tool
 
 FILLED = Key(Kind.NOTE, "filled")
-"""Under which it is kept what session values the hooks were given in an instruction."""
+"""The note that keeps the session values in the instruction that the hooks were given."""
 
 
 class ChatKit(Kit):
     """The kit of a chat-model agent.
 
-    `instruction` is what hooks have made of the agent's own, None if they have left it alone; `transfer` is what the
-    model is told of the agents that it can hand over to.
+    `instruction` is the instruction as hooks changed it, or None if they did not; `transfer` describes to the model
+    the agents that it can hand over to.
     """
 
     __slots__ = ("instruction", "transfer")
@@ -49,25 +49,25 @@ class ChatKit(Kit):
 class HooksFrame(UserFrame):
     """The frame of an agent's `before_agent` hooks.
 
-    What they make is not stored, so they run again in each process that goes on with the agent; what they have asked
-    and kept is, for as long as the agent's turn lasts.
+    Their result is not stored, so they run again in each process that continues the agent; their questions and memos
+    are stored for as long as the agent's turn lasts.
     """
 
 
 def plain_kit(agent: ChatConfig) -> ChatKit:
-    """What an agent works with when no hook and no other agent has a say in it."""
+    """Return the kit of an agent without hooks and without agents to hand over to."""
     return ChatKit(agent, _first_setup(agent, agent.instruction), (), [])
 
 
 def _first_setup(agent: ChatConfig, instruction: str) -> Setup:
-    """What an agent works with before any hook has changed it."""
+    """Return the setup of an agent before any hook has changed it."""
     return Setup(agent=agent.name, instruction=instruction, tools=agent.tools, return_directly=agent.return_directly)
 
 
 async def make_kit(
     frame: AgentFrame, agent: ChatConfig, template: Template, middleware: tuple[Any, ...], agents: list[AgentConfig]
 ) -> ChatKit | None:
-    """Make the agent's kit for this process; None when a hook waits for an answer."""
+    """Return the agent's kit for this process, or None if a hook waits for an answer."""
     hooks = having(middleware, "before_agent")
     setup = _first_setup(agent, _instruction_for_hooks(frame, template) if hooks else "")
     made = await _hooked(frame, hooks, setup) if hooks else setup
@@ -79,10 +79,10 @@ async def make_kit(
 
 
 def _instruction_for_hooks(frame: AgentFrame, template: Template) -> str:
-    """The instruction with the values that were in it when the agent began.
+    """Return the instruction with the session values that it had when the agent began.
 
-    What hooks make of it stays as it is until the agent has ended. Another process has to make the same of it, though
-    the agent's own tools may have changed those values since.
+    The hooks' result stays the same until the agent has ended. Another process must arrive at the same result, even
+    though the agent's own tools may have changed those values since.
     """
     hooking = frame.hooks = frame.hooks or _hooks_frame(frame)
     memo = hooking.kept(FILLED)
@@ -119,7 +119,7 @@ async def _hooked(frame: AgentFrame, hooks: tuple[Middleware, ...], setup: Setup
 
 
 async def _changed(middleware: Middleware, setup: Setup) -> Setup:
-    # No layer of its own: what it gives has tools in it, which cannot be kept.
+    # Not in a layer: the result contains tools, which cannot be stored.
     with address_segment("middleware", middleware.name):
         found: Any = middleware.before_agent(setup)
         changed: Any = await found if inspect.isawaitable(found) else found

@@ -17,13 +17,13 @@ TRANSFER = "transfer_to_agent"
 
 
 def reachable(frame: TranscriptFrame, agent: ChatConfig) -> list[AgentConfig]:
-    """The agents to which an agent can hand over: those below it, and the one that handed over to it."""
+    """Return the agents that an agent can hand over to: those below it, and the one that handed over to it."""
     back = giver(frame) if agent.allows_return else None
     return [*agent.sub_agents, *([back.agent] if back is not None else [])]
 
 
 def giver(frame: TranscriptFrame) -> TranscriptFrame | None:
-    """The agent that handed over to this one."""
+    """Return the agent that handed over to this one, if any."""
     above = frame.above
     if above is None or not isinstance(frame.parent, Task) or not isinstance(above.agent, ChatConfig):
         return None
@@ -31,7 +31,7 @@ def giver(frame: TranscriptFrame) -> TranscriptFrame | None:
 
 
 def chain_of(frame: TranscriptFrame) -> list[str] | None:
-    """The agents from the transcript's owner to this one, each handed over to by the one before; None if it is not."""
+    """Return the chain of handovers from the transcript's owner to this agent, or None if there is none."""
     if frame.owner is frame:
         return []
     above = giver(frame)
@@ -40,7 +40,7 @@ def chain_of(frame: TranscriptFrame) -> list[str] | None:
 
 
 def check_target(agents: Sequence[AgentConfig], name: str) -> None:
-    """Refuse a target that is none of the agents to hand over to.
+    """Raise if a target is not one of the agents to hand over to.
 
     Raises:
         ToolError: for the model to read.
@@ -51,7 +51,7 @@ def check_target(agents: Sequence[AgentConfig], name: str) -> None:
 
 
 def transfer_tool(agents: Sequence[AgentConfig]) -> Tool:
-    """The tool with which a model hands over to one of these agents."""
+    """Return the tool with which a model hands over to one of these agents."""
 
     def hand_over(agent_name: str) -> str:
         current().transfer_to(agent_name)
@@ -74,7 +74,7 @@ def transfer_tool(agents: Sequence[AgentConfig]) -> Tool:
 
 
 def transfer_instruction(agents: Sequence[AgentConfig]) -> str:
-    """What a model is told of the agents it can hand over to."""
+    """Return the part of the instruction that lists the agents to hand over to."""
     lines = [f"- {agent.name}: {agent.description or 'no description'}" for agent in agents]
     return "\n".join(
         [f"You can hand the conversation over to another agent by calling `{TRANSFER}` with its name:", *lines]

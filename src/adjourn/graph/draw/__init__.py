@@ -1,4 +1,4 @@
-"""Drawing graphs: Mermaid for pages, DOT and SVG by Graphviz for looking at, lines for terminals."""
+"""Drawing graphs: Mermaid for web pages, DOT and SVG through Graphviz, and plain lines for terminals."""
 
 from __future__ import annotations
 
@@ -24,20 +24,22 @@ FORMATS = tuple(_DRAWN)
 
 
 def draw(plan: Plan, format: str) -> str:
-    """The graph in one of `FORMATS`. Where commands lead is drawn for nodes that name their `destinations`.
+    """Return the graph drawn in one of `FORMATS`.
+
+    The targets of commands are only drawn for nodes that name their `destinations`.
 
     Raises:
-        UsageError: there is no such format; or it is "svg", and Graphviz is not installed.
+        UsageError: the format is unknown, or it is "svg" and Graphviz is not installed.
     """
     check_format(format)
     return _DRAWN[format](plan)
 
 
 def check_format(format: str) -> None:
-    """Refuse a format that there is not.
+    """Raise if a format is unknown.
 
     Raises:
-        UsageError: naming those that there are.
+        UsageError: naming the known formats.
     """
     if format not in FORMATS:
         raise UsageError(f"draw(format={format!r}): use 'mermaid', 'dot', 'svg' or 'text'.")

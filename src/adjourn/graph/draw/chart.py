@@ -1,7 +1,7 @@
-"""Charts: what a drawing shows, before it has a form.
+"""Charts: what a drawing shows, independent of its format.
 
-It has plain edges, joins, where conditions and commands may lead, what kind of node each is, which ones pause or come
-last, and the graphs inside. A node that nothing leads on from leads to the end.
+A chart has plain edges, joins, the possible targets of conditions and commands, the kind of each node, which nodes
+pause or are deferred, and nested graphs. A node without any outgoing edge leads to the end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Shape = Literal["end", "node", "llm", "tools", "agent", "choice", "join"]
 
 
 class Node(Struct, frozen=True, kw_only=True):
-    """Something with a name, and perhaps a chart inside; the id is its own within its chart."""
+    """A node of a chart, possibly with a chart inside; its id is unique within its chart."""
 
     id: str
     title: str
@@ -31,7 +31,7 @@ class Node(Struct, frozen=True, kw_only=True):
 
 
 class Edge(Struct, frozen=True, kw_only=True):
-    """A way from one node to another; one that is not `certain` is a condition's or a command's choice."""
+    """An edge from one node to another; if it is not `certain`, a condition or a command decides whether to take it."""
 
     source: str
     target: str
@@ -40,27 +40,27 @@ class Edge(Struct, frozen=True, kw_only=True):
 
 
 class Chart(Struct, frozen=True, kw_only=True):
-    """Nodes, in the order in which they were added, and the ways between them."""
+    """Nodes, in the order in which they were added, and the edges between them."""
 
     nodes: Sequence[Node]
     edges: Sequence[Edge]
 
 
 class Lead(NamedTuple):
-    """Where a node may lead by a condition or a command; `target` is None for "anywhere"."""
+    """A possible target of a node's conditions or commands; `target` is None for "anywhere"."""
 
     target: str | None
     label: str = ""
 
 
-# What a node tells of itself
+# Describing one node
 
 
 def choices(node: compiled.Node) -> list[Lead]:
-    """Where conditions and commands of a node may lead, each place once.
+    """Return the possible targets of a node's conditions and commands, each once.
 
-    A condition without a mapping may lead to any node. Edges to all of them would say nothing, so it leads to where
-    the node's `destinations` are, and without those to one "anywhere".
+    A condition without a mapping may lead to any node. Drawing edges to all of them would be noise, so it leads to
+    the node's `destinations`, or to a single "anywhere" if there are none.
     """
     labels: dict[str | None, list[str]] = {}
     for condition in node.conditions:
@@ -76,12 +76,12 @@ def choices(node: compiled.Node) -> list[Lead]:
 
 
 def ends(node: compiled.Node) -> bool:
-    """Whether nothing leads on from a node."""
+    """Return whether a node has no outgoing edges."""
     return not (node.targets or node.joins or node.conditions or node.destinations)
 
 
 def marks(node: compiled.Node) -> list[str]:
-    """What a node is, and what is special about when it runs."""
+    """Return labels for the kind of a node and for anything special about when it runs."""
     found = {
         "pauses before": node.options.interrupt_before,
         "pauses after": node.options.interrupt_after,
@@ -94,7 +94,7 @@ def marks(node: compiled.Node) -> list[str]:
 
 
 def chart_of(plan: Plan, *, is_inner: bool = False) -> Chart:
-    """What there is to draw of a graph. Inside another one it has an end in any case: ways lead on from there."""
+    """Return the chart of a graph. An inner chart always has an end, because edges of the outer graph start there."""
     starts = [plan.start, *plan.nodes.values()]
     joins = list({join.id: join for node in plan.nodes.values() for join in node.joins}.values())
     nodes = [Node(id="s", title="start", shape="end"), *map(_node, plan.nodes.values())]

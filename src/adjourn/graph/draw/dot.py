@@ -1,4 +1,4 @@
-"""Charts in the language of Graphviz, and as the SVG that its `dot` makes of them."""
+"""Charts as Graphviz DOT source, and as the SVG that Graphviz renders from it."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _SHAPES = {
     "join": "shape=hexagon",
 }
 _SECONDS = 30
-"""How long `dot` may take."""
+"""Time limit for `dot`."""
 
 
 def dot(chart: Chart, name: str) -> str:
-    """The chart in the DOT language."""
+    """Return the chart as DOT source."""
     lines = [f'    graph [fontname="Helvetica" label="{_escaped(name)}" labelloc=t compound=true]']
     lines += ['    node [fontname="Helvetica"]', '    edge [fontname="Helvetica" fontsize=11]']
     return "\n".join(["digraph {", *lines, *_lines(chart, "", "    "), "}"])
 
 
 def svg(chart: Chart, name: str) -> str:
-    """The chart as SVG, drawn by Graphviz.
+    """Return the chart as SVG, rendered by Graphviz.
 
     Raises:
-        UsageError: Graphviz is not installed, or cannot draw it.
+        UsageError: Graphviz is not installed or failed.
     """
     try:
         done = subprocess.run(
@@ -42,33 +42,31 @@ def svg(chart: Chart, name: str) -> str:
         )
     except FileNotFoundError:
         raise UsageError(
-            "Drawing SVG needs Graphviz, and there is no `dot` on the path. Install it (apt install graphviz, "
-            "brew install graphviz), or draw with format='mermaid', which pages and editors show by themselves."
+            "Drawing SVG needs Graphviz, but `dot` was not found on the PATH. Install it (apt install graphviz, "
+            "brew install graphviz), or use format='mermaid', which many sites and editors render themselves."
         ) from None
     except (subprocess.SubprocessError, OSError) as error:
-        raise UsageError(
-            f"Graphviz did not draw it ({error}). Draw it with format='dot' to see what it was given."
-        ) from error
+        raise UsageError(f"Graphviz failed to draw the graph ({error}). Use format='dot' to see its input.") from error
     return done.stdout.strip()
 
 
 def _lines(chart: Chart, prefix: str, indent: str) -> Iterator[str]:
     for node in chart.nodes:
         yield from _node(node, prefix + node.id, indent)
-    # Ways into a chart inside go to its own start, and ways out of it leave from its end.
+    # Edges into an inner chart go to its start, and edges out of it leave from its end.
     holding = {node.id for node in chart.nodes if node.inner is not None}
     for edge in chart.edges:
         source = prefix + edge.source + "_e" * (edge.source in holding)
         target = prefix + edge.target + "_s" * (edge.target in holding)
-        looks = ["style=dashed"] * (not edge.certain) + [f'label="{_escaped(edge.label)}"'] * bool(edge.label)
-        yield f"{indent}{source} -> {target}" + (f" [{' '.join(looks)}]" if looks else "")
+        attributes = ["style=dashed"] * (not edge.certain) + [f'label="{_escaped(edge.label)}"'] * bool(edge.label)
+        yield f"{indent}{source} -> {target}" + (f" [{' '.join(attributes)}]" if attributes else "")
 
 
 def _node(node: Node, id: str, indent: str) -> Iterator[str]:
     label = "\\n".join(map(_escaped, (node.title, *node.marks)))
     if node.inner is None:
-        looks = [_SHAPES[node.shape]] + ["penwidth=3"] * node.pauses + ["style=dashed"] * node.defers
-        yield f'{indent}{id} [label="{label}" {" ".join(looks)}]'
+        attributes = [_SHAPES[node.shape]] + ["penwidth=3"] * node.pauses + ["style=dashed"] * node.defers
+        yield f'{indent}{id} [label="{label}" {" ".join(attributes)}]'
         return
     yield f"{indent}subgraph cluster_{id} {{"
     yield f'{indent}    label="{label}"'

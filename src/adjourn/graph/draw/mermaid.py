@@ -17,7 +17,7 @@ _SHAPES = {
     "choice": '(("{}"))',
     "join": '{{{{"{}"}}}}',
 }
-# Only lines: what fills a shape is the theme's, light or dark.
+# Only strokes: the fill color of a shape is left to the theme, light or dark.
 _STYLES = {
     "llm": "stroke:#3b82f6",
     "tools": "stroke:#d97706",
@@ -25,12 +25,12 @@ _STYLES = {
     "pauses": "stroke-width:3px",
     "deferred": "stroke-dasharray:5 4",
 }
-# Mermaid reads labels as Markdown with HTML: everything but words goes in as a character code.
+# Mermaid parses labels as Markdown with HTML, so everything but words is written as a character code.
 _UNSAFE = re.compile(r"[^\w /-]|(?<![^\W_])[_-]|[_-](?![^\W_])|^ +| +$")
 
 
 def mermaid(chart: Chart) -> str:
-    """The chart as a Mermaid flowchart."""
+    """Return the chart as a Mermaid flowchart."""
     flowchart = _Flowchart()
     flowchart.add(chart, "", "    ")
     return "\n".join(["flowchart TD", *flowchart.lines, *flowchart.styles()])
@@ -56,10 +56,10 @@ class _Flowchart:
         ]
 
     def add(self, chart: Chart, prefix: str, indent: str) -> None:
-        """Add a chart, with `prefix` before all of its ids."""
+        """Add a chart, putting `prefix` before all its ids."""
         for node in chart.nodes:
             self._add_node(node, prefix + node.id, indent)
-        # Ways into a chart inside go to its own start, and ways out of it leave from its end.
+        # Edges into an inner chart go to its start, and edges out of it leave from its end.
         holding = {node.id for node in chart.nodes if node.inner is not None}
         for edge in chart.edges:
             source = prefix + edge.source + "_e" * (edge.source in holding)

@@ -12,7 +12,7 @@ from .chart import choices, ends, marks
 
 
 def text(plan: Plan) -> str:
-    """The graph as lines for a terminal: `→` is an edge, `⇢` a choice of a condition or command."""
+    """Return the graph as lines for a terminal: `→` is an edge, `⇢` a choice of a condition or command."""
     return "\n".join([visible_line(plan.name), *_rows(plan, "  ")])
 
 

@@ -1,4 +1,4 @@
-"""A node of a graph as one that calls models and tools."""
+"""Graph nodes as callers of models and tools."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from adjourn.tools import Tool
 
 
 def node_middleware(given: Sequence[Any], node: str) -> tuple[Any, ...]:
-    """The middleware of a node.
+    """Return the middleware of a node.
 
     Raises:
-        UsageError: one of them is for agents, and would do nothing here.
+        UsageError: one of them is only for agents and would do nothing here.
     """
     for each in for_agents_only(tuple(given)):
         raise UsageError(
             f"Node '{node}': the middleware {type(each).__name__} prepares an agent (`before_agent`), and a node is "
-            "none. Give it to a ChatModelAgent, and add that with add_agent_node."
+            "not an agent. Give it to a ChatModelAgent, and add that with add_agent_node."
         )
     return tuple(given)
 
 
 class NodeCaller:
-    """A running node, under its own name; it belongs to the agent around it, if there is one."""
+    """A running node as a caller, under its own name and as part of the agent around it, if any."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -49,16 +49,16 @@ class NodeCaller:
             self.scope.journal.emit_live(replace(event, agent=self.audience.name, path=self.audience.path))
 
     def all_values(self) -> dict[str, Any]:
-        """The session's values as the node sees them."""
+        """Return the session values as the node sees them."""
         return self.task.all_values()
 
 
 MOST_TOOLS = 4
-"""So many tools are named in a drawing; of more, the others are counted."""
+"""The number of tools that a drawing names; any others are only counted."""
 
 
 def tool_names(tools: Iterable[Tool]) -> list[str]:
-    """One line that names the tools, or none if there are none."""
+    """Return one line that names the tools, or no line if there are no tools."""
     names = [each.name for each in tools]
     if len(names) > MOST_TOOLS:
         names[MOST_TOOLS:] = [f"{len(names) - MOST_TOOLS} more"]

@@ -1,4 +1,4 @@
-"""The conversation in a graph's state, as the nodes that talk to models read it."""
+"""The conversation in a graph's state, as seen by the nodes that talk to models."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from adjourn.messages import Message
 
 
 class Input(Struct, frozen=True, kw_only=True):
-    """The messages that a node works on, and what of them the state does not have yet."""
+    """The messages that a node works on, and those among them that the state does not have yet."""
 
     messages: list[Message]
     new: list[Message]
 
 
 def field(task: Task, name: str, default: Any) -> Any:
-    """A field of the state as a task has it, or a default when it is not there."""
+    """Return a field of the state as a task sees it, or a default if it is not set."""
     value = given(task.graph.fields.values, task.overlay, name)
     return default if value is ABSENT or value is None else value
 
 
 def history(task: Task) -> list[Message]:
-    """The conversation so far; a fan-out may have laid one message, or operations, over it for one task alone."""
+    """Return the conversation so far; in a fan-out, one task may have its own message or operations instead."""
     found = field(task, "messages", [])
     try:
         return add_messages([], found) if has_own_history(task) else list(found)
@@ -40,18 +40,18 @@ def history(task: Task) -> list[Message]:
 
 
 def has_own_history(task: Task) -> bool:
-    """Whether a fan-out has laid messages over the state for this task alone."""
+    """Return whether a fan-out gave this task its own messages."""
     return task.overlay is not None and "messages" in task.overlay
 
 
 def with_input(task: Task, before: list[Message], key: str) -> Input:
-    """A conversation with the user's input from the field `key` at its end.
+    """Return a conversation with the user's input from the field `key` at its end.
 
-    A user message that stands there already is replaced if it says something else.
+    If the conversation already ends with a different user message, that is replaced.
     """
     said = field(task, key, "")
     if not isinstance(said, str):
-        raise StateInvalid(key, f"node '{task.node.name}' reads a text there, and it is {a_type(said)}.")
+        raise StateInvalid(key, f"node '{task.node.name}' expects text there, but it is {a_type(said)}.")
     tail = before[-1] if before and before[-1].role == "user" else None
     if not said or (tail is not None and tail.text == said):
         return Input(messages=before, new=[])
@@ -60,38 +60,38 @@ def with_input(task: Task, before: list[Message], key: str) -> Input:
 
 
 def _id(task: Task, key: str) -> str:
-    # Nodes side by side that read one input leave one message of it; what a fan-out gave a task is that task's alone.
+    # Parallel nodes that read the same input add one message for it; the input of a fan-out belongs to one task.
     own = f":{task.index}" if task.overlay is not None and key in task.overlay else ""
     return f"{key}@{task.graph.instance}.{task.graph.step}{own}"
 
 
 def one_shot(task: Task, name: str, found: Any) -> list[Message]:
-    """Messages that are for one call alone."""
+    """Return messages that are meant for a single call."""
     if isinstance(found, list) and all(isinstance(each, Message) for each in cast("list[object]", found)):
         return list(cast("list[Message]", found))
     kind = a_type(cast("object", found))
-    raise StateInvalid(name, f"node '{task.node.name}' reads a list of messages there, and it is {kind}.")
+    raise StateInvalid(name, f"node '{task.node.name}' expects a list of messages there, but it is {kind}.")
 
 
 def call_ids(messages: Sequence[Message]) -> set[str]:
-    """The ids of all tool calls in messages."""
+    """Return the ids of all tool calls in messages."""
     return {call.id for message in messages for call in message.tool_calls}
 
 
 def known_to(task: Task, update: Mapping[str, Any]) -> dict[str, Any]:
-    """An update without the fields that the schema does not have."""
+    """Return an update without the fields that the schema does not have."""
     schema = task.graph.plan.schema
     return {name: value for name, value in update.items() if name in schema.channels or schema.extra}
 
 
 def lacks(schema: Schema, field: str) -> bool:
-    """Whether a state has no such field, and takes no other than those it has."""
+    """Return whether a state has no such field and does not accept extra fields."""
     return field not in schema.channels and not schema.extra
 
 
 def lacks_messages(what: str, name: str, schema: Schema) -> Iterable[str]:
-    """The mistake of a node that reads and writes a conversation, in a state without one."""
-    # Of a schema with mistakes, the fields are not known.
+    """Yield a problem if a node reads and writes a conversation and the state has none."""
+    # The fields of a schema with problems are not known.
     if not schema.problems and not isinstance(schema.channels.get("messages"), MessagesChannel):
         yield (
             f"{what} '{name}' needs the field 'messages' with the reducer add_messages: base the state on "

@@ -1,6 +1,6 @@
 """Agent nodes: an agent that works on the conversation in a graph's state."""
 
-# An override is documented where it is declared.
+# Overrides are documented on the base class.
 # ruff: noqa: D102
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .program import OfState, ProgramNode, mapping_problems
 
 
 class ShowsGraph:
-    """A program that is drawn as the graph that it runs."""
+    """A program that is drawn as the graph it runs."""
 
     @property
     def drawn_as(self) -> Plan:
@@ -31,11 +31,11 @@ class ShowsGraph:
 
 
 class AgentNode(ProgramNode):
-    """How an agent takes part in a graph: what it is given, and what of it goes into the state.
+    """How an agent takes part in a graph: what its input is, and which of its results go into the state.
 
-    By default it sees the conversation with the user's input at its end, and what it says joins the conversation; one
-    that is `isolated` gets the input alone, and only its final text joins. With `input`, what it works on is not the
-    conversation, and only `last_response` and `node_responses` have its text.
+    By default it sees the conversation with the user's input at its end, and its messages join the conversation. An
+    `isolated` agent only gets the user's input, and only its final text joins. With `input` it does not work on the
+    conversation, and its text only goes to `last_response` and `node_responses`.
     """
 
     shape = "agent"
@@ -43,7 +43,7 @@ class AgentNode(ProgramNode):
     def __init__(
         self, name: str, agent: Program, *, input: OfState | None, output: OfState | None, isolated: bool
     ) -> None:
-        # Users pass anything; what is wrong with it is found when the graph is compiled.
+        # Users pass anything; problems are reported when the graph is compiled.
         is_program = isinstance(cast("object", agent), Program)
         super().__init__(name, agent, inside=segment_text(agent.kind, agent.name) if is_program else "")
         self.input = input
@@ -56,7 +56,7 @@ class AgentNode(ProgramNode):
             yield f"the agent of node '{self.name}' is not an agent: {agent!r} (a graph is added with add_subgraph)"
         yield from mapping_problems("agent node", self.name, input=self.input, output=self.output)
         if self.input is None and self.isolated and not schema.problems and lacks(schema, "user_input"):
-            yield f"agent node '{self.name}' needs the field 'user_input', or input=... to make its input of the state"
+            yield f"agent node '{self.name}' needs the field 'user_input', or input=... to map the state to its input"
         elif self.input is None and not self.isolated:
             yield from lacks_messages("agent node", self.name, schema)
 
@@ -90,7 +90,7 @@ class AgentNode(ProgramNode):
         interpret(task, known_to(task, update))
 
     def _joining(self, task: Task, report: Report) -> list[Message]:
-        """What joins the conversation: what the user said, and what the agent did and said after it."""
+        """Return what joins the conversation: the user's message, and the agent's messages after it."""
         given = self._given(task)
         if self.isolated:
             return [*given.new, Message.assistant(report.output)]

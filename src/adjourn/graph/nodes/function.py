@@ -1,6 +1,6 @@
 """Function nodes: a function of the state, sync or async."""
 
-# An override is documented where it is declared.
+# Overrides are documented on the base class.
 # ruff: noqa: D102
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from adjourn.graph.state import read
 
 
 class FunctionNode(Node):
-    """A node that calls a function; one that is sync runs in a thread, unless `thread` says otherwise."""
+    """A node that calls a function; a sync function runs in a thread unless `thread` is False."""
 
     __slots__ = ("call", "fn", "how", "thread")
 
@@ -68,9 +68,9 @@ class FunctionNode(Node):
 
 
 def check_no_graph(task: Task, below: Iterable[str]) -> None:
-    """Refuse what a graph has left of its run where a function stands now."""
+    """Raise if a graph was stored where there is a function now."""
     if "~" in below:
-        raise ProgramChanged(task.address, f"node '{task.node.name}' is not a graph any more")
+        raise ProgramChanged(task.address, f"node '{task.node.name}' is no longer a graph")
 
 
 async def _handled() -> Any:
@@ -82,26 +82,26 @@ def _in_its_thread(task: Task, call: Callable[[Any], Any], state: Any) -> Any:
     return call(state)
 
 
-# What a function takes
+# The parameters of a function
 
 
 def is_async(fn: Any) -> bool:
-    """Whether calling `fn` gives something to await."""
+    """Return whether calling `fn` returns an awaitable."""
     call = getattr(cast("type[Any]", type(fn)), "__call__", None)  # noqa: B004  # an object with an async __call__, not whether it is callable
     inner = inspect.unwrap(fn)
     return any(inspect.iscoroutinefunction(each) for each in (fn, inner, call) if each is not None)
 
 
 def adapt(fn: Callable[..., Any]) -> Callable[[Any], Any]:
-    """A function of the state alone that calls `fn` with what it takes.
+    """Return a function of the state alone that calls `fn` with the arguments it takes.
 
     Raises:
-        TypeError: `fn` takes something else.
+        TypeError: `fn` takes other arguments.
     """
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except ValueError:
-        return fn  # A builtin that does not tell its signature.
+        return fn  # A builtin without a signature.
     takes = [_kind(parameter, hint) for parameter, hint in _hinted(fn, parameters)]
     needed = [kind for kind in takes if kind != "optional"]
     match needed:
@@ -122,7 +122,7 @@ def adapt(fn: Callable[..., Any]) -> Callable[[Any], Any]:
 def _hinted(fn: Any, parameters: list[inspect.Parameter]) -> list[tuple[inspect.Parameter, Any]]:
     try:
         hints = get_type_hints(fn)
-    except Exception:  # noqa: BLE001  # protects the user: a hint that cannot be resolved here says nothing to us
+    except Exception:  # noqa: BLE001  # protects the user: a hint that cannot be resolved here is ignored
         hints = {}
     return [(parameter, hints.get(parameter.name, parameter.annotation)) for parameter in parameters]
 

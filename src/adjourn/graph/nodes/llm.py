@@ -1,6 +1,6 @@
-"""LLM nodes: a model that reads the conversation in a graph's state, and writes its answer there."""
+"""LLM nodes: a model that reads the conversation in a graph's state and writes its answer there."""
 
-# An override is documented where it is declared.
+# Overrides are documented on the base class.
 # ruff: noqa: D102
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ BY_NODE = "one_shot_messages_by_node"
 ONE_SHOT = "one_shot_messages"
 
 CALLED, ANSWERED = "calls tools", "answers"
-"""How a model goes on, as drawings have it, too."""
+"""What a model does next; drawings use these as labels, too."""
 
 
 class _Given(Input, frozen=True, kw_only=True):
-    """What a node reads: also the history as it is stored, and the key to empty when it has answered."""
+    """The input of an LLM node, with the stored history and the key to clear once the model has answered."""
 
     stored: list[Message]
     key: str | None = None
@@ -53,8 +53,8 @@ class _Given(Input, frozen=True, kw_only=True):
 class LLMNode(Node):
     """A node that asks a model once.
 
-    It reads, and exactly one of these counts: `one_shot_messages_by_node` for itself, `one_shot_messages`, the user's
-    input after the history, or the history alone.
+    Its input is the first of these that is set: its entry in `one_shot_messages_by_node`, `one_shot_messages`, the
+    history followed by the user's input, or the history alone.
     """
 
     shape = "llm"
@@ -77,7 +77,7 @@ class LLMNode(Node):
         self.middleware = node_middleware(middleware, name)
         self.model_options = _options(name, options)
         if not isinstance(instruction, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
-            raise UsageError(f"LLM node '{name}': instruction={instruction!r}. Give a text.")
+            raise UsageError(f"LLM node '{name}': instruction={instruction!r}. Give a string.")
         self._template = Template(instruction, f"The instruction of node '{name}'")
         self._plain = Kit(name, self.tools, self.middleware)
 
@@ -97,7 +97,7 @@ class LLMNode(Node):
         check_no_graph(task, below)
 
     async def _ask(self, task: Task) -> dict[str, Any]:
-        """Ask the model, and give what is to be written; the state is read field by field."""
+        """Ask the model and return the update; the state is read field by field."""
         caller = NodeCaller(task)
         outer = middleware_around(task)
         kit = Kit(self.name, self.tools, (*outer, *self.middleware)) if outer else self._plain
@@ -110,13 +110,13 @@ class LLMNode(Node):
 
         after = [*messages, await asking.answer(request)]
         if kit.after_model:
-            # They know the calls by the ids under which these will run.
+            # The hooks see the calls with the ids under which they will run.
             after[-1] = with_own_ids(after[-1], call_ids([*read.stored, *messages]))
             after = await hooked(kit.after_model, "after_model", after)
             asking.check_shown(after[-1])
         return self._written(task, caller, read, after)
 
-    # What it reads
+    # Reading
 
     def _read(self, task: Task) -> _Given:
         before = history(task)
@@ -136,7 +136,7 @@ class LLMNode(Node):
         options = {**task.scope.turn_options, **self.model_options}
         return ModelRequest(messages=sent, tools=kit.specs, options=options)
 
-    # What it writes
+    # Writing
 
     def _written(self, task: Task, caller: NodeCaller, read: _Given, after: list[Message]) -> dict[str, Any]:
         reply = with_own_ids(after[-1], call_ids([*read.stored, *after[:-1]]))
@@ -163,7 +163,7 @@ class LLMNode(Node):
 
 
 def _kept(task: Task, read: _Given, seen: list[Message]) -> list[Any]:
-    """What joins the history besides the answer: of what the node has read, as hooks have left it, what is new."""
+    """Return what joins the history besides the answer: the new part of the node's input, as the hooks left it."""
     if read.key in (BY_NODE, ONE_SHOT):
         return [message for message in seen if message.role == "user"][-1:]
     if seen == read.messages:
@@ -183,6 +183,6 @@ def _options(name: str, options: object) -> dict[str, Any]:
 
 
 def went_on(state: Any) -> str:
-    """How a model went on, by the newest message of a state: it called tools, or it answered."""
+    """Return what a model did, judging by the newest message of a state: it called tools, or it answered."""
     messages = cast("list[Message]", state["messages"] if isinstance(state, Mapping) else state.messages)
     return CALLED if messages and messages[-1].tool_calls else ANSWERED

@@ -1,6 +1,6 @@
-"""Nodes that are programs: they run in a frame of their own below the task."""
+"""Nodes that are programs: they run in their own frame below the task."""
 
-# An override is documented where it is declared.
+# Overrides are documented on the base class.
 # ruff: noqa: D102
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ OfState = Callable[[Any], Any]
 
 
 class ProgramNode(Node):
-    """A node that is a program; it stands at the segment `inside` below its task."""
+    """A node that is a program; its frame is at the segment `inside` below its task."""
 
     __slots__ = ("inside", "program")
 
-    takes_slot = False  # The tasks of its own take them.
+    takes_slot = False  # Its own tasks take slots.
 
     def __init__(
         self,
@@ -45,18 +45,18 @@ class ProgramNode(Node):
         self.program = program
         self.inside = inside
 
-    # What each kind says for itself
+    # Defined by each kind of program node
 
     def input_of(self, task: Task) -> Any:
-        """What the program is given."""
+        """Return the input of the program."""
         raise NotImplementedError
 
     def set_result(self, task: Task, child: Any) -> None:
-        """Make the task's result of the program that has ended; `child` is its frame, of whatever kind that is."""
+        """Set the task's result from the program that has ended; `child` is its frame, of any kind."""
         raise NotImplementedError
 
     def forgive(self, task: Task, child: Any, error: Exception) -> bool:
-        """Make the task's result of a program that has failed; False if that is the task's failure, too."""
+        """Set the task's result from a program that has failed; return False if the task fails with it."""
         return False
 
     # Running
@@ -68,7 +68,7 @@ class ProgramNode(Node):
                 return PAUSED
             self.set_result(task, child)
         except (StoreError, ProgramChanged, ReplayMismatch):
-            raise  # What is stored is in doubt, or is not what this code has made: that cannot be forgiven.
+            raise  # What is stored is in doubt or was not made by this code: that cannot be forgiven.
         except Exception as error:
             if not self.forgive(task, child, error):
                 raise
@@ -89,7 +89,7 @@ class ProgramNode(Node):
         return child
 
     def open(self, task: Task) -> tuple[ProgramFrame, bool]:
-        """The frame of the program, and whether it is new or from its stored image."""
+        """Return the frame of the program, and whether it is new rather than restored from its stored image."""
         image = task.scope.dormant.bind(task.path, self.inside)
         return self.program.open(task.scope, task, self.inside, image), image is None
 
@@ -99,27 +99,27 @@ class ProgramNode(Node):
 
     def check_restored(self, task: Task, below: Iterable[str]) -> None:
         if task.questions or task.memos or any(each != self.inside for each in below):
-            raise ProgramChanged(task.address, f"node '{self.name}' is a graph now, and was a function")
+            raise ProgramChanged(task.address, f"node '{self.name}' is a graph now, but was a function")
 
 
 def mapping_problems(what: str, node: str, **functions: Any) -> Iterable[str]:
-    """The mistakes of the functions that make a program's input, and an update of its output."""
+    """Yield the problems of functions that map a program's input and output."""
     for role, fn in functions.items():
         if fn is not None and not callable(fn):
             yield f"the {role} of {what} '{node}' is not a function: {fn!r}"
         elif fn is not None and is_async(fn):
-            yield f"the {role} of {what} '{node}' is async: it only maps, so make it a plain function"
+            yield f"the {role} of {what} '{node}' is async: it only maps values, so make it a plain function"
 
 
 class SubgraphNode(ProgramNode):
-    """A node that is a graph: it shares the fields that both schemas have, unless `input` or `output` map them."""
+    """A node that is a graph: it shares the fields that both schemas have, unless `input` or `output` maps them."""
 
     __slots__ = ("input", "output", "plan")
 
     def __init__(
         self,
         name: str,
-        graph: Any,  # Any: a compiled graph, which is a plan and a program; or whatever a user has passed
+        graph: Any,  # Any: a compiled graph, which is a plan and a program, or anything else that a user passed
         options: NodeOptions = NO_OPTIONS,
         *,
         input: OfState | None = None,
@@ -154,7 +154,7 @@ class SubgraphNode(ProgramNode):
         if self.input is not None:
             return self.input(read(graph.plan.schema, graph.fields.values, task.overlay))
         shared = {name: given(graph.fields.values, task.overlay, name) for name in self.plan.schema.channels}
-        # The value itself is shared: it is not an update that a reducer could count on top of the child's beginning.
+        # The value itself is shared: it is not an update for a reducer to apply to the child's initial value.
         return {name: Overwrite(value) for name, value in shared.items() if value is not ABSENT}
 
     def set_result(self, task: Task, child: StepFrame) -> None:
@@ -164,11 +164,11 @@ class SubgraphNode(ProgramNode):
             ]
             return
         result = self.output(read(self.plan.schema, child.fields.values))
-        # The child's state is not a state of this graph, of which only what changed would count.
+        # The child's state is not a state of this graph, for which only the differences would count.
         interpret(task, dict(result) if isinstance(result, State) else result)
 
 
 def _updates(task: Task, child: StepFrame, name: str) -> list[Any]:
-    # A field that is replaced above takes what those below amount to; one that reduces takes them one by one.
+    # A field that the parent replaces gets the child's final value; one that it reduces gets every update.
     replaces = type(task.graph.plan.schema.channels[name]) in (Channel, LastChannel)
     return [child.fields.values[name]] if replaces else child.fields.updates[name]

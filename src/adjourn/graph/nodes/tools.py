@@ -1,6 +1,6 @@
-"""Tools nodes: the tool calls that a model has asked for in a graph's state, each in a frame of its own."""
+"""Tools nodes: run the tool calls that a model asked for in a graph's state, each in its own frame."""
 
-# An override is documented where it is declared.
+# Overrides are documented on the base class.
 # ruff: noqa: D102
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from ._conversation import call_ids, history, known_to, lacks_messages
 from .function import check_no_graph
 
 _End = tuple[Message, Mapping[str, Any] | None]
-"""The message that answers a call, and the arguments that it ran with if a person has edited them."""
+"""The message that answers a call, and the arguments it ran with if a person edited them."""
 
 
 class _Asking(NamedTuple):
-    """A message that asks for tools: as it is stored, with an id for each call, and the calls that are open."""
+    """A message that asks for tools: as stored, with an id for each call, and its unanswered calls."""
 
     stored: Message
     message: Message
@@ -42,7 +42,7 @@ class _Asking(NamedTuple):
 
 
 class ToolsNode(Node):
-    """A node that answers the newest assistant message with tool calls: one tool message a call, in call order."""
+    """A node that answers the newest assistant message with tool calls: one tool message per call, in call order."""
 
     shape = "tools"
 
@@ -75,7 +75,7 @@ class ToolsNode(Node):
         check_no_graph(task, below)
 
     async def _answer(self, task: Task) -> dict[str, Any]:
-        """Run the calls, and give their results; the state is read field by field."""
+        """Run the calls and return their results; the state is read field by field."""
         caller = NodeCaller(task)
         outer = middleware_around(task)
         middleware = (*outer, *self.middleware)
@@ -84,7 +84,7 @@ class ToolsNode(Node):
         ends = await self._ends(caller, kit, asking.calls)
         results = [end[0] for end in ends]
         shown = _with_arguments(asking.message, {each[0].tool_call_id: each[1] for each in ends})
-        # A call that has got an id of its own, or other arguments by a person, is shown so.
+        # Show the calls with the ids they were given and with the arguments that a person edited.
         changed = [shown] if shown != asking.stored and shown.id is not None else []
         return known_to(task, {"messages": [*changed, *results], "last_tool_response": results[-1].text})
 
@@ -98,13 +98,13 @@ class ToolsNode(Node):
                 return _Asking(stored, message, calls)
         raise RunError(
             f"Tools node '{self.name}' has nothing to answer: no message with open tool calls comes after the user's. "
-            "Lead to it only from a model that has called tools (add_tools_conditional_edges)."
+            "Lead to it only from a model that called tools (add_tools_conditional_edges)."
         )
 
     async def _ends(self, caller: NodeCaller, kit: Kit, calls: Sequence[ToolCall]) -> list[_End]:
         if self.sequential:
             return [await self._end(caller, kit, call) for call in calls]
-        # All get as far as they can, so that all who must be asked are asked at once.
+        # Let every call get as far as it can, so that all questions are asked at once.
         ends = await asyncio.gather(*(self._end(caller, kit, call) for call in calls), return_exceptions=True)
         failures = [end for end in ends if isinstance(end, BaseException)]
         for failure in sorted(failures, key=lambda end: isinstance(end, Pause)):
@@ -132,7 +132,7 @@ class ToolsNode(Node):
 
 
 def _newest(messages: Sequence[Message]) -> int | None:
-    """Where the newest message with tool calls stands, if the user has said nothing since."""
+    """Return the index of the newest message with tool calls, if the user has said nothing since."""
     for place in range(len(messages) - 1, -1, -1):
         if messages[place].role == "user":
             return None
@@ -142,7 +142,7 @@ def _newest(messages: Sequence[Message]) -> int | None:
 
 
 def _since_user(messages: Sequence[Message]) -> Sequence[Message]:
-    """The messages of the turn so far."""
+    """Return the messages of the turn so far."""
     places = [place for place, message in enumerate(messages) if message.role == "user"]
     return messages[places[-1] + 1 :] if places else messages
 
