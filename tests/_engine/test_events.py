@@ -8,17 +8,7 @@ import pytest
 
 from adjourn import Event, Retry, Run, Runner, RunResult, current, interrupt, once, workflow
 from adjourn.errors import NotStorable
-from adjourn.events import (
-    Cancelled,
-    CheckpointSaved,
-    Custom,
-    Done,
-    Failed,
-    Interrupted,
-    NodeEnd,
-    NodeStart,
-    Retrying,
-)
+from adjourn.events import Cancelled, CheckpointSaved, Custom, Done, Failed, Interrupted, NodeEnd, NodeStart, Retrying
 from adjourn.graph import START, CompiledGraph, StateGraph
 from adjourn.stores import Store
 from tests._engine.asking import Log, Node, chain, events_of, events_until_error, lone, nothing, together

@@ -8,10 +8,10 @@ from asyncio import current_task
 from collections.abc import Callable
 from typing import Any, Final
 
-from adjourn.errors import Pause, ReplayMismatch, RunError, UsageError
+from adjourn.errors import Pause, ReplayMismatch, RunError, UsageError, add_note
 
 from .frame import Entry, Place, UserFrame, current_place
-from .scope import RunCancelled
+from .scope import Frame, RunCancelled
 from .tasks import tasks_of
 
 PAUSED: Final = object()
@@ -157,3 +157,18 @@ async def _settle(entry: Entry) -> None:
     if left:
         # Whoever does not end even then can do no harm: its entry refuses it.
         await asyncio.wait(left, timeout=PATIENCE)
+
+
+def tell_place(root: Frame, error: BaseException) -> None:
+    """Note on an error that leaves a run in which frame it was raised; one that none of them raised stays as it is."""
+    frame = _raised_in(root, error)
+    if frame is not None:
+        add_note(error, f"Raised in '{frame.address}' of session '{root.scope.session_id}'.")
+
+
+def _raised_in(frame: Frame, error: BaseException) -> UserFrame | None:
+    # The same error passes through the frames above: the deepest one is where it comes from.
+    for child in frame.live_children():
+        if (found := _raised_in(child, error)) is not None:
+            return found
+    return frame if isinstance(frame, UserFrame) and frame.exception is error else None

@@ -11,11 +11,10 @@ from enum import Enum
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from adjourn.errors import NotStorable
+from adjourn.errors import CheckpointCorrupt, NotStorable
 
 from .frozen import FrozenDict, FrozenList
-from .kinds import EnumKind, FieldsKind, ModelKind, NativeKind, kind_for, type_of
-from .registry import CONSTANT, TAG, kind_of
+from .registry import CONSTANT, SHARED, TAG, EnumKind, FieldsKind, ModelKind, NativeKind, kind_for, kind_of, type_of
 
 NOT_FINITE = "NaN and infinities have no JSON form: store None, or leave them out."
 SURROGATES = (
@@ -335,3 +334,58 @@ def _step(key: Any) -> str:
     if isinstance(key, str):
         return f".{key}" if key.isidentifier() else f"[{key!r:.40}]"
     return f"[{key}]" if isinstance(key, int) and MIN_INT <= key <= MAX_INT else f"[<{type_of(key).__name__}>]"
+
+
+def copy(value: Any) -> Any:
+    """Return a copy of an adopted value that may be changed; immutable parts are shared."""
+    try:
+        return _copy(value)
+    except RecursionError:
+        # Adopted values are never this deep, unless the caller's stack is nearly full.
+        raise CheckpointCorrupt("a value is nested too deeply to be copied") from None
+
+
+def _copy(value: Any) -> Any:
+    kind = type_of(value)
+    return value if kind in SHARED else _COPIERS.get(kind, _copy_instance)(value)
+
+
+def _copy_list(value: list[Any]) -> list[Any]:
+    if not value or (type_of(value[0]) in SHARED and SHARED.issuperset(map(type_of, value))):
+        return value.copy()
+    return [_copy(item) for item in value]
+
+
+def _copy_dict(value: dict[Any, Any]) -> dict[Any, Any]:
+    # Keys are hashable, and therefore treated as immutable.
+    return {key: item if type_of(item) in SHARED else _copy(item) for key, item in value.items()}
+
+
+def _copy_set(value: set[Any]) -> set[Any]:
+    return {_copy(item) for item in value}
+
+
+def _copy_frozen(value: tuple[Any, ...] | frozenset[Any]) -> Any:
+    copied = [_copy(item) for item in value]
+    same = all(new is old for new, old in zip(copied, value, strict=True))
+    return value if same else type(value)(copied)
+
+
+def _copy_instance(value: Any) -> Any:
+    kind = kind_of(type_of(value))
+    if not isinstance(kind, FieldsKind):
+        return value
+    fields = kind.read(value)
+    copied = {name: _copy(item) for name, item in fields.items()}
+    if kind.frozen and all(copied[name] is item for name, item in fields.items()):
+        return value
+    return kind.build(copied, kind.unset(value))
+
+
+_COPIERS: dict[type[Any], Callable[[Any], Any]] = {
+    list: _copy_list,
+    dict: _copy_dict,
+    set: _copy_set,
+    tuple: _copy_frozen,
+    frozenset: _copy_frozen,
+}

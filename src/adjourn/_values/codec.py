@@ -13,7 +13,7 @@ from adjourn.errors import CheckpointCorrupt, NotStorable
 
 from .adopt import MAX_DEPTH as MAX_DEPTH
 from .adopt import adopt as adopt
-from .copies import copy as copy
+from .adopt import copy as copy
 from .tags import Unknown as Unknown
 from .tags import lift as lift
 from .tags import lift_leniently as lift_leniently

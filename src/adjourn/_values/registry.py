@@ -1,28 +1,278 @@
-"""The registry: which classes may be stored, and under which names.
-
-Loading looks names up here and nowhere else; nothing is ever imported because stored bytes name it.
-"""
+"""The registry: which classes may be stored, under which names, and how instances are taken apart and rebuilt."""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from enum import Enum
-from typing import Any, TypeVar, cast
+from enum import Enum, EnumMeta, Flag
+from typing import Any, TypeGuard, TypeVar, cast
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import NODEFAULT, Struct
+from msgspec.structs import force_setattr
 
+from adjourn._text import with_article
 from adjourn.errors import UsageError
 
 from .frozen import FrozenDict, FrozenList
-from .kinds import Check, EnumKind, Kind, NativeKind, field_annotations, kind_for
+
+# `Any` in this package is an instance of a user's class, about which nothing is known.
+Check = Callable[[Any, str], None]
+# `type`, in a form that strict type checkers accept. Not `__class__`, which a proxy may fake.
+type_of: Callable[[Any], type[Any]] = type
+_BUILTINS = (dict, list, tuple, set, frozenset, str, bytes, int, float)
+_ROOTS = ("pydantic.main", "pydantic.root_model")
+
+
+class Misfit(Exception):
+    """Stored data does not fit the class it names."""
+
+
+class Kind:
+    """A class that can be stored; `refusal` says why its instances cannot be rebuilt, if so."""
+
+    __slots__ = ("cls", "name", "refusal")
+
+    def __init__(self, cls: type[Any], name: str) -> None:
+        self.cls = cls
+        self.name = name
+        self.refusal = ""
+
+
+class NativeKind(Kind):
+    """One of our own frozen Structs, which contains its tag and is shared instead of copied."""
+
+    __slots__ = ("check",)
+
+    def __init__(self, cls: type[Any], name: str, check: Check | None) -> None:
+        super().__init__(cls, name)
+        self.check = check
+
+
+class EnumKind(Kind):
+    """An enum: members are stored by name, since values may be anything; combined flags by number."""
+
+    __slots__ = ()
+
+    def key(self, member: Any) -> str | int:
+        """Return what represents the member in the store."""
+        return member.value if issubclass(self.cls, Flag) else member.name
+
+    def build(self, key: object) -> Any:
+        """Return the member that `key` represents."""
+        if issubclass(self.cls, Flag):
+            return self._flag(key)
+        if not isinstance(key, str) or key not in self.cls.__members__:
+            raise Misfit(f"has no member {key!r:.80}")
+        return self.cls.__members__[key]
+
+    def _flag(self, key: object) -> Any:
+        if type(key) is not int:
+            raise Misfit(f"has no combination {key!r:.80}")
+        return self.cls(key)
+
+
+class FieldsKind(Kind):
+    """A class whose instances consist of their fields."""
+
+    __slots__ = ("frozen", "known", "names", "required")
+
+    def __init__(
+        self, cls: type[Any], name: str, *, names: Iterable[str], required: Collection[str], frozen: bool
+    ) -> None:
+        super().__init__(cls, name)
+        self.names = tuple(names)
+        self.known = frozenset(self.names)
+        self.required = frozenset(required)
+        self.frozen = frozen
+
+    def read(self, value: Any) -> dict[str, Any]:
+        """Return the instance's fields; those that were never set are left out."""
+        try:
+            return {name: getattr(value, name) for name in self.names}
+        except AttributeError:
+            return {name: getattr(value, name) for name in self.names if hasattr(value, name)}
+
+    def unset(self, value: Any) -> list[str]:
+        """Return the names of the fields that were not set explicitly, where the class tracks this."""
+        return []
+
+    def build(self, fields: dict[str, Any], unset: Collection[str] = ()) -> Any:
+        """Build an instance that has exactly these fields; missing ones get their defaults.
+
+        Raises:
+            Misfit: a field is unknown, or one without a default is missing. Errors of the class itself are not caught.
+        """
+        if fields.keys() != self.known:
+            self._check(fields)
+        return self._construct(fields, unset)
+
+    def _check(self, fields: Mapping[str, Any]) -> None:
+        if missing := self.required - fields.keys():
+            raise Misfit(f"needs the field {min(missing)!r}, which is missing and has no default")
+        if unknown := self._unknown(fields):
+            raise Misfit(f"has no field {min(unknown)!r:.80}")
+
+    def _unknown(self, fields: Mapping[str, Any]) -> Collection[str]:
+        return fields.keys() - self.known
+
+    def _construct(self, fields: dict[str, Any], unset: Collection[str]) -> Any:
+        raise NotImplementedError
+
+
+class DataclassKind(FieldsKind):
+    """A dataclass: built by its constructor; fields that it does not take or has changed are then restored."""
+
+    __slots__ = ("arguments",)
+
+    def __init__(self, cls: type[Any], name: str) -> None:
+        fields = dataclasses.fields(cls)
+        required = [field.name for field in fields if field.init and _has_no_default(field)]
+        frozen: bool = cls.__dataclass_params__.frozen
+        super().__init__(cls, name, names=[field.name for field in fields], required=required, frozen=frozen)
+        self.arguments = frozenset(field.name for field in fields if field.init)
+        self.refusal = _why_not_rebuilt(cls, self.arguments)
+
+    def _construct(self, fields: dict[str, Any], unset: Collection[str]) -> Any:
+        whole = self.arguments == self.known
+        taken = fields if whole else {name: item for name, item in fields.items() if name in self.arguments}
+        value = self.cls(**taken)
+        _restore(value, fields, object.__setattr__)
+        return value
+
+
+class StructKind(FieldsKind):
+    """A msgspec Struct."""
+
+    __slots__ = ()
+
+    def __init__(self, cls: type[Struct], name: str) -> None:
+        names = cls.__struct_fields__
+        defaults = (NODEFAULT,) * (len(names) - len(cls.__struct_defaults__)) + cls.__struct_defaults__
+        required = [name for name, default in zip(names, defaults, strict=True) if default is NODEFAULT]
+        super().__init__(cls, name, names=names, required=required, frozen=bool(cls.__struct_config__.frozen))
+
+    def _construct(self, fields: dict[str, Any], unset: Collection[str]) -> Any:
+        value = self.cls(**fields)
+        _restore(value, fields, force_setattr)
+        return value
+
+
+class TupleKind(FieldsKind):
+    """A NamedTuple."""
+
+    __slots__ = ()
+
+    def __init__(self, cls: type[Any], name: str) -> None:
+        names: tuple[str, ...] = cls._fields
+        super().__init__(cls, name, names=names, required=set(names) - set(cls._field_defaults), frozen=True)
+
+    def _construct(self, fields: dict[str, Any], unset: Collection[str]) -> Any:
+        return self.cls(**fields)
+
+
+class ModelKind(FieldsKind):
+    """A Pydantic model: built by validation. Private attributes are not stored, as in Pydantic's own JSON."""
+
+    __slots__ = ("extra", "options", "root")
+
+    def __init__(self, cls: type[Any], name: str) -> None:
+        fields = _model_fields(cls)
+        required = [key for key, field in fields.items() if field.is_required()]
+        super().__init__(cls, name, names=fields, required=required, frozen=bool(cls.model_config.get("frozen")))
+        self.extra = cls.model_config.get("extra") == "allow"
+        self.root = bool(getattr(cls, "__pydantic_root_model__", False))
+        self.options: dict[str, bool] = {}
+        if any(field.validation_alias is not None for field in fields.values()):
+            # Fields are stored by name, which validation accepts for aliased ones only with this option.
+            self.options = {"by_name": True, "by_alias": False}
+            if "by_name" not in inspect.signature(cls.model_validate).parameters:
+                self.refusal = "Its fields have aliases: use Pydantic 2.11 or later to store it."
+
+    def read(self, value: Any) -> dict[str, Any]:
+        return {**super().read(value), **(value.__pydantic_extra__ or {})}
+
+    def unset(self, value: Any) -> list[str]:
+        given: set[str] = value.model_fields_set
+        return [name for name in self.names if name not in given]
+
+    def _unknown(self, fields: Mapping[str, Any]) -> Collection[str]:
+        return () if self.extra else super()._unknown(fields)
+
+    def _construct(self, fields: dict[str, Any], unset: Collection[str]) -> Any:
+        value = self.cls.model_validate(fields["root"] if self.root else fields, **self.options)
+        if unset:
+            object.__setattr__(value, "__pydantic_fields_set__", set(fields).difference(unset))
+        return value
+
+
+def kind_for(cls: type[Any], name: str) -> FieldsKind | EnumKind | None:
+    """Return the kind of a class, or None if it cannot be stored."""
+    if isinstance(cls, EnumMeta):
+        return EnumKind(cls, name) if cls.__members__ else None
+    if _is_struct(cls):
+        return StructKind(cls, name)
+    if _is_model(cls):
+        return ModelKind(cls, name)
+    if dataclasses.is_dataclass(cls):
+        return DataclassKind(cls, name)
+    return TupleKind(cls, name) if _is_named_tuple(cls) else None
+
+
+def field_annotations(cls: type[Any]) -> list[Any]:
+    """Return the annotations of a model as resolved by Pydantic, which can find more names than we can."""
+    return [field.annotation for field in _model_fields(cls).values()] if _is_model(cls) else []
+
+
+def _is_struct(cls: type[Any]) -> TypeGuard[type[Struct]]:
+    return issubclass(cls, Struct) and cls is not Struct
+
+
+def _is_named_tuple(cls: type[Any]) -> bool:
+    return issubclass(cls, tuple) and hasattr(cast("type[Any]", cls), "_field_defaults")
+
+
+def _is_model(cls: type[Any]) -> bool:
+    # Pydantic is recognised, never imported; its base classes (BaseModel, RootModel) are not models themselves.
+    return hasattr(cls, "__pydantic_validator__") and hasattr(cls, "model_validate") and cls.__module__ not in _ROOTS
+
+
+def _model_fields(cls: type[Any]) -> dict[str, Any]:
+    # Pydantic before 2.10 has no `__pydantic_fields__`.
+    return cast("dict[str, Any]", getattr(cls, "__pydantic_fields__", None) or getattr(cls, "model_fields", {}))
+
+
+def _has_no_default(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _why_not_rebuilt(cls: type[Any], arguments: Iterable[str]) -> str:
+    for base in _BUILTINS:
+        if issubclass(cls, base):
+            also = with_article(base.__name__)
+            return f"It is also {also}, whose content is not in its fields: make it a plain dataclass."
+    try:
+        inspect.signature(cls).bind(**dict.fromkeys(arguments))
+    except (TypeError, ValueError) as error:
+        return f"Its constructor cannot be called with its fields alone ({error}): give other parameters a default."
+    return ""
+
+
+def _restore(value: Any, fields: Mapping[str, Any], assign: Callable[[Any, str, Any], None]) -> None:
+    # A constructor may count, convert or set fields itself, but the restored value must be the stored one. Equal values
+    # stay as the constructor made them, so that a class that freezes its arguments keeps them frozen.
+    for name, item in fields.items():
+        made = getattr(value, name, NODEFAULT)
+        if made is not item and (made is NODEFAULT or made != item):
+            assign(value, name, item)
+
 
 T = TypeVar("T")
 

@@ -19,8 +19,7 @@ from adjourn.errors import CheckpointCorrupt, NotStorable
 
 from .adopt import MAX_INT, MIN_INT, remedy_for
 from .frozen import FrozenDict, FrozenList
-from .kinds import EnumKind, FieldsKind, Kind, Misfit, NativeKind, type_of
-from .registry import BUILTIN_TAGS, TAG, kind_named, kind_of
+from .registry import BUILTIN_TAGS, TAG, EnumKind, FieldsKind, Kind, Misfit, NativeKind, kind_named, kind_of, type_of
 
 _JSON = frozenset({str, float, bool, type(None)})
 _canonical = msgspec.json.Encoder(order="deterministic")

@@ -10,7 +10,7 @@ from adjourn._engine.frame import here
 from adjourn.errors import UsageError
 from adjourn.messages import Message
 from adjourn.middleware import FileTools, TodoList
-from adjourn.middleware.files.backend import Backend
+from adjourn.middleware.files.backends import Backend
 from adjourn.models import ChatModel
 from adjourn.tools import Tool, tool
 

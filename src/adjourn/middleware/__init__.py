@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from .approval_policy import ApprovalPolicy as ApprovalPolicy
     from .approval_policy import ApprovalRule as ApprovalRule
     from .call_limits import CallLimits as CallLimits
-    from .files.backend import Backend as Backend
-    from .files.backend import FileError as FileError
-    from .files.backend import checked_folder as checked_folder
-    from .files.backend import checked_path as checked_path
-    from .files.folder import FolderBackend as FolderBackend
-    from .files.memory import MemoryBackend as MemoryBackend
+    from .files.backends import Backend as Backend
+    from .files.backends import FileError as FileError
+    from .files.backends import FolderBackend as FolderBackend
+    from .files.backends import MemoryBackend as MemoryBackend
+    from .files.backends import checked_folder as checked_folder
+    from .files.backends import checked_path as checked_path
     from .files.tools import FileTools as FileTools
     from .log_calls import LogCalls as LogCalls
     from .patch_tool_calls import PatchToolCalls as PatchToolCalls
@@ -34,12 +34,10 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "approval_policy": "ApprovalPolicy ApprovalRule",
-    "files.backend": "Backend FileError checked_folder checked_path",
+    "files.backends": "Backend FileError FolderBackend MemoryBackend checked_folder checked_path",
     "call_limits": "CallLimits",
     "files.tools": "FileTools",
-    "files.folder": "FolderBackend",
     "log_calls": "LogCalls",
-    "files.memory": "MemoryBackend",
     "patch_tool_calls": "PatchToolCalls",
     "redact_pii": "RedactPII",
     "reduce_tool_results": "ReduceToolResults",

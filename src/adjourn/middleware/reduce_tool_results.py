@@ -17,8 +17,7 @@ from adjourn.errors import UsageError
 from adjourn.messages import Message
 
 from ._sizes import CountTokens, about_tokens
-from .files.backend import Backend, FileError, check_backend
-from .files.memory import MemoryBackend
+from .files.backends import Backend, FileError, MemoryBackend, check_backend
 from .files.tools import READ
 from .hooks import Middleware, ModelState, ToolCallable, ToolRequest
 

@@ -19,8 +19,7 @@ from adjourn.errors import UsageError, text_of
 from adjourn.tools import tool
 
 from ._front_matter import Value, read_front_matter
-from .files.backend import FileError
-from .files.folder import FolderBackend
+from .files.backends import FileError, FolderBackend
 from .hooks import Middleware, Setup
 
 FILE = "SKILL.md"

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from adjourn._engine.blame import tell_place
+from adjourn._engine.entry import tell_place
 from adjourn._engine.frame import current_place
 from adjourn._engine.program import Report
 from adjourn._engine.questions import open_interrupts

@@ -17,8 +17,7 @@ from adjourn.middleware._refusals import asked_unless
 from adjourn.middleware.hooks import Middleware, ModelState, Setup, ToolCallable, ToolRequest
 from adjourn.tools import Tool, tool
 
-from .backend import Backend, FileError, check_backend, checked_path
-from .memory import MemoryBackend
+from .backends import Backend, FileError, MemoryBackend, check_backend, checked_path
 
 READ = "read_file"
 LONGEST_READ = 20_000

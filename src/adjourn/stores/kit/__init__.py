@@ -23,11 +23,11 @@ What holds between any two writes to a session:
 reads and writes in two trips. `docs/stores.md` shows how to write a store.
 """
 
-from adjourn.stores.kit.effects import Applied, Effects, End, Guard, LeaseChange, Move, advanced, ended, holds, taken
-from adjourn.stores.kit.facts import Facts, FactSheet, NotRead, Query, Remembered
-from adjourn.stores.kit.pruning import Point, removable
-from adjourn.stores.kit.requests import Cancel, Claim, Commit, Decision, Delete, GiveAnswers, Prune, Renew, Request
-from adjourn.stores.kit.rows import (
+from .effects import Applied, Effects, End, Guard, LeaseChange, Move, advanced, ended, holds, taken
+from .facts import Facts, FactSheet, NotRead, Query, Remembered
+from .pruning import Point, removable
+from .requests import Cancel, Claim, Commit, Decision, Delete, GiveAnswers, Prune, Renew, Request
+from .rows import (
     Branch,
     QuestionRow,
     RecordRow,
@@ -49,7 +49,7 @@ from adjourn.stores.kit.rows import (
     locate,
     open_question,
 )
-from adjourn.stores.kit.store import KitStore, RemoteStore
+from .store import KitStore, RemoteStore
 
 __all__ = [
     "Applied",

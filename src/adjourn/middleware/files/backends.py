@@ -1,11 +1,9 @@
-"""Files in a folder; no path leads out of it."""
-
-# A method is documented where its protocol declares it.
-# ruff: noqa: D102
+"""Backends: where the files of an agent are. In the memory of a session, or in a folder."""
 
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -13,11 +11,148 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from adjourn._engine.concurrency import in_thread
-from adjourn.errors import UsageError
+from adjourn._text import a_type
+from adjourn._values.frozen import shorten
+from adjourn.context import current
+from adjourn.errors import ToolError, UsageError
 
-from .backend import FileError, check_size, checked_folder, checked_path, missing
+MAX_PATH = 1024
+MAX_NAME = 255
+_UNUSABLE = re.compile(r"[\x00-\x1f\x7f\\:\ud800-\udfff]")
+
+
+class FileError(ToolError):
+    """A file cannot be read or changed; the model that tried gets the reason."""
+
+    retryable = False
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """Text files by path. Paths are relative, with `/` between names: pass each through `checked_path` first.
+
+    It may be called from any number of runs at once. An operation that fails raises `FileError` and changes nothing.
+    """
+
+    async def read(self, path: str) -> str:
+        """Return the text of a file."""
+        ...
+
+    async def write(self, path: str, text: str) -> None:
+        """Create a file, or replace all of its text."""
+        ...
+
+    async def delete(self, path: str) -> None:
+        """Delete a file."""
+        ...
+
+    async def list(self, under: str = "") -> Sequence[str]:
+        """Return the sorted paths of all files in a folder and below it; a missing folder has none."""
+        ...
+
+
+def checked_path(path: str) -> str:
+    """Return the path in its normal form: `./a//b` becomes `a/b`.
+
+    Raises:
+        FileError: it leads out of the root, or is not a valid path on every system.
+    """
+    if len(path) > MAX_PATH:
+        raise FileError(f"The path {shorten(path)} has {len(path)} characters. Give at most {MAX_PATH}.")
+    if found := _UNUSABLE.search(path):
+        raise FileError(f"The path {path!r} contains {found.group()!r}, which is not allowed. Use another name.")
+    names = [name for name in path.split("/") if name not in ("", ".")]
+    if path.startswith(("/", "~")) or ".." in names:
+        raise FileError(
+            f"The path {path!r} leads out of the files' root. Give one inside it, such as 'notes/today.md'."
+        )
+    if not names:
+        raise FileError(f"The path {path!r} names no file. Give one such as 'notes/today.md'.")
+    for name in names:
+        if len(name.encode()) > MAX_NAME:
+            raise FileError(f"The name {shorten(name)} is longer than {MAX_NAME} bytes. Give a shorter one.")
+    return "/".join(names)
+
+
+def checked_folder(under: str) -> str:
+    """Return the path of a folder in its normal form; the root is empty.
+
+    Raises:
+        FileError: as for `checked_path`.
+    """
+    return "" if under in ("", ".", "./", "/") else checked_path(under)
+
+
+def check_size(path: str, size: int, limit: int) -> None:
+    """Raise `FileError` if a text is too large to store."""
+    if size > limit:
+        raise FileError(f"'{path}' would have {size} bytes, and {limit} is the most. Split it into several files.")
+
+
+def check_backend(backend: object, owner: str) -> None:
+    """Raise `UsageError` if an object is not a backend."""
+    if not isinstance(backend, Backend):
+        raise UsageError(
+            f"{owner} was given {a_type(backend)} as its backend. Give MemoryBackend(), FolderBackend('...'), or an "
+            "object with read, write, delete and list."
+        )
+
+
+def missing(path: str) -> FileError:
+    """Return the error for a file that does not exist."""
+    return FileError(f"There is no file '{path}'.")
+
+
+# A method is documented where its protocol declares it.
+# ruff: noqa: D102
+
+
+MAX_MEMORY_SIZE = 1_000_000
+
+
+class MemoryBackend:
+    """Files stored as session values, one value per file, named `files:<path>`.
+
+    They are stored with the session: they survive pauses and processes, go back in time and fork with it, and are not
+    visible to other sessions. What a call writes takes effect with its result; calls that run at once do not see each
+    other's writes. The object itself is stateless.
+    """
+
+    def __init__(self, *, key: str = "files", max_size: int = MAX_MEMORY_SIZE) -> None:
+        self._prefix = f"{key}:"
+        self._max_size = max_size
+
+    async def read(self, path: str) -> str:
+        path = checked_path(path)
+        try:
+            return current().values[self._prefix + path]
+        except KeyError:
+            raise missing(path) from None
+
+    async def write(self, path: str, text: str) -> None:
+        path = checked_path(path)
+        check_size(path, len(text.encode()), self._max_size)
+        current().values[self._prefix + path] = text
+
+    async def delete(self, path: str) -> None:
+        path = checked_path(path)
+        try:
+            del current().values[self._prefix + path]
+        except KeyError:
+            raise missing(path) from None
+
+    async def list(self, under: str = "") -> Sequence[str]:
+        folder = checked_folder(under)
+        begin = self._prefix + (f"{folder}/" if folder else "")
+        return sorted(key.removeprefix(self._prefix) for key in current().values if key.startswith(begin))
+
+
+# A method is documented where its protocol declares it.
+# ruff: noqa: D102
+
 
 MAX_SIZE = 10_000_000
 MAX_FILES = 10_000
