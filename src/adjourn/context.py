@@ -288,7 +288,7 @@ def _answer(key: str) -> Any:
     entry = here("resume_value").entry
     for question in reversed(entry.frame.questions or ()):
         is_answer = question.how == "answered" or (question.how == "expired" and question.value is not NONE)
-        if question.key == key and is_answer:
+        if question.key == key and is_answer and not question.void:
             entry.came(question_key(question))
             return question
     return None

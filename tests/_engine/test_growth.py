@@ -101,9 +101,9 @@ async def test_a_question_is_stored_once():  # rules R4, R6
     count = 60
     records, bodies, value = await partial_records(count)
     assert value == list(range(count))
-    asked = [question.id for record in records for image in record.frames.values() for question in image.questions]
+    asked = [question for record in records for image in record.frames.values() for question in image.questions]
     assert len(asked) == len(set(asked)) <= count
-    assert sum(body.count(b'"info ') for body in bodies) == len(asked)
+    assert sum(body.count(b'"info ') for body in bodies) == 0  # rule I12: they are in their rows
     answered = [name for record in records for name in record.changed]
     assert len(answered) == len(set(answered)) <= count
 

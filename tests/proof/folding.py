@@ -1,7 +1,8 @@
 """Folding: an engine whose every record is folded and compared with a full record of the frames that are live.
 
 The journal's place is taken by one that takes a record whenever the engine lets it, so nothing is between the frames
-and the records but `take`, `fold` and `restore`.
+and the records but `take`, `fold` and `restore`. The rows of questions are in a dictionary, as they were first asked,
+with their answers.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from msgspec import UNSET, Raw
+from msgspec.structs import asdict, replace
 
 from adjourn import Interrupt
 from adjourn._engine.address import segment_text
@@ -21,6 +23,8 @@ from adjourn._engine.record import NONE, Image, Question, Tree, decode, encode, 
 from adjourn._engine.scope import Frame, Scope
 from adjourn._values import codec
 from adjourn.events import Event
+from adjourn.sessions._log import log_question, restore_questions
+from adjourn.stores import AuditEntry
 
 from .building import World
 from .strategies import Dice
@@ -34,7 +38,8 @@ def canonical(tree: Tree) -> dict[str, Any]:
     frames = {path: _image(image) for path, image in tree.frames.items()}
     for path, pieces in tree.pieces.items():
         frames[path]["channels"] = {name: codec.decode(join(parts)) for name, parts in pieces.items()}
-    return {"turn": tree.turn, "app": tree.app, "asked": tree.asked, "frames": frames}
+    changed = {each: _plain(asdict(tree.changed[each])) for each in tree.asking() if each in tree.changed}
+    return {"turn": tree.turn, "app": tree.app, "asked": tree.asked, "frames": frames, "changed": changed}
 
 
 def _image(image: Image) -> dict[str, Any]:
@@ -72,6 +77,8 @@ class Folding:
         self.world = world
         self.dice = dice
         self.bodies: list[bytes] = []
+        self.rows: dict[str, AuditEntry] = {}
+        self.asked: set[str] = set()
         self.store = None
         self.scope = self._scope()
         program = build()
@@ -120,6 +127,11 @@ class Folding:
 
     def record(self) -> None:
         """Take what changed, and see that folding it gives all there is."""
+        for name, (_, question) in self.scope.questions.open.items():
+            if name not in self.asked:
+                self.asked.add(name)
+                body = log_question(question, None)
+                self.rows[name] = AuditEntry(id=name, body=body, value=None, how=None, by=None, at=None)
         self.bodies.append(encode(self.scope.build_record(full=not self.bodies)))
         folded = canonical(fold(self.bodies))
         live = canonical(fold([encode(self.scope.build_record(full=True))]))
@@ -130,6 +142,11 @@ class Folding:
         other = Folding(self.build, self.answer_to, self.world, self.dice)
         other.bodies = self.bodies[:records]
         tree = fold(other.bodies)
+        other.rows, other.asked = dict(self.rows), set(tree.asking())
+        restore_questions("s", tree, {each: self.rows[each] for each in other.asked})
+        for each, question in tree.questions.items():
+            if question.is_open:
+                other.rows[each] = replace(other.rows[each], value=None, how=None)
         stored = canonical(fold(other.bodies))
         other.scope = other._scope()
         other.scope.restore(tree)
@@ -157,14 +174,15 @@ class Folding:
     def answer(self) -> None:
         """Answer some of the open questions."""
         for asked in self.dice.some(list(open_interrupts(self.scope, None))):
-            answer = self.answer_to(asked)
-            self.scope.answer(asked.id, how="answered", value=Raw(codec.encode(*codec.adopt(answer, "answer"))))
+            value = codec.encode(*codec.adopt(self.answer_to(asked), "answer"))
+            self.rows[asked.id] = replace(self.rows[asked.id], value=value, how="answered")
+            self.scope.answer(asked.id, how="answered", value=Raw(value))
         if self.dice.roll(2):
             self.record()
 
 
 def _difference(folded: dict[str, Any], live: dict[str, Any]) -> str:
-    differing = [key for key in ("turn", "app", "asked") if folded[key] != live[key]]
+    differing = [key for key in ("turn", "app", "asked", "changed") if folded[key] != live[key]]
     lines = [f"{key}: folded {folded[key]}, live {live[key]}" for key in differing]
     paths = {**folded["frames"], **live["frames"]}
     for path in paths:

@@ -18,7 +18,7 @@ class WatchedStore(FaultStore):
         self.calls_made: list[str] = []
         self.held = asyncio.Event()
         self.held.set()
-        self.asked = asyncio.Event()
+        self.reached = asyncio.Event()
 
     async def claim(
         self,
@@ -38,7 +38,7 @@ class WatchedStore(FaultStore):
         return claimed
 
     async def commit(self, lease: Lease, *writes: Write, after: str, release: bool = False) -> Committed:
-        self.asked.set()
+        self.reached.set()
         await self.held.wait()
         self.calls_made.append("commit and release" if release else "commit")
         committed = await super().commit(lease, *writes, after=after, release=release)

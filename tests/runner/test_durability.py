@@ -89,7 +89,7 @@ async def test_with_durability_step_no_node_starts_before_the_last_one_is_stored
     watched.held.clear()
     graph = line(("a", step("a")), ("b", held("b", gate)), store=watched)
     waiting = begin(graph.run({}, session_id="s"))
-    await watched.asked.wait()
+    await watched.reached.wait()
     await turns(20)
     assert not gate.reached.is_set()
     watched.held.set()
@@ -110,7 +110,7 @@ async def test_a_held_commit_holds_the_run_unless_it_is_async(store: Store, dura
 
     graph = line(("a", note), ("b", note), ("c", note), store=watched, durability=durability)
     waiting = begin(graph.run({}, session_id="s"))
-    await watched.asked.wait()
+    await watched.reached.wait()
     await turns(20)
     assert len(ran) == (1 if durability == "step" else 3)
     watched.held.set()
@@ -145,7 +145,7 @@ async def test_with_durability_async_a_pause_is_not_told_before_everything_is_st
             told.append(event)  # noqa: PERF401  # what has come so far counts
 
     reading = asyncio.create_task(read())
-    await watched.asked.wait()
+    await watched.reached.wait()
     await turns(30)
     assert not any(isinstance(event, Interrupted | NodeEnd) for event in told)
     assert await graph.pending("s") == []

@@ -344,19 +344,50 @@ async def test_damaged_events_are_corrupt(store: Store, body: bytes):  # rule C1
     assert (await runner.resume(SESSION, {"check": True})).status == "done"
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[1]", b'{"id":1}', b"\xff", b'{"id":"x","info":' + b"[" * 100_000])
-async def test_a_damaged_question_is_corrupt(store: Store, body: bytes):  # rule C10
-    asked = [
+def with_row(writes: Sequence[Write], body: bytes) -> list[Write]:
+    """The same session, its question's row replaced by these bytes."""
+    return [
         msgspec.structs.replace(write, asks=tuple(msgspec.structs.replace(ask, body=body) for ask in write.asks))
-        for write in writes_of("order")
+        for write in writes
     ]
-    await plant(store, asked)
+
+
+ROW = next(write.asks[0].body for write in writes_of("order") if write.asks)
+ROWS: dict[str, bytes] = {
+    "nothing": b"",
+    "a brace": b"{",
+    "a list": b"[1]",
+    "an id that is none": sealed(b'{"id":1}'),
+    "not UTF-8": b"\xff",
+    "a letter of the prompt": ROW.replace(b"Ok?", b"No?"),
+    "no check sum": b"{" + ROW[len(b'{"crc":"00000000",') :],
+    "all but one byte": ROW[:-1],
+    "a deep list": sealed(b'{"id":"x","info":' + b"[" * 100_000),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+async def test_a_damaged_question_is_corrupt(store: Store, name: str):  # rules C10, I12
+    await plant(store, with_row(writes_of("order"), ROWS[name]))
     runner = Runner(PROGRAMS["order"][0], store=store)
     with pytest.raises(CheckpointCorrupt):
         await runner.pending(SESSION)
     with pytest.raises(CheckpointCorrupt):
         await runner.status(SESSION)
-    assert (await runner.resume(SESSION, {"check": True})).status == "done"
+    # The engine would act on the same bytes.
+    for read in (READS["resume"], READS["recover"], READS["run"], READS["state"], READS["fork"], READS["edit"]):
+        with pytest.raises(CheckpointCorrupt):
+            await read(Runner(PROGRAMS["order"][0], store=store))
+    assert golden.charged == []
+
+
+async def test_a_row_of_another_question_is_corrupt(store: Store):  # rules C10, I12
+    forged = json.loads(ROW)
+    del forged["crc"]
+    forged["id"] = "runnable:other"
+    await plant(store, with_row(writes_of("order"), sealed(json.dumps(forged).encode())))
+    with pytest.raises(CheckpointCorrupt, match=r"'golden'.*check"):
+        await Runner(PROGRAMS["order"][0], store=store).resume(SESSION, {"check": True})
 
 
 # In a real file

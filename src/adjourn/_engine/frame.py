@@ -217,7 +217,9 @@ class UserFrame(Frame):
         self.error = value_or(image.error, None)
         self.memos = _read_memos(image, self.path) if image.memos else None
         self.composites = image.composites or None
-        self.questions, self.questions_stored = image.questions or None, len(image.questions)
+        self.questions, self.questions_stored = None, len(image.questions)
+        if image.questions:
+            self.questions = self.scope.questions.named(image.questions)
         self.written = lift_values(value_or(image.values, {})) or None
         if self.questions or self.composites:
             self.scope.questions.note_asker(self.path, self)
@@ -290,7 +292,7 @@ class Entry(Struct, eq=False):
             if not memo.optional:
                 missing[key] = _group(key, memo)
         for question in frame.questions or ():
-            if not question.raised and question.how != "refused":
+            if not question.raised and not question.void:
                 missing[question_key(question)] = None if question.concurrent else QUESTIONS
         for segment in (*(frame.children or ()), *frame.scope.dormant.below(frame.path)):
             missing[Key(Kind.RUN, segment)] = None
@@ -493,7 +495,7 @@ class Entry(Struct, eq=False):
     def passed(self, question: Question) -> None:
         """Count a question that is on record as asked in this entry."""
         self.came(question_key(question))
-        if question.how != "refused":
+        if not question.void:
             self.next(Kind.ASK, question.key or "")
 
     def wait_for(self, question: Question) -> NoReturn:
@@ -503,7 +505,7 @@ class Entry(Struct, eq=False):
 
     def refuse(self, question: Question) -> None:
         """Note that an answer could not be used, so that the same question is asked anew."""
-        question.how = "refused"
+        question.void = True
         self.questions().forget(question)
         if self.seen is not None:
             self.seen[Kind.ASK, question.key or "", ""] -= 1
@@ -522,7 +524,7 @@ class Asked:
 
     def add(self, question: Question) -> None:
         """Note a question; one that was raised by hand, or refused, is not come to again."""
-        if question.raised or question.how == "refused":
+        if question.raised or question.void:
             return
         self._by_key.setdefault(question.key, []).append(question)
         if question.is_open:

@@ -74,7 +74,7 @@ class FunctionFrame(UserFrame, ProgramFrame):
         self.children = None
         self.scope.forget_below(self.path)
         self.scope.changes.dropped[self.path + ";"] = None
-        self.scope.questions.forget(self.path, self.questions or ())
+        self.scope.questions.forget(self.path, [question.id for question in self.questions or ()])
 
     async def advance(self) -> bool:
         if self.status in ("done", "waiting"):

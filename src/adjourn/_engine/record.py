@@ -27,7 +27,11 @@ MAX_BYTES = 256 * 1024 * 1024
 
 
 class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A question in the frame that asked it; values are encoded, since most are only carried around."""
+    """A question in the frame that asked it; values are encoded, since most are only carried around.
+
+    What it asks and how it ended is stored once, in the row that people read. A record names it, and keeps what the
+    engine alone changes (see `Change`).
+    """
 
     id: str
     info: Raw
@@ -36,11 +40,13 @@ class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
     key: str | None = None
     prompt: str | None = None
     schema: dict[str, object] | None = None
-    state: Raw = NONE
     expires: float | None = None
     default: Raw = NONE
     raised: bool = False
     concurrent: bool = False
+    state: Raw = NONE
+    void: bool = False
+    """Whether its answer does not count: it was refused, or has been applied for good."""
     how: str | None = None
     value: Raw = NONE
     by: str | None = None
@@ -57,32 +63,31 @@ class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Change(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What has become of a question since it was asked: the fields of it that change."""
+    """What a record keeps of a question beside its id: that it has ended by then, and what is the engine's alone.
 
+    An earlier checkpoint has the same question open, although its row has the answer.
+    """
+
+    ended: bool = False
+    void: bool = False
     state: Raw = NONE
-    how: str | None = None
-    value: Raw = NONE
-    by: str | None = None
-    at: float | None = None
 
     @classmethod
     def of(cls, question: Question) -> Change:
         """Return what a question has become."""
-        return cls(state=question.state, how=question.how, value=question.value, by=question.by, at=question.at)
+        return cls(ended=question.how is not None, void=question.void, state=question.state)
 
-    def apply(self, question: Question) -> None:
-        """Let a question become this."""
-        question.state, question.how, question.value = self.state, self.how, self.value
-        question.by, question.at = self.by, self.at
+
+UNCHANGED = Change()
 
 
 class UserImage(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="k", tag="u"):
     """The image of a frame of user code: a node's task, a routing, a workflow.
 
-    A session value is kept as a list of one, and as an empty list when it was deleted. `questions` are those that were
-    asked since the last record; `kept` is how many older ones are left, if some were withdrawn. What becomes of a
-    question later stands in the record itself. `composites` are what the code adds to questions of its children, by
-    address.
+    A session value is kept as a list of one, and as an empty list when it was deleted. `questions` are the ids of
+    those that were asked since the last record; `kept` is how many older ones are left, if some were withdrawn. What
+    becomes of a question later stands in the record itself. `composites` are what the code adds to questions of its
+    children, by address.
     """
 
     fresh: bool = False
@@ -92,7 +97,7 @@ class UserImage(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="k",
     goto: list[str] | None | UnsetType = UNSET
     sends: list[tuple[str, dict[str, Raw]]] | None | UnsetType = UNSET
     values: dict[str, list[Raw]] | UnsetType = UNSET
-    questions: list[Question] = []
+    questions: list[str] = []
     kept: int | UnsetType = UNSET
     composites: dict[str, Question] = {}
     memos: dict[str, Memo] = {}
@@ -122,7 +127,7 @@ class GraphImage(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="k"
     targets: list[tuple[str, dict[str, Raw] | None]] | UnsetType = UNSET
     finished: list[str] | UnsetType = UNSET
     ended: list[str] | UnsetType = UNSET
-    questions: list[Question] = []
+    questions: list[str] = []
     kept: int | UnsetType = UNSET
 
 
@@ -132,7 +137,8 @@ Image: TypeAlias = UserImage | GraphImage
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One commit. `dropped` names frames that ended, with all below them; a trailing `;` spares the frame itself.
 
-    `changed` are questions on record of which something is new, by id: an answer, mostly. So a question is stored once.
+    `changed` are questions of which something is new, by id: that they have ended, mostly. The questions themselves and
+    their answers are stored beside the log, once, in rows that people and engine both read.
     """
 
     v: int
@@ -159,7 +165,13 @@ class Tree(msgspec.Struct, kw_only=True):
     frames: dict[str, Image] = {}
     pieces: dict[str, dict[str, list[Raw]]] = {}
     asked: dict[str, int] = {}
+    changed: dict[str, Change] = {}
     questions: dict[str, Question] = {}
+    """The questions that the frames name, once somebody has read them."""
+
+    def asking(self) -> list[str]:
+        """Return the ids of the questions that the frames name."""
+        return [each for image in self.frames.values() for each in image.questions]
 
 
 class _Version(msgspec.Struct):
@@ -178,10 +190,15 @@ _SEAL = b'{"crc":"%08x",'
 _SEAL_SIZE = len(_SEAL % 0)
 
 
+def seal(encoded: bytes) -> bytes:
+    """Return the JSON of an object that is not empty with its check sum."""
+    rest = encoded[1:]
+    return _SEAL % crc32(rest) + rest
+
+
 def encode(record: Record) -> bytes:
     """The bytes of a record."""
-    rest = _encoder.encode(record)[1:]
-    return _SEAL % crc32(rest) + rest
+    return seal(_encoder.encode(record))
 
 
 def decode(body: bytes) -> Record:
@@ -190,7 +207,7 @@ def decode(body: bytes) -> Record:
         raise CheckpointCorrupt(f"a record of {len(body)} bytes is larger than any that is written")
     check_nesting(body)
     try:
-        _check_seal(body)
+        check_seal(body)
         record = _decoder.decode(body)
     except _DAMAGE as error:
         # A newer format may not fit our types: then its version is the better explanation.
@@ -200,7 +217,8 @@ def decode(body: bytes) -> Record:
     return record
 
 
-def _check_seal(body: bytes) -> None:
+def check_seal(body: bytes) -> None:
+    """Refuse bytes that are not as `seal` gave them."""
     if body[:_SEAL_SIZE] != _SEAL % crc32(memoryview(body)[_SEAL_SIZE:]):
         raise msgspec.DecodeError("it is not what was written, by its check sum")
 
@@ -247,9 +265,7 @@ def apply(tree: Tree, record: Record) -> None:
         _drop(tree, path)
     for path, image in record.frames.items():
         _fold_frame(tree, path, image)
-    for name, change in record.changed.items():
-        if name in tree.questions:  # Else its frame has ended meanwhile.
-            change.apply(tree.questions[name])
+    tree.changed.update(record.changed)
 
 
 def _drop(tree: Tree, path: str) -> None:
@@ -278,15 +294,9 @@ def _fold_frame(tree: Tree, path: str, new: Image) -> None:
             old.composites.update(new.composites)
         case _:
             raise CheckpointCorrupt(f"the frame '{path}' changes its kind")
-    _fold_questions(tree, old, new)
-
-
-def _fold_questions(tree: Tree, old: Image, new: Image) -> None:
     if new.kept is not UNSET:
         del old.questions[new.kept :]
-    for question in new.questions:
-        old.questions.append(question)
-        tree.questions[question.id] = question
+    old.questions += new.questions
 
 
 _MERGED = frozenset({"fresh", "set", "add", "gone", "values", "memos", "questions", "kept", "composites"})

@@ -18,7 +18,8 @@ from adjourn.messages import Usage
 
 from .address import address_of, is_under
 from .dormant import Dormant
-from .record import FORMAT, Change, GraphImage, Image, Question, Record, Tree, UserImage
+from .memos import NONE
+from .record import FORMAT, UNCHANGED, Change, GraphImage, Image, Question, Record, Tree, UserImage
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -182,7 +183,7 @@ class Frame:
         """End this frame and all below it: they write nothing more."""
         scope, self.alive = self.scope, False
         if self.questions or scope.questions.askers:
-            scope.questions.forget(self.path, self.questions or ())
+            scope.questions.forget(self.path, [question.id for question in self.questions or ()])
         for child in self.live_children():
             child.close()
         if scope.dormant:
@@ -198,7 +199,7 @@ class Frame:
         """Forget the questions of this frame but for the first ones."""
         questions = self.questions or []
         for question in questions[after:]:
-            self.scope.questions.open.pop(question.id, None)
+            self.scope.questions.drop(question.id)
         del questions[after:]
         if self.questions_stored > after:
             self.questions_stored, self.has_withdrawn = after, True
@@ -208,11 +209,11 @@ class Frame:
         if self.has_withdrawn and not image.fresh:
             image.kept = self.questions_stored
         if self.questions:
-            image.questions = self.questions[0 if image.fresh else self.questions_stored :]
-            changed = self.scope.questions.changed
-            if changed:
-                for question in image.questions:
-                    changed.pop(question.id, None)
+            new = self.questions[0 if image.fresh else self.questions_stored :]
+            image.questions = [question.id for question in new]
+            for question in new:
+                if question.state is not NONE or question.how is not None:
+                    self.scope.questions.changed[question.id] = question
         self.questions_stored, self.has_withdrawn = len(self.questions or ()), False
 
     def read_value(self, key: str) -> object:
@@ -233,14 +234,16 @@ class Frame:
 class Questions:
     """The questions of a live session: which are open, how many each place has asked, and who asked.
 
-    `open` has each with the path of its frame. `asked` numbers the questions of a place, `asked_new` those that no
+    `all` has those of every frame, live or dormant, by id, and `open` the open ones with the path of their frame.
+    `asked` numbers the questions of a place, `asked_new` those that no
     record numbers yet. `askers` are the frames that have asked or composed anything. `changed` are questions on record
     of which the next record must say something new.
     """
 
-    __slots__ = ("asked", "asked_new", "askers", "changed", "has_composites", "open")
+    __slots__ = ("all", "asked", "asked_new", "askers", "changed", "has_composites", "open")
 
     def __init__(self) -> None:
+        self.all: dict[str, Question] = {}
         self.open: dict[str, tuple[str, Question]] = {}
         self.asked: dict[str, int] = {}
         self.asked_new: dict[str, int] = {}
@@ -250,11 +253,21 @@ class Questions:
 
     def restore(self, tree: Tree) -> None:
         """Find the questions of a folded session."""
-        self.asked = tree.asked
+        self.asked, self.all = tree.asked, tree.questions
         for path, image in tree.frames.items():
             if image.questions or (isinstance(image, UserImage) and image.composites):
                 self.note_asker(path, image)
-                self.open.update({each.id: (path, each) for each in image.questions if each.is_open})
+                asked = self.named(image.questions)
+                self.open.update({each.id: (path, each) for each in asked if each.is_open})
+
+    def named(self, ids: Iterable[str]) -> list[Question]:
+        """Return questions by their ids."""
+        return [self.all[each] for each in ids]
+
+    def changes(self, frames: Mapping[str, Image]) -> dict[str, Change]:
+        """Return what a full record must say of the questions that its frames name."""
+        asked = [question for image in frames.values() for question in self.named(image.questions)]
+        return {each.id: change for each in asked if (change := Change.of(each)) != UNCHANGED}
 
     def note_asker(self, path: str, asker: Frame | Image) -> None:
         """Note that a frame, be it dormant, has asked or composed something."""
@@ -267,10 +280,15 @@ class Questions:
         self.asked[address] = self.asked_new[address] = count = self.asked.get(address, 0) + 1
         question.id = address if count == 1 else f"{address}#{count}"
 
-    def forget(self, path: str, questions: Iterable[Question]) -> None:
+    def drop(self, question_id: str) -> None:
+        """Forget a question: nobody waits for it any more."""
+        self.all.pop(question_id, None)
+        self.open.pop(question_id, None)
+
+    def forget(self, path: str, question_ids: Iterable[str]) -> None:
         """Drop the questions of a frame that has ended."""
-        for question in questions:
-            self.open.pop(question.id, None)
+        for each in question_ids:
+            self.drop(each)
         if self.askers:
             self.askers.pop(path, None)
 
@@ -421,6 +439,7 @@ class Scope:
         questions, path = self.questions, frame.path
         questions.number(question, address)
         questions.askers[path] = frame
+        questions.all[question.id] = question
         questions.open[question.id] = (path, question)
         self.changes.dirty[frame] = None
 
@@ -507,6 +526,8 @@ class Scope:
                     frames[frame.path] = frame.snapshot()
         if full:
             record = Record(v=FORMAT, full=True, frames=frames, app=self.app, user=self.user_id, asked=questions.asked)
+            if questions.all:
+                record.changed = questions.changes(frames)
         else:
             record = Record(v=FORMAT, frames=frames, dropped=list(changes.dropped), asked=questions.asked_new)
             if questions.changed:

@@ -7,7 +7,6 @@ from typing import Any, cast
 
 from adjourn._engine.frame import decoded
 from adjourn._engine.questions import new_question
-from adjourn._engine.record import NONE
 from adjourn._schemas import answers
 from adjourn._values import codec
 from adjourn.errors import InterruptsDisabled, UsageError
@@ -74,11 +73,11 @@ def _is_answered(frame: StepFrame) -> bool:
     question = (frame.questions or [])[0]
     if question.is_open:
         return False
-    answer = decoded(question.value)
+    answer = None if question.void else decoded(question.value)
     if isinstance(answer, Mapping) and answer:
         # This is repeated after a crash; overwriting a second time changes nothing.
         overwrites = {name: Overwrite(value) for name, value in cast("Mapping[str, Any]", answer).items()}
         frame.edit(overwrites, None)
-        question.value = NONE
+        question.void = True
         frame.scope.questions.changed[question.id] = question
     return True

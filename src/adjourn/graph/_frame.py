@@ -467,8 +467,9 @@ class StepFrame(ProgramFrame):
         self.recorded = True
         self.step, self.count = value_or(image.step, 0), value_or(image.count, 0)
         self.ids, self.phase = value_or(image.ids, 0), value_or(image.phase, "run")
-        self.questions, self.questions_stored = image.questions or None, len(image.questions)
-        if self.questions:
+        self.questions, self.questions_stored = None, len(image.questions)
+        if image.questions:
+            self.questions = self.scope.questions.named(image.questions)
             self.scope.questions.askers[self.path] = self
         self.scope.note_bound(self)
         self._values = lift_values(image.values)

@@ -23,7 +23,7 @@ from adjourn._engine.record import GraphImage, Record, encode
 from adjourn._engine.scope import Frame, Scope
 from adjourn.errors import AdjournError, AlreadyResumed, Conflict, SessionBusy, StoreUnavailable
 from adjourn.events import Event, Final
-from adjourn.sessions._log import log_events, log_question, saved
+from adjourn.sessions._log import ended, log_events, log_question, saved
 from adjourn.stores._logging import log, note
 from adjourn.stores.memory import MemoryStore
 from adjourn.stores.protocol import (
@@ -418,7 +418,7 @@ class Journal:
         record = scope.build_record(full=full)
         body = encode(record)
         self.size.count(len(body), record)
-        asks = self._asks() if scope.questions.open else ()
+        asks = self._asks(begins=self.number == 0) if scope.questions.all else ()
         if taken:
             self.take_up(taken)
         if self.asked_ids:
@@ -463,14 +463,21 @@ class Journal:
             self._closes += tuple(Answer(id=each, value=b"", how="abandoned") for each in sorted(gone))
         self.asked_ids.intersection_update(self.scope.questions.open)
 
-    def _asks(self) -> tuple[Question, ...]:
-        new = [question for _, question in self.scope.questions.open.values() if question.id not in self.asked_ids]
+    def _asks(self, *, begins: bool) -> tuple[Question, ...]:
+        """Return the questions that have no row on this branch yet: of one that begins, those that have ended, too."""
+        questions, known = self.scope.questions, self.asked_ids
+        if begins:
+            new = [question for question in questions.all.values() if question.id not in known]
+        else:
+            new = [question for _, question in questions.open.values() if question.id not in known]
         if not new:
             return ()
-        self.asked_ids.update([question.id for question in new])
+        known.update([question.id for question in new if question.is_open])
         parents = Parents(self.scope)
         above = parents.above if parents.composites else _nothing
-        return tuple([Question(id=q.id, body=log_question(q, above(q.id)), expires=q.expires) for q in new])
+        return tuple(
+            [Question(id=q.id, body=log_question(q, above(q.id)), expires=q.expires, ended=ended(q)) for q in new]
+        )
 
     # Sending them
 

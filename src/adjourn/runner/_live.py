@@ -16,6 +16,7 @@ from adjourn._engine.scope import TURN, Scope
 from adjourn._owner import is_dead, process_id
 from adjourn.errors import CheckpointNotFound, Conflict, CrashLoop, ProgramChanged, RunError, UsageError
 from adjourn.events import Event
+from adjourn.sessions._log import read_questions
 from adjourn.stores._logging import note
 from adjourn.stores.protocol import Answered, Head, Header, Lease, Loaded, Renewed, SessionRef, Status
 
@@ -205,7 +206,9 @@ class LiveSessions:
         if loaded is None:
             return None
         note(logging.DEBUG, "loaded", ref.id, loaded.point)
-        return self._restore(loaded)
+        tree = record.fold(loaded.rows)
+        await read_questions(self.settings.store, loaded, tree)
+        return self._restore(loaded, tree)
 
     async def load(self, ref: SessionRef, checkpoint_id: str | None = None) -> LiveSession:
         """Return a session that must be there, as `find` does.
@@ -218,10 +221,9 @@ class LiveSessions:
             raise CheckpointNotFound(ref.id, checkpoint_id)
         return live
 
-    def _restore(self, loaded: Loaded) -> LiveSession:
-        """Build a live session from stored records."""
+    def _restore(self, loaded: Loaded, tree: record.Tree) -> LiveSession:
+        """Build a live session from stored records, folded."""
         head = loaded.head
-        tree = record.fold(loaded.rows)
         live = LiveSession(self, head.session, head.user)
         live.is_new = False
         live.head, live.status, live.owner, live.answers = head, head.status, head.owner, loaded.answers

@@ -8,17 +8,16 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, cast
 
-from adjourn._engine.questions import Parents
-from adjourn._engine.record import NONE, GraphImage, UserImage, fold, join
+from adjourn._engine.record import NONE, GraphImage, Tree, UserImage, fold, join
 from adjourn._engine.scope import Scope
 from adjourn._values import codec
 from adjourn.errors import CheckpointNotFound
 from adjourn.events import Interrupt
 from adjourn.messages import Message
 from adjourn.stores._logging import note
-from adjourn.stores.protocol import Loaded, SessionRef, Store
+from adjourn.stores.protocol import AuditEntry, Loaded, SessionRef, Store
 
-from ._log import log_question, read_interrupt
+from ._log import read_interrupt, read_questions
 from ._transcript import TranscriptEntry, conversation
 
 
@@ -38,12 +37,13 @@ async def load(store: Store, ref: SessionRef, checkpoint_id: str | None = None) 
 class Contents:
     """A session at one of its checkpoints. Values of types that this process does not know stay readable."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: Loaded, tree: Tree, rows: Mapping[str, AuditEntry]) -> None:
         self.loaded = loaded
         self.head = loaded.head
         self.checkpoint = loaded.point
         self.scope = Scope(loaded.head.session, app=loaded.head.app, user_id=loaded.head.user, clock=time.time)
-        self.scope.restore(fold(loaded.rows))
+        self.scope.restore(tree)
+        self.rows = rows
         self._root, self._image = next(iter(self.scope.dormant.below("").items()), ("", None))
 
     @classmethod
@@ -54,7 +54,9 @@ class Contents:
             CheckpointNotFound: there is no such session or checkpoint.
             CheckpointCorrupt: what is stored there is not what was written.
         """
-        return cls(await load(store, ref, checkpoint_id))
+        loaded = await load(store, ref, checkpoint_id)
+        tree = fold(loaded.rows)
+        return cls(loaded, tree, await read_questions(store, loaded, tree))
 
     @property
     def program(self) -> str:
@@ -99,9 +101,8 @@ class Contents:
     @property
     def interrupts(self) -> tuple[Interrupt, ...]:
         """The questions that are open at this checkpoint."""
-        parents = Parents(self.scope)
-        rows = [log_question(asked, parents.above(asked.id)) for _, asked in self.scope.questions.open.values()]
-        return tuple(read_interrupt(row, self.head.session, self.checkpoint) for row in rows)
+        bodies = [self.rows[each].body for each in self.scope.questions.open]
+        return tuple(read_interrupt(body, self.head.session, self.checkpoint) for body in bodies)
 
     @property
     def _inner_graph(self) -> str | None:

@@ -6,7 +6,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from adjourn._engine.questions import Parents
 from adjourn._engine.record import FORMAT, Record, encode
 from adjourn._engine.scope import Scope
 from adjourn._owner import is_dead, process_id
@@ -14,7 +13,7 @@ from adjourn.errors import AlreadyResumed, Conflict, UsageError
 from adjourn.stores.protocol import Answer, Head, Header, Question, SessionRef, Status, Store, Write
 
 from ._contents import Contents
-from ._log import log_question
+from ._log import ended
 from ._settings import Settings, check_name
 
 TTL = 30.0
@@ -68,7 +67,7 @@ async def _write(
         body=encode(_record(scope)),
         header=header,
         status=status,
-        asks=_asks(scope),
+        asks=_asks(contents),
     )
     dead = origin.owner if origin is not None and origin.owner is not None and is_dead(origin.owner) else None
     claimed = await store.claim(
@@ -103,15 +102,16 @@ def _record(scope: Scope) -> Record:
     if scope.usage.calls:
         record.usage = scope.usage
     record.frames = dict(scope.dormant.snapshot(""))
+    record.changed = scope.questions.changes(record.frames)
     return record
 
 
-def _asks(scope: Scope) -> tuple[Question, ...]:
-    """Return the open questions as they are stored: their types may be known to the program alone."""
-    parents = Parents(scope)
-    asked = [question for _, question in scope.questions.open.values()]
+def _asks(contents: Contents) -> tuple[Question, ...]:
+    """Return the questions as they are stored, those that have ended with their answers."""
+    asked = contents.scope.questions.named(contents.rows)
     return tuple(
-        Question(id=each.id, body=log_question(each, parents.above(each.id)), expires=each.expires) for each in asked
+        Question(id=each.id, body=contents.rows[each.id].body, expires=each.expires, ended=ended(each))
+        for each in asked
     )
 
 

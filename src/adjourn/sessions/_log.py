@@ -4,7 +4,8 @@ An event's number is its place in the log, and that a checkpoint was saved is to
 pause's questions are those that its checkpoint has open, and the state that a graph ended with is that of its
 checkpoint. An interrupt is kept as the question that its frame has; its address is in its id, its choices are in its
 schema, its prompt is its info unless it was given one, and its parents, unless they say something of their own, are
-the places above it.
+the places above it. This row is the only place where it is stored: records name it, and whoever restores one reads the
+question and its answer from here, as people do (`read_questions`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, TypeGuard, cast
 import msgspec
 
 from adjourn._engine.questions import parent_at
-from adjourn._engine.record import NONE, Question
+from adjourn._engine.record import NONE, UNCHANGED, Change, Question, Tree, check_seal, seal
 from adjourn._schemas.answers import choices_of
 from adjourn._values import codec
 from adjourn._values.codec import check_nesting
@@ -33,14 +34,27 @@ from adjourn.events import (
     lowered,
     map_interrupt,
 )
-from adjourn.stores.protocol import CheckpointRow, EventBatch, Header, SessionRef, Store
+from adjourn.stores.protocol import (
+    Answered,
+    AuditEntry,
+    CheckpointRow,
+    EventBatch,
+    Header,
+    Loaded,
+    Outcome,
+    SessionRef,
+    Store,
+)
 
 
 class _Row(Question, kw_only=True, omit_defaults=True):
-    """A question in the row that stands beside the log."""
+    """A question in the row that stands beside the log, without what changes."""
 
     above: Interrupt | None = None
 
+
+_LASTING = ("reason", "key", "prompt", "schema", "expires", "default", "raised", "concurrent")
+"""What a row may leave out; what becomes of a question is in the other columns of its row, or in records."""
 
 _encoder = msgspec.json.Encoder()
 _rows = msgspec.json.Decoder(_Row)
@@ -95,11 +109,20 @@ def _placed(event: Event, batch: EventBatch, number: int) -> Event:
 def log_question(question: Question, parent: Interrupt | None) -> bytes:
     """A question for the row that stands beside the log; with `parent`, if a place above adds something to it."""
     above = map_interrupt(parent, codec.lower) if _says_something(parent) else None
-    if above is None and question.state is NONE and question.default is NONE:
-        return _encoder.encode(question)
-    # What is the frame's own affair is not for those who are asked.
-    shown = msgspec.structs.replace(question, state=NONE, default=NONE)
-    return _encoder.encode(_Row(**msgspec.structs.asdict(shown), above=above))
+    if above is None and question.how is None and question.state is NONE and type(question) is Question:
+        return seal(_encoder.encode(question))
+    row = _Row(id=question.id, info=question.info, created=question.created, above=above)
+    for name in _LASTING:
+        setattr(row, name, getattr(question, name))
+    return seal(_encoder.encode(row))
+
+
+def ended(question: Question) -> Answered | None:
+    """Return how a question has ended, for its row on a new branch; None while it is open."""
+    if question.how is None:
+        return None
+    how, value = cast("Outcome", question.how), bytes(question.value)
+    return Answered(id=question.id, value=value, how=how, by=question.by, at=question.at or question.created)
 
 
 def read_question(body: bytes) -> _Row:
@@ -110,9 +133,50 @@ def read_question(body: bytes) -> _Row:
     """
     check_nesting(body)
     try:
+        check_seal(body)
         return _rows.decode(body)
     except _DAMAGE as error:
         raise CheckpointCorrupt(f"a question is damaged ({error})") from error
+
+
+async def read_questions(store: Store, loaded: Loaded, tree: Tree) -> dict[str, AuditEntry]:
+    """Read the questions that the frames of `tree` name, as they were at the loaded point, and return their rows.
+
+    Raises:
+        CheckpointCorrupt: a row is missing or damaged.
+        CheckpointNotFound: the session was deleted meanwhile.
+    """
+    ids = tree.asking()
+    if not ids:
+        return {}
+    rows = {row.id: row for row in await store.asked(loaded.head.ref, _split(loaded.point)[0], ids)}
+    restore_questions(loaded.head.session, tree, rows)
+    return rows
+
+
+def restore_questions(session_id: str, tree: Tree, rows: Mapping[str, AuditEntry]) -> None:
+    """Give a folded session the questions that its frames name, from their rows.
+
+    Raises:
+        CheckpointCorrupt: a row is missing or damaged.
+    """
+    for each in tree.asking():
+        if each not in rows:
+            raise CheckpointCorrupt(f"session '{session_id}' lacks its question '{each}'; restore a backup")
+    for name, row in rows.items():
+        tree.questions[name] = _restored(session_id, row, tree.changed.get(name, UNCHANGED))
+
+
+def _restored(session_id: str, row: AuditEntry, change: Change) -> Question:
+    question = read_question(row.body)
+    if question.id != row.id or (change.ended and row.how is None):
+        raise CheckpointCorrupt(f"session '{session_id}' does not fit the row of its question '{row.id}'")
+    question.state, question.void = change.state, change.void
+    question.how, question.value, question.by, question.at = None, NONE, None, None
+    if change.ended:
+        question.how, question.by, question.at = row.how, row.by, row.at
+        question.value = msgspec.Raw(row.value) if row.value else NONE
+    return question
 
 
 def read_interrupt(body: bytes, session_id: str, checkpoint_id: str | None = None) -> Interrupt:

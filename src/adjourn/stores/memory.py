@@ -25,6 +25,7 @@ from .kit.rows import (
     RecordRow,
     SessionRow,
     answered,
+    asked_row,
     audit_entry,
     checkpoint_row,
     due,
@@ -89,6 +90,17 @@ class Session(msgspec.Struct, gc=False):
             return None
         own, parent = id_at(self.branches, pos)
         return RecordRow(own, parent, pos, k.full, k.source, k.seq, k.count, k.header, k.events, k.body)
+
+    def asked_on(self, branch: str) -> dict[str, QuestionRow]:
+        """Return the questions of a branch by its name.
+
+        Raises:
+            CheckpointNotFound: there is no such branch.
+        """
+        for place, each in enumerate(self.branches):
+            if each.name == branch:
+                return (*self.past, self.asked)[place]
+        raise CheckpointNotFound(self.row.session, branch)
 
 
 class MemoryFacts:
@@ -175,7 +187,7 @@ class MemoryStore(KitStore):
             found.log[pos] = None
         for question in effects.asks:
             self._asked += 1
-            found.asked[question.id] = QuestionRow(question.id, question.body, question.expires, no=self._asked)
+            found.asked[question.id] = asked_row(question, self._asked)
         for end in effects.ends:
             asked = found.asked if end.branch == found.row.branch else left
             asked[end.answer.id] = ended(asked[end.answer.id], end, now)
@@ -257,6 +269,12 @@ class MemoryStore(KitStore):
         with self._lock:
             asked = self._found(ref).asked.values()
             return [audit_entry(each) for each in asked]
+
+    async def asked(self, ref: SessionRef, branch: str, ids: Sequence[str]) -> list[AuditEntry]:
+        with self._lock:
+            kept = self._found(ref).asked_on(branch)
+            rows = [kept[each] for each in set(ids) if each in kept]
+            return [audit_entry(row) for row in sorted(rows, key=lambda row: row.no)]
 
     async def events(self, ref: SessionRef, after: int = 0, *, limit: int | None = None) -> list[EventBatch]:
         with self._lock:

@@ -47,14 +47,6 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     metadata: dict[str, object] = {}
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """A question that a record opens: its id on the branch, the whole interrupt as JSON, and when it expires."""
-
-    id: str
-    body: bytes
-    expires: float | None = None
-
-
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """How a question ends: the encoded value, and who gave it."""
 
@@ -72,6 +64,18 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     how: Outcome
     by: str | None
     at: float
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """A question that a record asks: its id on the branch, everything about it as JSON, and when it expires.
+
+    On a new branch, a question that had ended on the branch before it comes with its answer, which counts as taken.
+    """
+
+    id: str
+    body: bytes
+    expires: float | None = None
+    ended: Answered | None = None
 
 
 class Write(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,7 +161,7 @@ class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A question of the head's branch with how it ended, for the audit; `how` is None while it is open."""
+    """A question with how it ended, as people and programs read it; `how` is None while it is open."""
 
     id: str
     body: bytes
@@ -333,6 +337,16 @@ class Store(Protocol):
 
         Raises:
             CheckpointNotFound: no such session.
+        """
+        ...
+
+    async def asked(self, ref: SessionRef, branch: str, ids: Sequence[str]) -> list[AuditEntry]:
+        """Return these questions of a branch, oldest first, with how they ended; unknown ones are left out.
+
+        A record refers to questions by their ids alone. They stay for as long as the session.
+
+        Raises:
+            CheckpointNotFound: no such session, or it has no such branch.
         """
         ...
 

@@ -134,6 +134,9 @@ class FaultStore:
     async def audit(self, ref: SessionRef) -> list[AuditEntry]:
         return await self.inner.audit(ref)
 
+    async def asked(self, ref: SessionRef, branch: str, ids: Sequence[str]) -> list[AuditEntry]:
+        return await self.inner.asked(ref, branch, ids)
+
     async def events(self, ref: SessionRef, after: int = 0, *, limit: int | None = None) -> list[EventBatch]:
         return await self.inner.events(ref, after, limit=limit)
 

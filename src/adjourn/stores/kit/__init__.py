@@ -11,7 +11,8 @@ What holds between any two writes to a session:
   have no gaps, and once the head has left it, it is never written again.
 - The fence grows with every claim and never shrinks. Records are added by whoever holds the lease with the newest
   fence, after the head that it has seen. So of a stale owner nothing is ever written.
-- A question is asked once on its branch and ends at most once. `waiting` is the number of answers on the head's branch
+- A question is asked once on its branch and ends at most once; its row stays as long as the session, whichever records
+  are pruned, because records refer to it by its id. `waiting` is the number of answers on the head's branch
   that no record has taken. A session is not released as waiting while there is one that its owner has not seen.
 - Answers, cancels and renewals change only counters that are added to, their own questions, `cancel`, `expires` and
   `touched`. No commit's guard looks at these, except that of a pause, which looks at `waiting`. So they never make a
@@ -33,6 +34,7 @@ from .rows import (
     RecordRow,
     SessionRow,
     answered,
+    asked_row,
     audit_entry,
     checkpoint_row,
     decode_header,
@@ -81,6 +83,7 @@ __all__ = [
     "SessionRow",
     "advanced",
     "answered",
+    "asked_row",
     "audit_entry",
     "checkpoint_row",
     "decode_header",

@@ -10,7 +10,7 @@ from adjourn.errors import AlreadyResumed, CheckpointNotFound, Conflict, Interru
 from adjourn.stores.protocol import Answer, Lease, Question, SessionRef, Write
 
 from .facts import Facts
-from .rows import QuestionRow, SessionRow, encode_header, is_live, is_named
+from .rows import QuestionRow, SessionRow, answered, encode_header, is_live, is_named
 
 
 def user(row: SessionRow, ref: SessionRef) -> None:
@@ -71,6 +71,7 @@ def rest(facts: Facts, row: SessionRow, writes: Sequence[Write]) -> None:
     """Refuse records that do not follow the first one of a commit, for which alone the facts say all there is."""
     session, is_new = row.session, writes[0].branch != row.branch
     asked, ended = {question.id for question in writes[0].asks}, {given.id for given in writes[0].closes}
+    ended |= {question.id for write in writes for question in write.asks if question.ended is not None}
     for before, new in pairwise(writes):
         if new.branch != before.branch or new.number != before.number + 1 or new.parent != before.id:
             raise Conflict(session, f"record '{new.id}' does not follow '{before.id}'")
@@ -144,4 +145,6 @@ def ended_so(asked: QuestionRow | None, given: Answer) -> bool:
 
 
 def _asked_so(asked: QuestionRow | None, question: Question) -> bool:
-    return asked is not None and (asked.body, asked.expires) == (question.body, question.expires)
+    if asked is None or (asked.body, asked.expires) != (question.body, question.expires):
+        return False
+    return question.ended is None or answered(asked) == question.ended

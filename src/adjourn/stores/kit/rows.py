@@ -19,6 +19,7 @@ from adjourn.stores.protocol import (
     Header,
     OpenQuestion,
     Outcome,
+    Question,
     SessionRef,
     Status,
     Write,
@@ -113,6 +114,16 @@ class QuestionRow(msgspec.Struct, frozen=True, gc=False):
         return self.how is None
 
 
+def asked_row(question: Question, no: int) -> QuestionRow:
+    """Return the row of a question that is asked now, as the `no`th."""
+    given = question.ended
+    if given is None:
+        return QuestionRow(question.id, question.body, question.expires, no=no)
+    return QuestionRow(
+        question.id, question.body, question.expires, given.value, given.how, given.by, given.at, taken=True, no=no
+    )
+
+
 def answered(row: QuestionRow) -> Answered:
     """Return the answer to a question that has ended."""
     assert row.how is not None
@@ -120,7 +131,7 @@ def answered(row: QuestionRow) -> Answered:
 
 
 def audit_entry(row: QuestionRow) -> AuditEntry:
-    """Return a question with how it ended, as the audit lists it."""
+    """Return a question with how it ended, as it is read."""
     return AuditEntry(id=row.id, body=row.body, value=row.value, how=row.how, by=row.by, at=row.at)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from msgspec.structs import astuple
@@ -15,7 +15,7 @@ from adjourn.stores.kit.effects import Effects, End, advanced
 from adjourn.stores.kit.pruning import Point
 from adjourn.stores.kit.requests import Request
 from adjourn.stores.kit.rows import Branch, QuestionRow, RecordRow, SessionRow, id_at, locate
-from adjourn.stores.protocol import SessionRef
+from adjourn.stores.protocol import Answered, Question, SessionRef
 
 _KNOWN = 1000  # rows of sessions that are kept in mind at most
 
@@ -35,6 +35,9 @@ _SAVE = """UPDATE sessions SET number = ?, pos = ?, full_pos = ?, size = ?, stat
     WHERE no = ?"""
 _QUESTION = """SELECT id, CAST(body AS BLOB), expires, CAST(value AS BLOB), how, by, at, taken, no FROM questions
     WHERE session = ? AND branch = ? AND id = ?"""
+_ASK = "INSERT INTO questions (session, branch, id, taken, expires, body) VALUES (?, ?, ?, ?, ?, ?)"
+_ASK_ENDED = """INSERT INTO questions (session, branch, id, taken, expires, body, how, at, by, value)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _QUESTIONS = """SELECT id, CAST(body AS BLOB), expires, CAST(value AS BLOB), how, by, at, taken, no FROM questions
     WHERE session = ? AND branch = ? ORDER BY no"""
 
@@ -74,6 +77,14 @@ def asked_on(connection: sqlite3.Connection, row: SessionRow) -> list[QuestionRo
     """The questions of the head's branch, in the order of asking."""
     rows = connection.execute(_QUESTIONS, (row.no, row.branch_no))
     return [QuestionRow(*row) for row in rows]
+
+
+def asked_by_id(
+    connection: sqlite3.Connection, row: SessionRow, branch_no: int, ids: Iterable[str]
+) -> list[QuestionRow]:
+    """The questions of a branch that have these ids, in the order of asking."""
+    found = [connection.execute(_QUESTION, (row.no, branch_no, each)).fetchone() for each in ids]
+    return sorted([QuestionRow(*each) for each in found if each is not None], key=lambda each: each.no)
 
 
 def waiting(connection: sqlite3.Connection, row: SessionRow) -> list[QuestionRow]:
@@ -247,10 +258,11 @@ class SQLiteLedger:
 
     def _change_questions(self, old: SessionRow, new: SessionRow, effects: Effects, now: float) -> None:
         for question in effects.asks:
-            self.execute(
-                "INSERT INTO questions (session, branch, id, taken, expires, body) VALUES (?, ?, ?, 0, ?, ?)",
-                (new.no, new.branch_no, question.id, question.expires, question.body),
-            )
+            if question.ended is None:
+                asked = (new.no, new.branch_no, question.id, 0, question.expires, question.body)
+                self.execute(_ASK, asked)
+            else:
+                self._ask_ended(new, question, question.ended)
         for end in effects.ends:
             self._end(new if end.branch == new.branch else old, end, now)
         for taken in effects.takes:
@@ -258,6 +270,10 @@ class SQLiteLedger:
                 "UPDATE questions SET taken = 1 WHERE session = ? AND branch = ? AND id = ?",
                 (old.no, old.branch_no, taken),
             )
+
+    def _ask_ended(self, row: SessionRow, question: Question, given: Answered) -> None:
+        asked = (row.no, row.branch_no, question.id, 1, question.expires, question.body)
+        self.execute(_ASK_ENDED, (*asked, given.how, given.at, given.by, given.value))
 
     def _end(self, row: SessionRow, end: End, now: float) -> None:
         given = end.answer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Literal
 
@@ -33,11 +33,11 @@ from adjourn.stores.protocol import (
     Status,
 )
 
-from ._ledger import asked_on, branches, find, has_position, key, waiting
+from ._ledger import asked_by_id, asked_on, branches, find, has_position, key, waiting
 
 # Up to here a session is read while the event loop waits: it takes less than handing it to a thread.
 _SMALL_BYTES = 128 * 1024
-_SMALL_ROWS = 100
+SMALL_ROWS = 100
 
 
 # SQLite keeps whatever type a row was given; read as bytes, damage is left to those who know what the bytes mean.
@@ -59,7 +59,7 @@ def load(
     row = _find(connection, ref)
     if row is None:
         return None
-    if small and (row.size > _SMALL_BYTES or row.pos - row.full_pos > _SMALL_ROWS):
+    if small and (row.size > _SMALL_BYTES or row.pos - row.full_pos > SMALL_ROWS):
         raise TooBig
     at_head = checkpoint is None or checkpoint == row.checkpoint
     rows = _head_rows(connection, row) if at_head else _rows(connection, row, checkpoint or "")
@@ -213,6 +213,15 @@ def audit(connection: sqlite3.Connection, ref: SessionRef) -> list[AuditEntry]:
     """List the questions of the head's branch and how they ended."""
     asked = asked_on(connection, _found(connection, ref))
     return [audit_entry(each) for each in asked]
+
+
+def asked(connection: sqlite3.Connection, ref: SessionRef, branch: str, ids: Sequence[str]) -> list[AuditEntry]:
+    """Return questions of a branch by their ids."""
+    row = _found(connection, ref)
+    for no, each in enumerate(branches(connection, row)):
+        if each.name == branch:
+            return [audit_entry(found) for found in asked_by_id(connection, row, no, set(ids))]
+    raise CheckpointNotFound(ref.id, branch)
 
 
 def events(connection: sqlite3.Connection, ref: SessionRef, after: int, limit: int | None) -> list[EventBatch]:

@@ -140,6 +140,10 @@ class SQLiteStore(KitStore):
     async def audit(self, ref: SessionRef) -> list[AuditEntry]:
         return await self._readers.read(lambda c: reads.audit(c, ref))
 
+    async def asked(self, ref: SessionRef, branch: str, ids: Sequence[str]) -> list[AuditEntry]:
+        small = len(ids) <= reads.SMALL_ROWS
+        return await self._readers.read(lambda c: reads.asked(c, ref, branch, ids), small=small)
+
     async def events(self, ref: SessionRef, after: int = 0, *, limit: int | None = None) -> list[EventBatch]:
         return await self._readers.read(lambda c: reads.events(c, ref, after, limit))
 

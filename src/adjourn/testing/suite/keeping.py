@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from adjourn.errors import AlreadyResumed, CheckpointNotFound, Conflict, SessionBusy, UnknownInterrupt, UsageError
 from adjourn.stores.protocol import Header, SessionRef, Store
 from adjourn.testing.clock import FakeClock
@@ -89,6 +91,56 @@ class KeepingSuite(Bench):
             assert [answer.value for answer in (await run.loaded()).answers] == [b"2"]
             assert (await run.loaded("b.1")).answers == ()
             assert (await run.loaded("b.1")).rows == (b"b0", b"b1")
+
+    async def test_questions_are_read_by_branch_and_id(self) -> None:  # rule I12
+        """Whether they are open or have ended, also on a branch that the head has left; in the order of asking."""
+        async with self.fresh() as store:
+            run = await paused(store, "q", "r", "s")
+            await store.answer(S, [yes("r", b"1", by="eve")])
+            await run.claim(record(0, "b.1", branch="c", asks=(question("q", b"new"),)))
+            found = await store.asked(S, "b", ["s", "unknown", "r", "r"])
+            assert [(each.id, each.body, each.value, each.how, each.by) for each in found] == [
+                ("r", b"{}", b"1", "answered", "eve"),
+                ("s", b"{}", None, None, None),
+            ]
+            assert [(each.id, each.body) for each in await store.asked(S, "c", ["q", "r"])] == [("q", b"new")]
+            assert await store.asked(S, "c", []) == []
+            await refused(CheckpointNotFound, store.asked(S, "d", ["q"]))
+            await refused(CheckpointNotFound, store.asked(SessionRef("no"), "b", ["q"]))
+
+    async def test_a_branch_takes_ended_questions_along(self) -> None:  # rule I12
+        """They have ended there, too: nobody is asked, and no answer waits to be taken."""
+        async with self.fresh() as store:
+            run = await paused(store, "q", "r")
+            await store.answer(S, [yes("q", b"1", by="eve")])
+            (given,) = (await run.loaded()).answers
+            asks = (msgspec.structs.replace(question("q", b"old", 1.0), ended=given), question("r"))
+            fork = record(0, "b.1", branch="c", status="waiting", asks=asks)
+            await run.claim(fork)
+            assert (await run.claim(fork)).lease is not None  # repeated
+            (found,) = await store.asked(S, "c", ["q"])
+            assert (found.body, found.value, found.how, found.by, found.at) == (
+                b"old",
+                b"1",
+                "answered",
+                "eve",
+                given.at,
+            )
+            assert [each.how for each in await store.audit(S)] == ["answered", None]
+            assert [each.id for each in await store.questions()] == ["r"]
+            assert (await run.loaded()).answers == ()
+            await refused(AlreadyResumed, store.answer(S, [yes("q")]))
+            await run.commit(run.next(status="waiting"), release=True)
+            assert await store.due() == []
+
+    async def test_pruning_leaves_questions(self) -> None:  # rules C7, I12
+        """What is kept may name any of them."""
+        async with self.fresh() as store:
+            run = await paused(store, "q")
+            await run.claim(run.next(full=True), yes("q", b"1"))
+            await run.commit(run.next(full=True))
+            assert await store.prune(S, keep=1) == 3
+            assert [each.value for each in await store.asked(S, "b", ["q"])] == [b"1"]
 
     async def test_a_new_branch_closes_nothing_of_the_old_one(self) -> None:  # rule C4
         """It has no questions yet."""

@@ -131,6 +131,7 @@ def _calls(store: Store, ref: SessionRef) -> list[Awaitable[object]]:
         store.answer(ref, [yes("q")]),
         store.checkpoints(ref),
         store.audit(ref),
+        store.asked(ref, "b", ["q"]),
         store.events(ref),
         store.cancel(ref, "now"),
         store.prune(ref, keep=0),
