@@ -165,10 +165,15 @@ class Retrying(_Event, frozen=True, kw_only=True, tag="retry"):
 
 
 class Progress(_Event, frozen=True, kw_only=True, tag="progress"):
-    """A sign of life from something that takes long."""
+    """How far a long task has come, as `current().progress()` reports it.
+
+    `fraction` is the part that is done, from 0 to 1, where the total is known.
+    """
 
     message: str = ""
     fraction: float | None = None
+    done: float | None = None
+    total: float | None = None
 
 
 Event: TypeAlias = (

@@ -309,5 +309,6 @@ def _(event: events.Retrying) -> Entry:
 
 @shown.register
 def _(event: events.Progress) -> Entry:
-    done = f"{event.fraction:.0%} " if event.fraction is not None else ""
-    return Entry("…", "dim", f"{done}{event.message}".strip())
+    done = "" if event.done is None else f"{event.done:g}"
+    amount = done if event.fraction is None else f"{event.fraction:.0%}"
+    return Entry("…", "dim", f"{amount} {event.message}".strip())
