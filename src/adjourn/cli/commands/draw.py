@@ -14,7 +14,7 @@ from adjourn.graph import CompiledGraph
 from adjourn.graph.draw import FORMATS
 from adjourn.runner import Runner
 
-_SUFFIXES = {".dot": "dot", ".gv": "dot", ".svg": "svg", ".txt": "text"}
+_SUFFIXES = {".mmd": "mermaid", ".md": "mermaid", ".dot": "dot", ".gv": "dot", ".svg": "svg", ".txt": "text"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +41,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _format_of(file: Path | None) -> str:
-    return _SUFFIXES.get(file.suffix.lower(), "mermaid") if file is not None else "mermaid"
+    if file is None:
+        return "mermaid"
+    if (known := _SUFFIXES.get(file.suffix.lower())) is None:
+        raise UsageError(
+            f"{file}: the format cannot be told from the file name. "
+            f"Use a name that ends in {', '.join(_SUFFIXES)}, or choose a --format."
+        )
+    return known
 
 
 def _drawn(name: str, format: str) -> str:
