@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from adjourn import Runner, UsageError, workflow
+from adjourn.middleware import LogCalls
 from adjourn.runner._settings import Options
 
 from .programs import steps
@@ -38,7 +39,7 @@ WRONG: dict[str, list[Any]] = {
     "durability": ["maybe", None, 5, ["step"]],
     "app_name": [5, None, b"x"],
     "streaming": ["no", 0, None],
-    "middleware": [5, "x", None, object()],
+    "middleware": [5, "x", None, object(), [LogCalls], [object()], ["LogCalls"], [LogCalls(), None]],
     "after_transfer": ["away", None, ["stay"]],
     "interrupts": ["no", 0, None],
     "max_concurrency": ["x", 0, 1.5, True, [2]],
