@@ -31,15 +31,15 @@ def check_middleware(given: Any, whose: str) -> tuple[Any, ...]:  # Any: users p
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether it is a number: neither True or False, nor "not a number"."""
+    """Return whether it is a number, and neither a bool nor NaN."""
     return isinstance(value, int | float) and not isinstance(value, bool) and value == value  # NaN
 
 
 def is_positive(value: object) -> TypeGuard[int | float]:
-    """Whether it is a number above zero."""
+    """Return whether it is a number above zero."""
     return is_number(value) and value > 0
 
 
 def is_count(value: object) -> TypeGuard[int]:
-    """Whether it is a whole number, 1 or more."""
+    """Return whether it is a whole number, 1 or more."""
     return isinstance(value, int) and is_positive(value)

@@ -515,7 +515,7 @@ def test_middleware_that_prepares_agents_is_refused_where_it_would_do_nothing(ma
         graph.add_tools_node("n", [look], middleware=[made])
 
 
-@pytest.mark.parametrize("made", [CallLimits, "CallLimits", None, object()])
+@pytest.mark.parametrize("made", [CallLimits, "limits", None, object()])
 def test_what_is_not_middleware_is_refused_where_it_is_given(made: Any) -> None:
     graph, model = StateGraph(MessagesState), ScriptedModel(["hi"])
     with pytest.raises(UsageError, match=r"Node 'n': middleware has .* Give"):

@@ -18,15 +18,15 @@ _SUFFIXES = {".mmd": "mermaid", ".md": "mermaid", ".dot": "dot", ".gv": "dot", "
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Take what to draw, in which form and where to."""
+    """Add what to draw, in which format, and where to write it."""
     parser.add_argument("program", metavar=METAVAR, help="a compiled graph or an agent, such as review:graph")
     help_ = "mermaid (the default), dot, svg (needs Graphviz), or text; without it, the name of FILE decides"
     parser.add_argument("--format", choices=FORMATS, help=help_)
-    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write it there")
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write to this file")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Draw it."""
+    """Draw the program."""
     file: Path | None = options.output
     drawn = _drawn(options.program, options.format or _format_of(file))
     if file is None:
@@ -45,7 +45,7 @@ def _format_of(file: Path | None) -> str:
         return "mermaid"
     if (known := _SUFFIXES.get(file.suffix.lower())) is None:
         raise UsageError(
-            f"{file}: the format cannot be told from the file name. "
+            f"{file}: the file name does not say which format to use. "
             f"Use a name that ends in {', '.join(_SUFFIXES)}, or choose a --format."
         )
     return known
@@ -53,7 +53,7 @@ def _format_of(file: Path | None) -> str:
 
 def _drawn(name: str, format: str) -> str:
     program = program_of(name)
-    # A compiled graph is a runner, too: of itself.
+    # A compiled graph is also a runner, of itself.
     held = program.program if isinstance(program, Runner) else program
     match held:
         case CompiledGraph():
@@ -61,4 +61,4 @@ def _drawn(name: str, format: str) -> str:
         case Agent():
             return draw_agent(held, format)
         case _:
-            raise UsageError(f"{name} is a function, whose ways are its code. Name a compiled graph or an agent.")
+            raise UsageError(f"{name} is a function, which cannot be drawn. Name a compiled graph or an agent.")
