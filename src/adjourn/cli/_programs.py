@@ -43,7 +43,7 @@ def load(name: str) -> Any:  # Any: whatever the module has there
     """
     module_name, colon, attribute = name.partition(":")
     if not colon or not attribute or not module_name or module_name.startswith("."):
-        raise UsageError(f"{name!r} is not a {METAVAR}. Write the module, a colon and a name in it: tickets:agent.")
+        raise UsageError(f"{name!r} is not a {METAVAR}. Write the module, a colon and the name in it: tickets:agent.")
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, folder)
     module = _module(module_name)
