@@ -170,7 +170,7 @@ def test_an_error_comes_out_of_a_process_pool():
         error = pool.submit(fail).exception()
     assert isinstance(error, RetryExhausted)
     assert (error.address, error.attempts) == ("node:a", 3)
-    assert str(error) == "'node:a' failed 3 times, at last with ValueError: bad"
+    assert str(error) == "'node:a' failed 3 times; the last error was ValueError: bad"
 
 
 # The tree

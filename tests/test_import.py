@@ -223,7 +223,13 @@ MORE_CALLS: dict[Any, dict[str, str]] = {
         "__await__": "",
         "__iter__": "",
     },
-    adjourn.RunContext: {"emit": "data", "run": "input key", "run_all": "", "try_run": ""},
+    adjourn.RunContext: {
+        "emit": "data",
+        "progress": "done total text",
+        "run": "input key",
+        "run_all": "",
+        "try_run": "",
+    },
 }
 
 

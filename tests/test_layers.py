@@ -27,7 +27,7 @@ _KEEPING = _ENGINE | {"stores", "sessions"}
 _RUNNING = _PARTS | _KEEPING | {"runner", "_calls"}
 BELOW: dict[str, set[str]] = {
     "_text": set(),
-    "_checks": set(),
+    "_checks": {"errors", "_text"},
     "_owner": set(),
     "errors": {"_text", "_owner"},
     "_values": {"errors", "_text"},

@@ -80,6 +80,7 @@ LINES: list[tuple[Event, str]] = [
         "↻ attempt 1 of 3 failed, again in 500.0 ms  busy\n",
     ),
     (Progress(message="reading", fraction=0.4), "… 40% reading\n"),
+    (Progress(message="pages", done=3), "… 3 pages\n"),
 ]
 
 

@@ -1,6 +1,6 @@
-"""Owners: which process holds a session, whether it still lives, and how people are told of it.
+"""Owners: which process holds a session, whether it is still alive, and how it is shown to people.
 
-An owner's id is `<boot>/<pid namespace>/<pid>/<start time>/<run>`, or whatever else a caller of a store has chosen.
+An owner's id is `<boot>/<pid namespace>/<pid>/<start time>/<run>`, or any other id that a caller of a store has chosen.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ def _read(path: str) -> str:
 
 
 def _start_time(pid: str) -> str:
-    # The 22nd field of /proc/<pid>/stat; the command before it may hold spaces and parentheses.
-    # The first one after that is the state: a process that is dead, but that its parent has not asked after, is Z.
+    # The 22nd field of /proc/<pid>/stat; the command before it may contain spaces and parentheses.
+    # The first field after the command is the state: Z is a dead process that its parent has not waited for.
     fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return fields[19] if len(fields) > 19 and fields[0] not in "ZX" else ""
 
@@ -33,7 +33,7 @@ def _namespace() -> str:
 
 @cache
 def process_id() -> str:
-    """This process among all that ever ran: boot, pid namespace, pid and start time."""
+    """Return an id that no other process ever has: boot, pid namespace, pid and start time."""
     boot = _read("/proc/sys/kernel/random/boot_id").replace("-", "")[:12]
     space, pid = _namespace().removeprefix("pid:[").removesuffix("]"), str(os.getpid())
     return f"{boot}/{space}/{pid}/{_start_time(pid)}"
@@ -44,7 +44,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def is_dead(owner: str) -> bool:
-    """Whether `owner` is known to have been a process of this boot and pid namespace that is gone now."""
+    """Return whether `owner` was a process of this boot and pid namespace that has ended."""
     theirs, ours = owner.split("/"), process_id().split("/")
     if len(theirs) < 4 or not theirs[0] or not theirs[3] or theirs[:2] != ours[:2]:
         return False
@@ -52,7 +52,7 @@ def is_dead(owner: str) -> bool:
 
 
 def owner_name(owner: str) -> str:
-    """An owner in words for people; one that is no process of ours has its id for a name."""
+    """Return an owner's name for people; an owner that is not a process is named by its id."""
     theirs, ours = owner.split("/"), process_id().split("/")
     if len(theirs) < 4 or not theirs[2].isdecimal():
         return owner or "somebody else"
@@ -60,7 +60,7 @@ def owner_name(owner: str) -> str:
     if theirs[:4] == ours:
         return f"this process ({pid})"
     if not boot or not ours[0]:
-        return f"process {pid}"  # Where the system does not tell which machine it is.
+        return f"process {pid}"  # The system does not say which machine it is.
     if boot != ours[0]:
         return f"process {pid} on another machine"
     return f"process {pid} on this machine" if space == ours[1] else f"process {pid} in a container on this machine"

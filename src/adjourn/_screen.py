@@ -1,7 +1,7 @@
-"""A text file that a person reads, most likely a terminal: its colours, its width, and a margin that text keeps to.
+"""Text output for people, usually on a terminal: colours, width, and a margin that text stays behind.
 
-Nothing that a user or a model wrote can pose as something else here. Characters that are not seen are spelled out,
-text stays behind the margin on every line, and nothing is cut off: somebody may be about to decide by what is printed.
+Text from a user or a model cannot pass for anything else here: invisible characters are spelled out, text stays behind
+the margin on every line, and nothing is truncated, since a person may be about to decide based on what is printed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _MARGIN = 4
 _PIECES = re.compile(r"\n|[^\S\n]+|\S+")
 
 
-class Entry(NamedTuple):
-    """Something to show: a sign and a title in one line, then texts, each with a label or with none."""
+class Card(NamedTuple):
+    """Something to show: a sign and a title on one line, then texts, each with or without a label."""
 
     sign: str
     colour: str
@@ -32,7 +32,7 @@ class Entry(NamedTuple):
 
 
 class Screen:
-    """A file to show entries on. Lines are broken on terminals alone, so that elsewhere they can be searched."""
+    """A file to show cards on. Lines are wrapped only on terminals, so that they can be searched elsewhere."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -41,23 +41,23 @@ class Screen:
         self._width = shutil.get_terminal_size().columns if is_terminal else None
 
     def write(self, text: str) -> None:
-        """Write as it is what this file can encode, and the rest as backslash escapes."""
+        """Write a text; characters that the file cannot encode become backslash escapes."""
         encoding = getattr(self._file, "encoding", None) or "utf-8"
         self._file.write(text.encode(encoding, "backslashreplace").decode(encoding))
         self._file.flush()
 
     def painted(self, text: str, colour: str) -> str:
-        """The text in a colour, where there are colours."""
+        """Return the text in a colour, if colours are on."""
         return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if self._colours else text
 
-    def begin(self, entry: Entry) -> int:
-        """Begin an entry whose text comes in pieces; returns the column where they follow."""
-        title = visible_line(entry.title)
-        self.write(f"{self.painted(entry.sign, entry.colour)} {title}  ")
-        return columns(entry.sign) + columns(title) + 3
+    def begin(self, card: Card) -> int:
+        """Begin a card whose text comes in pieces; return the column where they continue."""
+        title = visible_line(card.title)
+        self.write(f"{self.painted(card.sign, card.colour)} {title}  ")
+        return columns(card.sign) + columns(title) + 3
 
-    def go_on(self, text: str, column: int, colour: str | None = None) -> int:
-        """Let a piece of text follow at a column, in new rows where it does not fit; returns where the next follows."""
+    def extend(self, text: str, column: int, colour: str | None = None) -> int:
+        """Continue at a column with a piece of text, wrapped where it does not fit; return the column after it."""
         flowing: list[str] = []
         for piece in _PIECES.findall(visible(text).expandtabs(4)):
             rows = self._flow(piece, column)
@@ -67,7 +67,7 @@ class Screen:
         return column
 
     def _flow(self, piece: str, column: int) -> list[str]:
-        """A word, a gap or a line break as rows, the first of which goes on in the row that is there."""
+        """Split a word, a gap or a line break into rows; the first continues the current row."""
         if piece == "\n":
             return ["", ""]
         if self._width is None or column + columns(piece) <= self._width:
@@ -75,24 +75,22 @@ class Screen:
         rows = _broken(piece.lstrip(), max(self._width - _MARGIN, 20))
         return rows if column == _MARGIN else ["", *rows]
 
-    def show(self, entry: Entry) -> None:
-        """Show an entry, in one line if it fits."""
-        title = visible_line(entry.title)
-        texts = [(label, visible(text).expandtabs(4)) for label, text in entry.texts]
+    def show(self, card: Card) -> None:
+        """Show a card, on one line if it fits."""
+        title = visible_line(card.title)
+        texts = [(label, visible(text).expandtabs(4)) for label, text in card.texts]
         if len(texts) == 1 and not texts[0][0] and self._fits(f"{title}  {texts[0][1]}"):
             title, texts = f"{title}  {texts[0][1]}", []
         first, *rest = self._rows(title, 4)
-        sign = self.painted(entry.sign, entry.colour)
-        lines = [f"{sign} {self._titled(first, entry)}"]
+        sign = self.painted(card.sign, card.colour)
+        lines = [f"{sign} {self._titled(first, card)}"]
         lines += [self.painted("  │ ", "dim") + row for row in rest]
         for label, text in texts:
             lines += self._labelled(label, text)
         self.write("\n".join(lines) + "\n")
 
-    def _titled(self, title: str, entry: Entry) -> str:
-        return (
-            self.painted(title, "bold" if entry.strong else "dim") if entry.strong or entry.colour == "dim" else title
-        )
+    def _titled(self, title: str, card: Card) -> str:
+        return self.painted(title, "bold" if card.strong else "dim") if card.strong or card.colour == "dim" else title
 
     def _fits(self, line: str) -> bool:
         return "\n" not in line and len(self._rows(line, 4)) == 1
@@ -104,13 +102,13 @@ class Screen:
             yield self.painted(start, "dim") + row
 
     def _rows(self, text: str, margin: int) -> list[str]:
-        # A terminal would go on at its left edge, outside the margin, with whatever the text has there.
+        # A terminal would wrap to its left edge, outside the margin, where text could pass for something else.
         width = None if self._width is None else max(self._width - margin, 20)
         return [row for line in text.split("\n") for row in _broken(line, width)]
 
 
 def columns(text: str) -> int:
-    """How many columns of a terminal a text takes."""
+    """Return how many terminal columns a text takes."""
     if text.isascii():
         return len(text)
     return sum(0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text)

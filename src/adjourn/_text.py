@@ -6,25 +6,25 @@ import re
 
 
 def with_article(noun: str) -> str:
-    """A name with "a" or "an" before it; one with u is taken to sound like "UUID" and "user"."""
+    """Return a name with "a" or "an" before it; a leading u is assumed to sound as in "UUID" and "user"."""
     return f"{'an' if noun.lstrip('_')[:1].lower() in tuple('aeio') else 'a'} {noun}"
 
 
 def a_type(value: object) -> str:
-    """The name of a value's type, with its article."""
+    """Return the name of a value's type, with its article."""
     return with_article(type(value).__qualname__)
 
 
 def undotted(sentence: object) -> str:
-    """Somebody else's text without the dot at its end, so that more can follow."""
+    """Return a sentence without its final full stop, so that more can follow."""
     return str(sentence).rstrip(" .")
 
 
-# Letters and marks to Unicode, but nothing to the eye: fillers, variation selectors, the empty Braille pattern.
+# Letters and marks in Unicode, but invisible: fillers, variation selectors, the empty Braille pattern.
 _BLANK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
-# Not printable to Python, but seen for what they are: layout, and spaces that have a width.
+# Not printable according to Python, but recognizable: layout, and spaces that have a width.
 _SPACE = re.compile("[\t\n\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 _LAYOUT = re.compile("[\t\n]")
 # One selector after a symbol is how emoji are written.
@@ -32,9 +32,9 @@ _EMOJI = re.compile("(?<=[\u2190-\u2bff\U0001f000-\U0001faff])\ufe0f(?![\ufe00-\
 
 
 def visible(text: str) -> str:
-    """The text with every character that shows nothing, or changes how others show, spelled as `<U+202E>`.
+    """Return the text with every invisible or reordering character spelled out, as `<U+202E>`.
 
-    Line breaks and tabs stay.
+    Line breaks and tabs are kept.
     """
     text = text.replace("\r\n", "\n")
     if text.isprintable() and not _BLANK.search(text):
@@ -44,7 +44,7 @@ def visible(text: str) -> str:
 
 
 def visible_line(text: str) -> str:
-    """The text as `visible` has it and on one line, for names and ids."""
+    """Return the text as `visible` does, on one line, for names and ids."""
     return _LAYOUT.sub(lambda match: _spelled(match[0]), visible(text))
 
 

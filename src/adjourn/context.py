@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic
 
+from ._checks import is_number
 from ._engine.address import Address, segment_text
 from ._engine.child import Outcome, run_child, run_children, try_child
 from ._engine.frame import Place, adopt_value, current_place, decoded, here, question_key
@@ -16,7 +18,7 @@ from ._engine.scope import GONE, Frame, Request
 from ._values import codec
 from ._values.frozen import check_text
 from .errors import UsageError
-from .events import Custom
+from .events import Custom, Progress
 
 __all__ = [
     "Outcome",
@@ -178,6 +180,35 @@ class RunContext(Generic[D]):
             return
         journal.emit(Custom(address=self._at.address, data=data))
         journal.soon()
+
+    def progress(self, done: float, total: float | None = None, text: str = "") -> None:
+        """Report how far this code has come, to those who read the run's events now.
+
+        It is not stored, so report as often as you like. Code that runs again reports again.
+        """
+        for name, value in (("done", done), ("total", done if total is None else total)):
+            if not is_number(value) or not 0 <= value <= sys.float_info.max:
+                raise UsageError(f"progress({name}={value!r}): give a number, 0 or more.")
+        check_text(text, "progress(text=...)")
+        if self._at.frame.scope.watched:
+            self._at.frame.scope.on_loop(self._progress)(float(done), None if total is None else float(total), text)
+
+    def _progress(self, done: float, total: float | None, text: str) -> None:
+        self._at.check()
+        name, path, hears = self._at.frame.audience
+        if hears:
+            fraction = min(done / total, 1.0) if total else None
+            self._at.frame.scope.journal.emit_live(
+                Progress(
+                    agent=name,
+                    path=path,
+                    address=self._at.address,
+                    message=text,
+                    fraction=fraction,
+                    done=done,
+                    total=total,
+                )
+            )
 
     # What an agent's tool can make of the run
 

@@ -1,11 +1,11 @@
 """Every error that Adjourn raises.
 
 AdjournError
-├── UsageError            the program is wrong: mend the code
-│   ├── GraphError            all mistakes of a graph, found at compile
+├── UsageError            the program is wrong: fix the code
+│   ├── GraphError            every mistake in a graph, found by compile()
 │   ├── NotInRun              a call that needs a run was made outside one
 │   ├── AmbiguousInterrupt    several questions at once in one place, without keys
-│   └── InterruptsDisabled    a pause where pauses were switched off
+│   └── InterruptsDisabled    a question where interrupts are turned off
 ├── SessionError          the session is not in a state for this call
 │   ├── CheckpointNotFound, SessionBusy, PendingInterrupts, UnfinishedRun
 │   ├── AlreadyResumed, UnknownInterrupt, InvalidAnswer, InterruptExpired
@@ -18,7 +18,7 @@ AdjournError
     └── Conflict, StoreUnavailable, CheckpointCorrupt, CheckpointTooNew, NotStorable
 
 Messages have three parts: what happened, with which value, and what to do. Facts are attributes.
-`Pause` is no error: it is the signal that unwinds user code to its frame, and nobody should catch it.
+`Pause` is not an error: it is the signal that unwinds user code to its frame, and should not be caught.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ _NO_KEYS: Mapping[str, str] = {}
 
 
 def _listed(ids: Sequence[str], keys: Mapping[str, str]) -> str:
-    """Questions by id, with the keys by which they can be answered, too."""
+    """List questions by id, with the key where there is one: either can be used to answer."""
     return ", ".join(f"{name} (key '{keys[name]}')" if name in keys else name for name in ids)
 
 
 class Pause(BaseException):
-    """Unwinds user code after a question; its frame pauses whatever the code makes of this."""
+    """Unwinds user code after a question; the frame pauses even if the code catches it."""
 
 
 class AdjournError(Exception):
-    """The root of every error of Adjourn; `retryable` tells whether a retry policy may try again after it."""
+    """The root of every error of Adjourn; `retryable` says whether a retry policy may try again."""
 
     retryable = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Python would call the constructor again with the message as its only argument. The message and the attributes
-        # are all there is to an error, so a copy is made of them alone, and constructors may take what they like.
+        # Python would call the constructor again with the message as its only argument. An error is its message and its
+        # attributes, so a copy is made from those, and constructors can take any arguments.
         return _remake, (type(self), self.args), self.__dict__
 
 
@@ -92,12 +92,12 @@ class AmbiguousInterrupt(UsageError):
 
 
 class InterruptsDisabled(UsageError):
-    """Something asked a question although this runner was made with `interrupts=False`."""
+    """Something asked a question, but this runner was created with `interrupts=False`."""
 
     def __init__(self, address: str) -> None:
         self.address = address
         super().__init__(
-            f"'{address}' asked a question, but interrupts are switched off here. Use Runner(..., interrupts=True)."
+            f"'{address}' asked a question, but interrupts are turned off here. Use Runner(..., interrupts=True)."
         )
 
 
@@ -122,7 +122,7 @@ class CheckpointNotFound(SessionError):
 
 
 class SessionBusy(SessionError):
-    """Somebody else is running this session now: `owner`, whom the store knows as `owner_id`."""
+    """Another process is running this session: `owner` for people, `owner_id` in the store."""
 
     def __init__(self, session_id: str, owner_id: str = "", expires: float = 0.0) -> None:
         self.owner = owner_name(owner_id)
@@ -135,7 +135,7 @@ class SessionBusy(SessionError):
 
 
 class PendingInterrupts(SessionError):
-    """The session waits for answers, so it takes no new input."""
+    """The session is waiting for answers and does not accept new input."""
 
     def __init__(self, session_id: str, interrupts: Sequence[str], keys: Mapping[str, str] = _NO_KEYS) -> None:
         self.interrupts = tuple(interrupts)
@@ -159,7 +159,7 @@ class UnfinishedRun(SessionError):
 
 
 class AlreadyResumed(SessionError):
-    """The question was answered before; `live` tells whether somebody is running the session now."""
+    """The question was answered before; `live` says whether the session is running now."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class AlreadyResumed(SessionError):
 
 
 class UnknownInterrupt(SessionError):
-    """No such question was ever asked on this branch; `open` lists those that are."""
+    """This question was never asked on this branch; `open` lists the open ones."""
 
     def __init__(
         self, session_id: str, interrupt_id: str, open: Sequence[str], keys: Mapping[str, str] = _NO_KEYS
@@ -210,19 +210,19 @@ class InvalidAnswer(SessionError):
 
 
 class InterruptExpired(SessionError):
-    """The question's time ran out before an answer came."""
+    """The question expired before it was answered."""
 
     def __init__(self, session_id: str, interrupt_id: str) -> None:
         self.interrupt_id = interrupt_id
         super().__init__(
             session_id,
             f"Question '{interrupt_id}' of session '{session_id}' expired before it was answered. "
-            "`recover` lets the run go on as the question's on_expire says.",
+            "`recover` continues the run as the question's on_expire says.",
         )
 
 
 class StaleCheckpoint(SessionError):
-    """The session has moved on since the checkpoint that the caller saw."""
+    """The session has moved past the checkpoint that the caller saw."""
 
     def __init__(self, session_id: str, checkpoint_id: str, head: str) -> None:
         self.checkpoint_id = checkpoint_id
@@ -272,14 +272,14 @@ class StateInvalid(RunError):
 
 
 class MaxStepsExceeded(RunError):
-    """A graph made more supersteps in one turn than allowed; the last one is saved."""
+    """A graph took more supersteps in one turn than allowed; the last one is saved."""
 
     def __init__(self, graph: str, limit: int) -> None:
         self.graph = graph
         self.limit = limit
         super().__init__(
-            f"Graph '{graph}' made {limit} supersteps without ending. Look for a loop without exit, "
-            "or go on with a higher limit: recover or resume with max_steps=..."
+            f"Graph '{graph}' made {limit} supersteps without ending. Look for a loop without an exit, "
+            "or continue with a higher limit: recover or resume with max_steps=..."
         )
 
 
@@ -291,7 +291,7 @@ class MaxIterationsExceeded(RunError):
         self.limit = limit
         super().__init__(
             f"Agent '{agent}' has called its model {limit} times in this turn and is not done. "
-            "Recover it with a larger max_iterations, if it is on its way."
+            "Recover it with a larger max_iterations, if it is making progress."
         )
 
 
@@ -330,11 +330,13 @@ class RetryExhausted(RunError):
     def __init__(self, address: str, attempts: int, error: BaseException) -> None:
         self.address = address
         self.attempts = attempts
-        super().__init__(f"'{address}' failed {attempts} times, at last with {type(error).__name__}: {text_of(error)}")
+        super().__init__(
+            f"'{address}' failed {attempts} times; the last error was {type(error).__name__}: {text_of(error)}"
+        )
 
 
 class ReplayMismatch(RunError):
-    """Code that was run again did not do what it did the first time."""
+    """Code did something else when it ran again than it did the first time."""
 
     def __init__(self, address: str, recorded: str, now: str) -> None:
         self.address = address
@@ -349,7 +351,7 @@ class ReplayMismatch(RunError):
 
 
 class ProgramChanged(RunError):
-    """What is stored has no place in the program any more."""
+    """The program no longer has a place for what is stored."""
 
     def __init__(self, address: str, missing: str) -> None:
         self.address = address
@@ -361,19 +363,19 @@ class ProgramChanged(RunError):
 
 
 class CrashLoop(RunError):
-    """A run was taken up several times and its process died each time before any progress."""
+    """A run was started several times, and each time its process died before making progress."""
 
     def __init__(self, session_id: str, claims: int) -> None:
         self.session_id = session_id
         self.claims = claims
         super().__init__(
-            f"Session '{session_id}' was taken up {claims} times and its process died each time before any progress. "
-            "Mend what kills it, then `recover`."
+            f"Session '{session_id}' was started {claims} times; its process died each time before making progress. "
+            "Fix what kills it, then `recover`."
         )
 
 
 class GraphInterrupted(RunError):
-    """A graph that was invoked for its state paused instead."""
+    """A graph was invoked for its final state, but paused."""
 
     def __init__(self, session_id: str, interrupts: Sequence[Any]) -> None:
         self.session_id = session_id
@@ -384,10 +386,10 @@ class GraphInterrupted(RunError):
 
 
 class ModelError(RunError):
-    """A model could not give an answer; facts that its provider told are attributes.
+    """A model did not answer; what its provider reported is in the attributes.
 
-    `status` is the HTTP status and `code` the provider's own word for what happened; `retry_after` are the seconds that
-    it wants to be left alone. Pass `retryable=False` when trying again cannot help.
+    `status` is the HTTP status, `code` the provider's error code, and `retry_after` the seconds to wait before the next
+    call. Pass `retryable=False` when trying again cannot help.
     """
 
     def __init__(
@@ -409,13 +411,13 @@ class ModelError(RunError):
 
 
 class ToolError(RunError):
-    """A tool could not give a result."""
+    """A tool failed to return a result."""
 
     retryable = True
 
 
 class InvalidArguments(ToolError):
-    """A tool cannot take these arguments; `problems` lists what is wrong with them."""
+    """A tool was called with invalid arguments; `problems` lists what is wrong with them."""
 
     retryable = False
 
@@ -426,7 +428,7 @@ class InvalidArguments(ToolError):
 
 
 class ToolRefused(ToolError):
-    """A person refused a tool call; the model is told so, and may do something else."""
+    """A person refused a tool call; the model sees the refusal and can do something else."""
 
     retryable = False
 
@@ -437,7 +439,7 @@ class ToolRefused(ToolError):
 
 
 class StoreError(AdjournError):
-    """Something is wrong with what is stored, or with the place where it is."""
+    """Something is wrong with stored data, or with the store."""
 
 
 class Conflict(StoreError):
@@ -446,19 +448,19 @@ class Conflict(StoreError):
     def __init__(self, session_id: str, detail: str) -> None:
         self.session_id = session_id
         super().__init__(
-            f"Session '{session_id}' was not written: {detail}. Whoever holds it now goes on; this run stops."
+            f"Session '{session_id}' was not written: {detail}. Its current owner continues; this run stops."
         )
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be reached or cannot write; `is_lasting` if waiting alone will not help."""
+    """The store cannot be reached or cannot write; `is_lasting` if waiting will not help."""
 
     def __init__(self, store: str, detail: str, *, is_lasting: bool = False) -> None:
         self.store = store
         self.detail = detail
         self.is_lasting = is_lasting
         super().__init__(
-            f"Store {store} does not answer: {detail}. Nothing unsaved was reported; `recover` once it is back."
+            f"Store {store} does not respond: {detail}. Nothing unsaved was reported; `recover` once it is back."
         )
 
 
@@ -477,12 +479,12 @@ class CheckpointTooNew(StoreError):
         self.version = version
         self.known = known
         super().__init__(
-            f"Stored data has format {version}; this version of Adjourn knows up to {known}. Upgrade it to go on."
+            f"Stored data has format {version}; this version of Adjourn supports up to {known}. Upgrade it to continue."
         )
 
 
 class NotStorable(StoreError):
-    """A value cannot be kept in a checkpoint."""
+    """A value cannot be stored in a checkpoint."""
 
     def __init__(self, path: str, value: object, remedy: str) -> None:
         self.path = path
@@ -495,22 +497,22 @@ MAX_MESSAGE = 20_000
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Add a note to an error, once; one that takes no notes goes without."""
+    """Add a note to an error, once; an error that does not accept notes is left alone."""
     with contextlib.suppress(Exception):  # protects the error itself: its class may refuse to be changed
         if note not in getattr(error, "__notes__", ()):
             error.add_note(note)
 
 
 def describe(error: BaseException) -> Mapping[str, str]:
-    """The type and text of an error, as they are stored and sent; whatever was raised, this gives something."""
+    """Return the type and text of an error, as they are stored and sent; this works for any exception."""
     return {"type": type(error).__name__, "message": text_of(error)}
 
 
 def text_of(error: BaseException) -> str:
-    """The text of an error, cut to a size that can be stored, and without what no JSON can hold."""
+    """Return the text of an error, truncated to a size that can be stored, without characters that JSON cannot hold."""
     try:
         text = str(error)
-    except Exception as second:  # noqa: BLE001  # protects the run: a user's own __str__ may be broken
-        text = f"(its text cannot be had: {type(second).__name__})"
+    except Exception as second:  # noqa: BLE001  # protects the run: a user's __str__ may be broken
+        text = f"(its text is unavailable: {type(second).__name__})"
     text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]}… ({len(text)} characters in all)"

@@ -17,7 +17,10 @@ from .messages import Message, ToolCall, Usage
 
 
 class Interrupt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
-    """A question that waits for a person. `schema` is the JSON Schema of an answer, `parent` the place above."""
+    """A question for a person. `schema` is the JSON Schema of an answer; `parent` describes the frame above it.
+
+    `is_root_cause` is True for a question that can be answered, and False for its parents, which only give context.
+    """
 
     id: str
     address: str = ""
@@ -49,9 +52,9 @@ class MessageEvent(_Event, frozen=True, kw_only=True, tag="message"):
 
 
 class ToolResult(_Event, frozen=True, kw_only=True, tag="tool_result"):
-    """A tool call ended; `full` is its whole result when the model got to read only a part.
+    """A tool call ended; `full` is the whole result if the model was shown only a part of it.
 
-    One that is `muted` is in the log for that whole result alone: nobody is told what agents inside a tool do.
+    A `muted` one is in the log only to keep that result: events of agents inside a tool are not sent.
     """
 
     tool: str
@@ -95,20 +98,20 @@ class CheckpointSaved(_Event, frozen=True, kw_only=True, tag="checkpoint"):
 
 
 class Custom(_Event, frozen=True, kw_only=True, tag="custom"):
-    """What user code emitted with `current().emit(data)`."""
+    """Data that user code emitted with `current().emit(data)`."""
 
     data: Any = None
 
 
 class Interrupted(_Event, frozen=True, kw_only=True, tag="interrupt"):
-    """The run paused and asks; the last event of its run."""
+    """The run paused with questions; the last event of its run."""
 
     interrupts: tuple[Interrupt, ...] = ()
     checkpoint_id: str
 
 
 class Done(_Event, frozen=True, kw_only=True, tag="done"):
-    """The run ended; the last event of its run. `state` has the fields of a graph's final state, by name."""
+    """The run ended; the last event of its run. `state` holds the fields of a graph's final state, by name."""
 
     output: str = ""
     usage: Usage | None = None
@@ -141,7 +144,7 @@ class Delta(_Event, frozen=True, kw_only=True, tag="delta", gc=False):
 class ToolCalled(_Event, frozen=True, kw_only=True, tag="tool_call"):
     """A tool is about to run.
 
-    One that is `muted` is in the log alone: whoever goes back before an at-most-once tool finds there that it ran.
+    A `muted` one is only in the log: a run that goes back to before an at-most-once tool finds there that it ran.
     """
 
     call: ToolCall
@@ -156,7 +159,7 @@ class NodeStart(_Event, frozen=True, kw_only=True, tag="node_start"):
 
 
 class Retrying(_Event, frozen=True, kw_only=True, tag="retry"):
-    """Something failed and will be tried again after `delay` seconds; partial text from it is void."""
+    """Something failed and will be tried again after `delay` seconds; discard the partial text it produced."""
 
     attempt: int
     max_attempts: int
@@ -165,10 +168,15 @@ class Retrying(_Event, frozen=True, kw_only=True, tag="retry"):
 
 
 class Progress(_Event, frozen=True, kw_only=True, tag="progress"):
-    """A sign of life from something that takes long."""
+    """How far a long task has come, as `current().progress()` reports it.
+
+    `fraction` is the part that is done, from 0 to 1, where the total is known.
+    """
 
     message: str = ""
     fraction: float | None = None
+    done: float | None = None
+    total: float | None = None
 
 
 Event: TypeAlias = (
@@ -200,22 +208,22 @@ _decoder = msgspec.json.Decoder(Event)
 
 
 def is_muted(event: Event) -> bool:
-    """Whether an event is in the log only, and told to nobody."""
+    """Return whether an event is only in the log and never sent to readers."""
     return (type(event) is ToolResult or type(event) is ToolCalled) and event.muted
 
 
 def to_json(event: Event) -> bytes:
-    """The event as JSON; user data in it keeps its types by the codec's tags."""
+    """Return the event as JSON; user data in it keeps its types through the codec's tags."""
     return _encoder.encode(lowered(event) if isinstance(event, _CARRY_DATA) else event)
 
 
 def lowered(event: Event) -> Event:
-    """The event with user data in it as JSON has it."""
+    """Return the event with its user data as JSON data."""
     return _map_data(event, codec.lower)
 
 
 def from_json(body: bytes | str) -> Event:
-    """The event that `to_json` wrote."""
+    """Return the event that `to_json` encoded."""
     return _map_data(_decoder.decode(body), codec.lift)
 
 
@@ -233,7 +241,7 @@ def _map_data(event: Event, change: Any) -> Event:  # Any: codec.lower or codec.
 
 
 def map_interrupt(interrupt: Interrupt, change: Any) -> Interrupt:  # Any: codec.lower or codec.lift
-    """The interrupt with its user data lowered or lifted, its parents too."""
+    """Return the interrupt with its user data lowered or lifted, parents included."""
     parent = map_interrupt(interrupt.parent, change) if interrupt.parent else None
     return msgspec.structs.replace(interrupt, info=change(interrupt.info), parent=parent)
 

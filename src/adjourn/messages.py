@@ -1,4 +1,4 @@
-"""What a message is made of: text, images, sounds, files and reasoning."""
+"""Messages: their parts (text, images, audio, files and reasoning), tool calls, usage, and changes to lists of them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class TextPart(Struct, frozen=True, kw_only=True, tag_field="type", tag="text", 
 
 
 class ReasoningPart(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="reasoning", gc=False):
-    """What a model thought before it spoke; not in the message's text.
+    """The model's reasoning before its answer; not part of the message's text.
 
-    `signature` is what the provider wants back untouched: a signature, or the thought itself in encrypted form.
+    `signature` must be sent back to the provider unchanged: a signature, or the reasoning itself in encrypted form.
     """
 
     text: str = ""
@@ -58,15 +58,15 @@ class _Media(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t
 
 
 class ImagePart(_Media, frozen=True, kw_only=True, tag="image", gc=False):
-    """An image, by address or as bytes."""
+    """An image, by URL or as bytes."""
 
 
 class AudioPart(_Media, frozen=True, kw_only=True, tag="audio", gc=False):
-    """A sound, by address or as bytes."""
+    """Audio, by URL or as bytes."""
 
 
 class FilePart(_Media, frozen=True, kw_only=True, tag="file", gc=False):
-    """Any other file, by address or as bytes."""
+    """Any other file, by URL or as bytes."""
 
     name: str | None = None
 
@@ -79,7 +79,7 @@ Part = TextPart | ImagePart | AudioPart | FilePart | ReasoningPart
 
 
 def check_optional(record: str, *values: object) -> None:
-    """Refuse what is neither `None` nor text, as `check_text` does; `record` names where the values stand."""
+    """Refuse values that are neither `None` nor text, as `check_text` does; `record` names their struct."""
     for value in values:
         if not (value is None or (type(value) is str and value.isascii())):
             check_text(value, f"A text field of {record}")
@@ -110,10 +110,10 @@ _ROLES = get_args(Role)
 
 
 class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A model's wish to call a tool; `arguments` are plain JSON data, frozen at all levels.
+    """A tool call requested by a model; `arguments` are plain JSON data, frozen at all levels.
 
-    When a model wrote something that is no JSON object (it was cut off, say), `raw` is what it wrote, and there are no
-    arguments: such a call can be told back to the model, and cannot be run.
+    If the model wrote something that is not a JSON object (because it was cut off, for example), `raw` is what it wrote
+    and there are no arguments: such a call can be reported back to the model, but not run.
     """
 
     id: str
@@ -128,11 +128,11 @@ class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         if self.raw is not None:
             check_text(self.raw, "ToolCall.raw")
             if self.arguments:
-                raise ValueError("ToolCall has both arguments and raw. Give raw only for what is no JSON object.")
+                raise ValueError("ToolCall has both arguments and raw. Give raw only for what is not a JSON object.")
 
 
 class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What model calls have cost; usages add up with `+`."""
+    """The tokens that model calls used; add usages with `+`."""
 
     calls: int = 0
     input_tokens: int = 0
@@ -147,7 +147,7 @@ class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     @property
     def total_tokens(self) -> int:
-        """Tokens read and written; cached and reasoning tokens are among them."""
+        """Input and output tokens; cached and reasoning tokens are included."""
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: Usage) -> Usage:
@@ -161,9 +161,9 @@ class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="$t", tag="message", gc=False):
-    """One message of a conversation; made by `Message.user(...)` and its siblings.
+    """One message of a conversation; create it with `Message.user(...)` and its siblings.
 
-    `content` is how it is kept: text alone as a `str`, anything else as parts. Read `text` or `parts`.
+    `content` is the stored form: a `str` if there is only text, otherwise parts. Read `text` or `parts`.
     """
 
     role: Role
@@ -177,12 +177,12 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="
 
     @staticmethod
     def system(text: str | Sequence[str | Part]) -> Message:
-        """An instruction; here and in the siblings, `text` may also be a sequence of texts and parts."""
+        """Return a system message; here and in its siblings, `text` may also be a sequence of texts and parts."""
         return Message(role="system", content=_content(text))
 
     @staticmethod
     def user(text: str | Sequence[str | Part], *, name: str | None = None) -> Message:
-        """What a person said."""
+        """Return a user message."""
         return Message(role="user", content=_content(text), name=name)
 
     @staticmethod
@@ -194,7 +194,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="
         usage: Usage | None = None,
         finish_reason: str | None = None,
     ) -> Message:
-        """What a model answered, with the tools that it wants called."""
+        """Return a model's message, with the tool calls it requests."""
         return Message(
             role="assistant",
             content=_content(text),
@@ -206,11 +206,11 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="
 
     @staticmethod
     def tool(text: str | Sequence[str | Part], *, tool_call_id: str, name: str | None = None) -> Message:
-        """The result of the tool call `tool_call_id`."""
+        """Return the result of the tool call `tool_call_id`."""
         return Message(role="tool", content=_content(text), tool_call_id=tool_call_id, name=name)
 
     def __post_init__(self) -> None:
-        # Decoding has checked types before; a program that builds messages has not.
+        # Decoding has already checked types; a program that builds messages has not.
         if self.role not in _ROLES:
             raise ValueError(f"Message.role is {self.role!r}. Give one of: {', '.join(_ROLES)}.")
         if self.role == "tool" and self.tool_call_id is None:
@@ -228,7 +228,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="
 
     @property
     def text(self) -> str:
-        """The text parts put together; reasoning is not among them."""
+        """The text parts joined; reasoning is not included."""
         if isinstance(self.content, str):
             return self.content
         return "".join(part.text for part in self.content if isinstance(part, TextPart))
@@ -241,18 +241,18 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="
         return self.content
 
     def with_id(self, message_id: str) -> Message:
-        """The same message under an id."""
+        """Return the same message with this id."""
         check_text(message_id, "Message.id")
-        same: Message = cast("Any", self).__copy__()  # All else in it has been checked.
+        same: Message = cast("Any", self).__copy__()  # Everything else in it has been checked.
         force_setattr(same, "id", message_id)
         return same
 
     def with_finish(self, reason: str) -> Message:
-        """The same message with another reason for its end."""
+        """Return the same message with another finish reason."""
         return replace(self, finish_reason=reason)
 
     def with_text(self, text: str) -> Message:
-        """The same message with another text where its first text was (or at the end); its other parts stay."""
+        """Return the message with `text` where its first text was (or at the end); other parts stay."""
         parts = self.parts
         others = [part for part in parts if not isinstance(part, TextPart)]
         place = next((i for i, part in enumerate(parts) if isinstance(part, TextPart)), len(parts))
@@ -260,7 +260,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="
 
 
 class AppendMessages(Struct, frozen=True, tag_field="$t", tag="append_messages", gc=False):
-    """Adds messages at the end; one with the id of an existing message replaces that."""
+    """Adds messages at the end; one with the id of an existing message replaces it."""
 
     messages: tuple[Message, ...]
 
@@ -285,13 +285,13 @@ _Step = Message | ReplaceLastUser | RemoveAllMessages
 
 
 class MessagesChange(Struct, frozen=True, kw_only=True):
-    """What an update does to a list of messages: it appends `tail`, or, when `whole` is there, becomes that."""
+    """What an update does to a list of messages: append `tail`, or, if `whole` is given, replace the list with it."""
 
     tail: list[Message] = []
     whole: list[Message] | None = None
 
     def on(self, old: list[Message]) -> list[Message]:
-        """The list after the change, a new one."""
+        """Return a new list with the change applied to `old`."""
         return [*old, *self.tail] if self.whole is None else list(self.whole)
 
 
@@ -303,16 +303,16 @@ def apply_messages(
 ) -> MessagesChange:
     """Apply a message, an operation or a list of both, from left to right, and leave `old` as it is.
 
-    `new_id` gives ids to messages without one. `known` tells whether an id may be in `old`; without it, a message that
-    brings an id costs a walk over `old`. All else costs what the update is long.
+    `new_id` creates ids for messages without one. `known` says whether an id may be in `old`; without it, a message
+    that has an id costs a scan of `old`. Everything else is linear in the length of the update.
 
     Raises:
-        TypeError: the update is something else; no id was taken.
+        TypeError: the update is something else; no id was created.
     """
     steps = _steps(update)
     draft = _Draft(old, new_id, known)
     for step in steps:
-        draft.take(step)
+        draft.apply(step)
     return draft.change()
 
 
@@ -329,7 +329,7 @@ class _Draft:
         self.tail_places: dict[str, int] = {}
         self.base_places: dict[str, int] | None = None
 
-    def take(self, step: _Step) -> None:
+    def apply(self, step: _Step) -> None:
         match step:
             case Message(id=None):
                 self.tail.append(step if self.new_id is None else step.with_id(self.new_id()))
@@ -360,7 +360,7 @@ class _Draft:
         return self.base_places.get(message_id)
 
     def set_base(self, place: int, message: Message) -> None:
-        # Encoded, since 1 and True are equal in Python. What comes back unchanged must not cost a rewrite of the list.
+        # Compare encoded, since 1 == True in Python. A message that comes back unchanged must not rewrite the list.
         if encode(message) == encode(self.base[place]):
             return
         if self.base is self.old:
@@ -373,7 +373,7 @@ class _Draft:
         elif (place := _last_user(self.base)) is not None:
             self.set_base(place, self.base[place].with_text(text))
         else:
-            self.take(Message.user(text))
+            self.apply(Message.user(text))
 
     def change(self) -> MessagesChange:
         if self.base is self.old:
@@ -413,7 +413,7 @@ def _content(text: object) -> Any:  # Any: Message checks what parts there are
 
 
 def _compact(content: object) -> str | tuple[Part, ...]:
-    # Text alone is kept as a string, so that equal messages are equal, and stored in the shortest form.
+    # A single text is kept as a string, so that equal messages compare equal and take the least space.
     parts = _all_of(content, Part, "Message.content")
     if not parts:
         return ""

@@ -1,4 +1,4 @@
-"""Events and questions for people at a terminal: a line or a few for each."""
+"""Prints events and questions for people at a terminal, each on a line or a few."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from adjourn import events
 
 from ._engine.address import Address
 from ._schemas.jsonschema import resolved
-from ._screen import Entry, Screen
+from ._screen import Card, Screen
 from ._text import a_type, visible_line
 from .events import Delta, Event, Interrupt, MessageEvent
 from .messages import ToolCall
@@ -29,7 +29,7 @@ _OBJECT = {"type", "properties", "required", "additionalProperties"}
 
 
 def choices_of(schema: Form) -> list[str] | None:
-    """The forms that a schema offers, a line for each; None if it does not, or if a line would not say all of one."""
+    """Return the forms that a schema offers, a line each; None if a line cannot describe each in full."""
     if "anyOf" not in schema or not schema.keys() <= {"anyOf", "discriminator", *_NOTES}:
         return None
     lines = [_line(form) for form in cast("list[Form]", schema["anyOf"])]
@@ -77,14 +77,14 @@ class _Stream(msgspec.Struct):
 
 
 _streams: WeakKeyDictionary[TextIO, _Stream] = WeakKeyDictionary()
-"""What flows on a file, whose last line has not ended yet."""
+"""The streams on files whose last line has not ended yet."""
 
 
 def print_event(event: Event, file: TextIO | None = None) -> None:
     """Print an event for a person, to the standard output unless a file is given.
 
-    Colours are for terminals only, and not where `NO_COLOR` is set. Pieces of text flow; the whole message that
-    follows on them is not printed again.
+    Colours are used on terminals only, unless `NO_COLOR` is set. Deltas are printed as they arrive, and the message
+    that they add up to is not printed again.
     """
     out = sys.stdout if file is None else file
     if out is None:  # A program without a console has none.
@@ -106,24 +106,24 @@ def print_event(event: Event, file: TextIO | None = None) -> None:
 def _print_piece(piece: Delta, out: TextIO, screen: Screen) -> None:
     stream = _streams.get(out)
     if stream is None:
-        stream = _streams[out] = _Stream(screen.begin(Entry("●", "blue", piece.agent or "assistant")))
+        stream = _streams[out] = _Stream(screen.begin(Card("●", "blue", piece.agent or "assistant")))
     stream.pieces.append(piece.text)
     if piece.reasoning:
-        stream.column = screen.go_on(piece.reasoning, stream.column, "dim")
-    stream.column = screen.go_on(piece.text, stream.column)
+        stream.column = screen.extend(piece.reasoning, stream.column, "dim")
+    stream.column = screen.extend(piece.text, stream.column)
 
 
 # Data
 
 
 def described(value: Any) -> str:  # Any: whatever users show
-    """A value for people to read: text as it is, mappings by line, all else as JSON."""
+    """Return a value for people to read: text as it is, mappings a line per field, anything else as JSON."""
     if isinstance(value, str):
         return value
     try:
         data = msgspec.to_builtins(value, enc_hook=repr)
         if isinstance(value, msgspec.Struct) and isinstance(data, dict):
-            # What tells stored types apart tells a person nothing.
+            # The tag of a stored type means nothing to a person.
             cast("dict[str, Any]", data).pop(value.__struct_config__.tag_field or "", None)
         if isinstance(data, Mapping) and data:
             return "\n".join(_field(key, item) for key, item in cast("Mapping[Any, Any]", data).items())
@@ -147,7 +147,7 @@ def _json(value: Any) -> str:
 
 
 def _place(address: str, name: str) -> str:
-    """Where something stands below the program that runs: `research › review 2`."""
+    """Return an address below the running program, for people: `research › review 2`."""
     try:
         segments = Address.parse(address)[1:]
     except ValueError:
@@ -163,63 +163,63 @@ def _call(call: ToolCall) -> tuple[str, str]:
 
 
 @singledispatch
-def shown(event: Event) -> Entry:
-    """What is printed of an event."""
-    raise TypeError(f"print_event was called with {a_type(event)}. Give it an event of a run.")
+def shown(event: Event) -> Card:
+    """Return what is printed for an event."""
+    raise TypeError(f"print_event was called with {a_type(event)}. Pass an event of a run.")
 
 
 @shown.register
-def _(event: events.MessageEvent) -> Entry:
+def _(event: events.MessageEvent) -> Card:
     has_text = event.message.text or not event.message.tool_calls
     return _message(event, (("", event.message.text),) if has_text else ())
 
 
-def _message(event: MessageEvent, text: tuple[tuple[str, str], ...]) -> Entry:
+def _message(event: MessageEvent, text: tuple[tuple[str, str], ...]) -> Card:
     message = event.message
     who = f"{message.role} {message.name}" if message.name else message.role
-    return Entry("●", "blue", event.agent or who, (*text, *map(_call, message.tool_calls)))
+    return Card("●", "blue", event.agent or who, (*text, *map(_call, message.tool_calls)))
 
 
 @shown.register
-def _(event: events.ToolCalled) -> Entry:
-    return Entry("→", "blue", f"{event.call.name} ({event.call.id})", (("", described(event.call.arguments)),))
+def _(event: events.ToolCalled) -> Card:
+    return Card("→", "blue", f"{event.call.name} ({event.call.id})", (("", described(event.call.arguments)),))
 
 
 @shown.register
-def _(event: events.ToolResult) -> Entry:
+def _(event: events.ToolResult) -> Card:
     title = f"{event.tool} ({event.call_id})"
     if event.error == "refused":
-        return Entry("✘", "yellow", f"{title} was refused", (("", event.result),) if event.result else ())
+        return Card("✘", "yellow", f"{title} was refused", (("", event.result),) if event.result else ())
     if event.error is not None:
-        return Entry("✘", "red", f"{title} failed", (("", event.error),))
-    return Entry("←", "blue", title, (("", event.result),))
+        return Card("✘", "red", f"{title} failed", (("", event.error),))
+    return Card("←", "blue", title, (("", event.result),))
 
 
 @shown.register
-def _(event: events.Transfer) -> Entry:
-    return Entry("⇒", "blue", f"{event.agent} hands over to {event.target}" if event.agent else f"to {event.target}")
+def _(event: events.Transfer) -> Card:
+    return Card("⇒", "blue", f"{event.agent} hands over to {event.target}" if event.agent else f"to {event.target}")
 
 
 @shown.register
-def _(event: events.Exit) -> Entry:
-    return Entry("■", "green", "exit", (("", event.result),) if event.result else ())
+def _(event: events.Exit) -> Card:
+    return Card("■", "green", "exit", (("", event.result),) if event.result else ())
 
 
 @shown.register
-def _(event: events.BreakLoop) -> Entry:
-    return Entry("■", "green", f"{event.agent} leaves its loop".strip())
+def _(event: events.BreakLoop) -> Card:
+    return Card("■", "green", f"{event.agent} leaves its loop".strip())
 
 
 @shown.register
-def _(event: events.NodeStart) -> Entry:
+def _(event: events.NodeStart) -> Card:
     attempt = f", attempt {event.attempt}" if event.attempt > 1 else ""
-    return Entry("▶", "blue", _place(event.address, event.node) + attempt)
+    return Card("▶", "blue", _place(event.address, event.node) + attempt)
 
 
 @shown.register
-def _(event: events.NodeEnd) -> Entry:
+def _(event: events.NodeEnd) -> Card:
     how = "from the cache" if event.cached else _duration(event.seconds)
-    return Entry("✔", "green", f"{_place(event.address, event.node)}, {how}")
+    return Card("✔", "green", f"{_place(event.address, event.node)}, {how}")
 
 
 def _duration(seconds: float) -> str:
@@ -227,20 +227,20 @@ def _duration(seconds: float) -> str:
 
 
 @shown.register
-def _(event: events.CheckpointSaved) -> Entry:
-    return Entry("·", "dim", f"checkpoint {event.checkpoint_id}, {event.source} {event.step}")
+def _(event: events.CheckpointSaved) -> Card:
+    return Card("·", "dim", f"checkpoint {event.checkpoint_id}, {event.source} {event.step}")
 
 
 @shown.register
-def _(event: events.Custom) -> Entry:
-    return Entry("•", "blue", _place(event.address, "emitted"), (("", described(event.data)),))
+def _(event: events.Custom) -> Card:
+    return Card("•", "blue", _place(event.address, "emitted"), (("", described(event.data)),))
 
 
 @shown.register
-def _(event: events.Interrupted) -> Entry:
+def _(event: events.Interrupted) -> Card:
     count = len(event.interrupts)
     title = f"waits for {'an answer' if count == 1 else f'{count} answers'}, checkpoint {event.checkpoint_id}"
-    return Entry("⏸", "yellow", title, tuple(row for asked in event.interrupts for row in _question(asked)))
+    return Card("⏸", "yellow", title, tuple(row for asked in event.interrupts for row in _question(asked)))
 
 
 def _question(asked: Interrupt) -> Iterator[tuple[str, str]]:
@@ -255,7 +255,7 @@ def _question(asked: Interrupt) -> Iterator[tuple[str, str]]:
 
 
 def answer_form(asked: Interrupt) -> str:
-    """What an answer looks like, for a person."""
+    """Describe, for a person, what an answer looks like."""
     if asked.choices:
         return " or ".join(map(described, asked.choices))
     if asked.schema is None:
@@ -287,27 +287,28 @@ def _time(moment: datetime) -> str:
 
 
 @shown.register
-def _(event: events.Done) -> Entry:
-    return Entry("✔", "green", "done", (("", event.output),) if event.output else ())
+def _(event: events.Done) -> Card:
+    return Card("✔", "green", "done", (("", event.output),) if event.output else ())
 
 
 @shown.register
-def _(event: events.Failed) -> Entry:
-    return Entry("✘", "red", f"failed with {event.error}", (("", event.message),))
+def _(event: events.Failed) -> Card:
+    return Card("✘", "red", f"failed with {event.error}", (("", event.message),))
 
 
 @shown.register
-def _(event: events.Cancelled) -> Entry:
-    return Entry("■", "yellow", f"cancelled ({event.mode}), can be recovered")
+def _(event: events.Cancelled) -> Card:
+    return Card("■", "yellow", f"cancelled ({event.mode}), can be recovered")
 
 
 @shown.register
-def _(event: events.Retrying) -> Entry:
+def _(event: events.Retrying) -> Card:
     title = f"attempt {event.attempt} of {event.max_attempts} failed, again in {_duration(event.delay)}"
-    return Entry("↻", "yellow", title, (("", event.error),))
+    return Card("↻", "yellow", title, (("", event.error),))
 
 
 @shown.register
-def _(event: events.Progress) -> Entry:
-    done = f"{event.fraction:.0%} " if event.fraction is not None else ""
-    return Entry("…", "dim", f"{done}{event.message}".strip())
+def _(event: events.Progress) -> Card:
+    done = "" if event.done is None else f"{event.done:g}"
+    amount = done if event.fraction is None else f"{event.fraction:.0%}"
+    return Card("…", "dim", f"{amount} {event.message}".strip())

@@ -117,7 +117,14 @@ STRATEGIES: dict[type[Any], st.SearchStrategy[Any]] = {
     ToolCalled: st.builds(ToolCalled, call=calls, **place),
     NodeStart: st.builds(NodeStart, node=texts, attempt=counts, **place),
     Retrying: st.builds(Retrying, attempt=counts, max_attempts=counts, delay=seconds, error=texts, **place),
-    Progress: st.builds(Progress, message=texts, fraction=st.none() | seconds, **place),
+    Progress: st.builds(
+        Progress,
+        message=texts,
+        fraction=st.none() | seconds,
+        done=st.none() | seconds,
+        total=st.none() | seconds,
+        **place,
+    ),
 }
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -20,6 +20,7 @@ from adjourn import (
     resume_value,
     workflow,
 )
+from adjourn.errors import UsageError
 from adjourn.events import Interrupted
 from adjourn.graph import START, CompiledGraph, StateGraph
 from adjourn.stores import SessionRef, Store
@@ -147,6 +148,17 @@ async def test_a_default_has_the_askers_type(value: Any, timed: Store, clock: Fa
     clock.advance(1)
     result = await build(node, timed, clock).recover("s")
     assert result.state["log"] == [repr(None if value is None else Choice("a"))]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"), [(int, "seven"), (bool, None), (Choice, {"nome": "a"}), (Literal["a"], "b")]
+)
+async def test_a_default_that_does_not_fit_is_refused_where_it_is_asked(schema: Any, value: Any):  # rule R11
+    def node(state: Any) -> Any:
+        return {"log": [interrupt("q", schema=schema, expires_in=1, on_expire=AnswerWith(value))]}
+
+    with pytest.raises(UsageError, match=r"AnswerWith\(.*\) does not fit the question's schema"):
+        await lone(node).run({})
 
 
 async def test_what_has_expired_is_not_listed(timed: Store, clock: FakeClock):  # rules R11, I12

@@ -62,6 +62,16 @@ def test_the_file_decides_the_format(shell: Shell, file: str, begins: str):
     assert (shell.folder / file).read_text(encoding="utf-8").startswith(begins)
 
 
+@pytest.mark.parametrize("file", ["a.png", "a"])
+def test_a_file_of_an_unknown_kind_is_refused(shell: Shell, file: str):
+    done = shell.run("draw", "desk:review", "-o", file)
+    assert done.code == 2
+    assert "ends in .mmd, .md, .dot, .gv, .svg, .txt, or choose a --format" in done.err
+    assert not (shell.folder / file).exists()
+    shell.ok("draw", "desk:review", "-o", file, "--format", "dot")
+    assert (shell.folder / file).read_text(encoding="utf-8").startswith("digraph {")
+
+
 def test_a_file_that_cannot_be_written_is_told(shell: Shell):
     done = shell.run("draw", "desk:review", "-o", "nowhere/a.dot")
     assert done.code == 2

@@ -23,6 +23,7 @@ from adjourn import (
     interrupt,
     tool,
 )
+from adjourn.agents import GraphAgent
 from adjourn.errors import GraphError, ProgramChanged
 from adjourn.events import Delta, ToolCalled, ToolResult
 from adjourn.graph import START, MessagesState, StateGraph, StateSchema, add_messages, append
@@ -512,6 +513,20 @@ def test_middleware_that_prepares_agents_is_refused_where_it_would_do_nothing(ma
         graph.add_llm_node("n", ScriptedModel(["hi"]), middleware=[made])
     with pytest.raises(UsageError, match=told):
         graph.add_tools_node("n", [look], middleware=[made])
+
+
+@pytest.mark.parametrize("made", [CallLimits, "limits", None, object()])
+def test_what_is_not_middleware_is_refused_where_it_is_given(made: Any) -> None:
+    graph, model = StateGraph(MessagesState), ScriptedModel(["hi"])
+    with pytest.raises(UsageError, match=r"Node 'n': middleware has .* Give"):
+        graph.add_llm_node("n", model, middleware=[made])
+    with pytest.raises(UsageError, match=r"Node 'n': middleware has .* Give"):
+        graph.add_tools_node("n", [look], middleware=[made])
+    with pytest.raises(UsageError, match=r"Agent 'A': middleware has .* Give"):
+        ChatModelAgent("A", model=model, middleware=[made])
+    compiled = graph.add_llm_node("n", model).set_entry_point("n").compile()
+    with pytest.raises(UsageError, match=r"GraphAgent 'G': middleware has .* Give"):
+        GraphAgent("G", compiled, middleware=[made])
 
 
 def test_middleware_around_calls_that_prepares_agents_too_has_its_place() -> None:

@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 
-from adjourn import Runner, UsageError, workflow
+from adjourn import ChatModelAgent, Message, Runner, UsageError, current, workflow
+from adjourn.errors import MaxStepsExceeded
+from adjourn.middleware import LogCalls
 from adjourn.runner._settings import Options
+from adjourn.testing import ScriptedModel
 
 from .programs import steps
 
@@ -38,7 +41,7 @@ WRONG: dict[str, list[Any]] = {
     "durability": ["maybe", None, 5, ["step"]],
     "app_name": [5, None, b"x"],
     "streaming": ["no", 0, None],
-    "middleware": [5, "x", None, object()],
+    "middleware": [5, "x", None, object(), [LogCalls], [object()], ["LogCalls"], [LogCalls(), None]],
     "after_transfer": ["away", None, ["stay"]],
     "interrupts": ["no", 0, None],
     "max_concurrency": ["x", 0, 1.5, True, [2]],
@@ -87,3 +90,23 @@ def test_max_steps_of_a_call_that_cannot_work_is_refused(given: Any):
     for call in (runner.run, runner.resume, runner.recover):
         with pytest.raises(UsageError, match="max_steps"):
             call(session_id="s", max_steps=given)
+
+
+async def test_options_of_a_workflows_run_count_for_what_it_runs():
+    graph = steps("a", "b", "c")
+
+    @workflow
+    async def walks(_: Any) -> Any:
+        return await current().run(graph, {})
+
+    with pytest.raises(MaxStepsExceeded):
+        await Runner(walks).run(1, max_steps=2)
+    assert (await Runner(walks).run(1, max_steps=3)).status == "done"
+
+    agent = ChatModelAgent("A", model=ScriptedModel([lambda request: Message.assistant(str(request.options))]))
+
+    @workflow
+    async def asks(_: Any) -> Any:
+        return await current().run(agent, "hi")
+
+    assert "0.5" in (await Runner(asks).run(1, model_options={"temperature": 0.5})).value

@@ -181,6 +181,15 @@ async def test_the_same_id_in_another_app_is_another_session(store: Store):  # r
     assert (await Sessions(store, app_name="two").status("s")).status == "waiting"
 
 
+async def test_a_filter_that_matches_nothing_names_those_that_do(store: Store):  # rule C5
+    await Runner(ChatModelAgent("A", model=ScriptedModel(["hi"])), store=store).run("hi", session_id="s")
+    wrong: Any = "asleep"
+    with pytest.raises(UsageError, match="status='asleep': use one of running, waiting, failed, cancelled, done"):
+        await Sessions(store).sessions(status=wrong)
+    with pytest.raises(UsageError, match=r"source='asleep': use one of input, step, .*, end, or None"):
+        await Sessions(store).history("s", source=wrong)
+
+
 # Forking
 
 

@@ -11,8 +11,9 @@ import msgspec
 from msgspec import Raw
 
 from adjourn._schemas import answers
+from adjourn._text import undotted
 from adjourn._values import codec
-from adjourn._values.frozen import check_text
+from adjourn._values.frozen import check_text, shorten
 from adjourn.errors import (
     AmbiguousInterrupt,
     InterruptExpired,
@@ -210,7 +211,7 @@ def new_question(
     if expires_in is not None:
         question.expires = question.created + _seconds(expires_in)
     if on_expire != "fail":
-        question.default = _default(on_expire)
+        question.default = _default(on_expire, schema, question.schema)
     return question
 
 
@@ -233,10 +234,29 @@ def _seconds(span: timedelta | float) -> float:
     return seconds
 
 
-def _default(on_expire: object) -> Raw:
+def _default(on_expire: object, type_: Any, schema: dict[str, Any] | None) -> Raw:
     if not isinstance(on_expire, AnswerWith):
         raise UsageError(f"on_expire is {on_expire!r}. Use 'fail' or AnswerWith(value).")
-    return codec.stored(on_expire.value, "on_expire")
+    stored = codec.stored(on_expire.value, "on_expire")
+    if schema is not None:
+        _check_default(on_expire.value, type_, schema)
+    return stored
+
+
+def _check_default(value: Any, type_: Any, schema: dict[str, Any]) -> None:
+    """Refuse an answer for expiry that does not fit the question, before anybody has waited for it in vain."""
+    try:
+        data = answers.to_json_data(value)
+        problems = answers.problems(data, schema)
+        if not problems and data is not None:
+            answers.convert(data, type_)
+    except (TypeError, ValueError) as error:
+        problems = [str(error)]
+    if problems:
+        raise UsageError(
+            f"on_expire=AnswerWith({shorten(value)}) does not fit the question's schema: "
+            f"{undotted('; '.join(problems))}. Give a value that would be accepted as an answer."
+        )
 
 
 def _compose(place: Place, asked: Question) -> None:

@@ -10,6 +10,7 @@ from itertools import takewhile
 from typing import Any, cast
 
 from adjourn._calls.kit import WrapsCalls
+from adjourn._checks import check_middleware
 from adjourn._engine.program import Report
 from adjourn._engine.scope import Frame, Request, Scope
 from adjourn._values import codec
@@ -165,7 +166,7 @@ class GraphAgent(Agent, ShowsGraph):
         self.graph = graph
         self.description = description
         self.initial_state = _checked(name, graph, initial_state)
-        self.middleware = tuple(middleware)
+        self.middleware = check_middleware(middleware, f"GraphAgent '{name}'")
 
     @property
     def drawn_as(self) -> Plan:

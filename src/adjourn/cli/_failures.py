@@ -1,4 +1,4 @@
-"""What the command says when something is refused: one message, never a traceback, and an exit code."""
+"""Errors of a command: one message, never a traceback, and an exit code."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from adjourn.errors import AdjournError, AlreadyResumed, UsageError
 
 from .output.times import ago
 
-TOLD = AdjournError
+REPORTED = AdjournError
 """The errors that have a message for people."""
 
 REFUSED, USAGE = 1, 2
-"""Exit codes: what was asked for cannot be done now; it was asked for in a way that cannot be."""
+"""Exit codes: the request cannot be fulfilled now; the request itself is wrong."""
 
 
 INTERRUPTED = 130
-"""The exit code of a program that Ctrl-C ended, as shells have it."""
+"""The exit code of a program ended by Ctrl-C, as in shells."""
 
 
-def tell(error: AdjournError, *, as_json: bool) -> int:
-    """Write the error to the standard error output, and give the exit code."""
+def report(error: AdjournError, *, as_json: bool) -> int:
+    """Write the error to standard error and return the exit code."""
     if os.environ.get("ADJOURN_DEBUG"):
         traceback.print_exception(error)
     if as_json:
@@ -41,7 +41,7 @@ def tell(error: AdjournError, *, as_json: bool) -> int:
 
 
 def document(error: AdjournError) -> dict[str, Any]:
-    """The error as data: a code, the message, and the facts it carries."""
+    """Return the error as data: a code, the message, and its attributes."""
     facts = {name: value for name, value in vars(error).items() if _is_plain(value)}
     return {"code": _code(type(error).__name__), "message": str(error), **facts}
 
@@ -57,6 +57,6 @@ def _code(name: str) -> str:
 def _message(error: AdjournError) -> str:
     if not isinstance(error, AlreadyResumed) or error.at is None:
         return str(error)
-    # Whoever came second wants to know whom to ask.
+    # The person who came second wants to know whom to ask.
     when = ago(datetime.fromtimestamp(error.at, UTC))
     return f"{error}\nYou came second: {error.by or 'somebody'} answered it {when}."

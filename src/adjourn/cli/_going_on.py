@@ -1,4 +1,4 @@
-"""Going on with a session: whatever it stands at, until it has ended or somebody is awaited who is not here."""
+"""Continues a session until it ends, or until it waits for somebody who is not at this terminal."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Session:
         self._loop = asyncio.Runner()
 
     def close(self) -> None:
-        """Let go of the store and the event loop."""
+        """Close the store and the event loop."""
         self._loop.run(self.runner.store.close())
         self._loop.close()
 
@@ -46,7 +46,7 @@ class Session:
         return self._loop.run(self._follower.follow(run))
 
     def status(self) -> str | None:
-        """Where the session stands; None if it has not begun."""
+        """Return the session's status; None if it has not started."""
         return self._loop.run(self._status())
 
     async def _status(self) -> str | None:
@@ -56,37 +56,37 @@ class Session:
             return None
 
     def pending(self) -> list[Interrupt]:
-        """The questions that are open."""
+        """Return the open questions."""
         return self._loop.run(self.runner.pending(self.id))
 
     def recover(self) -> Ending:
-        """Go on without answering anything: after a crash, or with what was answered elsewhere."""
-        standing = self._loop.run(self.runner.status(self.id))
-        if standing.status != "running":
+        """Continue without answering anything: after a crash, or with answers that were recorded elsewhere."""
+        status = self._loop.run(self.runner.status(self.id))
+        if status.status != "running":
             return self.follow(self.runner.recover(self.id, deps=self.deps))
-        hint(f"Session {visible_line(self.id)} is run by {visible_line(standing.owner or '')}; following it.")
+        hint(f"Session {visible_line(self.id)} is being run by {visible_line(status.owner or '')}; following it.")
         return self.follow(self.runner.attach(self.id, after=self._loop.run(self._seen())))
 
     async def _seen(self) -> int:
-        """The number of the last event so far."""
+        """Return the number of the last event so far."""
         head = await self.runner.store.head(SessionRef(self.id, self.runner.app_name))
         return head.seq if head else 0
 
     def settle(self, ending: Ending) -> Ending:
-        """Ask the person here whatever is asked, as long as they answer."""
+        """Ask the person at the terminal the open questions, as long as they answer."""
         while ending.status == "interrupted" and self.is_asked_here:
             asked = self.pending()
             answers = self._answers(asked)
             if asked and not answers:
                 break
-            # Without any open, somebody else has answered meanwhile.
+            # If none is open, somebody else has answered in the meantime.
             ending = self._resume(answers) if asked else self.recover()
             if not asked and not self.pending():
                 break
         return ending
 
     def _answers(self, asked: list[Interrupt]) -> dict[str, Any]:
-        """What the person answers; nothing for what they leave for later."""
+        """Ask each question and return the answers; those left for later are missing."""
         answers: dict[str, Any] = {}
         for position, each in enumerate(asked, 1):
             value = ask(each, f", {position} of {len(asked)}" if len(asked) > 1 else "")
@@ -101,17 +101,17 @@ class Session:
             say(visible_line(str(error)), "red")
             return self.recover()
 
-    def print_standing(self, ending: Ending) -> None:
-        """Say what the session waits for, and how to go on."""
+    def print_next_steps(self, ending: Ending) -> None:
+        """Print what the session waits for, and how to continue."""
         if self._options.json or ending.status == "done":
             return
         if ending.status == "interrupted" and not self.is_asked_here:
             for asked in self.pending():
                 print_question(asked)
-        hint(f"\n{self.way_on(ending)}")
+        hint(f"\n{self.next_steps(ending)}")
 
-    def way_on(self, ending: Ending) -> str:
-        """How to go on with the session later."""
+    def next_steps(self, ending: Ending) -> str:
+        """Return how to continue the session later."""
         if not self.runner.has_store:
             return "The session was kept in memory only, and ends here. With --store URL it outlives this command."
         program = self._options.program

@@ -28,24 +28,22 @@ METAVAR = "MODULE:ATTRIBUTE"
 
 
 def add_program_options(parser: argparse.ArgumentParser) -> None:
-    """Let a command take a program, its store, and what its runs need."""
+    """Add the options for a program, its store and its dependencies."""
     help_ = "an agent, a compiled graph, a @workflow function or a Runner, such as tickets:agent"
     parser.add_argument("program", metavar=METAVAR, help=help_)
     add_store_option(parser)
-    parser.add_argument(
-        "--deps", metavar=METAVAR, help="what current().deps is in the run; a function is called for it"
-    )
+    parser.add_argument("--deps", metavar=METAVAR, help="the value of current().deps; a function is called to get it")
 
 
 def load(name: str) -> Any:  # Any: whatever the module has there
-    """The attribute that `module:attribute` names, looked for in the current folder, too.
+    """Return the attribute that `module:attribute` names; the current folder is searched too.
 
     Raises:
         UsageError: there is no such module or attribute, or importing the module failed.
     """
     module_name, colon, attribute = name.partition(":")
     if not colon or not attribute or not module_name or module_name.startswith("."):
-        raise UsageError(f"{name!r} is no {METAVAR}. Write the module, a colon and the name in it: tickets:agent.")
+        raise UsageError(f"{name!r} is not a {METAVAR}. Write the module, a colon and the name in it: tickets:agent.")
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, folder)
     module = _module(module_name)
@@ -91,7 +89,7 @@ def _meant(name: str, known: list[str]) -> str:
 
 
 def program_of(name: str) -> Program | Runner:
-    """The program that `module:attribute` names.
+    """Return the program that `module:attribute` names.
 
     Raises:
         UsageError: there is none.
@@ -103,7 +101,7 @@ def program_of(name: str) -> Program | Runner:
 
 
 def runner_of(options: argparse.Namespace, *, existing: bool) -> Runner:
-    """A runner for the program, on the store that was named, or else on the program's own.
+    """Return a runner for the program, with the store from the command line or else the program's own.
 
     Raises:
         UsageError: there is no such program, or no store is named anywhere and the session must be in one.
@@ -114,12 +112,12 @@ def runner_of(options: argparse.Namespace, *, existing: bool) -> Runner:
         return _on(program, existing_store(options) if existing else open_store(url))
     runner = program if isinstance(program, Runner) else Runner(program)
     if existing and not runner.has_store:
-        existing_store(options)  # It says that none was named.
+        existing_store(options)  # Raises, since no store was named.
     return runner
 
 
 def _is_program(value: object) -> TypeGuard[Program | Runner]:
-    # A class of programs looks like one, since it has all that one has.
+    # A class has the same attributes as its objects, so it would pass for a program.
     return isinstance(value, Program | Runner) and not isinstance(value, type)
 
 
@@ -134,14 +132,14 @@ def _no_program(name: str, value: object) -> str:
     if hasattr(value, "compile"):
         remedy = "It is a graph that is not compiled: name what .compile() returned."
     elif isinstance(value, type):
-        remedy = "It is a class: name an object of it."
+        remedy = "It is a class: name an instance of it."
     elif callable(value):
         remedy = "It is a function: mark it with @workflow, or name what it returns."
     return f"{name} is a {type(value).__name__}, which cannot be run. {remedy}"
 
 
 def deps_of(options: argparse.Namespace) -> Any:  # Any: whatever the user brings
-    """What `--deps` names; a function or class is called."""
+    """Return what `--deps` names; a function or class is called."""
     if options.deps is None:
         return None
     found = load(options.deps)
@@ -151,7 +149,7 @@ def deps_of(options: argparse.Namespace) -> Any:  # Any: whatever the user bring
 def _attempt(call: Callable[[], T], what: str) -> T:
     try:
         return call()
-    except Exception as error:  # protects the reader: whatever the user's own code raises, they get one message
+    except Exception as error:  # protects the reader: whatever their code raises, they get one message
         if os.environ.get("ADJOURN_DEBUG"):
             raise
         message = f"{what} failed with {type(error).__name__}: {error}. ADJOURN_DEBUG=1 shows where."
@@ -159,7 +157,7 @@ def _attempt(call: Callable[[], T], what: str) -> T:
 
 
 def values_of(pairs: list[str] | None) -> dict[str, Any] | None:
-    """Session values from `--value NAME=VALUE`.
+    """Return the session values from `--value NAME=VALUE`.
 
     Raises:
         UsageError: one of them has no `=`.

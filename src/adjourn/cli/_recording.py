@@ -1,4 +1,4 @@
-"""The question that an answer is for, found by what is stored."""
+"""Finds the stored question that an answer is for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ async def find_question(sessions: Sessions, session_id: str, name: str | None) -
     """Return the open question of this id or key, or the only one.
 
     Raises:
-        UnknownInterrupt, AlreadyResumed, InterruptExpired: there is none, or none any more.
+        UnknownInterrupt, AlreadyResumed, InterruptExpired: there is none, or it is no longer open.
         UsageError: there are several to choose from.
     """
     found = await sessions.pending(session_id)
@@ -32,9 +32,7 @@ async def _not_open(sessions: Sessions, session_id: str, name: str | None, open_
     ended = [entry for entry in await sessions.audit(session_id) if name is None or _has_name(entry, name)]
     if not ended:
         if name is None:
-            return UsageError(
-                f"Session '{session_id}' asks nothing now. `adjourn show {session_id}` shows where it stands."
-            )
+            return UsageError(f"Session '{session_id}' asks nothing now. `adjourn show {session_id}` shows its status.")
         return UnknownInterrupt(session_id, name, open_)
     last = max(ended, key=lambda entry: entry.at.timestamp() if entry.at else 0.0)
     if last.outcome in (None, "expired"):

@@ -21,27 +21,27 @@ VARIABLE = "ADJOURN_STORE"
 
 
 def add_store_option(parser: argparse.ArgumentParser) -> None:
-    """Let a command take `--store`."""
+    """Add the option `--store`."""
     parser.add_argument("--store", metavar="URL", help=f"such as sqlite:///tickets.db; by default ${VARIABLE}")
 
 
 def store_url(options: argparse.Namespace) -> str | None:
-    """The URL that was given, on the command line or in the environment."""
+    """Return the store's URL, from the command line or the environment."""
     return options.store or os.environ.get(VARIABLE) or None
 
 
 def add_app_option(parser: argparse.ArgumentParser) -> None:
-    """Let a command take `--app`."""
+    """Add the option `--app`."""
     parser.add_argument("--app", metavar="NAME", help="the app_name of the runner, if several apps share the store")
 
 
 def with_store(options: argparse.Namespace, work: Callable[[Store], Awaitable[T]]) -> T:
-    """Do some work on the store, and close it."""
+    """Run `work` with the store, then close it."""
     return asyncio.run(_work(existing_store(options), work))
 
 
 def with_sessions(options: argparse.Namespace, work: Callable[[Sessions], Awaitable[T]]) -> T:
-    """Do some work on the session that is named, and close its store.
+    """Run `work` with the sessions of the named session's app, then close the store.
 
     Raises:
         CheckpointNotFound: there is no such session.
@@ -77,10 +77,10 @@ async def _work(store: Store, work: Callable[[Store], Awaitable[T]]) -> T:
 
 
 def existing_store(options: argparse.Namespace) -> Store:
-    """The store of a command that looks for something in it.
+    """Open the store of a command that reads from it.
 
     Raises:
-        UsageError: none was named, or there is nothing where it should be.
+        UsageError: no store was named, or its file does not exist.
     """
     url = store_url(options)
     if url is None:
@@ -89,12 +89,12 @@ def existing_store(options: argparse.Namespace) -> Store:
     path = getattr(store, "path", None)
     # Opening a file creates it, and an empty store in place of a mistyped one would look like lost sessions.
     if isinstance(path, Path) and not path.exists():
-        raise UsageError(f"There is no file {path}, so no sessions either. Check --store {url!r} and the folder.")
+        raise UsageError(f"There is no file {path}, so there are no sessions. Check --store {url!r} and the folder.")
     return store
 
 
 def command(options: argparse.Namespace, *words: str) -> str:
-    """A line that can be pasted into a shell, with the store named as it was here."""
+    """Return a command to paste into a shell, with the same store and app options."""
     named = ["--store", options.store] if getattr(options, "store", None) else []
     named += ["--app", options.app] if getattr(options, "app", None) else []
     return visible_line(shlex.join(["adjourn", *words, *named]))

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypedDict, cast
 
 import msgspec
 
-from adjourn._checks import is_count, is_positive
+from adjourn._checks import check_middleware, is_count, is_positive
 from adjourn.errors import UsageError
 from adjourn.sessions._settings import Settings
 from adjourn.stores import Store
@@ -90,7 +90,7 @@ def _program_options(options: Options) -> ProgramOptions:
         raise UsageError(f"after_transfer={after_transfer!r}: use 'stay' or 'root'.")
     return ProgramOptions(
         streaming=_choice("streaming", options.get("streaming", True)),
-        middleware=_listing("middleware", options.get("middleware", ())),
+        middleware=check_middleware(_listing("middleware", options.get("middleware", ())), "Runner"),
         after_transfer=after_transfer,
     )
 

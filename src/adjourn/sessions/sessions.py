@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -13,7 +13,7 @@ from adjourn._values import codec
 from adjourn.errors import CheckpointNotFound, UsageError
 from adjourn.events import Interrupt
 from adjourn.messages import Message
-from adjourn.stores.protocol import CheckpointRow, Head, Outcome, Status, Store
+from adjourn.stores.protocol import CheckpointRow, Head, Outcome, Source, Status, Store
 
 from . import _fork
 from ._contents import Contents
@@ -80,6 +80,7 @@ class Sessions:
     ) -> list[SessionStatus]:
         """List the sessions, the most recently written first."""
         check_limit(limit)
+        _check_choice("status", status, get_args(Status))
         app, store = self.app_name, self.store
         if status not in ("failed", "running"):
             heads = await store.sessions(app=app, user=user_id, status=status, limit=limit)
@@ -170,6 +171,7 @@ class Sessions:
             CheckpointNotFound: there is no such session, or `before` is unknown.
         """
         check_limit(limit)
+        _check_choice("source", source, get_args(Source))
         page = None if metadata else limit
         rows = await self.store.checkpoints(
             self._settings.ref(session_id, user_id), limit=page, before=before, source=source, under=under
@@ -285,6 +287,12 @@ class Sessions:
     prune_sync = sync_twin(prune)
     delete_sync = sync_twin(delete)
     close_sync = sync_twin(close)
+
+
+def _check_choice(name: str, value: str | None, known: tuple[str, ...]) -> None:
+    """Refuse a filter that could match nothing."""
+    if value is not None and value not in known:
+        raise UsageError(f"{name}={value!r}: use one of {', '.join(known)}, or None for all.")
 
 
 def check_limit(limit: int | None) -> None:

@@ -14,6 +14,7 @@ from typing import Literal, Protocol
 import msgspec
 
 Status = Literal["running", "waiting", "failed", "cancelled", "done"]
+Source = Literal["input", "step", "interrupt", "resume", "edit", "fork", "cancel", "end"]
 Outcome = Literal["answered", "expired", "abandoned"]
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal, cast
 from msgspec import Struct
 
 from adjourn._calls.kit import Template, by_name
+from adjourn._checks import check_middleware
 from adjourn._engine.retry import Retry
 from adjourn.agents._config import AgentConfig, check_agent
 from adjourn.errors import UsageError
@@ -80,7 +81,7 @@ class ChatConfig(AgentConfig):
         self.output_schema = output_schema(output_type)
         self.max_iterations = max_iterations
         self.return_directly = tuple(return_directly)
-        self.middleware = tuple(middleware)
+        self.middleware = check_middleware(middleware, f"Agent '{name}'")
         self.retry = (retry,) if isinstance(retry, Retry) else tuple(retry or ())
         self.sub_agents = tuple(sub_agents)
         self.allows_return = not disallow_transfer_to_parent

@@ -1,4 +1,4 @@
-"""Asking the person at the terminal, until the answer is one or they leave it for later."""
+"""Asks the person at the terminal until the answer fits, or they leave it for later."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from .terminal import LATER, choose, say, typed
 
 
 def takes_decisions(asked: Interrupt, request: ToolRequest) -> bool:
-    """Whether a question takes all that can be decided here."""
+    """Return whether a question accepts every decision that can be made here."""
     return accepts(asked, True) and accepts(asked, {"decision": "edit", "arguments": dict(request.arguments)})
 
 
@@ -54,10 +54,10 @@ def decide(asked: Interrupt, request: ToolRequest) -> Any:  # Any: one of the fo
 
 
 def _edit(asked: Interrupt, request: ToolRequest) -> dict[str, Any] | None:
-    """The answer with the arguments as the person wants them; None if they thought better of it."""
+    """Return the answer with edited arguments; None if the person changed their mind."""
     edited = _in_editor(request) if os.environ.get("EDITOR") else _line_by_line(request)
     if edited is None or edited == request.arguments:
-        say("Nothing is changed.", "dim")
+        say("Nothing was changed.", "dim")
         return None
     Screen(sys.stdout).write(_block(pretty(edited)))
     answer = {"decision": "edit", "arguments": edited}
@@ -68,7 +68,7 @@ def _edit(asked: Interrupt, request: ToolRequest) -> dict[str, Any] | None:
 
 
 def _block(text: str) -> str:
-    """Lines of text behind a margin, with nothing hidden in them."""
+    """Return lines of text behind a margin, with invisible characters spelled out."""
     return "".join(f"  │ {visible_line(line)}\n" for line in text.split("\n"))
 
 

@@ -13,7 +13,7 @@ _KINDS = {"boolean": "yes or no", "string": "text", "integer": "whole number", "
 
 
 def fields_of(asked: Interrupt) -> Mapping[str, Interrupt]:
-    """The fields of an answer, each as a question of its own; nothing unless all of them are plain."""
+    """Return the fields of an answer to ask for one by one; none unless all of them are plain."""
     root = asked.schema or {}
     schema = resolved(root, root)
     if schema.get("type") != "object":
@@ -28,19 +28,19 @@ def _field(asked: Interrupt, part: dict[str, Any]) -> Interrupt:
 
 
 def required_of(asked: Interrupt) -> Collection[str]:
-    """The fields that an answer must have."""
+    """Return the required fields of an answer."""
     return resolved(asked.schema or {}, asked.schema or {}).get("required", ())
 
 
 def kind_of(field: Interrupt) -> str:
-    """What to type for a field; empty if it is not plain."""
+    """Return what to type for a field; empty if it is not plain."""
     kind = _KINDS.get(str((field.schema or {}).get("type")), "")
     texts = [choice for choice in field.choices if isinstance(choice, str)]
     return " or ".join(texts) if texts and len(texts) == len(field.choices) else kind
 
 
 def described_fields(asked: Interrupt) -> str:
-    """The fields of an answer for people, a line each."""
+    """Describe the fields of an answer for people, a line each."""
     required = required_of(asked)
     return "\n".join(
         f"{name}: {kind_of(field)}{'' if name in required else ' (optional)'}"

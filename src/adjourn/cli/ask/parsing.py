@@ -1,4 +1,4 @@
-"""From what a person typed to the answer that a question wants."""
+"""Turns what a person typed into the answer that a question expects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WORDS = {
 
 
 def parse(text: str, asked: Interrupt) -> Any:
-    """The answer that a text stands for: a choice, yes or no, JSON where the schema wants it, else the text itself.
+    """Return the answer that a text means: a choice, yes or no, JSON if the schema expects it, else the text itself.
 
     Raises:
         InvalidAnswer: the schema takes none of these.
@@ -31,12 +31,12 @@ def parse(text: str, asked: Interrupt) -> Any:
 
 
 def accepts(asked: Interrupt, value: Any) -> bool:
-    """Whether the question's schema takes this answer."""
+    """Return whether the question's schema accepts this answer."""
     return not problems(value, asked.schema)
 
 
 def parse_data(text: str) -> Any:
-    """A text as JSON data if it is any; a text that stands in quotes, and all else, is the text as it is."""
+    """Return a text as JSON data if it is JSON, but quoted text and anything else as it is."""
     try:
         value = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
@@ -45,11 +45,11 @@ def parse_data(text: str) -> Any:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _readings(text: str, asked: Interrupt) -> Iterator[Any]:
-    """What a text may mean, the likeliest first."""
+    """Yield what a text may mean, most likely first."""
     named = [choice for choice in asked.choices if text in (choice, json.dumps(choice, ensure_ascii=False))]
     yield from named
     if isinstance(word := _word(text), bool) and (asked.schema is not None or asked.reason == "need_approval"):

@@ -15,26 +15,26 @@ class _Later:
 
 
 LATER = _Later()
-"""What somebody says who leaves a question open."""
+"""The answer of a person who leaves a question open."""
 
 
 def is_terminal() -> bool:
-    """Whether a person can be asked here."""
+    """Return whether there is a person to ask."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
 
 
 def typed(prompt: str) -> str:
-    """A line that the person types.
+    """Read a line that the person types.
 
     Raises:
-        EOFError: there is no more to come.
+        EOFError: the input has ended.
     """
     # Not `input`: a Ctrl-C between its prompt and its reading would wait for the next key.
     print(prompt, end="", flush=True)
     try:
         line = sys.stdin.readline()
     except UnicodeDecodeError:
-        return ""  # What is no text is no answer.
+        return ""  # What is not text is not an answer.
     if not line:
         print()
         raise EOFError
@@ -42,7 +42,7 @@ def typed(prompt: str) -> str:
 
 
 def choose(prompt: str) -> str:
-    """A line that the person types to a prompt that stands out.
+    """Read a line that the person types at a highlighted prompt.
 
     Raises:
         EOFError: there is no more to come.
@@ -51,19 +51,19 @@ def choose(prompt: str) -> str:
 
 
 def say(text: str, colour: str | None = None) -> None:
-    """A line for the person."""
+    """Print a line for the person."""
     screen = Screen(sys.stdout)
     screen.write((screen.painted(text, colour) if colour else text) + "\n")
 
 
 def hint(text: str) -> None:
-    """Lines about what can be done next, out of the way of what is printed."""
+    """Print what can be done next to standard error, apart from the output."""
     screen = Screen(sys.stderr)
     screen.write(screen.painted(visible(text), "dim") + "\n")
 
 
 def person() -> str | None:
-    """Who sits here, as answers are signed unless told otherwise."""
+    """Return the name that answers are signed with by default."""
     try:
         return os.environ.get("ADJOURN_USER") or getpass.getuser()
     except (KeyError, OSError):

@@ -1,4 +1,4 @@
-"""`adjourn answer`: answers a question where only its store is at hand."""
+"""`adjourn answer`: answers a question with only its store."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from adjourn.stores import SessionRef
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Take the answer, in one of its forms."""
+    """Add the options for the forms of an answer."""
     parser.add_argument("session", metavar="SESSION")
     parser.add_argument(
         "answer",
         metavar="ANSWER",
         nargs="?",
-        help="yes or no, a choice or its number, JSON where the question wants it, else text; - reads the standard "
+        help="yes or no, a choice or its number, JSON if the question expects it, else text; - reads standard "
         "input; without it you are asked",
     )
     parser.add_argument("--question", metavar="ID", help="which question, by its id or key, if there are several")
@@ -38,26 +38,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
     forms.add_argument("--data", metavar="JSON", help="the answer as JSON, whatever it looks like")
     forms.add_argument("--text", metavar="TEXT", help="the answer as text, whatever it looks like")
     forms.add_argument("--approve", action="store_true", help="approve a tool call as it is, as yes does")
-    forms.add_argument("--refuse", metavar="REASON", help="refuse a tool call, and tell the model why")
+    forms.add_argument("--refuse", metavar="REASON", help="refuse a tool call; the model sees the reason")
     forms.add_argument("--edit", metavar="JSON", help="approve a tool call with these arguments instead (all of them)")
-    forms.add_argument("--respond", metavar="TEXT", help="do not run the tool, and give the model this as its result")
-    parser.add_argument("--remember", choices=("session", "always"), help="with --approve: later calls, too")
+    forms.add_argument("--respond", metavar="TEXT", help="do not run the tool; the model gets this as its result")
+    parser.add_argument("--remember", choices=("session", "always"), help="with --approve: approve later calls too")
     add_app_option(parser)
     add_store_option(parser)
     add_json_option(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Record the answer and say what comes next."""
+    """Record the answer and print what comes next."""
     forms = [options.data, options.text, options.refuse, options.edit, options.respond, options.answer]
     given = [form for form in [*forms, options.approve or None] if form is not None]
     if options.remember and not options.approve:
         raise UsageError("--remember goes with --approve.")
     if len(given) > 1:
-        raise UsageError("Give one answer: as ANSWER, or with one of the options that say what it is.")
+        raise UsageError("Give one answer: either ANSWER, or one of the options for it.")
     if not given and (options.json or not is_terminal()):
         raise UsageError("What is the answer? Give it after the session, or as - to read it from the standard input.")
-    # The person takes their time between these two, and Ctrl-C must reach them: no event loop runs meanwhile.
+    # A person may take their time between these two, and Ctrl-C must work: no event loop is running.
     asked = with_sessions(options, lambda sessions: find_question(sessions, options.session, options.question))
     try:
         value = _value(options, asked)
@@ -128,7 +128,7 @@ def _report(options: argparse.Namespace, asked: Interrupt, value: Any, status: S
     by = f", by {visible_line(options.by)}" if options.by else ""
     print(f"✔ Recorded: {visible_line(json.dumps(value, ensure_ascii=False))}{by}.")
     if is_running:
-        print("Whoever runs the session takes it up now.")
+        print("The process that runs the session picks it up now.")
         return
     if status.interrupts:
         print(f"Still open: {', '.join(visible_line(each.id) for each in status.interrupts)}")

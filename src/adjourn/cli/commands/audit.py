@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from adjourn._screen import Entry, Screen
+from adjourn._screen import Card, Screen
 from adjourn._text import visible_line
 from adjourn.cli._stores import add_app_option, add_store_option, with_sessions
 from adjourn.cli.output.documents import add_json_option, plain, print_json, question
@@ -25,7 +25,7 @@ _SIGNS = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Take the session."""
+    """Add the session and the options."""
     parser.add_argument("session", metavar="SESSION")
     add_app_option(parser)
     add_store_option(parser)
@@ -56,9 +56,9 @@ def _document(entry: AuditEntry) -> dict[str, Any]:
     }
 
 
-def _card(entry: AuditEntry) -> Entry:
+def _card(entry: AuditEntry) -> Card:
     sign, colour, ending = _SIGNS[entry.outcome]
-    return Entry(sign, colour, f"{place_of(entry.interrupt)} {ending}", tuple(_rows(entry)))
+    return Card(sign, colour, f"{place_of(entry.interrupt)} {ending}", tuple(_rows(entry)))
 
 
 def _rows(entry: AuditEntry) -> Iterator[tuple[str, str]]:

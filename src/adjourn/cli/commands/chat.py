@@ -1,4 +1,4 @@
-"""`adjourn chat`: a conversation with any program, pauses and all."""
+"""`adjourn chat`: a conversation with any program, including its questions."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _HELP = "Type a message and Enter. /quit or Ctrl-D ends it; the session stays."
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Take the program and the session."""
+    """Add the program and the options."""
     add_program_options(parser)
-    parser.add_argument("--session", metavar="ID", help="go on with this session, or begin it (a new one)")
-    parser.add_argument("--message", "-m", metavar="TEXT", help="say this, and end with the answer or the question")
+    parser.add_argument("--session", metavar="ID", help="continue this session, or start it (default: a new one)")
+    parser.add_argument("--message", "-m", metavar="TEXT", help="send this, and exit with the answer or the question")
     parser.add_argument("--user", metavar="ID", help="whose session it is")
     parser.add_argument("--value", metavar="NAME=VALUE", action="append", help="a session value; may be repeated")
     parser.add_argument("--by", metavar="NAME", default=person(), help="who answers here (your login name)")
@@ -35,9 +35,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Talk, and give the exit code."""
+    """Hold the conversation and return the exit code."""
     if options.message is None and (options.json or not is_terminal()):
-        raise UsageError("There is no terminal to talk in. Say one thing with --message TEXT, or -m TEXT.")
+        raise UsageError("There is no terminal to talk in. Send one message with --message TEXT, or -m TEXT.")
     values_of(options.value)
     session = Session(options, existing=False)
     try:
@@ -57,7 +57,7 @@ def _say_once(session: Session, options: argparse.Namespace) -> int:
     ending = session.settle(_turn(session, options, options.message))
     if not options.json:
         hint(f"session {visible_line(session.id)}")
-    session.print_standing(ending)
+    session.print_next_steps(ending)
     return 1 if ending.status == "failed" else 0
 
 
@@ -67,7 +67,7 @@ def _talk(session: Session, options: argparse.Namespace) -> int:
     while True:
         ending = session.settle(ending)
         if ending.status == "interrupted":
-            session.print_standing(ending)
+            session.print_next_steps(ending)
             return 0
         if ending.status in ("failed", "cancelled"):
             ending = _after_failure(session)
@@ -106,7 +106,7 @@ def _turn(session: Session, options: argparse.Namespace, text: str) -> Ending:
 
 
 def _input(session: Session, text: str) -> Any:  # Any: what the program takes
-    """The text; for a graph, a state if it is written as a JSON object."""
+    """Return the text; for a graph, a state if it is a JSON object."""
     if not text.startswith("{") or not hasattr(session.runner.program, "schema"):
         return text
     try:
@@ -116,7 +116,7 @@ def _input(session: Session, text: str) -> Any:  # Any: what the program takes
 
 
 def _take_up(session: Session) -> Ending:
-    """A session that exists is taken up where it stands."""
+    """Continue an existing session where it is."""
     status = session.status()
     return Ending("done") if status in (None, "done") else session.recover()
 

@@ -1,4 +1,4 @@
-"""`adjourn delete`: removes a session whole."""
+"""`adjourn delete`: removes a session completely."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from adjourn.errors import UsageError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Take the session."""
+    """Add the session and the options."""
     parser.add_argument("session", metavar="SESSION")
-    parser.add_argument("--yes", action="store_true", help="do not ask whether it is meant")
+    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     add_app_option(parser)
     add_store_option(parser)
     add_json_option(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Remove it, once that is confirmed."""
+    """Remove the session, once confirmed."""
     with_sessions(options, lambda sessions: sessions.status(options.session))
     if not options.yes and not _confirmed(options):
         print("Nothing is removed.")
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _confirmed(options: argparse.Namespace) -> bool:
     if options.json or not is_terminal():
-        raise UsageError("Deleting cannot be undone. Say --yes.")
+        raise UsageError("Deleting cannot be undone. Confirm with --yes.")
     question = f"Remove session '{visible_line(options.session)}' with all its checkpoints and answers? [y/n] "
     try:
         return typed(question).lower() in ("y", "yes")

@@ -17,13 +17,13 @@ _SHOWS = {"agent": demo_booking.show, "graph": demo_refunding.show}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Take which demo it is."""
+    """Add the choice of the demo."""
     help_ = "the ticket agent, or a refund as a graph (agent)"
     parser.add_argument("what", nargs="?", choices=list(_SHOWS), default="agent", help=help_)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show it, and return the exit code."""
+    """Show the demo and return the exit code."""
     try:
         with tempfile.TemporaryDirectory(prefix="adjourn-demo-", ignore_cleanup_errors=True) as folder:
             _SHOWS[options.what](Path(folder))
@@ -36,6 +36,6 @@ def run(options: argparse.Namespace) -> int:
     except BrokenPipeError:
         raise  # Nobody is there to read more.
     except (DemoFailed, AdjournError, OSError) as error:
-        print(f"The demo cannot go on: {error}", file=sys.stderr)
+        print(f"The demo cannot continue: {error}", file=sys.stderr)
         return 1
     return 0

@@ -14,19 +14,19 @@ from adjourn.graph import CompiledGraph
 from adjourn.graph.draw import FORMATS
 from adjourn.runner import Runner
 
-_SUFFIXES = {".dot": "dot", ".gv": "dot", ".svg": "svg", ".txt": "text"}
+_SUFFIXES = {".mmd": "mermaid", ".md": "mermaid", ".dot": "dot", ".gv": "dot", ".svg": "svg", ".txt": "text"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Take what to draw, in which form and where to."""
+    """Add what to draw, in which format, and where to write it."""
     parser.add_argument("program", metavar=METAVAR, help="a compiled graph or an agent, such as review:graph")
     help_ = "mermaid (the default), dot, svg (needs Graphviz), or text; without it, the name of FILE decides"
     parser.add_argument("--format", choices=FORMATS, help=help_)
-    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write it there")
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write to this file")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Draw it."""
+    """Draw the program."""
     file: Path | None = options.output
     drawn = _drawn(options.program, options.format or _format_of(file))
     if file is None:
@@ -41,12 +41,19 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _format_of(file: Path | None) -> str:
-    return _SUFFIXES.get(file.suffix.lower(), "mermaid") if file is not None else "mermaid"
+    if file is None:
+        return "mermaid"
+    if (known := _SUFFIXES.get(file.suffix.lower())) is None:
+        raise UsageError(
+            f"{file}: the file name does not say which format to use. "
+            f"Use a name that ends in {', '.join(_SUFFIXES)}, or choose a --format."
+        )
+    return known
 
 
 def _drawn(name: str, format: str) -> str:
     program = program_of(name)
-    # A compiled graph is a runner, too: of itself.
+    # A compiled graph is also a runner, of itself.
     held = program.program if isinstance(program, Runner) else program
     match held:
         case CompiledGraph():
@@ -54,4 +61,4 @@ def _drawn(name: str, format: str) -> str:
         case Agent():
             return draw_agent(held, format)
         case _:
-            raise UsageError(f"{name} is a function, whose ways are its code. Name a compiled graph or an agent.")
+            raise UsageError(f"{name} is a function, which cannot be drawn. Name a compiled graph or an agent.")

@@ -11,19 +11,19 @@ from adjourn.errors import UsageError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Take the session and the checkpoint."""
+    """Add the session and the checkpoint."""
     parser.add_argument("session", metavar="SESSION")
-    parser.add_argument("--checkpoint", metavar="ID", help="where to begin; `adjourn tree` has them (the newest)")
-    parser.add_argument("--to", metavar="SESSION", help="the id of the new session (a random one)")
+    parser.add_argument("--checkpoint", metavar="ID", help="where to start; see `adjourn tree` (default: the head)")
+    parser.add_argument("--to", metavar="SESSION", help="the id of the new session (default: a random one)")
     add_app_option(parser)
     add_store_option(parser)
     add_json_option(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Fork it, and say how to go on there."""
+    """Fork the session and print how to continue."""
     if options.to == options.session:
-        raise UsageError(f"--to {options.to}: the new session needs a name of its own.")
+        raise UsageError(f"--to {options.to}: the new session needs a different id.")
     new = with_sessions(
         options,
         lambda sessions: sessions.fork(options.session, checkpoint_id=options.checkpoint, to=options.to),

@@ -1,4 +1,4 @@
-"""`adjourn pending`: the questions that wait for somebody."""
+"""`adjourn pending`: the questions that are waiting for somebody."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .sessions import add_filters, count
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Take the session, or filters."""
+    """Add the session and the filters."""
     parser.add_argument("session", metavar="SESSION", nargs="?", help="only this session's")
     add_filters(parser)
-    parser.add_argument("--limit", type=count, help="at most so many, the oldest first")
+    parser.add_argument("--limit", type=count, help="at most this many, oldest first")
     add_store_option(parser)
     add_json_option(parser)
 

@@ -13,10 +13,10 @@ from adjourn.errors import UsageError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Take what may go."""
-    parser.add_argument("session", metavar="SESSION", nargs="?", help="the session whose old checkpoints go")
+    """Add what to remove."""
+    parser.add_argument("session", metavar="SESSION", nargs="?", help="the session whose old checkpoints are removed")
     parser.add_argument("--keep", metavar="N", type=int, help="keep the last N checkpoints of the session")
-    parser.add_argument("--older-than", metavar="TIME", help="keep what is younger, such as 12h, 30d or 2w")
+    parser.add_argument("--older-than", metavar="TIME", help="keep what is newer than this, such as 12h, 30d or 2w")
     parser.add_argument(
         "--sessions",
         action="store_true",
@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Remove it, and say how much went."""
+    """Remove it and print how much was removed."""
     _check(options)
     removed = _prune(options)
     if options.json:
@@ -44,9 +44,9 @@ def _check(options: argparse.Namespace) -> None:
     if options.sessions and (options.session or options.keep is not None or not options.older_than):
         raise UsageError("prune --sessions takes --older-than TIME, and neither a SESSION nor --keep.")
     if not options.sessions and options.session is None:
-        raise UsageError("Which session? Give SESSION, or --sessions --older-than TIME to remove old ones whole.")
+        raise UsageError("Which session? Give SESSION, or --sessions --older-than TIME to remove old sessions.")
     if not options.sessions and options.keep is None and not options.older_than:
-        raise UsageError("What may go? Give --keep N, --older-than TIME, or both.")
+        raise UsageError("What should be removed? Give --keep N, --older-than TIME, or both.")
     if options.keep is not None and options.keep < 0:
         raise UsageError(f"--keep {options.keep}: give 0 or more.")
 

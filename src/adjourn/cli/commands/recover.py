@@ -1,4 +1,4 @@
-"""`adjourn recover`: goes on after a crash, a failure or a cancel, or with answers that were recorded; asks nothing."""
+"""`adjourn recover`: continues after a crash, a failure or a cancel, or with recorded answers; asks nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .resume import add_run_options, go_on
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Take the program and the session."""
+    """Add the program and the session."""
     add_program_options(parser)
     parser.add_argument("session", metavar="SESSION")
     add_run_options(parser)
@@ -18,5 +18,5 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Go on as far as it goes."""
+    """Continue as far as possible."""
     return go_on(options, ask=False)

@@ -1,4 +1,4 @@
-"""`adjourn resume`: goes on with a session, and asks the person here what it asks."""
+"""`adjourn resume`: continues a session, and asks the person at the terminal its questions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from adjourn.cli.output.following import Ending
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Take the program and the session."""
+    """Add the program and the session."""
     add_program_options(parser)
     parser.add_argument("session", metavar="SESSION")
     parser.add_argument("--by", metavar="NAME", default=person(), help="who answers here (your login name)")
@@ -21,29 +21,29 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Let a command that runs something say how much of it is shown."""
+    """Add the options for what a run shows."""
     parser.add_argument("--verbose", "-v", action="store_true", help="show every event")
     add_json_option(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Go on: with what was answered before, then with what the person here answers."""
+    """Continue with recorded answers, then with those of the person at the terminal."""
     return go_on(options, ask=True)
 
 
 def go_on(options: argparse.Namespace, *, ask: bool) -> int:
-    """Take a session up, and give the exit code."""
+    """Continue a session and return the exit code."""
     session = Session(options, existing=True)
     ending = Ending("interrupted")
     try:
         ending = session.recover()
         ending = session.settle(ending) if ask else ending
-        session.print_standing(ending)
+        session.print_next_steps(ending)
     except EOFError:
-        session.print_standing(ending)
+        session.print_next_steps(ending)
     except KeyboardInterrupt:
         print("\nStopped.")
-        session.print_standing(Ending("interrupted" if session.pending() else "cancelled"))
+        session.print_next_steps(Ending("interrupted" if session.pending() else "cancelled"))
         return INTERRUPTED
     finally:
         session.close()

@@ -1,4 +1,4 @@
-"""`adjourn sessions`: what is in a store."""
+"""`adjourn sessions`: the sessions in a store."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ STATUSES = ("running", "waiting", "failed", "cancelled", "done")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Take the filters."""
+    """Add the filters."""
     parser.add_argument("--status", choices=STATUSES)
     add_filters(parser)
-    parser.add_argument("--limit", type=count, default=50, help="at most so many, the most recently written first (50)")
+    parser.add_argument("--limit", type=count, default=50, help="at most this many, most recent first (50)")
     add_store_option(parser)
     add_json_option(parser)
 
 
 def count(text: str) -> int:
-    """A number of things; argparse says what is wrong with it otherwise."""
+    """Parse a count; argparse reports what is wrong with it."""
     number = int(text)
     if number < 0:
         raise ValueError(text)
@@ -35,7 +35,7 @@ def count(text: str) -> int:
 
 
 def add_filters(parser: argparse.ArgumentParser) -> None:
-    """Let a command take `--user` and `--app`."""
+    """Add the options `--user` and `--app`."""
     parser.add_argument("--user", metavar="ID", help="only sessions of this user")
     add_app_option(parser)
 
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
 async def _read(store: Store, options: argparse.Namespace) -> tuple[list[Head], Counter[tuple[str, str]]]:
     heads = await store.sessions(app=options.app, user=options.user)
     if options.status:
-        # What a store has as running has failed if its process died, so it is told apart here.
+        # A session stored as running has failed if its process died, so this is decided here.
         heads = [head for head in heads if status_of(head) == options.status]
     asked = await store.questions(app=options.app, user=options.user)
     return heads[: options.limit], Counter((row.app, row.session) for row in asked)
@@ -73,5 +73,5 @@ def _row(head: Head, open_: Counter[tuple[str, str]]) -> tuple[str, ...]:
     count = open_[head.app, head.session]
     status = status_of(head)
     if status == "waiting" and not count:
-        status = "answered"  # Nobody is asked any more; it waits to be resumed.
+        status = "answered"  # No question is open; it waits to be resumed.
     return head.session, status, str(count or ""), ago(at(head.updated)), head.user or ""

@@ -1,4 +1,4 @@
-"""`adjourn show`: where a session stands and what it holds."""
+"""`adjourn show`: the status and content of a session."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from adjourn._owner import owner_name
-from adjourn._screen import Entry, Screen
+from adjourn._screen import Card, Screen
 from adjourn._text import visible_line
 from adjourn.cli._stores import add_app_option, add_store_option, command, with_sessions
 from adjourn.cli.output.documents import add_json_option, plain, print_json, questions, session
@@ -34,24 +34,24 @@ class _Found(NamedTuple):
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Take the session and what to show of it."""
+    """Add the session and what to show of it."""
     parser.add_argument("session", metavar="SESSION")
     parser.add_argument(
-        "--checkpoint", metavar="ID", help="what it held there, instead of now; `adjourn tree` has them"
+        "--checkpoint", metavar="ID", help="show this checkpoint instead of the latest; `adjourn tree` lists them"
     )
-    parser.add_argument("--events", action="store_true", help="show what happened, too: its stored events")
+    parser.add_argument("--events", action="store_true", help="also show its stored events")
     add_app_option(parser)
     add_store_option(parser)
     add_json_option(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show it."""
+    """Show the session."""
     found = with_sessions(options, lambda sessions: _read(sessions, options))
     if options.json:
         print_json(_document(found, with_events=options.events))
         return 0
-    _print_standing(found)
+    _print_status(found)
     if options.events:
         _print_events(found.events)
     _print_contents(found.contents)
@@ -90,7 +90,7 @@ def _document(found: _Found, *, with_events: bool) -> dict[str, Any]:
     )
 
 
-def _print_standing(found: _Found) -> None:
+def _print_status(found: _Found) -> None:
     contents, head = found.contents, found.contents.head
     status = status_of(head)
     sign, colour = _SIGNS.get(status, ("■", "yellow"))
@@ -104,7 +104,7 @@ def _print_standing(found: _Found) -> None:
     rows += [("user", visible_line(head.user))] if head.user is not None else []
     owner = owner_of(head)
     rows += [("run by", visible_line(owner_name(owner)))] if owner is not None else []
-    Screen(sys.stdout).show(Entry(sign, colour, f"{head.session} is {status}", (*rows, *_failure(found, status))))
+    Screen(sys.stdout).show(Card(sign, colour, f"{head.session} is {status}", (*rows, *_failure(found, status))))
 
 
 def _failure(found: _Found, status: str) -> Iterator[tuple[str, str]]:
@@ -126,11 +126,11 @@ def _print_contents(contents: Contents) -> None:
         print()
         for message in contents.messages:
             print_event(MessageEvent(message=message))
-    # An agent's other fields are the engine's own; --json has them.
+    # An agent's other fields are internal; --json includes them.
     rest = {name: value for name, value in contents.fields.items() if name != "messages" or not contents.messages}
     if rest and not contents.is_agent:
         print()
-        Screen(sys.stdout).show(Entry("●", "blue", "state", (("", described(plain(rest))),)))
+        Screen(sys.stdout).show(Card("●", "blue", "state", (("", described(plain(rest))),)))
 
 
 def _print_next(options: argparse.Namespace, found: _Found) -> None:

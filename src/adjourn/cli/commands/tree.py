@@ -10,7 +10,7 @@ from adjourn.cli.output.documents import add_json_option, checkpoint, print_json
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Take the session."""
+    """Add the session and the options."""
     parser.add_argument("session", metavar="SESSION")
     add_app_option(parser)
     add_store_option(parser)

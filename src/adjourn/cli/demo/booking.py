@@ -23,7 +23,7 @@ TURNS = 10
 
 
 def show(folder: Path) -> None:
-    """The four parts."""
+    """Show the four parts."""
     print("A ticket agent that asks before it books: one tool, one SQLite file. No key, no network.")
     stage = Stage("tickets", folder, print_talk)
     asked = _pause(stage)

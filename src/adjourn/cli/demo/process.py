@@ -24,8 +24,8 @@ SESSION = "demo"
 _PROGRAMS = {"refund": demo_refund.build, "tickets": demo_tickets.build}
 
 
-async def _tell(run: Run) -> bool:
-    """Write the events; whether the last one asks."""
+async def _print_events(run: Run) -> bool:
+    """Write the events, and return whether the last one asks."""
     last = ""
     async for event in run:
         last = type(event).__name__
@@ -35,18 +35,18 @@ async def _tell(run: Run) -> bool:
 
 
 async def _start(runner: Runner, folder: Path, input: str) -> None:
-    if await _tell(runner.run(json.loads(input), session_id=SESSION, deps=Book(folder))):
-        # The demo holds the other end of this pipe: should it end before it has killed this process, this is the end.
+    if await _print_events(runner.run(json.loads(input), session_id=SESSION, deps=Book(folder))):
+        # The demo holds the other end of this pipe: if it exits before killing this process, the read ends.
         sys.stdin.read()
 
 
 async def _resume(runner: Runner, folder: Path, answer: str) -> None:
     (question,) = await runner.pending(SESSION)
-    await _tell(runner.resume(SESSION, {question.id: json.loads(answer)}, by="you", deps=Book(folder)))
+    await _print_events(runner.resume(SESSION, {question.id: json.loads(answer)}, by="you", deps=Book(folder)))
 
 
 async def _travel(runner: Runner, folder: Path, checkpoint: str, answer: str) -> None:
-    await _tell(runner.run(None, session_id=SESSION, checkpoint_id=checkpoint, deps=Book(folder)))
+    await _print_events(runner.run(None, session_id=SESSION, checkpoint_id=checkpoint, deps=Book(folder)))
     await _resume(runner, folder, answer)
 
 

@@ -33,14 +33,14 @@ class Decision(msgspec.Struct, frozen=True):
 
 @once
 def reserve(amount: Decimal) -> str:
-    """Set money aside: one time, however often the code around it runs again."""
+    """Set money aside, once, however often the code around it runs again."""
     current().deps.enter(f"reserved {amount} EUR")
     return f"hold-{current().idempotency_key[:6]}"
 
 
 @once
 def transfer(amount: Decimal, customer: str) -> str:
-    """Send the money: one time."""
+    """Send the money, once."""
     current().deps.enter(f"paid {amount} EUR to {customer}")
     return f"receipt-{current().idempotency_key[:6]}"
 
@@ -75,7 +75,7 @@ def decline(state: Refund) -> dict[str, Any]:
 
 
 def build(folder: Path) -> CompiledGraph:
-    """The graph, with its sessions in a SQLite file in `folder`."""
+    """Return the graph, with its sessions in a SQLite file in `folder`."""
     return (
         StateGraph(Refund, name="refund")
         .add_node("look_up", look_up)

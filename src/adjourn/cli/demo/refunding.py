@@ -19,7 +19,7 @@ Decision = dict[str, Any]
 
 
 def show(folder: Path) -> None:
-    """The four parts."""
+    """Show the four parts."""
     print("A refund that somebody must approve: a small graph, and one SQLite file. No key, no network.\n")
     print(build(folder).draw("text"))
     stage = Stage("refund", folder)

@@ -21,20 +21,20 @@ class DemoFailed(Exception):
 
 
 class Book:
-    """What was done in the world, outside of all sessions: a file in which everything is a line."""
+    """What was done in the outside world: a file with a line for each action."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "book.txt"
 
     def enter(self, what: str) -> None:
-        """Make an entry, and have it on the disk."""
+        """Add a line, and flush it to disk."""
         with self._file.open("a", encoding="utf-8") as file:
             file.write(f"{what}, by process {os.getpid()}\n")
             file.flush()
             os.fsync(file.fileno())
 
     def show(self) -> None:
-        """Print all entries."""
+        """Print all lines."""
         lines = self._file.read_text(encoding="utf-8").splitlines() if self._file.exists() else ["(nothing)"]
         for line in lines:
             print(f"  {line}")
@@ -84,7 +84,7 @@ class Stage:
                 process.kill()
 
     def _print_events(self, process: Process, *, until_asked: bool = False) -> Interrupted | None:
-        """Print what a process tells, to its end or until it asks; gives the last question."""
+        """Print the events of a process, to its end or until it asks; return the last question."""
         asked: Interrupted | None = None
         for line in process.stdout or ():
             event = from_json(line)

@@ -35,5 +35,5 @@ agent = ChatModelAgent(
 
 
 def build(folder: Path) -> Runner:
-    """A runner for the agent, with its sessions in a SQLite file in `folder`."""
+    """Return a runner for the agent, with its sessions in a SQLite file in `folder`."""
     return Runner(agent, store=SQLiteStore(folder / "demo.db"))

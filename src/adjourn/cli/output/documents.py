@@ -21,7 +21,7 @@ _encoder = msgspec.json.Encoder(enc_hook=repr)
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
-    """Let a command take `--json`."""
+    """Add the option `--json`."""
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
 
 
@@ -32,7 +32,7 @@ def print_json(data: Any) -> None:  # Any: JSON data
 
 
 def plain(value: Any) -> Any:  # Any: whatever was stored
-    """A stored value as JSON data, for programs that do not know its type."""
+    """Return a stored value as JSON data, for programs that do not know its type."""
     try:
         return msgspec.to_builtins(_bare(value), str_keys=True, enc_hook=repr)
     except (TypeError, ValueError, RecursionError):
@@ -40,7 +40,7 @@ def plain(value: Any) -> Any:  # Any: whatever was stored
 
 
 def _bare(value: Any) -> Any:
-    """The value with the data alone of whatever has a type that only the program knows."""
+    """Return the value without the tags of types that only the program knows."""
     match value:
         case Unknown():
             return _bare(value.data)
@@ -53,7 +53,7 @@ def _bare(value: Any) -> Any:
 
 
 def question(asked: Interrupt) -> dict[str, Any]:
-    """A question as data."""
+    """Return a question as data."""
     return {
         "session_id": asked.session_id,
         "id": asked.id,
@@ -71,7 +71,7 @@ def question(asked: Interrupt) -> dict[str, Any]:
 
 
 def session(head: Head, questions: int) -> dict[str, Any]:
-    """A session as data; `questions` counts the open ones."""
+    """Return a session as data; `questions` counts the open ones."""
     return {
         "session_id": head.session,
         "status": status_of(head),
@@ -86,7 +86,7 @@ def session(head: Head, questions: int) -> dict[str, Any]:
 
 
 def checkpoint(point: CheckpointRow, *, head: str, depth: int = 0) -> dict[str, Any]:
-    """A checkpoint as data; `depth` counts the branchings before it."""
+    """Return a checkpoint as data; `depth` counts the branchings before it."""
     return {
         "id": point.id,
         "parent_id": point.parent,
@@ -102,7 +102,7 @@ def checkpoint(point: CheckpointRow, *, head: str, depth: int = 0) -> dict[str, 
 
 
 def questions(asked: Iterable[Interrupt]) -> list[dict[str, Any]]:
-    """Questions as data."""
+    """Return questions as data."""
     return [question(each) for each in asked]
 
 

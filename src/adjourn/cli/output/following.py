@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 from msgspec.structs import replace
 
-from adjourn._screen import Entry, Screen
+from adjourn._screen import Card, Screen
 from adjourn.errors import AdjournError
 from adjourn.events import (
     CheckpointSaved,
@@ -37,7 +37,7 @@ class Ending(NamedTuple):
 
 
 class Follower:
-    """Shows runs. For a person, what only the engine cares about is left out unless everything is wanted."""
+    """Shows runs. For a person, engine details are left out unless every event is wanted."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._as_json: bool = options.json
@@ -87,26 +87,26 @@ class Follower:
         if result.status != "done" or (self._said and result.output in ("", self._said)):
             return
         shown = result.output or _described(plain(result.value if result.value is not None else result.state))
-        Screen(sys.stdout).show(Entry("✔", "green", "done", (("", shown),) if shown else ()))
+        Screen(sys.stdout).show(Card("✔", "green", "done", (("", shown),) if shown else ()))
 
 
 def print_talk(event: Event) -> None:
-    """Print an event of a conversation, without what only the engine cares about, and what is shown anyway."""
+    """Print an event of a conversation, without engine details and what is shown anyway."""
     match event:
         case CheckpointSaved() | NodeStart() | Interrupted() | Done():
             return  # Questions and results are shown by themselves.
         case MessageEvent(message=message):
-            # What else has a role, the person has typed or a tool has returned; a tool call is shown when it runs.
+            # Other messages were typed by the person or returned by a tool; a tool call is shown when it runs.
             if message.role == "assistant" and message.text:
                 print_event(replace(event, message=replace(message, tool_calls=())))
         case Delta(call_id=str()):
-            return  # The tool's result has it all.
+            return  # The tool's result includes it.
         case _:
             print_event(event)
 
 
 def _described(value: Any) -> str:
-    """A result for people; of a state, the fields that hold something."""
+    """Return a result for people; of a state, the fields that are not empty."""
     if isinstance(value, dict):
         value = {name: each for name, each in cast("dict[str, Any]", value).items() if each not in (None, "", [], {})}
     return described(value) if value not in (None, {}) else ""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from adjourn._engine.address import Address
-from adjourn._screen import Entry, Screen
+from adjourn._screen import Card, Screen
 from adjourn._text import visible_line
 from adjourn.cli.ask.forms import described_fields
 from adjourn.events import Interrupt
@@ -26,14 +26,14 @@ _REASONS = {"need_approval": "asks for your approval", "need_input": "asks you s
 
 
 class ToolRequest(NamedTuple):
-    """A tool call that waits for approval, as far as what is stored tells."""
+    """A tool call that is waiting for approval, as far as it is stored."""
 
     tool: str
     arguments: Mapping[str, Any]
 
 
 def tool_request(asked: Interrupt) -> ToolRequest | None:
-    """The tool call that a question is about, if it is about one."""
+    """Return the tool call that a question is about, if any."""
     info = plain(asked.info)
     if not isinstance(info, dict):
         return None
@@ -45,15 +45,15 @@ def tool_request(asked: Interrupt) -> ToolRequest | None:
 
 
 def print_question(asked: Interrupt, number: str = "") -> None:
-    """Show a question so that it cannot be overlooked: where it stands, what it asks, and what an answer must be."""
+    """Show a question so that it cannot be overlooked: its place, what it asks, and what an answer must be."""
     screen = Screen(sys.stdout)
     title = f"{place_of(asked)} {_REASONS.get(asked.reason, f'waits: {asked.reason}')}{number}"
     screen.write("\n")
-    screen.show(Entry("⏸", "yellow", title, tuple(_rows(asked)), strong=True))
+    screen.show(Card("⏸", "yellow", title, tuple(_rows(asked)), strong=True))
 
 
 def place_of(asked: Interrupt) -> str:
-    """Where a question was asked, for people: `TicketBooker › book_ticket (call_1)`."""
+    """Return where a question was asked, for people: `TicketBooker › book_ticket (call_1)`."""
     try:
         segments = list(Address.parse(asked.address))
     except ValueError:
@@ -63,7 +63,7 @@ def place_of(asked: Interrupt) -> str:
 
 
 def is_yes_or_no(asked: Interrupt) -> bool:
-    """Whether an answer is one of two."""
+    """Return whether the answer is yes or no."""
     return bool(asked.choices) and all(isinstance(choice, bool) for choice in asked.choices)
 
 
@@ -86,7 +86,7 @@ def _rows(asked: Interrupt) -> Iterator[tuple[str, str]]:
 
 
 def _repeats(prompt: str, request: ToolRequest) -> bool:
-    """Whether a prompt says nothing but what is shown in full anyway."""
+    """Return whether a prompt only repeats what is shown in full anyway."""
     return msgspec.json.encode(request.arguments).decode() in prompt
 
 
@@ -95,5 +95,5 @@ def _form(asked: Interrupt) -> str:
 
 
 def pretty(value: Any) -> str:  # Any: JSON data
-    """JSON for people, one field on each line."""
+    """Return JSON for people, one field per line."""
     return json.dumps(value, ensure_ascii=False, indent=2)

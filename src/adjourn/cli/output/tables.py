@@ -1,4 +1,4 @@
-"""Tables for people: columns in line, as wide as what is in them."""
+"""Tables for people: aligned columns, as wide as their content."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _COLOURS = {"waiting": "yellow", "answered": "yellow", "failed": "red", "done": 
 
 
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows under their titles. Nothing is cut off: a terminal breaks what does not fit."""
+    """Print rows under their titles. Nothing is truncated: a terminal wraps what does not fit."""
     screen = Screen(sys.stdout)
     shown = [[visible_line(cell) for cell in row] for row in rows]
     widths = [max(map(columns, cells)) for cells in zip(titles, *shown, strict=True)]

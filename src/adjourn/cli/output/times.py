@@ -1,4 +1,4 @@
-"""Times as people say them."""
+"""Times in a form for people."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 60
 
 
 def at(seconds: float) -> datetime:
-    """The moment of a store's time."""
+    """Return the moment of a store's timestamp."""
     return datetime.fromtimestamp(seconds, UTC)
 
 
 def clock(moment: datetime) -> str:
-    """A moment by the local clock."""
+    """Return a moment in local time."""
     return moment.astimezone().isoformat(" ", "seconds")
 
 
 def ago(moment: datetime) -> str:
-    """How long ago a moment was, or in how long it will be."""
+    """Return how long ago a moment was, or how long until it comes."""
     seconds = (datetime.now(UTC) - moment).total_seconds()
     if abs(seconds) < 1:
         return "just now"
@@ -30,7 +30,7 @@ def ago(moment: datetime) -> str:
 
 
 def span(seconds: float) -> str:
-    """A length of time, in its largest unit and the one below."""
+    """Return a length of time in its largest unit and the next smaller one."""
     parts: list[str] = []
     for unit, size in _UNITS:
         count, seconds = divmod(seconds, size)
@@ -40,15 +40,15 @@ def span(seconds: float) -> str:
 
 
 def duration(text: str) -> timedelta:
-    """The length of time that somebody wrote: `90s`, `15m`, `12h`, `30d`, `2w`.
+    """Parse a length of time: `90s`, `15m`, `12h`, `30d`, `2w`.
 
     Raises:
         UsageError: it is none.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]+)", text.strip().lower())
     if found is None or found[2] not in _SECONDS:
-        raise UsageError(f"{text!r} is no length of time. Write a number and a unit, such as 90s, 15m, 12h, 30d or 2w.")
+        raise UsageError(f"{text!r} is not a length of time. Write a number and a unit: 90s, 15m, 12h, 30d or 2w.")
     try:
         return timedelta(seconds=float(found[1]) * _SECONDS[found[2]])
     except OverflowError:
-        raise UsageError(f"{text!r} is longer than any time that can be reckoned with.") from None
+        raise UsageError(f"{text!r} is too long.") from None

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from adjourn._checks import check_middleware
 from adjourn._engine.scope import Scope
 from adjourn.errors import UsageError
 from adjourn.events import Event
@@ -21,12 +22,13 @@ def node_middleware(given: Sequence[Any], node: str) -> tuple[Any, ...]:
     Raises:
         UsageError: one of them is only for agents and would do nothing here.
     """
-    for each in for_agents_only(tuple(given)):
+    checked = check_middleware(given, f"Node '{node}'")
+    for each in for_agents_only(checked):
         raise UsageError(
             f"Node '{node}': the middleware {type(each).__name__} prepares an agent (`before_agent`), and a node is "
             "not an agent. Give it to a ChatModelAgent, and add that with add_agent_node."
         )
-    return tuple(given)
+    return checked
 
 
 class NodeCaller:
