@@ -20,7 +20,7 @@ from adjourn.graph import CompiledGraph, StateGraph
 # What modules of the package import of Python itself; all else that comes with them is Python's own affair.
 STANDARD = (
     "__future__ asyncio binascii collections contextlib contextvars copy dataclasses datetime decimal enum functools "
-    "fnmatch hashlib importlib inspect ipaddress itertools json logging math operator os pathlib queue random re "
+    "fnmatch gc hashlib importlib inspect ipaddress itertools json logging math operator os pathlib queue random re "
     "threading time types typing urllib.parse uuid warnings weakref"
 )
 

@@ -11,10 +11,11 @@ import msgspec
 from msgspec import Raw
 
 from adjourn._engine.address import parse_segment
-from adjourn._engine.frame import adopt_value, lift_values, lower_values, value_or
+from adjourn._engine.frame import lift_values, lower_values, value_or
 from adjourn._engine.program import ProgramFrame, Report
 from adjourn._engine.record import GraphImage, Image, UserImage, join
 from adjourn._engine.scope import Frame, Scope
+from adjourn._engine.values import adopt_value
 from adjourn._text import a_type
 from adjourn._values import codec
 from adjourn.errors import CheckpointCorrupt, ProgramChanged, StateInvalid, UsageError
