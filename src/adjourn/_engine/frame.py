@@ -22,12 +22,12 @@ from typing import Any, NamedTuple, NoReturn
 from msgspec import UNSET, Raw, Struct
 
 from adjourn._values import codec
-from adjourn._values.frozen import check_text
-from adjourn.errors import CheckpointCorrupt, NotInRun, Pause, ReplayMismatch, UsageError
+from adjourn.errors import NotInRun, Pause, ReplayMismatch, UsageError
 
 from .address import address_of, is_under
+from .asked import Asked
 from .concurrency import Slot
-from .memos import NONE, Key, Kind, Memo, read_key
+from .memos import NONE, Key, Kind, Memo, read_memos
 from .record import Image, Question, UserImage
 from .scope import GONE, Frame
 
@@ -215,7 +215,7 @@ class UserFrame(Frame):
         self.emitted = value_or(image.emitted, 0)
         self.paused = value_or(image.paused, None)
         self.error = value_or(image.error, None)
-        self.memos = _read_memos(image, self.path) if image.memos else None
+        self.memos = read_memos(image.memos) or None
         self.composites = image.composites or None
         self.questions, self.questions_stored = None, len(image.questions)
         if image.questions:
@@ -235,13 +235,6 @@ class UserFrame(Frame):
 
 
 _UNKNOWN = Memo()
-
-
-def _read_memos(image: UserImage, path: str) -> dict[Key, Memo]:
-    try:
-        return {read_key(text): memo for text, memo in image.memos.items()}
-    except ValueError as error:
-        raise CheckpointCorrupt(f"the frame '{path}' has a memo whose name cannot be read ({error})") from error
 
 
 class Mark(NamedTuple):
@@ -513,42 +506,6 @@ class Entry(Struct, eq=False):
         self.frame.scope.mark(self.frame)
 
 
-class Asked:
-    """The questions of a frame that its code can come to again, by key, oldest first."""
-
-    def __init__(self, questions: Iterable[Question]) -> None:
-        self._by_key: dict[str | None, list[Question]] = {}
-        self._open: dict[str | None, Question] = {}
-        for question in questions:
-            self.add(question)
-
-    def add(self, question: Question) -> None:
-        """Note a question; one that was raised by hand, or refused, is not come to again."""
-        if question.raised or question.void:
-            return
-        self._by_key.setdefault(question.key, []).append(question)
-        if question.is_open:
-            self._open[question.key] = question
-
-    def forget(self, question: Question) -> None:
-        """Note that a question is not come to again."""
-        if question in (same := self._by_key.get(question.key, [])):
-            same.remove(question)
-
-    def find(self, key: str | None, number: int) -> Question | None:
-        """Return the question that is the `number`th with this key."""
-        same = self._by_key.get(key, ())
-        return same[number - 1] if number <= len(same) else None
-
-    def is_ambiguous(self, key: str | None) -> bool:
-        """Whether a question with this key could be taken for another one that is open."""
-        if not self._open or not (key is None or None in self._open or key in self._open):
-            return False
-        # Some may have been answered meanwhile.
-        rivals = {key for key, question in self._open.items() if question.is_open}
-        return bool(rivals) and (key is None or None in rivals or key in rivals)
-
-
 def _group(key: Key, memo: Memo) -> Group | None:
     return None if memo.concurrent or key.kind is not Kind.ONCE else (key.kind, key.name)
 
@@ -561,24 +518,6 @@ def question_key(question: Question) -> Key:
 def value_or(value: object, default: Any) -> Any:  # Any: the field's own type, which pyright cannot see through UNSET
     """A stored field, or its default when the record left it out."""
     return default if value is UNSET else value
-
-
-def adopt_value(key: str, value: object) -> Any:
-    """A session value as the session's own.
-
-    Raises:
-        UsageError: its name is no text.
-        NotStorable: it cannot be kept.
-    """
-    try:
-        check_text(key, "The name of a session value")
-        if key.startswith("~"):
-            raise ValueError(
-                f"The session value {key!r} begins with '~', which is kept for the engine. Name it otherwise."
-            )
-    except (TypeError, ValueError) as error:
-        raise UsageError(str(error)) from error
-    return codec.adopt(value, f"values[{key!r}]")[0]
 
 
 def lower_values(values: Mapping[str, object]) -> dict[str, list[Raw]]:

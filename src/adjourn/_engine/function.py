@@ -9,10 +9,11 @@ from adjourn._values import codec
 from adjourn.errors import ProgramChanged, UsageError
 
 from .entry import PAUSED, execute
-from .frame import UserFrame, adopt_value, decoded, lift_values, lower_values, value_or
+from .frame import UserFrame, decoded, lift_values, lower_values, value_or
 from .program import ProgramFrame, Report
 from .record import NONE, Image, UserImage
 from .scope import Frame, RunCancelled, Scope
+from .values import adopt_value
 
 
 class Routine(Protocol):

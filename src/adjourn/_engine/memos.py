@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from urllib.parse import unquote
 
 from msgspec import Raw, Struct
+
+from adjourn.errors import CheckpointCorrupt
 
 from .address import escape
 
@@ -65,3 +68,15 @@ class Memo(Struct, frozen=True, kw_only=True, omit_defaults=True):
     writes: dict[str, list[Raw]] = {}
     optional: bool = False
     concurrent: bool = False
+
+
+def read_memos(stored: Mapping[str, Memo]) -> dict[Key, Memo]:
+    """Return memos under the keys that a record names.
+
+    Raises:
+        CheckpointCorrupt: one of them is not a key.
+    """
+    try:
+        return {read_key(text): memo for text, memo in stored.items()}
+    except ValueError as error:
+        raise CheckpointCorrupt(f"the name of a memo cannot be read ({error})") from error
