@@ -93,7 +93,7 @@ async def test_an_older_checkpoint_has_the_question_open_and_a_newer_one_answere
 
 
 @pytest.mark.parametrize("to", ["s", "other"])
-async def test_a_fork_has_the_answers_that_it_was_forked_with(store: Store, to: str):  # rules I12, R16
+async def test_a_fork_has_the_answers_that_it_was_forked_with(store: Store, to: str):  # rule I12
     runner = Runner(order, store=store)
     first = await runner.run(session_id="s")
     await runner.resume("s", {"count": 2}, by="ann")

@@ -464,6 +464,9 @@ class StoreMachine(RuleBasedStateMachine):
         assert [each.id for each in await store.questions(ref)] == open_ids
         audit = {each.id: each.value for each in await store.audit(ref)}
         assert audit == {name: each.value for name, each in model.asked.items()}
+        for branch, asked in model.questions.items():
+            found = await store.asked(ref, branch, [*asked, "unknown"])
+            assert [(each.id, each.value) for each in found] == [(name, each.value) for name, each in asked.items()]
         for each in await store.checkpoints(ref):
             kept = await store.load(ref, each.id)
             assert kept is not None

@@ -97,9 +97,11 @@ class Session(msgspec.Struct, gc=False):
         Raises:
             CheckpointNotFound: there is no such branch.
         """
-        for place, each in enumerate(self.branches):
-            if each.name == branch:
-                return (*self.past, self.asked)[place]
+        if branch == self.row.branch:
+            return self.asked
+        for left, asked in zip(self.branches, self.past, strict=False):  # the last branch is the head's
+            if left.name == branch:
+                return asked
         raise CheckpointNotFound(self.row.session, branch)
 
 

@@ -218,10 +218,15 @@ def audit(connection: sqlite3.Connection, ref: SessionRef) -> list[AuditEntry]:
 def asked(connection: sqlite3.Connection, ref: SessionRef, branch: str, ids: Sequence[str]) -> list[AuditEntry]:
     """Return questions of a branch by their ids."""
     row = _found(connection, ref)
-    for no, each in enumerate(branches(connection, row)):
-        if each.name == branch:
-            return [audit_entry(found) for found in asked_by_id(connection, row, no, set(ids))]
-    raise CheckpointNotFound(ref.id, branch)
+    no = row.branch_no if branch == row.branch else _branch_no(connection, row, branch)
+    return [audit_entry(found) for found in asked_by_id(connection, row, no, set(ids))]
+
+
+def _branch_no(connection: sqlite3.Connection, row: SessionRow, name: str) -> int:
+    for no, branch in enumerate(branches(connection, row)):
+        if branch.name == name:
+            return no
+    raise CheckpointNotFound(row.session, name)
 
 
 def events(connection: sqlite3.Connection, ref: SessionRef, after: int, limit: int | None) -> list[EventBatch]:
