@@ -191,7 +191,7 @@ class RunContext(Generic[D]):
             if not is_number(value) or not 0 <= value <= sys.float_info.max:
                 raise UsageError(f"progress({name}={value!r}): give a number, 0 or more.")
         check_text(text, "progress(text=...)")
-        if self._at.frame.scope.watched:
+        if self._at.frame.scope.has_reader:
             self._at.frame.scope.on_loop(self._progress)(float(done), None if total is None else float(total), text)
 
     def _progress(self, done: float, total: float | None, text: str) -> None:

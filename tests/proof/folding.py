@@ -91,7 +91,7 @@ class Folding:
         scope.branch = "b"
         scope.loop, scope.thread = asyncio.get_running_loop(), threading.get_ident()
         scope.deps = self.world
-        scope.telling = scope.has_boundaries = True
+        scope.logs_events = scope.has_boundaries = True
         scope.journal = self
         return scope
 

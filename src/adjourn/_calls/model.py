@@ -147,7 +147,7 @@ class Asking:
     async def _once(self, model: ChatModel, request: ModelRequest) -> Message:
         scope = self.caller.scope
         try:
-            if scope.watched and program_options(scope).streaming and self.caller.audience.hears:
+            if scope.has_reader and program_options(scope).streaming and self.caller.audience.hears:
                 message = self.streamed = await self._stream(model, request)
             else:
                 message = await generate(model, request)

@@ -118,7 +118,7 @@ async def _run(
     edited: _Edited = (None, None),
 ) -> Outcome:
     arguments, by = edited
-    if caller.scope.watched:
+    if caller.scope.has_reader:
         # With the arguments that the tool runs with, which may not be those the model wrote.
         run = call if arguments is None else ToolCall(id=call.id, name=call.name, arguments=arguments)
         caller.emit_live(ToolCalled(address=task.address, call=run))
@@ -349,7 +349,7 @@ class _Running:
             async for piece in chunks:
                 text = result_text(piece)
                 pieces.append(text)
-                if caller.scope.watched and program_options(caller.scope).streaming:
+                if caller.scope.has_reader and program_options(caller.scope).streaming:
                     caller.emit_live(Delta(address=self.task.address, text=text, call_id=request.call_id))
         except BaseException:
             if pieces:

@@ -355,12 +355,12 @@ class Scope:
         "dormant",
         "has_boundaries",
         "journal",
+        "logs_events",
         "loop",
         "questions",
         "root",
         "session_id",
         "slots",
-        "telling",
         "thread",
         "turn",
         "user_id",
@@ -375,7 +375,7 @@ class Scope:
     # What is seldom anything else:
     deps: Any = None  # Any: whatever the user brings
     interrupts: bool = True
-    watched: bool = False
+    has_reader: bool = False
     max_steps: int | None = None
     program_options: Any = None  # Any: whatever the runner has for its program, which knows what it is
     turn_options: Mapping[str, Any] = NO_OPTIONS
@@ -390,7 +390,7 @@ class Scope:
         self.turn = 0
         self.yield_deadline = 0.0
         self.has_boundaries = True
-        self.telling = False
+        self.logs_events = False
         self.slots: asyncio.Semaphore | None = None
         self.closed: Exception | None = None
         self.questions = Questions()

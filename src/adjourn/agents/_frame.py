@@ -181,7 +181,7 @@ class AgentFrame(TranscriptFrame):
 
     def emit(self, event: Event) -> None:
         """Emit a durable event of this agent."""
-        if not self.scope.telling:
+        if not self.scope.logs_events:
             return
         name, path, hears = self.audience
         if hears:
@@ -191,7 +191,7 @@ class AgentFrame(TranscriptFrame):
 
     def emit_live(self, event: Event) -> None:
         """Emit a live event of this agent."""
-        if self.scope.watched and self.audience.hears:
+        if self.scope.has_reader and self.audience.hears:
             self.scope.journal.emit_live(replace(event, agent=self.agent.name, path=self.progress.trail))
 
     # Showing

@@ -198,7 +198,7 @@ async def run_task(task: Task, *, alone: bool) -> None:
     scope, node = task.scope, task.node
     if task.status == "failed":
         task.begin_again()
-    started = _emit_start(task) if scope.telling and node.is_reported else 0.0
+    started = _emit_start(task) if scope.logs_events and node.is_reported else 0.0
     try:
         if scope.cancellation.mode is not None and task.graph.stops_before([task]):
             raise RunCancelled
@@ -227,7 +227,7 @@ def _emit_start(task: Task) -> float:
     audience = task.graph.audience
     if not audience.hears:
         return 0.0
-    if task.scope.watched:
+    if task.scope.has_reader:
         start = NodeStart(
             node=task.node.name, address=task.address, attempt=task.attempt, agent=audience.name, path=audience.path
         )
@@ -257,7 +257,7 @@ def _have_recorded(task: Task, alone: bool) -> None:
 
 async def _attempts(task: Task) -> Any:
     """Return the result of a node, trying as often as its retry policies allow."""
-    emit = task.scope.journal.emit_live if task.scope.watched else None
+    emit = task.scope.journal.emit_live if task.scope.has_reader else None
     return await attempted(task, task.node.retry, lambda: _bounded(task), emit)
 
 

@@ -116,7 +116,7 @@ def _tell_last(
     live: LiveSession, last: Final, **more: Any
 ) -> None:  # Any: fields of the event that the log does without
     """Tell the reader of a run its last event, which is stored by now."""
-    if live.scope.watched:
+    if live.scope.has_reader:
         live.journal.sink([replace(last, seq=live.journal.seq, **more)])
 
 

@@ -253,7 +253,7 @@ class Journal:
     # What frames call
 
     def emit(self, event: Event) -> None:
-        if self.scope.telling:
+        if self.scope.logs_events:
             self._events.append(event)
 
     def emit_live(self, event: Event) -> None:
@@ -314,7 +314,7 @@ class Journal:
         if self._events:
             events, self._events = self._events, []
             self._told += events
-            if self.scope.watched:
+            if self.scope.has_reader:
                 self._show(events, self.seq + 1)
             self.seq += len(events)
 
@@ -362,7 +362,7 @@ class Journal:
         if entry is not None and claimed.lease is not None:
             if log.isEnabledFor(logging.DEBUG):
                 self._note_saved([entry])
-            if scope.watched:
+            if scope.has_reader:
                 self._show(_events_of(entry), entry.first)
         return claimed
 
@@ -541,7 +541,7 @@ class Journal:
             self.scope.cancellation.cancel(committed.cancel)
         for entry in batch:
             entry.settle()
-            if self.scope.watched and (committed.released or not entry.release):
+            if self.scope.has_reader and (committed.released or not entry.release):
                 self._show(_events_of(entry), entry.first)
         if log.isEnabledFor(logging.DEBUG):
             self._note_saved(batch)

@@ -122,12 +122,12 @@ class SessionOpener:
         live.journal.sink = reader.deliver
         scope.deps = call.deps
         scope.max_steps = call.max_steps
-        scope.watched = is_watched
-        scope.telling = is_watched or call.persistence is not Persistence.UNSTORED
+        scope.has_reader = is_watched
+        scope.logs_events = is_watched or call.persistence is not Persistence.UNSTORED
         if settings.has_own_store:
             if not live.journal.is_unstored and call.session_id in self._sessions.until_done:
                 live.journal.persistence = Persistence.UNTIL_DONE
-            scope.has_boundaries = scope.telling or settings.durability != "pause"
+            scope.has_boundaries = scope.logs_events or settings.durability != "pause"
         if call.values:
             live.root.set_values(call.values)
 

@@ -373,7 +373,7 @@ class Run:
         self.wants_events = True
         await self._start()
         if self._live is not None:
-            self._live.scope.watched = True  # The run may have been started by somebody who did not read it.
+            self._live.scope.has_reader = True  # The run may have been started by somebody who did not read it.
         try:
             async with contextlib.aclosing(self._read()) as events:
                 async for event in events:

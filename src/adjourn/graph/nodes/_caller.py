@@ -42,12 +42,12 @@ class NodeCaller:
 
     def emit(self, event: Event) -> None:
         """Emit a durable event of this node."""
-        if self.scope.telling and self.audience.hears:
+        if self.scope.logs_events and self.audience.hears:
             self.scope.journal.emit(replace(event, agent=self.audience.name, path=self.audience.path))
 
     def emit_live(self, event: Event) -> None:
         """Emit a live event of this node."""
-        if self.scope.watched and self.audience.hears:
+        if self.scope.has_reader and self.audience.hears:
             self.scope.journal.emit_live(replace(event, agent=self.audience.name, path=self.audience.path))
 
     def all_values(self) -> dict[str, Any]:
