@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adjourn import Runner, UsageError, current, interrupt, once, workflow
-from adjourn._engine.layer import inner, layer
+from adjourn._engine.child import inner, layer
 from adjourn.testing import count_ids
 
 

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
+from adjourn._engine.child import inner, layer
 from adjourn._engine.frame import here
-from adjourn._engine.layer import inner, layer
 from adjourn._engine.retry import Retry, attempted
 from adjourn.context import current
 from adjourn.errors import AdjournError, ModelError, StoreError, UsageError, text_of

@@ -12,9 +12,9 @@ from typing import Any, cast, get_args
 
 from msgspec import Struct
 
+from adjourn._engine.child import inner, layer
 from adjourn._engine.concurrency import in_thread
 from adjourn._engine.frame import Entry, Place, UserFrame, current_place, here
-from adjourn._engine.layer import inner, layer
 from adjourn._engine.retry import attempted
 from adjourn._engine.scope import RunCancelled
 from adjourn.errors import (

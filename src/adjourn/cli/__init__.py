@@ -27,7 +27,7 @@ COMMANDS = {
     "delete": "remove a session completely",
     "draw": "draw a graph, or a tree of agents, as Mermaid, SVG or text",
 }
-"""Each command is a module of this package with `configure` and `run`, loaded when it is used."""
+"""Each command is a module of `adjourn.cli.commands` with `configure` and `run`, loaded when it is used."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -18,9 +18,8 @@ from adjourn.events import Cancelled, Done, Event, Failed, Final, Interrupt, Int
 from adjourn.sessions._log import PAUSED
 from adjourn.stores.protocol import Committed, Status
 
-from ._answering import apply_answers
 from ._journal import Persistence
-from ._live import LiveSession
+from ._live import LiveSession, apply_answers
 from .result import RunResult
 
 

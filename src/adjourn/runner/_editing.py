@@ -17,8 +17,7 @@ from adjourn.events import Interrupt
 from adjourn.sessions._contents import graph_fields
 from adjourn.stores.protocol import SessionRef, Status
 
-from ._answering import apply_answers
-from ._live import TRIES, LiveSession, LiveSessions
+from ._live import TRIES, LiveSession, LiveSessions, apply_answers
 from .result import plain_state
 
 

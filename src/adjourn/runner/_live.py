@@ -1,4 +1,4 @@
-"""Live sessions: a session taken out of its store, ready to run."""
+"""Live sessions: loaded from their store, with their answers in place, ready to run."""
 
 from __future__ import annotations
 
@@ -7,18 +7,33 @@ import logging
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from itertools import count
+
+from msgspec import Raw
 
 from adjourn._engine import record
 from adjourn._engine.address import segment_text
 from adjourn._engine.program import Program, ProgramFrame
+from adjourn._engine.record import NONE
 from adjourn._engine.scope import TURN, Scope
 from adjourn._owner import is_dead, process_id
-from adjourn.errors import CheckpointNotFound, Conflict, CrashLoop, ProgramChanged, RunError, UsageError
+from adjourn.errors import (
+    AlreadyResumed,
+    CheckpointNotFound,
+    Conflict,
+    CrashLoop,
+    InterruptExpired,
+    ProgramChanged,
+    RunError,
+    UnknownInterrupt,
+    UsageError,
+)
 from adjourn.events import Event
 from adjourn.sessions._log import read_questions
+from adjourn.sessions._questions import Answers, OpenQuestions, why_not_open
 from adjourn.stores._logging import note
-from adjourn.stores.protocol import Answered, Head, Header, Lease, Loaded, Renewed, SessionRef, Status
+from adjourn.stores.protocol import Answer, Answered, Head, Header, Lease, Loaded, Renewed, SessionRef, Status, Store
 
 from ._journal import ROW, Journal, Persistence, Size
 from ._leases import Heartbeat
@@ -265,3 +280,46 @@ class LiveSessions:
         else:
             return  # What is left of a run that was cut off may still hold on to it.
         live.dissolve()
+
+
+async def resolve(store: Store, live: LiveSession, given: Answers, by: str | None) -> tuple[Answer, ...]:
+    """Return the answers as the store takes them, every one checked before any is written.
+
+    Raises:
+        UnknownInterrupt, AlreadyResumed, InterruptExpired, InvalidAnswer: naming the first that is wrong.
+    """
+    scope = live.scope
+    try:
+        return OpenQuestions(scope.session_id, [question for _, question in scope.questions.open.values()]).resolve(
+            given, by
+        )
+    except UnknownInterrupt as unknown:
+        error = await why_not_open(store, live.ref, unknown, live=live.is_running)
+        if error is unknown and scope.questions.has_ended(unknown.interrupt_id):
+            # It has ended on the branch that this one came from.
+            error = AlreadyResumed(scope.session_id, unknown.interrupt_id, live=live.is_running)
+        raise error from None
+
+
+def apply_answers(live: LiveSession, taken: Sequence[Answer | Answered], now: float) -> None:
+    """Write answers into the frames that asked, and let these run again."""
+    for answer in taken:
+        at = answer.at if isinstance(answer, Answered) else now
+        value = Raw(answer.value) if answer.value else NONE
+        live.scope.answer(answer.id, how=answer.how, value=value, by=answer.by, at=at)
+
+
+async def expire(store: Store, live: LiveSession, now: float) -> tuple[Answered, ...]:
+    """End, beside the log and once, the open questions whose time is over, as their askers chose."""
+    due = [q for _, q in live.scope.questions.open.values() if q.expires is not None and q.expires <= now]
+    expired: list[Answered] = []
+    for question in due:
+        value = bytes(question.default)
+        answer = Answer(id=question.id, value=value, how="expired")
+        try:
+            await store.answer(live.ref, [answer])
+        except (AlreadyResumed, InterruptExpired):
+            continue  # Somebody was first; the loaded answers, or the next load, tell how it ended.
+        note(logging.INFO, "expired", live.scope.session_id, live.journal.head, question=question.id)
+        expired.append(Answered(id=question.id, value=value, how="expired", by=None, at=now))
+    return tuple(expired)

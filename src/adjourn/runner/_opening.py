@@ -30,10 +30,9 @@ from adjourn.sessions._settings import check_name
 from adjourn.stores._logging import note
 from adjourn.stores.protocol import Answer, Claimed, SessionRef
 
-from ._answering import apply_answers, expire, resolve
 from ._driving import stop
 from ._journal import Persistence
-from ._live import TRIES, LiveSession, LiveSessions
+from ._live import TRIES, LiveSession, LiveSessions, apply_answers, expire, resolve
 
 OnPending = Literal["error", "abandon", "finish"]
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 from msgspec.structs import replace
 
+from adjourn._engine.child import layer
 from adjourn._engine.concurrency import in_thread
 from adjourn._engine.frame import Entry, here
-from adjourn._engine.layer import layer
 from adjourn._text import visible_line
 from adjourn.context import current
 from adjourn.errors import InvalidArguments, ToolError, ToolRefused, UsageError

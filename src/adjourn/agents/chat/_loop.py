@@ -27,7 +27,7 @@ from adjourn._calls.kit import Template, program_options, with_own_ids
 from adjourn._calls.model import Asking, hooked, same_start
 from adjourn._calls.tool import Outcome, use
 from adjourn._engine.address import parse_segment, segment_text
-from adjourn._engine.layer import layer
+from adjourn._engine.child import layer
 from adjourn._engine.scope import Request
 from adjourn._values.frozen import shorten
 from adjourn.agents._frame import FULL, SCHEMA, AgentFrame

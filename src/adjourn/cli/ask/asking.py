@@ -1,21 +1,105 @@
-"""Asks the person at the terminal until the answer fits, or they leave it for later."""
+"""Asking the person at the terminal, until there is an answer or they leave it for later."""
 
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 from adjourn._schemas.jsonschema import problems
+from adjourn._screen import Screen
 from adjourn._text import visible_line
-from adjourn.cli.output.questions import is_yes_or_no, print_question, tool_request
+from adjourn.cli.output.questions import ToolRequest, is_yes_or_no, pretty, print_question, tool_request
 from adjourn.errors import InvalidAnswer
 from adjourn.events import Interrupt
 
-from .deciding import decide, takes_decisions
-from .forms import fields_of, kind_of, required_of
-from .parsing import parse
-from .terminal import LATER, choose, say
+from .parsing import accepts, fields_of, kind_of, parse, parse_data, required_of
+from .terminal import LATER, choose, say, typed
+
+
+def takes_decisions(asked: Interrupt, request: ToolRequest) -> bool:
+    """Return whether a question accepts every decision that can be made here."""
+    return accepts(asked, True) and accepts(asked, {"decision": "edit", "arguments": dict(request.arguments)})
+
+
+def decide(asked: Interrupt, request: ToolRequest) -> Any:  # Any: one of the forms that an approval takes
+    """Ask until there is a decision; `LATER` if the person leaves it open.
+
+    Raises:
+        EOFError: nobody types any more.
+    """
+    while True:
+        word = choose("[a]pprove  [e]dit  [r]efuse  re[s]pond  [l]ater ?").lower()
+        match word:
+            case "a" | "approve" | "y" | "yes":
+                return True
+            case "e" | "edit":
+                edited = _edit(asked, request)
+                if edited is not None:
+                    return edited
+            case "r" | "refuse" | "reject" | "n" | "no":
+                reason = typed("Why? The model is told (or just Enter): ")
+                return {"decision": "reject", "reason": reason} if reason else False
+            case "s" | "respond":
+                text = typed("The result that the model gets instead: ")
+                return {"decision": "respond", "text": text}
+            case "l" | "later":
+                return LATER
+            case _:
+                say("Type one of the letters a, e, r, s or l, then Enter.", "dim")
+
+
+def _edit(asked: Interrupt, request: ToolRequest) -> dict[str, Any] | None:
+    """Return the answer with edited arguments; None if the person changed their mind."""
+    edited = _in_editor(request) if os.environ.get("EDITOR") else _line_by_line(request)
+    if edited is None or edited == request.arguments:
+        say("Nothing was changed.", "dim")
+        return None
+    Screen(sys.stdout).write(_block(pretty(edited)))
+    answer = {"decision": "edit", "arguments": edited}
+    if found := problems(answer, asked.schema):
+        say(visible_line(f"The tool does not take these: {'; '.join(found)}"), "red")
+        return None
+    return answer if typed("Run it with these? [y/n] ").lower() in ("y", "yes") else None
+
+
+def _block(text: str) -> str:
+    """Return lines of text behind a margin, with invisible characters spelled out."""
+    return "".join(f"  │ {visible_line(line)}\n" for line in text.split("\n"))
+
+
+def _in_editor(request: ToolRequest) -> dict[str, Any] | None:
+    with tempfile.TemporaryDirectory(prefix="adjourn-") as folder:
+        file = Path(folder) / "arguments.json"
+        file.write_text(pretty(request.arguments) + "\n", encoding="utf-8")
+        try:
+            subprocess.run([*shlex.split(os.environ["EDITOR"]), str(file)], check=True)
+            edited = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError, subprocess.CalledProcessError) as error:
+            say(f"That gave no arguments: {error}", "red")
+            return None
+    if not isinstance(edited, dict):
+        say("Arguments are a JSON object, in braces.", "red")
+        return None
+    return cast("dict[str, Any]", edited)
+
+
+def _line_by_line(request: ToolRequest) -> dict[str, Any]:
+    say("Type a new value, or just Enter to keep the one that is there.", "dim")
+    edited = dict(request.arguments)
+    for name, value in request.arguments.items():
+        shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        text = typed(f"  {visible_line(name)} [{visible_line(shown)}]: ")
+        if text:
+            # A text stays one, whatever it looks like: nobody means the number 7 by a phone number.
+            edited[name] = text if isinstance(value, str) else parse_data(text)
+    return edited
 
 
 def ask(asked: Interrupt, number: str = "") -> Any:  # Any: what the schema takes

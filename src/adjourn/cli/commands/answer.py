@@ -8,9 +8,9 @@ import sys
 from typing import Any
 
 from adjourn._text import visible_line
-from adjourn.cli._recording import find_question
 from adjourn.cli._stores import add_app_option, add_store_option, command, with_sessions
 from adjourn.cli.ask.asking import ask
+from adjourn.cli.ask.finding import find_question
 from adjourn.cli.ask.parsing import parse
 from adjourn.cli.ask.terminal import LATER, is_terminal, person
 from adjourn.cli.output.documents import add_json_option, plain, print_json, questions

@@ -15,7 +15,7 @@ import msgspec
 from adjourn._engine.address import Address
 from adjourn._screen import Card, Screen
 from adjourn._text import visible_line
-from adjourn.cli.ask.forms import described_fields
+from adjourn.cli.ask.parsing import described_fields
 from adjourn.events import Interrupt
 from adjourn.printing import answer_form, described
 

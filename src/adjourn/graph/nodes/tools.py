@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from adjourn._calls.kit import Kit, as_tools, middleware_around, with_own_ids
 from adjourn._calls.tool import Outcome, use
 from adjourn._engine.address import segment_text
+from adjourn._engine.child import beside
 from adjourn._engine.entry import execute
 from adjourn._engine.frame import here
-from adjourn._engine.layer import beside
 from adjourn.errors import Pause, RunError
 from adjourn.events import ToolResult
 from adjourn.graph._frame import Task

@@ -1,13 +1,17 @@
-"""What can be read from the SQLite store, each inside one read transaction."""
+"""Reading from a SQLite file, beside the one connection that writes."""
 
 from __future__ import annotations
 
+import asyncio
+import random
 import sqlite3
-from collections.abc import Iterator, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Literal
+from typing import Literal, TypeVar
 
-from adjourn.errors import CheckpointCorrupt, CheckpointNotFound
+from adjourn.errors import CheckpointCorrupt, CheckpointNotFound, StoreError
 from adjourn.stores.kit.rows import (
     Branch,
     SessionRow,
@@ -34,6 +38,85 @@ from adjourn.stores.protocol import (
 )
 
 from ._ledger import asked_by_id, asked_on, branches, find, has_position, key, waiting
+from ._schema import is_busy
+
+T = TypeVar("T")
+
+Read = Callable[[sqlite3.Connection], T]
+
+_KEPT = 4  # idle connections; reads beyond that many at once open and close their own
+
+
+class Readers:
+    """A few idle connections, each used by one read at a time. Reads never wait for writes."""
+
+    def __init__(
+        self,
+        connect: Callable[[], sqlite3.Connection],
+        explain: Callable[[sqlite3.Error], StoreError],
+        timeout: float,
+    ) -> None:
+        self._connect = connect
+        self._explain = explain
+        self._timeout = timeout
+        self._idle: deque[sqlite3.Connection] = deque()
+        self._closed = 0
+
+    def forget(self) -> list[sqlite3.Connection]:
+        """Start anew, as in the child of a fork; gives what must be neither used nor closed there."""
+        inherited = list(self._idle)
+        self._idle = deque()
+        self._closed += 1
+        return inherited
+
+    def close(self) -> None:
+        """Close all; a later read opens its own."""
+        self._closed += 1
+        while connection := self._take():
+            connection.close()
+
+    async def read(self, read: Read[T], *, small: bool = False) -> T:
+        """Read in a thread; or at once, if it is `small` and takes less time than that."""
+        if small and self._idle:
+            try:
+                return self._once(read)
+            except sqlite3.Error:
+                pass  # the thread meets it again, and can wait
+        return await asyncio.get_running_loop().run_in_executor(None, self._patiently, read)
+
+    def _patiently(self, read: Read[T]) -> T:
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                return self._once(read)
+            except sqlite3.Error as error:
+                if not is_busy(error) or time.monotonic() >= deadline:
+                    raise self._explain(error) from error
+            time.sleep(random.uniform(0.0005, 0.005))  # seldom: another process recovers or closes the file
+
+    def _once(self, read: Read[T]) -> T:
+        closed = self._closed
+        connection = self._take() or self._connect()
+        sound = False
+        try:
+            connection.execute("BEGIN")
+            try:
+                return read(connection)
+            finally:
+                connection.execute("COMMIT")
+                sound = True
+        finally:
+            if sound and closed == self._closed and len(self._idle) < _KEPT:
+                self._idle.append(connection)
+            else:
+                connection.close()
+
+    def _take(self) -> sqlite3.Connection | None:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
+
 
 # Up to here a session is read while the event loop waits: it takes less than handing it to a thread.
 _SMALL_BYTES = 128 * 1024

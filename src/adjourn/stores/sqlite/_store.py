@@ -32,10 +32,9 @@ from adjourn.stores.protocol import (
 )
 
 from . import _reads as reads
-from ._errors import explained
 from ._ledger import SQLiteLedger
-from ._readers import Readers
-from ._schema import Synchronous, connect, grow_log
+from ._reads import Readers
+from ._schema import Synchronous, connect, explained, grow_log
 from ._writer import Writer
 
 T = TypeVar("T")

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from adjourn.errors import AdjournError, StoreError
 
-from ._errors import is_busy, is_disk_error, no_text
 from ._ledger import SQLiteLedger
-from ._schema import set_log_length
+from ._schema import is_busy, is_disk_error, no_text, set_log_length
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Finds the stored question that an answer is for."""
+"""Finding the stored question that an answer is for."""
 
 from __future__ import annotations
 
