@@ -3,7 +3,9 @@
 import asyncio
 import importlib
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Generator
 from pathlib import Path
@@ -13,6 +15,11 @@ import pytest
 
 from adjourn.stores import MemoryStore, SQLiteStore, Store
 from tests.effort import load_profile
+
+# A suite that is started in the background ignores Ctrl-C, and so would the processes that it starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 load_profile()
 
