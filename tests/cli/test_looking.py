@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from shutil import copy
 
 import pytest
 
+from adjourn.agents import Approval, Approvals
 from tests.cli.shell import Shell
 
 
@@ -45,6 +47,13 @@ def test_what_is_stored_is_enough_to_look_at(desk: Shell):  # rule I12
     assert question["id"] == "runnable:ticket"
     assert (question["key"], question["reason"], question["prompt"]) == ("call", "need_approval", "Run book_ticket?")
     assert question["schema"]["anyOf"][0] == {"type": "boolean"}
+
+
+def test_what_the_library_keeps_for_itself_is_listed_only_by_name(desk: Shell):
+    approvals = Approvals(f"sqlite:///{desk.folder / 'sessions.db'}")
+    asyncio.run(approvals.add("ada", Approval(tool="pay")))
+    assert [each["session_id"] for each in desk.ok("sessions", "--json").json] == ["t1", "s1"]
+    assert len(desk.ok("sessions", "--app", "~adjourn", "--json").json) == 1
 
 
 def test_tables_are_in_line(desk: Shell):

@@ -57,6 +57,9 @@ def run(options: argparse.Namespace) -> int:
 
 async def _read(store: Store, options: argparse.Namespace) -> tuple[list[Head], Counter[tuple[str, str]]]:
     heads = await store.sessions(app=options.app, user=options.user)
+    if options.app is None:
+        # What the library keeps for itself, such as permanent approvals, is in apps whose names begin with a tilde.
+        heads = [head for head in heads if not head.app.startswith("~")]
     if options.status:
         # A session stored as running has failed if its process died, so this is decided here.
         heads = [head for head in heads if status_of(head) == options.status]
