@@ -82,7 +82,7 @@ def _unknown(scheme: str) -> str:
     extra = _EXTRAS.get(scheme)
     if extra is not None:
         install = f"It comes with `pip install 'adjourn[{extra}]'`."
-        return f"There is no store for '{scheme}://' yet. {install} Known: {known}."
+        return f"There is no store for '{scheme}://' yet. {install} Known: {known}. {_FORMS}"
     return f"No store is known for '{scheme}://'. Known: {known}. {_FORMS}"
 
 
