@@ -22,7 +22,6 @@ Opener = Callable[[str], Store]
 """Makes a store of a whole URL."""
 
 _GROUP = "adjourn.stores"  # of entry points, each named after a scheme and leading to an Opener
-_EXTRAS = {"redis": "redis", "rediss": "redis", "postgres": "postgres", "postgresql": "postgres"}
 
 _lock = threading.Lock()
 _named: dict[str, MemoryStore] = {}
@@ -79,11 +78,10 @@ def _installed(scheme: str) -> Opener | None:
 
 def _unknown(scheme: str) -> str:
     known = ", ".join(f"'{each}://'" for each in sorted(_openers))
-    extra = _EXTRAS.get(scheme)
-    if extra is not None:
-        install = f"It comes with `pip install 'adjourn[{extra}]'`."
-        return f"There is no store for '{scheme}://' yet. {install} Known: {known}. {_FORMS}"
-    return f"No store is known for '{scheme}://'. Known: {known}. {_FORMS}"
+    adding = "A custom store can be added with `register_store`."
+    is_planned = scheme in ("redis", "rediss", "valkey", "postgres", "postgresql")
+    what = f"There is no store for '{scheme}://' yet" if is_planned else f"No store is known for '{scheme}://'"
+    return f"{what}. Known: {known}. {_FORMS} {adding}"
 
 
 def _memory(url: str) -> MemoryStore:
