@@ -10,12 +10,12 @@ from adjourn.errors import AlreadyResumed, CheckpointNotFound, Conflict, Interru
 from adjourn.stores.protocol import Answer, Lease, Question, SessionRef, Write
 
 from .facts import Facts
-from .rows import QuestionRow, SessionRow, encode_header, is_live
+from .rows import QuestionRow, SessionRow, encode_header, is_live, is_named
 
 
 def user(row: SessionRow, ref: SessionRef) -> None:
     """Refuse another user's session, in the words for one that does not exist."""
-    if ref.user is not None and ref.user != row.user:
+    if ref.user is not None and not is_named(row, ref):
         raise CheckpointNotFound(ref.id)
 
 
