@@ -178,7 +178,7 @@ def test_answers_to_different_questions_all_succeed(order: list[str]):  # rule R
 def test_of_answers_to_one_question_one_wins(count: int, choose: random.Random):  # rule R3
     table = Table("q", "r")
     requests = [answer("q", value=b"%d" % n) for n in range(count)]
-    decided = [(request, request.decide(table.read(request.query())).effects) for request in requests]
+    decided = [(request, request.decide(table.read(request.query()))[0]) for request in requests]
     choose.shuffle(decided)
     won = [request for request, effects in decided if effects is not None and table.apply(effects)]
     assert len(won) == 1

@@ -11,7 +11,7 @@ from adjourn.stores.protocol import Answer, Question, Status
 from .rows import Branch, QuestionRow, RecordRow, SessionRow, is_live
 
 
-class Guard(msgspec.Struct, frozen=True, kw_only=True):
+class Guard(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What must hold of the session's row at the moment of writing, else nothing is written.
 
     What is None is not looked at. Times are the store's, at that moment.
@@ -66,7 +66,7 @@ class End(msgspec.Struct, frozen=True, gc=False):
     taken: bool
 
 
-class Effects(msgspec.Struct, frozen=True, kw_only=True):
+class Effects(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One write to one session: all of it or, if its guard does not hold, nothing.
 
     A question of `asks` must not have been asked on its branch, and one of `ends` must be open: these are guards, too.

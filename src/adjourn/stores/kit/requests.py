@@ -7,7 +7,7 @@ the effects that make it true. All checks come before anything is written, so a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -36,11 +36,8 @@ from .rows import Branch, RecordRow, SessionRow, answered, encode_header, head_o
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Decision(NamedTuple, Generic[T_co]):
-    """What was decided: the effects, None if nothing is to be written, and the result once they are applied."""
-
-    effects: Effects | None
-    result: T_co
+Decision: TypeAlias = tuple[Effects | None, T_co]
+"""What was decided: the effects, None if nothing is to be written, and the result once they are applied."""
 
 
 class Request(Protocol[T_co]):
@@ -60,7 +57,7 @@ class Request(Protocol[T_co]):
         ...
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
+class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """`Store.claim`."""
 
     ref: SessionRef
@@ -84,18 +81,19 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         if write is not None and self._was_made(facts, row, write):
             again = LeaseChange(self.owner, row.fence, None, self.ttl)
             effects = Effects(guard=Guard(fence=row.fence, owner=self.owner), lease=again)
-            return Decision(effects, self._claimed(row.ref, again, row.checkpoint, row.seq, row.claims))
+            return (effects, self._claimed(row.ref, again, row.checkpoint, row.seq, row.claims))
         check.answers(facts, row, answers)
         live = is_live(row, facts.now) and row.owner != self.replaces
         if live and not answers:
             raise SessionBusy(self.ref.id, row.owner or "", row.expires)
         if live:
             # The owner moves the head all the time; what counts is that the questions are open.
-            return Decision(_answered(row, answers, Guard(branch=row.branch)), _left_to_owner(row))
+            return (_answered(row, answers, Guard(branch=row.branch)), _left_to_owner(row))
+        head = row.checkpoint
         check.after(row, self.after)
         if write is not None:
-            check.write(facts, row, row.checkpoint, write, answers)
-        return self._take(facts, row)
+            check.write(facts, row, head, write, answers)
+        return self._take(facts, row, head)
 
     def _create(self, facts: Facts) -> Decision[Claimed]:
         write = self.write
@@ -105,17 +103,17 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         row = SessionRow(0, self.ref.id, self.ref.app, self.ref.user, facts.now)
         lease = LeaseChange(self.owner, 1, 1, self.ttl)
         effects = _written(facts, row, (write,), guard=Guard(exists=False), lease=lease)
-        return Decision(effects, self._claimed(self.ref, lease, write.id, write.event_count, 1))
+        return (effects, self._claimed(self.ref, lease, write.id, write.event_count, 1))
 
-    def _take(self, facts: Facts, row: SessionRow) -> Decision[Claimed]:
+    def _take(self, facts: Facts, row: SessionRow, head: str) -> Decision[Claimed]:
         lease = LeaseChange(self.owner, row.fence + 1, row.claims + 1, self.ttl)
-        guard = Guard(checkpoint=row.checkpoint, fence=row.fence, live=False, replaces=self.replaces)
+        guard = Guard(checkpoint=head, fence=row.fence, live=False, replaces=self.replaces)
         if self.write is None:
             effects = replace(_answered(row, self.answers, guard), lease=lease, cancel=None)
-            return Decision(effects, self._claimed(row.ref, lease, row.checkpoint, row.seq, row.claims + 1))
+            return (effects, self._claimed(row.ref, lease, head, row.seq, row.claims + 1))
         effects = _written(facts, row, (self.write,), guard=guard, lease=lease, cancel=None, answers=self.answers)
         seq = row.seq + self.write.event_count
-        return Decision(effects, self._claimed(row.ref, lease, self.write.id, seq, row.claims + 1))
+        return (effects, self._claimed(row.ref, lease, self.write.id, seq, row.claims + 1))
 
     def _claimed(self, ref: SessionRef, lease: LeaseChange, head: str, seq: int, claims: int) -> Claimed:
         given = Lease(ref=ref, owner=self.owner, fence=lease.fence, ttl=self.ttl)
@@ -130,7 +128,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Commit(msgspec.Struct, frozen=True, kw_only=True):
+class Commit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """`Store.commit`."""
 
     lease: Lease
@@ -181,8 +179,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
             lease = LeaseChange(row.owner, row.fence, 0, self.lease.ttl)
             effects = _written(facts, row, writes, guard=guard, lease=lease)
             if not answers and row.cancel is None:
-                return Decision(effects, _GOES_ON)
-        return Decision(effects, Committed(released=self.release and not answers, answers=answers, cancel=row.cancel))
+                return (effects, _GOES_ON)
+        return (effects, Committed(released=self.release and not answers, answers=answers, cancel=row.cancel))
 
     def _made_before(self, facts: Facts, row: SessionRow) -> Decision[Committed]:
         """Decide a commit that was made before and whose caller did not hear of it; else say why it cannot be made."""
@@ -190,11 +188,11 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
         held = row.fence == lease.fence and row.owner == lease.owner
         if all(check.repeats(facts, row, write) for write in self.writes):
             if not held and self.release:
-                return Decision(None, Committed(released=True))  # it ended the run, so others may have gone on since
+                return (None, Committed(released=True))  # it ended the run, so others may have gone on since
             check.lease(row, lease)
             return self._end_again(facts, row)
         if held and self.release and check.repeats(facts, row, _unpaused(last)):
-            return Decision(None, Committed(answers=_untaken(facts, row, ()), cancel=row.cancel))
+            return (None, Committed(answers=_untaken(facts, row, ()), cancel=row.cancel))
         check.lease(row, lease)
         check.after(row, self.after)
         raise AssertionError("a commit that can be made is made")
@@ -204,16 +202,16 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
         pauses = self.release and self.writes[-1].status == "waiting" and self.writes[-1].branch == row.branch
         answers = _untaken(facts, row, ()) if pauses else ()
         if answers:
-            return Decision(None, Committed(answers=answers, cancel=row.cancel))
+            return (None, Committed(answers=answers, cancel=row.cancel))
         guard = Guard(fence=row.fence, owner=row.owner, waiting=row.waiting if pauses else None)
         if self.release:
             effects = Effects(guard=guard, lease=LeaseChange(None, row.fence, None, 0.0), cancel=None)
         else:
             effects = Effects(guard=guard, lease=LeaseChange(row.owner, row.fence, None, self.lease.ttl))
-        return Decision(effects, Committed(released=self.release, cancel=row.cancel))
+        return (effects, Committed(released=self.release, cancel=row.cancel))
 
 
-class Renew(msgspec.Struct, frozen=True, kw_only=True):
+class Renew(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """`Store.renew`, for one lease."""
 
     lease: Lease
@@ -237,11 +235,11 @@ class Renew(msgspec.Struct, frozen=True, kw_only=True):
         """Prolong the lease, or report it as lost."""
         row, lease = facts.row, self.lease
         if row is None or not is_named(row, lease.ref) or (row.fence, row.owner) != (lease.fence, lease.owner):
-            return Decision(None, Renewed(ref=lease.ref, lost=True))
-        return Decision(self.effects(), Renewed(ref=lease.ref, lost=False, cancel=row.cancel))
+            return (None, Renewed(ref=lease.ref, lost=True))
+        return (self.effects(), Renewed(ref=lease.ref, lost=False, cancel=row.cancel))
 
 
-class GiveAnswers(msgspec.Struct, frozen=True, kw_only=True):
+class GiveAnswers(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """`Store.answer`."""
 
     ref: SessionRef
@@ -260,10 +258,10 @@ class GiveAnswers(msgspec.Struct, frozen=True, kw_only=True):
             check.after(row, self.after)
         guard = Guard(branch=row.branch, checkpoint=self.after)
         effects = _answered(row, self.answers, guard) if self.answers else None
-        return Decision(effects, head_of(row, facts.now))
+        return (effects, head_of(row, facts.now))
 
 
-class Cancel(msgspec.Struct, frozen=True, kw_only=True):
+class Cancel(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """`Store.cancel`."""
 
     ref: SessionRef
@@ -277,11 +275,11 @@ class Cancel(msgspec.Struct, frozen=True, kw_only=True):
         """Leave a note for the live owner."""
         row = _found(facts, self.ref)
         if not is_live(row, facts.now):
-            return Decision(None, False)
-        return Decision(Effects(guard=Guard(fence=row.fence, live=True), cancel=self.mode), True)
+            return (None, False)
+        return (Effects(guard=Guard(fence=row.fence, live=True), cancel=self.mode), True)
 
 
-class Delete(msgspec.Struct, frozen=True, kw_only=True):
+class Delete(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """`Store.delete`; with `idle`, only if nobody has written, answered or renewed for so many seconds."""
 
     ref: SessionRef
@@ -295,16 +293,16 @@ class Delete(msgspec.Struct, frozen=True, kw_only=True):
         """Remove the session unless somebody runs it; return whether there was anything to remove."""
         row = facts.row
         if row is None or not is_named(row, self.ref):
-            return Decision(None, False)
+            return (None, False)
         live = is_live(row, facts.now)
         if self.idle is not None and (live or row.touched >= facts.now - self.idle):
-            return Decision(None, False)
+            return (None, False)
         if live:
             raise SessionBusy(self.ref.id, row.owner or "", row.expires)
-        return Decision(Effects(guard=Guard(fence=row.fence, live=False, idle=self.idle), removes=True), True)
+        return (Effects(guard=Guard(fence=row.fence, live=False, idle=self.idle), removes=True), True)
 
 
-class Prune(msgspec.Struct, frozen=True, kw_only=True):
+class Prune(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """`Store.prune`."""
 
     ref: SessionRef
@@ -323,7 +321,7 @@ class Prune(msgspec.Struct, frozen=True, kw_only=True):
         gone = removable(facts.points(), facts.branches(), keep=self.keep, before=self.before, asking=facts.asking())
         # Records that came since on the same branch need nothing that goes: they follow on the head, which stays.
         effects = Effects(guard=Guard(branch=row.branch), drops=tuple([point.pos for point in gone])) if gone else None
-        return Decision(effects, sum(point.listed for point in gone))
+        return (effects, sum(point.listed for point in gone))
 
 
 _GOES_ON = Committed()
