@@ -63,6 +63,12 @@ def _sendable(part: Any) -> Any:
     return part
 
 
+@pytest.fixture
+def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep coverage out of the processes that a test starts: it has modules of its own."""
+    monkeypatch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
+
+
 class MakeStore(Protocol):
     """Opens a fresh store, of the kind that the test runs over."""
 

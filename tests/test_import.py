@@ -25,6 +25,9 @@ STANDARD = (
 )
 
 
+pytestmark = pytest.mark.usefixtures("unmeasured")
+
+
 def loaded_by(*statements: str) -> set[str]:
     """The modules that a new process has after these statements, and did not have before."""
     code = "; ".join(

@@ -415,7 +415,7 @@ async def test_progress_between_crashes_is_no_crash_loop(timed: Store, clock: Fa
 
 async def test_a_failure_that_cannot_be_stored_says_so_and_can_be_recovered(timed: Store, clock: FakeClock):
     faulty = FaultStore(timed, fail_at=2, times=1000)
-    graph = line(("a", fails), store=faulty, clock=clock, store_timeout=0.1)
+    graph = line(("a", fails), store=faulty, clock=clock, store_timeout=1)
     events, error = await events_until_failure(graph.run({}, session_id="s"))
     assert isinstance(error, ValueError)
     assert "could not be stored" in "".join(error.__notes__)

@@ -224,7 +224,7 @@ async def test_an_answer_whose_outcome_was_not_heard_is_given_once(timed: Store,
     ledger = Ledger()
     faulty = FaultStore(timed, fail_at=1, mode="after", times=1000)
     with pytest.raises(StoreUnavailable):
-        await workload(ledger, store=faulty, store_timeout=0.05).resume("s", {"go": "yes"})
+        await workload(ledger, store=faulty, store_timeout=1).resume("s", {"go": "yes"})
     assert ledger.entries == []
     assert await graph.pending("s") == []  # it counts: a crash from there on must not ask the human again
     clock.advance(31)

@@ -90,6 +90,7 @@ def test_what_is_no_store_is_refused(here: Path):
         open_store(here / "a.db")  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_sqlite_is_loaded_by_those_who_use_it():
     program = """
 import sys
