@@ -65,11 +65,11 @@ PRIVATE: dict[str, set[str]] = {
 NAMED: dict[str, set[str]] = {
     "agents": {
         "adjourn.graph._channels",
-        "adjourn.graph._engine",
+        "adjourn.graph._supersteps",
         "adjourn.graph._frame",
         "adjourn.graph._node",
         "adjourn.graph.nodes._caller",
-        "adjourn.sessions._transcript",
+        "adjourn.sessions._contents",
     },
 }
 

@@ -14,8 +14,7 @@ from ._engine.frame import Place, current_place, decoded, here, question_key
 from ._engine.memos import NONE
 from ._engine.once import idempotency_key
 from ._engine.program import Program
-from ._engine.scope import GONE, Frame, Request
-from ._engine.values import adopt_value
+from ._engine.scope import GONE, Frame, Request, adopt_value
 from ._values import codec
 from ._values.frozen import check_text
 from .errors import UsageError

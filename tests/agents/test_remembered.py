@@ -17,7 +17,6 @@ from adjourn import (
     Reject,
     Runner,
     ToolCall,
-    UsageError,
     interrupt,
     tool,
 )
@@ -134,11 +133,15 @@ async def test_a_call_that_goes_on_does_not_bring_back_what_was_revoked(store: S
     assert await Approvals(store).list("ann") == []
 
 
-async def test_nobody_takes_the_session_in_which_approvals_are_kept(store: Store) -> None:  # rule T5
-    runner = Runner(payer(1), store=store)
-    with pytest.raises(UsageError, match="~"):
-        await runner.run("pay", session_id="~approvals:adjourn:bob", user_id="eve")
-    assert (await runner.run("pay", session_id="s", user_id="bob")).status == "interrupted"
+async def test_a_session_named_like_the_book_of_approvals_is_not_that_book(store: Store) -> None:  # rule T5
+    runner = Runner(payer(1, 2), store=store)
+    asked = await runner.run("pay", session_id="s", user_id="bob")
+    asked = await runner.resume("s", {asked.interrupts[0].id: Approve(remember="always")}, user_id="bob")
+    kept = await Approvals(store).list("bob")
+    assert kept
+    (book,) = await store.sessions(app="~adjourn")
+    assert (await runner.run("pay", session_id=book.session, user_id="eve")).status == "interrupted"
+    assert await Approvals(store).list("bob") == kept
 
 
 class Bending(Middleware):
@@ -240,4 +243,4 @@ async def test_what_was_approved_for_a_session_is_listed_and_revoked(store: Stor
     assert [(each["tool"], each["by"]) for each in listed] == [("pay", None)]
     await runner.edit("s1", {"approvals": []})
     assert (await runner.state("s1"))["approvals"] == []
-    assert (await Runner(payer(2), store=store).run("pay", session_id="s1")).status == "interrupted"
+    assert (await Runner(payer(1, 2), store=store).run("pay", session_id="s1")).status == "interrupted"

@@ -18,7 +18,7 @@ import pytest
 from adjourn import Runner, SessionBusy, UnfinishedRun, interrupt, once, workflow
 from adjourn.errors import Conflict
 from adjourn.events import Cancelled, Failed
-from adjourn.runner._leases import Heartbeat
+from adjourn.runner._live import Heartbeat
 from adjourn.runner._settings import Durability
 from adjourn.stores import Committed, Lease, MemoryStore, Renewed, SessionRef, SQLiteStore, Store, Write
 from adjourn.testing import FakeClock, FaultStore

@@ -31,7 +31,7 @@ from adjourn.stores import Store
 from adjourn.tools import Approve, Decision, Edit, Reject, Tool, ToolCallInfo, approval_schema, decision, fits_pattern
 from adjourn.workflows import workflow
 
-from .kit import Caller
+from .caller import Caller
 
 IN_SESSION = "~approved:"
 """Prefix of the session values that hold what was approved for the session."""

@@ -18,7 +18,7 @@ from adjourn.messages import Message, Usage
 from adjourn.middleware.hooks import Middleware, ModelState
 from adjourn.models import ChatModel, Gathering, ModelRequest, close_stream, generate, stream
 
-from .kit import Caller, Kit, program_options
+from .caller import Caller, Kit, program_options
 
 ONE_CALL = Usage(calls=1)
 

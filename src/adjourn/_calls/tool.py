@@ -36,7 +36,7 @@ from adjourn.tools import Approve, Edit, Reject, Respond, Tool, result_text
 
 from .approval import approved, is_remembered
 from .at_most_once import begun
-from .kit import Caller, Kit, program_options
+from .caller import Caller, Kit, program_options
 
 log = logging.getLogger("adjourn.tools")
 

@@ -25,10 +25,9 @@ from adjourn._values import codec
 from adjourn.errors import NotInRun, Pause, ReplayMismatch, UsageError
 
 from .address import address_of, is_under
-from .asked import Asked
 from .concurrency import Slot
 from .memos import NONE, Key, Kind, Memo, read_memos
-from .record import Image, Question, UserImage
+from .record import Asked, Image, Question, UserImage
 from .scope import GONE, Frame
 
 Group = tuple[Kind, str]

@@ -12,8 +12,7 @@ from .entry import PAUSED, execute
 from .frame import UserFrame, decoded, lift_values, lower_values, value_or
 from .program import ProgramFrame, Report
 from .record import NONE, Image, UserImage
-from .scope import Frame, RunCancelled, Scope
-from .values import adopt_value
+from .scope import Frame, RunCancelled, Scope, adopt_value
 
 
 class Routine(Protocol):

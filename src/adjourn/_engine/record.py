@@ -1,13 +1,15 @@
 """Records: what one commit writes of the frames, and how records fold back into their images.
 
 An *image* is the durable data of one frame. A full record holds the image of every live frame; a partial one holds,
-per changed frame, only what changed. `fold` is the mirror of the frames' `snapshot`: a test compares the two.
+per changed frame, only what changed. `fold` is the mirror of the frames' `snapshot`: a test compares the two. A frame
+is *dormant* while its stored image has no program bound to it.
 """
 
 from __future__ import annotations
 
 from binascii import crc32
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import msgspec
@@ -17,6 +19,7 @@ from adjourn._values.codec import check_nesting
 from adjourn.errors import CheckpointCorrupt, CheckpointTooNew
 from adjourn.messages import Usage
 
+from .address import segment_text
 from .memos import NONE, Memo
 
 FORMAT = 3
@@ -325,3 +328,123 @@ def join(pieces: list[Raw]) -> bytes:
         return bytes(pieces[0])
     inner = [body for piece in pieces if (body := bytes(piece).strip()[1:-1].strip())]
     return b"[" + b",".join(inner) + b"]"
+
+
+class Asked:
+    """The questions of a frame that its code can come to again, by key, oldest first."""
+
+    def __init__(self, questions: Iterable[Question]) -> None:
+        self._by_key: dict[str | None, list[Question]] = {}
+        self._open: dict[str | None, Question] = {}
+        for question in questions:
+            self.add(question)
+
+    def add(self, question: Question) -> None:
+        """Note a question; one that was raised by hand, or refused, is not come to again."""
+        if question.raised or question.void:
+            return
+        self._by_key.setdefault(question.key, []).append(question)
+        if question.is_open:
+            self._open[question.key] = question
+
+    def forget(self, question: Question) -> None:
+        """Note that a question is not come to again."""
+        if question in (same := self._by_key.get(question.key, [])):
+            same.remove(question)
+
+    def find(self, key: str | None, number: int) -> Question | None:
+        """Return the question that is the `number`th with this key."""
+        same = self._by_key.get(key, ())
+        return same[number - 1] if number <= len(same) else None
+
+    def is_ambiguous(self, key: str | None) -> bool:
+        """Whether a question with this key could be taken for another one that is open."""
+        if not self._open or not (key is None or None in self._open or key in self._open):
+            return False
+        # Some may have been answered meanwhile.
+        rivals = {key for key, question in self._open.items() if question.is_open}
+        return bool(rivals) and (key is None or None in rivals or key in rivals)
+
+
+_NOTHING: Mapping[str, Image] = MappingProxyType({})
+
+
+class Dormant(dict[str, dict[str, Image]]):
+    """The images of a loaded session whose places the program has not reached yet, by parent and segment.
+
+    What a program never reaches stays here and is written again into the next full record, so nothing is lost on the
+    way. `pieces` are the channels of dormant graphs, as encoded as they were stored.
+    """
+
+    # A dict, since every step asks whether there are any: for a class with a `__bool__` that would be a call.
+    __slots__ = ("pieces",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pieces: dict[str, dict[str, list[Any]]] = {}
+
+    def restore(self, tree: Tree) -> None:
+        """Take in the frames of a folded session."""
+        self.pieces = tree.pieces
+        for path, image in tree.frames.items():
+            parent, _, segment = path.rpartition(";")
+            self.setdefault(parent, {})[segment] = image
+
+    def below(self, path: str) -> Mapping[str, Image]:
+        """Return the dormant frames directly below `path`, by segment."""
+        return self.get(path, _NOTHING)
+
+    def at(self, path: str) -> Image | None:
+        """Return the dormant frame at `path`, if there is one."""
+        parent, _, segment = path.rpartition(";")
+        return self.below(parent).get(segment)
+
+    def bind(self, parent: str, segment: str) -> Image | None:
+        """Hand out a dormant frame, to be bound."""
+        siblings = self.get(parent)
+        if siblings is None:
+            return None
+        image = siblings.pop(segment, None)
+        if not siblings:
+            del self[parent]
+        return image
+
+    def everything(self) -> Iterator[tuple[str, Image]]:
+        """Give every dormant frame with its path, wherever it stands."""
+        for parent, siblings in self.items():
+            for segment, image in siblings.items():
+                yield _path(parent, segment), image
+
+    def all_below(self, path: str) -> Iterator[tuple[str, Image]]:
+        """Give every dormant frame below `path`, parents first."""
+        for segment, image in list(self.below(path).items()):
+            below = _path(path, segment)
+            yield below, image
+            yield from self.all_below(below)
+            if isinstance(image, GraphImage) and image.finished:
+                # Routings stand below the node that they lead away from, and that has ended.
+                for name in image.finished:
+                    yield from self.all_below(f"{below};{segment_text('node', name)}")
+
+    def snapshot(self, path: str) -> Iterator[tuple[str, Image]]:
+        """Give every dormant frame below `path` as a full record needs it: with its channels, which are kept apart."""
+        for below, image in self.all_below(path):
+            pieces = self.pieces.get(below)
+            if pieces and isinstance(image, GraphImage):
+                whole = {name: msgspec.Raw(join(parts)) for name, parts in pieces.items()}
+                yield below, msgspec.structs.replace(image, set=whole)
+            else:
+                yield below, image
+
+    def forget_below(self, path: str) -> list[tuple[str, Image]]:
+        """Drop the dormant frames below `path`, and return them: their parent has ended."""
+        forgotten = list(self.all_below(path))
+        for below, _ in forgotten:
+            self.pieces.pop(below, None)
+            self.pop(below, None)
+        self.pop(path, None)
+        return forgotten
+
+
+def _path(parent: str, segment: str) -> str:
+    return f"{parent};{segment}" if parent else segment

@@ -12,14 +12,15 @@ from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from msgspec import Raw, Struct
 
-from adjourn.errors import Conflict
+from adjourn._values import codec
+from adjourn._values.frozen import check_text
+from adjourn.errors import Conflict, UsageError
 from adjourn.events import Event
 from adjourn.messages import Usage
 
 from .address import address_of, is_under
-from .dormant import Dormant
 from .memos import NONE
-from .record import FORMAT, UNCHANGED, Change, GraphImage, Image, Question, Record, Tree, UserImage
+from .record import FORMAT, UNCHANGED, Change, Dormant, GraphImage, Image, Question, Record, Tree, UserImage
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -540,3 +541,21 @@ class Scope:
         changes.clear()
         questions.asked_new, questions.changed = {}, {}
         return record
+
+
+def adopt_value(key: str, value: object) -> Any:
+    """Return a session value as the session's own.
+
+    Raises:
+        UsageError: its name is not a text, or one of the engine's.
+        NotStorable: it cannot be kept.
+    """
+    try:
+        check_text(key, "The name of a session value")
+        if key.startswith("~"):
+            raise ValueError(
+                f"The session value {key!r} begins with '~', which is kept for the engine. Name it otherwise."
+            )
+    except (TypeError, ValueError) as error:
+        raise UsageError(str(error)) from error
+    return codec.adopt(value, f"values[{key!r}]")[0]

@@ -1,23 +1,300 @@
-"""Encode values to bytes and decode them, with limits on size and nesting."""
+"""Encode values to bytes and decode them, with limits on size and nesting.
+
+Anything but plain JSON is an object with the key `$t`: `{"$t": "tuple", "v": [1, 2]}`, or, for a class, its registered
+name and its fields. Names are looked up in the registry: stored data can never name code to import or run.
+"""
 
 from __future__ import annotations
 
 import re
 import sys
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Callable, Iterable
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
 from hashlib import blake2b
-from typing import Any
+from typing import Any, cast
+from uuid import UUID
 
 import msgspec
 
 from adjourn.errors import CheckpointCorrupt, NotStorable
 
 from .adopt import MAX_DEPTH as MAX_DEPTH
+from .adopt import MAX_INT, MIN_INT, remedy_for
 from .adopt import adopt as adopt
 from .adopt import copy as copy
-from .tags import Unknown as Unknown
-from .tags import lift as lift
-from .tags import lift_leniently as lift_leniently
-from .tags import lower as lower
+from .frozen import FrozenDict, FrozenList
+from .registry import BUILTIN_TAGS, TAG, EnumKind, FieldsKind, Kind, Misfit, NativeKind, kind_named, kind_of, type_of
+
+_JSON = frozenset({str, float, bool, type(None)})
+_canonical = msgspec.json.Encoder(order="deterministic")
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """A value whose class is not registered here, as returned by `decode(..., lenient=True)`."""
+
+    name: str
+    data: Any
+
+    def __hash__(self) -> int:
+        return hash(self.name)  # it may have been a key, although its data is not hashable
+
+
+def lower(value: Any, *, canonical: bool = False) -> Any:
+    """Convert an adopted value to plain data with tags; natives stay, since msgspec writes their tags.
+
+    `canonical` is for fingerprints, which ignore the order of pairs and whether fields were set explicitly.
+    """
+    return _lower(value, canonical)
+
+
+def lift(data: Any) -> Any:
+    """Build the value that plain data with tags represents.
+
+    Raises:
+        CheckpointCorrupt: a tag is unknown, or its content does not fit.
+    """
+    return _bounded(data, False)
+
+
+def lift_leniently(data: Any) -> Any:
+    """Do the same as `lift`, but return `Unknown` for classes that are not registered here."""
+    return _bounded(data, True)
+
+
+def _bounded(data: Any, lenient: bool) -> Any:
+    try:
+        return _lift(data, lenient)
+    except RecursionError:
+        raise CheckpointCorrupt("a value is nested too deeply") from None
+
+
+def _lower(value: Any, canonical: bool) -> Any:
+    kind = type_of(value)
+    if kind in _JSON:
+        return value
+    return _LOWERERS.get(kind, _lower_instance)(value, canonical)
+
+
+def _lower_int(value: int, canonical: bool) -> Any:
+    # In hex, since Python refuses to read or write very long decimal numbers.
+    return value if MIN_INT <= value <= MAX_INT else {TAG: "int", "v": hex(value)}
+
+
+def _lower_list(value: Iterable[Any], canonical: bool) -> list[Any]:
+    return [_lower(item, canonical) for item in value]
+
+
+def _lower_tuple(value: tuple[Any, ...], canonical: bool) -> Any:
+    return {TAG: "tuple", "v": _lower_list(value, canonical)}
+
+
+def _lower_set(value: set[Any] | frozenset[Any], canonical: bool) -> Any:
+    # Sets iterate in a different order in every process; the bytes must not change.
+    return {TAG: type(value).__name__, "v": sorted(_lower_list(value, canonical), key=_canonical.encode)}
+
+
+def _lower_dict(value: dict[Any, Any], canonical: bool) -> Any:
+    if TAG not in value and all(type(key) is str for key in value):
+        return {key: _lower(item, canonical) for key, item in value.items()}
+    pairs = [[_lower(key, canonical), _lower(item, canonical)] for key, item in value.items()]
+    return {TAG: "dict", "v": sorted(pairs, key=_encoded_key) if canonical else pairs}
+
+
+def _encoded_key(pair: list[Any]) -> bytes:
+    return _canonical.encode(pair[0])
+
+
+def _lower_instance(value: Any, canonical: bool) -> Any:
+    kind = kind_of(type_of(value))
+    match kind:
+        case NativeKind():
+            return value
+        case EnumKind():
+            return {TAG: kind.name, "v": kind.key(value)}
+        case FieldsKind():
+            fields = {name: _lower(item, canonical) for name, item in kind.read(value).items()}
+            unset = [] if canonical else kind.unset(value)
+            return {TAG: kind.name, "v": fields, "unset": unset} if unset else {TAG: kind.name, "v": fields}
+        case _:
+            raise NotStorable("value", value, remedy_for(value))
+
+
+def _clock(value: datetime | time) -> Any:
+    offset = value.utcoffset()
+    if not value.fold and (offset is None or not offset.microseconds):
+        return value.isoformat()
+    # isoformat omits which of two equal hours is meant when clocks are put back, and Python ignores the microseconds
+    # of an offset when reading.
+    return [value.replace(tzinfo=None).isoformat(), value.fold, None if offset is None else _parts(offset)]
+
+
+def _parts(value: timedelta) -> list[int]:
+    return [value.days, value.seconds, value.microseconds]
+
+
+def _atom(tag: str, text: Callable[[Any], Any]) -> Callable[[Any, bool], Any]:
+    return lambda value, canonical: {TAG: tag, "v": text(value)}
+
+
+_LOWERERS: dict[type[Any], Callable[[Any, bool], Any]] = {
+    int: _lower_int,
+    list: _lower_list,
+    FrozenList: _lower_list,
+    dict: _lower_dict,
+    FrozenDict: _lower_dict,
+    tuple: _lower_tuple,
+    set: _lower_set,
+    frozenset: _lower_set,
+    bytes: _atom("bytes", lambda value: b2a_base64(value, newline=False).decode()),
+    Decimal: _atom("decimal", str),
+    datetime: _atom("datetime", _clock),
+    date: _atom("date", date.isoformat),
+    time: _atom("time", _clock),
+    timedelta: _atom("timedelta", _parts),
+    UUID: _atom("uuid", str),
+}
+
+
+def _lift(data: Any, lenient: bool) -> Any:
+    kind = type_of(data)
+    if kind is list:
+        return [_lift(item, lenient) for item in data]
+    if kind is not dict:
+        return data
+    if TAG in data:
+        return _lift_tagged(data, lenient)
+    return {key: _lift(item, lenient) for key, item in data.items()}
+
+
+def _lift_tagged(data: dict[str, Any], lenient: bool) -> Any:
+    tag: object = data[TAG]
+    if not isinstance(tag, str):
+        raise CheckpointCorrupt(f"a tag is {tag!r:.80}, not a name")
+    kind = kind_named(tag)
+    try:
+        if tag in _LIFTERS:
+            return _LIFTERS[tag](_content(data), lenient)
+        if kind is not None:
+            return _lift_instance(data, kind, lenient)
+    except (CheckpointCorrupt, RecursionError):
+        raise
+    except Exception as error:  # protects the caller: altered data may make a constructor raise anything
+        if kind is None or not lenient:
+            raise CheckpointCorrupt(_misfit(tag, error)) from error
+    if lenient:
+        return Unknown(tag, _lift(_remainder(data), True))
+    raise CheckpointCorrupt(
+        f"no class is registered as {tag!r:.200}; import the module that defines it before loading, "
+        "with @stored on the class or the class in a state's schema"
+    )
+
+
+def _misfit(tag: str, error: Exception) -> str:
+    # A constructor's message may quote the data, which may be secret: it stays in the cause.
+    return f"{tag!r} {error}" if isinstance(error, Misfit) else f"{tag!r} refuses its content ({type(error).__name__})"
+
+
+def _remainder(data: dict[str, Any]) -> Any:
+    rest = {key: item for key, item in data.items() if key != TAG}
+    return rest["v"] if "v" in rest and rest.keys() <= {"v", "unset"} else rest
+
+
+def _content(data: dict[str, Any], *more: str) -> Any:
+    if "v" not in data or not data.keys() <= {TAG, "v", *more}:
+        raise Misfit("has keys other than 'v'")
+    return data["v"]
+
+
+def _lift_instance(data: dict[str, Any], kind: Kind, lenient: bool) -> Any:
+    match kind:
+        case NativeKind():
+            # Its content is JSON by construction and is not searched for tags.
+            return msgspec.convert(data, kind.cls)
+        case EnumKind():
+            return kind.build(_content(data))
+        case FieldsKind():
+            fields = {name: _lift(item, lenient) for name, item in _content(data, "unset").items()}
+            return kind.build(fields, data.get("unset", ()))
+        case _:
+            raise Misfit("is of an unknown kind")
+
+
+def _items(content: Any, lenient: bool) -> list[Any]:
+    if not isinstance(content, list):
+        raise Misfit("does not contain a list")
+    return [_lift(item, lenient) for item in cast("list[Any]", content)]
+
+
+def _distinct(kind: Callable[[Iterable[Any]], Any], items: list[Any]) -> Any:
+    made = kind(items)
+    if len(made) != len(items):
+        raise Misfit("contains the same member twice")
+    return made
+
+
+def _lift_pairs(content: Any, lenient: bool) -> dict[Any, Any]:
+    if any(type(pair) is not list for pair in content):
+        raise Misfit("does not contain pairs")
+    return _distinct(dict, _items(content, lenient))
+
+
+def _lift_int(content: str) -> int:
+    value = int(content, 16)
+    if hex(value) != content:
+        raise Misfit("does not contain a number in its canonical form")
+    return value
+
+
+def _lift_decimal(content: str) -> Decimal:
+    value = Decimal(content)
+    if not value.is_finite():
+        raise Misfit("does not contain a finite number")
+    return value
+
+
+def _lift_parts(content: Any) -> timedelta:
+    days, seconds, microseconds = content
+    return timedelta(days, seconds, microseconds)
+
+
+def _clock_lifter(kind: type[datetime] | type[time]) -> Callable[[Any, bool], Any]:
+    def lift(content: Any, lenient: bool) -> datetime | time:
+        if isinstance(content, str):
+            return kind.fromisoformat(content)
+        text, fold, offset = content
+        zone = None if offset is None else timezone(_lift_parts(offset))
+        return kind.fromisoformat(text).replace(fold=fold, tzinfo=zone)
+
+    return lift
+
+
+def _text_lifter(build: Callable[[str], Any]) -> Callable[[Any, bool], Any]:
+    def lift(content: Any, lenient: bool) -> Any:
+        if not isinstance(content, str):
+            raise Misfit("does not contain text")
+        return build(content)
+
+    return lift
+
+
+_LIFTERS: dict[str, Callable[[Any, bool], Any]] = {
+    "tuple": lambda content, lenient: tuple(_items(content, lenient)),
+    "set": lambda content, lenient: _distinct(set, _items(content, lenient)),
+    "frozenset": lambda content, lenient: _distinct(frozenset, _items(content, lenient)),
+    "dict": _lift_pairs,
+    "int": _text_lifter(_lift_int),
+    "bytes": _text_lifter(lambda text: a2b_base64(text, strict_mode=True)),
+    "decimal": _text_lifter(_lift_decimal),
+    "datetime": _clock_lifter(datetime),
+    "date": _text_lifter(date.fromisoformat),
+    "time": _clock_lifter(time),
+    "timedelta": lambda content, lenient: _lift_parts(content),
+    "uuid": _text_lifter(UUID),
+}
+assert _LIFTERS.keys() == BUILTIN_TAGS
+
 
 # The recursion limit also limits how deep msgspec goes; far above this, deep input could overflow the C stack.
 _SAFE_RECURSION = 5_000
@@ -47,7 +324,6 @@ MAX_BYTES = 256 * 1024 * 1024
 _TAG_BYTES = b'"$t"'
 
 _encoder = msgspec.json.Encoder()
-_canonical = msgspec.json.Encoder(order="deterministic")
 _decoder = msgspec.json.Decoder()
 
 

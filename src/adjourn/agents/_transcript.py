@@ -19,7 +19,7 @@ from adjourn._engine.scope import Scope
 from adjourn._values import codec
 from adjourn._values.registry import native
 from adjourn.messages import Message, ToolCall
-from adjourn.sessions._transcript import Edited, TranscriptEntry, amend, conversation, has_call, with_edit
+from adjourn.sessions._contents import Edited, TranscriptEntry, amend, conversation, has_call, with_edit
 
 
 class Ending(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="$t", tag="ending", gc=False):

@@ -17,9 +17,8 @@ from adjourn.messages import Message
 from adjourn.tools import Tool, tool
 
 from ._config import AgentConfig
-from ._frame import AgentFrame
+from ._frame import AgentFrame, TranscriptFrame
 from ._transcript import Ending
-from ._transcript_frame import TranscriptFrame
 
 
 class Inner:

@@ -9,24 +9,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, cast
 
-from adjourn._calls.kit import WrapsCalls
+from adjourn._calls.caller import WrapsCalls
 from adjourn._checks import check_middleware
 from adjourn._engine.program import Report
 from adjourn._engine.scope import Frame, Request, Scope
 from adjourn._values import codec
 from adjourn.errors import UsageError
-from adjourn.graph._engine import GraphFrame
 from adjourn.graph._frame import Task
 from adjourn.graph._node import Plan, Send
+from adjourn.graph._supersteps import GraphFrame
 from adjourn.graph.commands import Overwrite
 from adjourn.graph.compiled import CompiledGraph
 from adjourn.graph.nodes.agent import ShowsGraph
 from adjourn.messages import Message
 
 from ._config import AgentConfig, input_messages
-from ._frame import SCHEMA, AgentFrame
+from ._frame import SCHEMA, AgentFrame, TranscriptFrame
 from ._transcript import Ending
-from ._transcript_frame import TranscriptFrame
 from .agent import Agent
 
 INNER = "~"

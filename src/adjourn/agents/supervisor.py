@@ -21,7 +21,7 @@ from ._transcript import Ending
 from .agent import Agent
 from .chat import ChatModelAgent
 from .chat._loop import ChatFrame
-from .chat._transfer import chain_of
+from .chat._setup import chain_of
 
 INSTRUCTION = (
     "You supervise the agents below. Hand over to the one that fits what is to be done, one at a time. When it has "

@@ -15,7 +15,7 @@ from adjourn._screen import Screen
 from adjourn._text import visible
 from adjourn.errors import AdjournError, AlreadyResumed, UsageError
 
-from .output.times import ago
+from .output.tables import ago
 
 REPORTED = AdjournError
 """The errors that have a message for people."""

@@ -15,8 +15,7 @@ from adjourn.stores import SessionRef
 
 from ._programs import deps_of, runner_of
 from ._stores import command
-from .ask.asking import ask
-from .ask.terminal import LATER, hint, is_terminal, say
+from .ask.asking import LATER, ask, hint, is_terminal, say
 from .output.following import Ending, Follower
 from .output.questions import print_question
 

@@ -11,8 +11,8 @@ from adjourn._engine.scope import Frame, Scope
 from adjourn.errors import GraphInterrupted, ProgramChanged
 from adjourn.runner import Options, Runner
 
-from ._engine import GraphFrame
 from ._node import Plan
+from ._supersteps import GraphFrame
 from .draw import draw
 from .schema import Schema
 

@@ -17,7 +17,7 @@ import msgspec
 from adjourn.errors import CheckpointNotFound
 
 from .kit.effects import Effects, advanced, ended, taken
-from .kit.pruning import Point
+from .kit.facts import Point
 from .kit.requests import Delete, Renew, Request
 from .kit.rows import (
     Branch,

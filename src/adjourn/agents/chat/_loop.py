@@ -23,7 +23,7 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from adjourn._calls.approval import must_ask
-from adjourn._calls.kit import Template, program_options, with_own_ids
+from adjourn._calls.caller import Template, program_options, with_own_ids
 from adjourn._calls.model import Asking, hooked, same_start
 from adjourn._calls.tool import Outcome, use
 from adjourn._engine.address import parse_segment, segment_text
@@ -41,10 +41,8 @@ from adjourn.messages import Message, ToolCall
 from adjourn.middleware.hooks import AgentEnd, Middleware
 from adjourn.models import ModelRequest
 
-from ._config import UNLIMITED, ChatConfig
-from ._outputs import read_output
-from ._setup import ChatKit, make_kit, plain_kit
-from ._transfer import chain_of, check_target, giver, reachable
+from ._config import UNLIMITED, ChatConfig, read_output
+from ._setup import ChatKit, chain_of, check_target, giver, make_kit, plain_kit, reachable
 
 NOT_RUN = "This call was not run: another one ended the turn before it."
 

@@ -9,10 +9,8 @@ from typing import Any
 
 from adjourn._text import visible_line
 from adjourn.cli._stores import add_app_option, add_store_option, command, with_sessions
-from adjourn.cli.ask.asking import ask
-from adjourn.cli.ask.finding import find_question
-from adjourn.cli.ask.parsing import parse
-from adjourn.cli.ask.terminal import LATER, is_terminal, person
+from adjourn.cli.ask.asking import LATER, ask, is_terminal, person
+from adjourn.cli.ask.parsing import find_question, parse
 from adjourn.cli.output.documents import add_json_option, plain, print_json, questions
 from adjourn.errors import UsageError
 from adjourn.events import Interrupt

@@ -12,7 +12,7 @@ from adjourn._text import visible_line
 from adjourn.cli._stores import add_app_option, add_store_option, with_sessions
 from adjourn.cli.output.documents import add_json_option, plain, print_json, question
 from adjourn.cli.output.questions import place_of, pretty, tool_request
-from adjourn.cli.output.times import clock
+from adjourn.cli.output.tables import clock
 from adjourn.printing import described
 from adjourn.sessions import AuditEntry
 

@@ -13,7 +13,7 @@ from adjourn.cli._failures import INTERRUPTED
 from adjourn.cli._going_on import Session
 from adjourn.cli._programs import add_program_options, values_of
 from adjourn.cli._stores import command
-from adjourn.cli.ask.terminal import hint, is_terminal, person, say, typed
+from adjourn.cli.ask.asking import hint, is_terminal, person, say, typed
 from adjourn.cli.output.documents import print_json
 from adjourn.cli.output.following import Ending
 from adjourn.errors import AdjournError, UsageError

@@ -6,7 +6,7 @@ import argparse
 
 from adjourn._text import visible_line
 from adjourn.cli._stores import add_app_option, add_store_option, with_sessions
-from adjourn.cli.ask.terminal import is_terminal, typed
+from adjourn.cli.ask.asking import is_terminal, typed
 from adjourn.cli.output.documents import add_json_option, print_json
 from adjourn.errors import UsageError
 

@@ -8,7 +8,7 @@ from typing import Any  # of JSON documents
 from adjourn._text import visible_line
 from adjourn.cli._stores import add_app_option, add_store_option, with_sessions, with_store
 from adjourn.cli.output.documents import add_json_option, print_json
-from adjourn.cli.output.times import duration
+from adjourn.cli.output.tables import duration
 from adjourn.errors import UsageError
 
 

@@ -7,7 +7,7 @@ import argparse
 from adjourn.cli._failures import INTERRUPTED
 from adjourn.cli._going_on import Session
 from adjourn.cli._programs import add_program_options
-from adjourn.cli.ask.terminal import person
+from adjourn.cli.ask.asking import person
 from adjourn.cli.output.documents import add_json_option
 from adjourn.cli.output.following import Ending
 

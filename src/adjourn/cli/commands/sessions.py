@@ -8,8 +8,7 @@ from collections import Counter
 
 from adjourn.cli._stores import add_app_option, add_store_option, command, with_store
 from adjourn.cli.output.documents import add_json_option, print_json, session
-from adjourn.cli.output.tables import print_table
-from adjourn.cli.output.times import ago, at
+from adjourn.cli.output.tables import ago, at, print_table
 from adjourn.sessions._status import status_of
 from adjourn.stores import Store
 from adjourn.stores.protocol import Head

@@ -15,7 +15,7 @@ from adjourn._text import visible_line
 from adjourn.cli._stores import add_app_option, add_store_option, command, with_sessions
 from adjourn.cli.output.documents import add_json_option, plain, print_json, questions, session
 from adjourn.cli.output.questions import print_question
-from adjourn.cli.output.times import ago, at, clock
+from adjourn.cli.output.tables import ago, at, clock
 from adjourn.events import CheckpointSaved, Event, Failed, Interrupt, Interrupted, MessageEvent
 from adjourn.printing import described, print_event
 from adjourn.sessions import Sessions

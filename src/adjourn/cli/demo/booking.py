@@ -7,8 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from adjourn.cli.ask.asking import ask
-from adjourn.cli.ask.terminal import LATER, choose, is_terminal, say
+from adjourn.cli.ask.asking import LATER, ask, choose, is_terminal, say
 from adjourn.cli.output.following import print_talk
 from adjourn.cli.output.questions import print_question
 from adjourn.events import Interrupt, Interrupted

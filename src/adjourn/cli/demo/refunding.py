@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from adjourn._text import visible_line
-from adjourn.cli.ask.terminal import is_terminal, typed
+from adjourn.cli.ask.asking import is_terminal, typed
 from adjourn.events import Interrupted
 
 from .process import SESSION

@@ -15,7 +15,7 @@ from adjourn.events import Interrupt
 from adjourn.sessions._status import owner_of, status_of
 from adjourn.stores.protocol import CheckpointRow, Head
 
-from .times import at
+from .tables import at
 
 _encoder = msgspec.json.Encoder(enc_hook=repr)
 

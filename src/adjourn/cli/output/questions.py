@@ -20,7 +20,7 @@ from adjourn.events import Interrupt
 from adjourn.printing import answer_form, described
 
 from .documents import plain
-from .times import ago, clock
+from .tables import ago, clock
 
 _REASONS = {"need_approval": "asks for your approval", "need_input": "asks you something"}
 

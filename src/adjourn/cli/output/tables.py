@@ -1,12 +1,62 @@
-"""Tables for people: aligned columns, as wide as their content."""
+"""Tables and times in a form for people."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 
 from adjourn._screen import Screen, columns
 from adjourn._text import visible_line
+from adjourn.errors import UsageError
+
+_UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
+_SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+
+
+def at(seconds: float) -> datetime:
+    """Return the moment of a store's timestamp."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def clock(moment: datetime) -> str:
+    """Return a moment in local time."""
+    return moment.astimezone().isoformat(" ", "seconds")
+
+
+def ago(moment: datetime) -> str:
+    """Return how long ago a moment was, or how long until it comes."""
+    seconds = (datetime.now(UTC) - moment).total_seconds()
+    if abs(seconds) < 1:
+        return "just now"
+    return f"{span(seconds)} ago" if seconds > 0 else f"in {span(-seconds)}"
+
+
+def span(seconds: float) -> str:
+    """Return a length of time in its largest unit and the next smaller one."""
+    parts: list[str] = []
+    for unit, size in _UNITS:
+        count, seconds = divmod(seconds, size)
+        if count or parts:
+            parts.append(f"{int(count)} {unit}" if count else "")
+    return " ".join(filter(None, parts[:2])) or "less than a second"
+
+
+def duration(text: str) -> timedelta:
+    """Parse a length of time: `90s`, `15m`, `12h`, `30d`, `2w`.
+
+    Raises:
+        UsageError: it is none.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]+)", text.strip().lower())
+    if found is None or found[2] not in _SECONDS:
+        raise UsageError(f"{text!r} is not a length of time. Write a number and a unit: 90s, 15m, 12h, 30d or 2w.")
+    try:
+        return timedelta(seconds=float(found[1]) * _SECONDS[found[2]])
+    except OverflowError:
+        raise UsageError(f"{text!r} is too long.") from None
+
 
 _COLOURS = {"waiting": "yellow", "answered": "yellow", "failed": "red", "done": "green", "running": "blue"}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from adjourn._calls.kit import Kit, Template, as_tools, middleware_around, with_own_ids
+from adjourn._calls.caller import Kit, Template, as_tools, middleware_around, with_own_ids
 from adjourn._calls.model import Asking, hooked
 from adjourn._engine.entry import execute
 from adjourn.errors import UsageError

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 from msgspec.structs import replace
 
-from adjourn._calls.kit import Kit, as_tools, middleware_around, with_own_ids
+from adjourn._calls.caller import Kit, as_tools, middleware_around, with_own_ids
 from adjourn._calls.tool import Outcome, use
 from adjourn._engine.address import segment_text
 from adjourn._engine.child import beside

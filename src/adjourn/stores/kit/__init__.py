@@ -25,8 +25,7 @@ reads and writes in two trips. `docs/stores.md` shows how to write a store.
 """
 
 from .effects import Applied, Effects, End, Guard, LeaseChange, Move, advanced, ended, holds, taken
-from .facts import Facts, FactSheet, NotRead, Query, Remembered
-from .pruning import Point, removable
+from .facts import Facts, FactSheet, NotRead, Point, Query, Remembered, removable
 from .requests import Cancel, Claim, Commit, Decision, Delete, GiveAnswers, Prune, Renew, Request
 from .rows import (
     Branch,

@@ -29,8 +29,7 @@ from adjourn.stores.protocol import (
 
 from . import _checks as check
 from .effects import Effects, End, Guard, LeaseChange, Move
-from .facts import Facts, Query
-from .pruning import removable
+from .facts import Facts, Query, removable
 from .rows import Branch, RecordRow, SessionRow, answered, encode_header, head_of, is_live, is_named
 
 T_co = TypeVar("T_co", covariant=True)

@@ -12,7 +12,7 @@ from typing import TypeVar
 from msgspec.structs import astuple
 
 from adjourn.stores.kit.effects import Effects, End, advanced
-from adjourn.stores.kit.pruning import Point
+from adjourn.stores.kit.facts import Point
 from adjourn.stores.kit.requests import Request
 from adjourn.stores.kit.rows import Branch, QuestionRow, RecordRow, SessionRow, id_at, locate
 from adjourn.stores.protocol import Answered, Question, SessionRef

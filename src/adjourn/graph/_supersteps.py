@@ -16,12 +16,11 @@ from adjourn._engine.scope import TURN, RunCancelled, Scope
 from adjourn.errors import AdjournError, Conflict, MaxStepsExceeded, NodeTimeout, RunError, add_note
 from adjourn.events import NodeEnd, NodeStart
 
-from ._breakpoints import at_breakpoint, pause_at_breakpoint
 from ._channels import Changes, MessagesChannel
 from ._frame import HANDLED, StepFrame, Task
 from ._node import Node
 from ._results import interpret, keep_in_cache
-from ._routing import decide
+from ._routing import at_breakpoint, decide, pause_at_breakpoint
 from .commands import Overwrite
 
 STARTED = 32
