@@ -311,13 +311,15 @@ class Changes:
     def __init__(self) -> None:
         self.turn = 0
         self.usage = NOTHING_USED
-        self.clear()
-
-    def clear(self) -> None:
-        """Begin anew, with a record made."""
         self.dirty: dict[Frame, None] = {}
         self.dropped: dict[str, None] = {}
         self.touched: dict[str, Image] = {}
+
+    def clear(self) -> None:
+        """Begin anew, with a record made, which may have taken over what was touched."""
+        self.dirty.clear()
+        self.dropped.clear()
+        self.touched = {}
 
     def __bool__(self) -> bool:
         return bool(self.dirty or self.touched)

@@ -149,8 +149,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """Add the records, and keep or release the lease."""
         row, lease, writes = facts.row, self.lease, self.writes
         if row is None:
-            raise Conflict(self.ref.id, "it was deleted")
-        check.user(row, self.ref)
+            raise Conflict(lease.ref.id, "it was deleted")
+        check.user(row, lease.ref)
         if row.fence != lease.fence or row.owner != lease.owner or row.checkpoint != self.after:
             return self._made_before(facts, row)
         check.write(facts, row, self.after, writes[0])
@@ -387,13 +387,14 @@ def _written(
     for write in writes:
         pos += 1
         seq += write.event_count
+        size += len(write.body)
         if write.full:
             full_pos, size = pos, len(write.body)
-        else:
-            size += len(write.body)
         records.append(_record_row(write, pos, seq))
-        asks += write.asks
-        wanted += write.takes
+        if write.asks:
+            asks += write.asks
+        if write.takes:
+            wanted += write.takes
         if write.closes:
             ends += tuple([End(write.branch, given, True) for given in write.closes])
     takes = _takes(facts, row, wanted) if wanted and not begins else ()
