@@ -181,7 +181,7 @@ class MemoryStore(KitStore):
         left = found.asked
         if effects.branches:
             found.past = (*found.past, left) if found.branches else ()
-            found.branches = (*found.branches, *effects.branches)
+            found.branches += effects.branches
             found.asked = {}
         for r in effects.records:
             found.log.append(Kept(r.full, r.source, now, r.seq, r.count, r.header, r.events, r.body))
