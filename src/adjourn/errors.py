@@ -222,16 +222,28 @@ class InterruptExpired(SessionError):
 
 
 class StaleCheckpoint(SessionError):
-    """The session has moved past the checkpoint that the caller saw."""
+    """The session has moved past the checkpoint, or the question, that the caller saw; `open` are its questions now."""
 
-    def __init__(self, session_id: str, checkpoint_id: str, head: str) -> None:
+    def __init__(
+        self, session_id: str, checkpoint_id: str, head: str, *, token: str | None = None, open: Sequence[str] = ()
+    ) -> None:
         self.checkpoint_id = checkpoint_id
         self.head = head
-        super().__init__(
-            session_id,
-            f"Session '{session_id}' has moved from checkpoint '{checkpoint_id}' to '{head}'. Look again, then answer; "
-            "to go back on purpose, use run(None, checkpoint_id=...) or fork.",
-        )
+        self.token = token
+        self.open = tuple(open)
+        if token is None:
+            super().__init__(
+                session_id,
+                f"Session '{session_id}' has moved from checkpoint '{checkpoint_id}' to '{head}'. Look again, then "
+                "answer; to go back on purpose, use run(None, checkpoint_id=...) or fork.",
+            )
+        else:
+            now = f"It asks now: {', '.join(self.open)}." if self.open else "It asks nothing now."
+            super().__init__(
+                session_id,
+                f"Session '{session_id}' does not (or no longer) ask the question of the token '{token}'. {now} "
+                "Look again, then answer.",
+            )
 
 
 class RunError(AdjournError):

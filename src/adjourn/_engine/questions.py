@@ -27,7 +27,7 @@ from adjourn.events import Interrupt
 
 from .frame import QUESTIONS, Entry, Place, current_place, decoded, question_key
 from .memos import NONE, Kind
-from .record import Question
+from .record import Question, token_of
 from .scope import Frame, Scope
 
 MAX_WAIT = 1_000 * 365 * 86_400.0
@@ -307,6 +307,7 @@ def _shown_to_people(scope: Scope, question: Question, checkpoint_id: str | None
     info, address = decoded(question.info), question.address
     return Interrupt(
         id=question.id,
+        token=token_of(question, scope.app, scope.session_id, scope.branch),
         address=address,
         info=info,
         reason=question.reason,

@@ -7,8 +7,10 @@ is *dormant* while its stored image has no program bound to it.
 
 from __future__ import annotations
 
+import re
 from binascii import crc32
 from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -63,6 +65,25 @@ class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
     def address(self) -> str:
         """Where it is asked; the number behind it in its id tells it from others of the same place."""
         return self.id.partition("#")[0]
+
+
+APPROVALS = frozenset({"need_approval", "need_review", "need_decision"})
+"""The reasons of questions whose answer lets something happen, rather than giving data."""
+
+_shown = msgspec.json.Encoder(order="deterministic")
+_TOKEN = re.compile(r"(.+)~[0-9a-f]{32}", re.DOTALL)
+
+
+def token_of(question: Question, app: str, session: str, branch: str) -> str:
+    """Return the name of a question as it is shown to people: its id, and a digest of where and what it asks."""
+    what = _shown.encode((app, session, branch, question.id, question.reason, question.prompt, question.schema))
+    return f"{question.id}~{blake2b(what + bytes(question.info), digest_size=16).hexdigest()}"
+
+
+def id_of_token(name: str) -> str | None:
+    """Return the id in what may be a token; None if it cannot be one."""
+    found = _TOKEN.fullmatch(name)
+    return None if found is None else found[1]
 
 
 class Change(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -84,16 +84,16 @@ class Session:
                 break
         return ending
 
-    def _answers(self, asked: list[Interrupt]) -> dict[str, Any]:
+    def _answers(self, asked: list[Interrupt]) -> dict[Interrupt, Any]:
         """Ask each question and return the answers; those left for later are missing."""
-        answers: dict[str, Any] = {}
+        answers: dict[Interrupt, Any] = {}
         for position, each in enumerate(asked, 1):
             value = ask(each, f", {position} of {len(asked)}" if len(asked) > 1 else "")
             if value is not LATER:
-                answers[each.id] = value
+                answers[each] = value  # as it was shown, by its token
         return answers
 
-    def _resume(self, answers: dict[str, Any]) -> Ending:
+    def _resume(self, answers: dict[Interrupt, Any]) -> Ending:
         try:
             return self.follow(self.runner.resume(self.id, answers, by=self._options.by, deps=self.deps))
         except (InvalidAnswer, AlreadyResumed, InterruptExpired, StaleCheckpoint) as error:

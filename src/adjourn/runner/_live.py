@@ -377,19 +377,20 @@ class LiveSessions:
         live.dissolve()
 
 
-async def resolve(store: Store, live: LiveSession, given: Answers, by: str | None) -> tuple[Answer, ...]:
+async def resolve(settings: RunnerSettings, live: LiveSession, given: Answers, by: str | None) -> tuple[Answer, ...]:
     """Return the answers as the store takes them, every one checked before any is written.
 
     Raises:
         UnknownInterrupt, AlreadyResumed, InterruptExpired, InvalidAnswer: naming the first that is wrong.
+        StaleCheckpoint: a token names a question that is not asked (any more).
     """
     scope = live.scope
     try:
-        return OpenQuestions(scope.session_id, [question for _, question in scope.questions.open.values()]).resolve(
-            given, by
-        )
+        asked = [question for _, question in scope.questions.open.values()]
+        questions = OpenQuestions(live.ref, scope.branch, asked, require_token=settings.require_token)
+        return questions.resolve(given, by)
     except UnknownInterrupt as unknown:
-        error = await why_not_open(store, live.ref, unknown, live=live.is_running)
+        error = await why_not_open(settings.store, live.ref, unknown, live=live.is_running)
         if error is unknown and scope.questions.has_ended(unknown.interrupt_id):
             # It has ended on the branch that this one came from.
             error = AlreadyResumed(scope.session_id, unknown.interrupt_id, live=live.is_running)

@@ -187,7 +187,7 @@ class SessionOpener:
             self._take_up(live)
         if not live.scope.questions.open and live.status == "done" and given is None:
             raise AlreadyResumed(live.scope.session_id, live=live.is_running)
-        taken = await resolve(store, live, given, by) if live.scope.questions.open or given is not None else ()
+        taken = await resolve(self._settings, live, given, by) if live.scope.questions.open or given is not None else ()
         apply_answers(live, taken, now)
         return taken
 
@@ -200,7 +200,7 @@ class SessionOpener:
             return
         if given:
             # The question may have been answered since: that is the better explanation.
-            await resolve(self._settings.store, live, given, None)
+            await resolve(self._settings, live, given, None)
         await self._settings.store.load(live.ref, checkpoint_id)  # Raises if there is no such checkpoint.
         raise StaleCheckpoint(live.scope.session_id, checkpoint_id, head)
 

@@ -35,6 +35,7 @@ class Runner(Sessions):
         """Make a runner of `agent`; every option can be left out.
 
         store: where sessions are kept: a store or its URL, such as "sqlite:///file.db"; None keeps them in this runner.
+        require_token: whether an approval must be answered by its token, so that it counts for what was shown alone.
         streaming: whether models are asked for their answers piece by piece; True by default.
         durability: when a step is stored: "step" before it is told, "async" while the next runs, "pause" at pauses.
         app_name: the name under which `sessions` and `pending` find what this runner began; "adjourn" by default.
@@ -57,7 +58,13 @@ class Runner(Sessions):
                 "Give it an agent, a compiled graph (did you call .compile()?) or a @workflow function."
             )
         settings = RunnerSettings(options)
-        super().__init__(settings.store, app_name=settings.app_name, clock=settings.clock, new_id=settings.new_id)
+        super().__init__(
+            settings.store,
+            app_name=settings.app_name,
+            require_token=settings.require_token,
+            clock=settings.clock,
+            new_id=settings.new_id,
+        )
         self._options = options
         self._live = LiveSessions(settings, agent)
         self._opener = SessionOpener(self._live)

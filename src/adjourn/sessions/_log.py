@@ -18,7 +18,7 @@ from typing import Any, TypeGuard, cast
 import msgspec
 
 from adjourn._engine.questions import parent_at
-from adjourn._engine.record import NONE, UNCHANGED, Change, Question, Tree, check_seal, seal
+from adjourn._engine.record import NONE, UNCHANGED, Change, Question, Tree, check_seal, seal, token_of
 from adjourn._schemas.answers import choices_of
 from adjourn._values import codec
 from adjourn._values.codec import check_nesting
@@ -179,8 +179,8 @@ def _restored(session_id: str, row: AuditEntry, change: Change) -> Question:
     return question
 
 
-def read_interrupt(body: bytes, session_id: str, checkpoint_id: str | None = None) -> Interrupt:
-    """Return the interrupt of a row; types that are not registered here stay readable.
+def read_interrupt(body: bytes, ref: SessionRef, branch: str, checkpoint_id: str | None = None) -> Interrupt:
+    """Return the interrupt of a row of a session's branch; types that are not registered here stay readable.
 
     Raises:
         CheckpointCorrupt: these are not bytes that `log_question` wrote.
@@ -194,6 +194,7 @@ def read_interrupt(body: bytes, session_id: str, checkpoint_id: str | None = Non
     above = None if kept.above is None else map_interrupt(kept.above, codec.lift_leniently)
     return Interrupt(
         id=kept.id,
+        token=token_of(kept, ref.app, ref.id, branch),
         address=address,
         info=info,
         reason=kept.reason,
@@ -204,7 +205,7 @@ def read_interrupt(body: bytes, session_id: str, checkpoint_id: str | None = Non
         created=created,
         expires=expires,
         checkpoint_id=checkpoint_id,
-        session_id=session_id,
+        session_id=ref.id,
         parent=above or parent_at(address.rpartition(";")[0]),
     )
 

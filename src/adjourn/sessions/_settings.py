@@ -18,14 +18,23 @@ NewId = Callable[[], str]
 
 
 class Settings:
-    """The store, the app, the clock and the ids; a store's file is opened when it is first needed."""
+    """The store, the app, the clock, the ids, and how answers must be given; a store's file is opened when needed."""
 
-    def __init__(self, store: Store | str | None, app_name: str, clock: Clock | None, new_id: NewId | None) -> None:
+    def __init__(
+        self,
+        store: Store | str | None,
+        app_name: str,
+        clock: Clock | None,
+        new_id: NewId | None,
+        *,
+        require_token: bool = False,
+    ) -> None:
         check_name("app_name", app_name)
         self.app_name = app_name
         self.clock = _function("clock", clock) or time.time
         self.new_id = _function("new_id", new_id) or random_id
         self.store = _store(store, self.clock)
+        self.require_token = choice("require_token", require_token)
 
     def ref(self, session_id: str, user_id: str | None = None) -> SessionRef:
         """Return the key of a session of this app; with a user, only that user's session is found under it."""
@@ -75,6 +84,17 @@ def check_name(what: str, text: object) -> None:
 def random_id() -> str:
     """Return a random id."""
     return os.urandom(16).hex()
+
+
+def choice(name: str, value: object) -> bool:
+    """Return an option that is True or False.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    if not isinstance(value, bool):
+        raise UsageError(f"{name}={value!r}: give True or False.")
+    return value
 
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -49,11 +49,15 @@ class Sessions:
         store: Store | str,
         *,
         app_name: str = "adjourn",
+        require_token: bool = False,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None:
-        """Open the sessions of `app_name` in a store, given as an object or as a URL."""
-        self._settings: Settings = Settings(store, app_name, clock, new_id)
+        """Open the sessions of `app_name` in a store, given as an object or as a URL.
+
+        With `require_token`, approvals must be answered by their tokens, so that they count for what was shown alone.
+        """
+        self._settings: Settings = Settings(store, app_name, clock, new_id, require_token=require_token)
 
     @property
     def store(self) -> Store:
@@ -113,15 +117,16 @@ class Sessions:
         Raises:
             CheckpointNotFound: there is no such session.
         """
+        head = await self._head(session_id, user_id)
         return [
             AuditEntry(
-                interrupt=read_interrupt(entry.body, session_id),
+                interrupt=read_interrupt(entry.body, head.ref, head.branch),
                 outcome=entry.how,
                 answer=codec.decode(entry.value, lenient=True) if entry.value else None,
                 by=entry.by,
                 at=None if entry.at is None else datetime.fromtimestamp(entry.at, UTC),
             )
-            for entry in await self.store.audit(self._settings.ref(session_id, user_id))
+            for entry in await self.store.audit(head.ref)
         ]
 
     def subscribe(self, *, user_id: str | None = None, report_open: bool = False) -> AsyncGenerator[Notice]:
@@ -150,7 +155,10 @@ class Sessions:
         if by is not None:
             check_name("by", by)
         ref = self._settings.ref(session_id, user_id)
-        return await self._described(await record_answers(self.store, ref, answers, by=by, seen=checkpoint_id))
+        head = await record_answers(
+            self.store, ref, answers, by=by, seen=checkpoint_id, require_token=self._settings.require_token
+        )
+        return await self._described(head)
 
     # History
 

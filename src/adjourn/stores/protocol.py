@@ -49,12 +49,13 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """How a question ends: the encoded value, and who gave it."""
+    """How a question ends: the encoded value, and who gave it; with a `branch`, only if the head is on that one."""
 
     id: str
     value: bytes
     how: Outcome = "answered"
     by: str | None = None
+    branch: str | None = None
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):

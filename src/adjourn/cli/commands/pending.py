@@ -39,9 +39,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     for asked in found:
         print_question(asked)
-    several = len({asked.session_id for asked in found}) < len(found)
-    naming = ("--question", "ID") if several else ()
-    print(f"\nAnswer with: {command(options, 'answer', 'SESSION', *naming, 'ANSWER')}", file=sys.stderr)
+    print(f"\nAnswer with: {command(options, 'answer', 'SESSION', '--question', 'TOKEN', 'ANSWER')}", file=sys.stderr)
     return 0
 
 
