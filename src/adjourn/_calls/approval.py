@@ -19,6 +19,7 @@ from msgspec import Struct
 from adjourn._engine.address import segment_text
 from adjourn._engine.frame import UserFrame, decoded, here
 from adjourn._engine.record import Question
+from adjourn._engine.scope import SESSION_ONLY
 from adjourn._schemas.answers import Checked
 from adjourn._text import visible_line
 from adjourn._values import codec
@@ -33,7 +34,7 @@ from adjourn.workflows import workflow
 
 from .caller import Caller
 
-IN_SESSION = "~approved:"
+IN_SESSION = f"{SESSION_ONLY}approved:"
 """Prefix of the session values that hold what was approved for the session."""
 
 ALWAYS = "remembered"

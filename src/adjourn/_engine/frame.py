@@ -232,6 +232,11 @@ class UserFrame(Frame):
             self.status = "pending"
         self.scope.mark(self)
 
+    def wait(self) -> None:
+        if self.status == "pending":
+            self.status = "waiting"
+            self.scope.mark(self)
+
 
 _UNKNOWN = Memo()
 

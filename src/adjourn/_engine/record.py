@@ -31,6 +31,10 @@ OLDEST = 3
 MAX_BYTES = 256 * 1024 * 1024
 
 
+APPROVALS = frozenset({"need_approval", "need_review", "need_decision"})
+"""The reasons of questions whose answer lets something happen, rather than giving data."""
+
+
 class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A question in the frame that asked it; values are encoded, since most are only carried around.
 
@@ -66,9 +70,18 @@ class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
         """Where it is asked; the number behind it in its id tells it from others of the same place."""
         return self.id.partition("#")[0]
 
+    @property
+    def is_spent(self) -> bool:
+        """Whether it is an approval that was given: that counts where it was given, and on no other branch."""
+        return self.how == "answered" and self.reason in APPROVALS and not self.void
 
-APPROVALS = frozenset({"need_approval", "need_review", "need_decision"})
-"""The reasons of questions whose answer lets something happen, rather than giving data."""
+    def reopen(self, now: float) -> None:
+        """Ask it anew, with as much time as it had."""
+        self.how, self.value, self.by, self.at = None, NONE, None, None
+        if self.expires is not None:
+            self.expires += now - self.created
+        self.created = now
+
 
 _shown = msgspec.json.Encoder(order="deterministic")
 _TOKEN = re.compile(r"(.+)~[0-9a-f]{32}", re.DOTALL)

@@ -103,6 +103,10 @@ class Audience(NamedTuple):
 EVERYONE = Audience()
 
 
+SESSION_ONLY = "~session:"
+"""Begins the names of session values that count in their session alone: a fork is made without them."""
+
+
 class Request(Struct, frozen=True):
     """What code wants of a frame above it, to be done when the code has returned; that frame knows what it means."""
 
@@ -145,6 +149,9 @@ class Frame:
 
     def wake(self) -> None:
         """Let this frame run again, if it waits."""
+
+    def wait(self) -> None:
+        """Do not let this frame run before it is woken."""
 
     @property
     def audience(self) -> Audience:
@@ -453,6 +460,19 @@ class Scope:
         self.questions.changed[question_id] = question
         self._wake(path)
 
+    def reopen_approvals(self) -> None:
+        """Open the approvals again that were given on the branch which is left now, and have their askers wait."""
+        for path, asker in self.questions.askers.items():
+            asked = asker.questions or () if isinstance(asker, Frame) else self.questions.named(asker.questions)
+            spent = [question for question in asked if question.is_spent]
+            for question in spent:
+                question.reopen(self.clock())
+                self.questions.open[question.id] = (path, question)
+            if spent and isinstance(asker, UserImage):
+                asker.status = "waiting"
+            elif spent and isinstance(asker, Frame):
+                asker.wait()
+
     def _wake(self, path: str) -> None:
         """Let the frame at `path`, and all above it, run again, whether live or dormant."""
         asker = self.questions.askers.get(path)
@@ -461,8 +481,8 @@ class Scope:
             frame.wake()
             frame = frame.parent
 
-    def _touch(self, path: str) -> Frame:
-        """Wake the images from `path` up, and return the live frame that they are below."""
+    def _touch(self, path: str) -> Frame | None:
+        """Wake the images from `path` up, and return the live frame that they are below, if there is one."""
         while (image := self.dormant.at(path)) is not None:
             if isinstance(image, UserImage):
                 image.status = "pending"
@@ -471,7 +491,7 @@ class Scope:
             if segment.startswith("branch:"):
                 # A routing's node has ended: what is above it is the graph.
                 path = path.rpartition(";")[0]
-        return self.root.find(path)
+        return None if self.is_dormant else self.root.find(path)
 
     # Calls from user code
 

@@ -63,6 +63,7 @@ class Editor:
             live.prepare(self._sessions)
             live.journal.branch_off(self._settings.new_branch(), checkpoint_id or live.head.checkpoint)
             self._keep_answers(live)
+            live.scope.reopen_approvals()
             _edit(live, values, as_node, at)
             try:
                 await self._write(live, "edit", metadata)

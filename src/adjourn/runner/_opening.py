@@ -256,6 +256,7 @@ class SessionOpener:
             source = None
             if live.journal.head != checkpoint_id:
                 live.journal.branch_off(self._settings.new_branch(), checkpoint_id)
+                live.scope.reopen_approvals()
                 source = "fork"
             else:
                 self._take_up(live)

@@ -48,9 +48,13 @@ from adjourn.stores.protocol import (
 
 
 class _Row(Question, kw_only=True, omit_defaults=True):
-    """A question in the row that stands beside the log, without what changes."""
+    """A question in the row that stands beside the log, without what changes.
+
+    It is `inherited` if it had ended before the branch of this row began.
+    """
 
     above: Interrupt | None = None
+    inherited: bool = False
 
 
 _LASTING = ("reason", "key", "prompt", "schema", "expires", "default", "raised", "concurrent")
@@ -111,7 +115,10 @@ def log_question(question: Question, parent: Interrupt | None) -> bytes:
     above = map_interrupt(parent, codec.lower) if _says_something(parent) else None
     if above is None and question.how is None and question.state is NONE and type(question) is Question:
         return seal(_encoder.encode(question))
-    row = _Row(id=question.id, info=question.info, created=question.created, above=above)
+    if above is None and isinstance(question, _Row):
+        above = question.above
+    inherited = question.how is not None
+    row = _Row(id=question.id, info=question.info, created=question.created, above=above, inherited=inherited)
     for name in _LASTING:
         setattr(row, name, getattr(question, name))
     return seal(_encoder.encode(row))

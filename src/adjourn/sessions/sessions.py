@@ -17,7 +17,7 @@ from adjourn.stores.protocol import CheckpointRow, Head, Outcome, Source, Status
 
 from . import _fork
 from ._contents import Contents
-from ._log import read_interrupt
+from ._log import read_interrupt, read_question
 from ._questions import Answers, record_answers, shown
 from ._settings import Clock, NewId, Settings, check_name
 from ._status import SessionStatus, describe, status_of
@@ -27,13 +27,17 @@ from .history import Checkpoint, Diff, Tree, as_mapping
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A question with how it ended: `outcome` is None while it is open."""
+    """A question with how it ended: `outcome` is None while it is open.
+
+    An `inherited` one had ended before the branch began, or the session, if that is a fork.
+    """
 
     interrupt: Interrupt
     outcome: Outcome | None
     answer: Any = None
     by: str | None = None
     at: datetime | None = None
+    inherited: bool = False
 
 
 class Sessions:
@@ -125,6 +129,7 @@ class Sessions:
                 answer=codec.decode(entry.value, lenient=True) if entry.value else None,
                 by=entry.by,
                 at=None if entry.at is None else datetime.fromtimestamp(entry.at, UTC),
+                inherited=entry.how is not None and read_question(entry.body).inherited,
             )
             for entry in await self.store.audit(head.ref)
         ]

@@ -53,6 +53,7 @@ def _document(entry: AuditEntry) -> dict[str, Any]:
         "answer": plain(entry.answer),
         "by": entry.by,
         "at": None if entry.at is None else entry.at.isoformat(),
+        "inherited": entry.inherited,
     }
 
 
@@ -78,5 +79,5 @@ def _rows(entry: AuditEntry) -> Iterator[tuple[str, str]]:
     if entry.outcome == "answered":
         yield "by", visible_line(entry.by or "(nobody was named)")
     if entry.at is not None:
-        yield "at", clock(entry.at)
+        yield "at", clock(entry.at) + (", before this branch began" if entry.inherited else "")
     yield "id", visible_line(asked.id)
