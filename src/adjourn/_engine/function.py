@@ -101,6 +101,11 @@ class FunctionFrame(UserFrame, ProgramFrame):
             self.close_children()
         self.scope.mark(self)
 
+    def start_over(self) -> None:
+        if self.status != "done":
+            self.input = NONE
+        super().start_over()
+
     def report(self) -> Report:
         value = decoded(self.output)
         return Report(output=value if isinstance(value, str) else "", value=value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from binascii import crc32
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -56,6 +56,8 @@ class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
     state: Raw = NONE
     void: bool = False
     """Whether its answer does not count: it was refused, or has been applied for good."""
+    optional: bool = False
+    """Whether the code need not come to it again: what it works on was changed by hand."""
     how: str | None = None
     value: Raw = NONE
     by: str | None = None
@@ -107,12 +109,13 @@ class Change(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     ended: bool = False
     void: bool = False
+    optional: bool = False
     state: Raw = NONE
 
     @classmethod
     def of(cls, question: Question) -> Change:
         """Return what a question has become."""
-        return cls(ended=question.how is not None, void=question.void, state=question.state)
+        return cls(ended=question.how is not None, void=question.void, optional=question.optional, state=question.state)
 
 
 UNCHANGED = Change()
@@ -386,10 +389,9 @@ class Asked:
         if question in (same := self._by_key.get(question.key, [])):
             same.remove(question)
 
-    def find(self, key: str | None, number: int) -> Question | None:
-        """Return the question that is the `number`th with this key."""
-        same = self._by_key.get(key, ())
-        return same[number - 1] if number <= len(same) else None
+    def under(self, key: str | None) -> Sequence[Question]:
+        """Return the questions with this key, oldest first."""
+        return self._by_key.get(key, ())
 
     def is_ambiguous(self, key: str | None) -> bool:
         """Whether a question with this key could be taken for another one that is open."""

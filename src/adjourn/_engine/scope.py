@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from adjourn._values import codec
 from adjourn._values.frozen import check_text
@@ -152,6 +153,11 @@ class Frame:
 
     def wait(self) -> None:
         """Do not let this frame run before it is woken."""
+
+    def start_over(self) -> None:
+        """Begin again what is unfinished, here and below: what it works on was changed by hand."""
+        for child in self.live_children():
+            child.start_over()
 
     @property
     def audience(self) -> Audience:
@@ -437,6 +443,30 @@ class Scope:
             self.questions.forget(below, image.questions)
             self.changes.touched.pop(below, None)
 
+    def start_over_dormant(self, path: str) -> None:
+        """Begin again what is dormant below `path`; graphs there are forgotten, and begin when their code runs them."""
+        for segment, image in list(self.dormant.below(path).items()):
+            below = f"{path};{segment}"
+            if isinstance(image, GraphImage):
+                self.forget_below(below)
+                self.questions.forget(below, image.questions)
+                self.dormant.bind(path, segment)
+                continue
+            self._start_over_image(below, image)
+            self.start_over_dormant(below)
+
+    def _start_over_image(self, path: str, image: UserImage) -> None:
+        asked = self.questions.named(image.questions)
+        image.questions = [question.id for question in asked if not question.is_open]
+        for question in asked:
+            question.optional = True
+            if question.is_open:
+                self.questions.drop(question.id)
+        if not image.questions:
+            self.questions.askers.pop(path, None)
+        image.memos = {key: replace(memo, optional=True) for key, memo in image.memos.items()}
+        image.status, image.composites, image.input = "pending", {}, NONE
+
     @property
     def is_dormant(self) -> bool:
         """Whether no program has been bound to what was restored."""
@@ -472,6 +502,13 @@ class Scope:
                 asker.status = "waiting"
             elif spent and isinstance(asker, Frame):
                 asker.wait()
+
+    def supersede(self, frame: Frame, question: Question) -> None:
+        """End an open question because its code now asks something else in its place."""
+        del self.questions.open[question.id]
+        question.how, question.void = "abandoned", True
+        self.questions.changed[question.id] = question
+        self.mark(frame)
 
     def _wake(self, path: str) -> None:
         """Let the frame at `path`, and all above it, run again, whether live or dormant."""

@@ -421,6 +421,12 @@ class StepFrame(ProgramFrame):
             self.abandon()
             self.depart(node)
 
+    def start_over(self) -> None:
+        self.bind_dormant()
+        self.close_questions()
+        self.scope.mark(self)
+        super().start_over()
+
     # Records
 
     def live_children(self) -> Iterable[Frame]:

@@ -118,9 +118,10 @@ def _edit(live: LiveSession, values: Mapping[str, Any], as_node: str | None, at:
         )
     frame = frame_at(live.root, at)
     frame.edit(values, as_node)
-    above = frame.parent if as_node is not None else None
+    frame.start_over()
+    above = frame.parent
     while above is not None:
-        above.wake()  # What follows on the node runs next, so what waited for it runs again.
+        above.wake()  # What was edited runs next, so what waited for it runs again.
         above = above.parent
 
 

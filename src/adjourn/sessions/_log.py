@@ -178,7 +178,7 @@ def _restored(session_id: str, row: AuditEntry, change: Change) -> Question:
     question = read_question(row.body)
     if question.id != row.id or (change.ended and row.how is None):
         raise CheckpointCorrupt(f"session '{session_id}' does not fit the row of its question '{row.id}'")
-    question.state, question.void = change.state, change.void
+    question.state, question.void, question.optional = change.state, change.void, change.optional
     question.how, question.value, question.by, question.at = None, NONE, None, None
     if change.ended:
         question.how, question.by, question.at = row.how, row.by, row.at

@@ -172,6 +172,8 @@ async def why_not_open(store: Store, ref: SessionRef, unknown: UnknownInterrupt,
     for entry in reversed(ended):
         question = read_question(entry.body)
         is_shown = entry.id == named and token_of(question, ref.app, ref.id, head.branch) == name
+        if is_shown and entry.how == "abandoned":
+            break  # Its code asks something else now, or nothing.
         if is_shown or name in (entry.id, question.key):
             if entry.how == "expired":
                 return InterruptExpired(ref.id, entry.id)
