@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import pytest
 
@@ -32,10 +32,10 @@ def nothing_ran() -> None:
     ran.clear()
 
 
-class Bill(TypedDict, total=False):
+class Bill(TypedDict):
     cents: int
-    note: str
-    paid: int
+    note: NotRequired[str]
+    paid: NotRequired[int]
 
 
 @once
@@ -50,7 +50,7 @@ async def greet() -> str:
     return "hello"
 
 
-async def pay(state: Bill) -> Bill:
+async def pay(state: Bill) -> dict[str, Any]:
     await greet()
     receipt = await reserve(state["cents"])
     name = interrupt("Who?")
@@ -99,7 +99,7 @@ async def test_an_edit_of_something_else_gives_back_what_was_done(store: Store) 
 
 
 async def test_finished_siblings_stay_finished(store: Store) -> None:  # rule C4
-    async def quick(state: Bill) -> Bill:
+    async def quick(state: Bill) -> dict[str, Any]:
         ran.append("quick")
         return {"note": "done"}
 
@@ -120,7 +120,7 @@ async def helper(cents: int) -> Any:
 
 
 async def test_children_start_again_with_what_they_are_given_now(store: Store) -> None:  # rule C4
-    async def ask(state: Bill) -> Bill:
+    async def ask(state: Bill) -> dict[str, Any]:
         return {"note": await current().run(helper, state["cents"])}
 
     def made() -> CompiledGraph:
@@ -141,10 +141,28 @@ async def test_subgraphs_below_start_again(store: Store) -> None:  # rule C4
 
     await made().run({"cents": 1}, session_id="s")
     await made().edit("s", {"cents": 2}, at="runnable:outer;node:in")
+    assert await made().pending("s") == []
     graph = made()
     (now,) = (await graph.recover("s")).interrupts
     (now,) = (await graph.resume("s", {now: "Ada"})).interrupts
     assert now.info["pay"] == 2
+
+
+async def test_what_was_done_below_stays_done(store: Store) -> None:  # rule C4
+    async def first(state: Bill) -> dict[str, Any]:
+        ran.append("first")
+        return {}
+
+    def made() -> CompiledGraph:
+        inner = StateGraph(Bill, name="inner").add_sequence(first, pay).add_edge(START, "first")
+        outer = StateGraph(Bill, name="outer").add_subgraph("in", inner.compile()).add_edge(START, "in")
+        return outer.compile(store=store)
+
+    (old,) = (await made().run({"cents": 1}, session_id="s")).interrupts
+    await made().edit("s", {"note": "x"})
+    (now,) = (await made().recover("s")).interrupts
+    assert (now.id, now.info) == (f"{old.id}#2", old.info)
+    assert ran == ["first", "greet", ("reserve", 1)]
 
 
 async def test_an_approval_of_a_call_that_was_edited_is_asked_anew(store: Store) -> None:  # rule C4
@@ -171,11 +189,8 @@ async def test_an_approval_of_a_call_that_was_edited_is_asked_anew(store: Store)
 
 
 async def test_a_static_interrupt_shows_the_edited_state(store: Store) -> None:  # rules C4, I8
-    graph = bill(store)
-    compiled = (StateGraph(Bill, name="bill").add_node("pay", pay).add_edge(START, "pay")).compile(
-        store=store, interrupt_before=["pay"]
-    )
-    del graph
+    graph = StateGraph(Bill, name="bill").add_node("pay", pay).add_edge(START, "pay")
+    compiled = graph.compile(store=store, interrupt_before=["pay"])
     await compiled.run({"cents": 1}, session_id="s")
     await compiled.edit("s", {"cents": 2})
     (now,) = (await compiled.recover("s")).interrupts

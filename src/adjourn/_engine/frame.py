@@ -28,7 +28,7 @@ from .address import address_of, is_under
 from .concurrency import Slot
 from .memos import NONE, Key, Kind, Memo, read_memos
 from .record import Asked, Image, Question, UserImage
-from .scope import GONE, Frame
+from .scope import GONE, Frame, check_tags
 
 Group = tuple[Kind, str]
 """What keeps its order in straight code: the calls of one `@once` function, or all questions."""
@@ -59,6 +59,11 @@ class UserFrame(Frame):
     slot: Slot | None = None
     written: dict[str, Any] | None = None
     running: Entry | None = None
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether what is below it was run by its code, and not by itself."""
+        return True
 
     @property
     def entry(self) -> Entry:
@@ -163,6 +168,9 @@ class UserFrame(Frame):
         askers = [address_of(path) for path in self.scope.questions.askers if path.startswith(below)]
         return any(is_under(place, address) for place in (*places, *askers))
 
+    def check_answer(self, question: Question) -> None:
+        check_tags(self.path, *(self.memos or {}).values())
+
     def start_over(self) -> None:
         """Begin again on what was changed by hand (rule C4).
 
@@ -175,16 +183,13 @@ class UserFrame(Frame):
             self._reconsider(question)
         self.questions_stored, self.composites = 0, None
         self.make_all_optional()
+        self.bind_dormant()
+        for child in self.live_children():
+            child.start_over()
         self.scope.start_over_dormant(self.path)
-        for segment, child in list((self.children or {}).items()):
-            if isinstance(child, UserFrame):
-                self.make_optional(Key(Kind.RUN, segment))
-                child.start_over()
-            else:
-                child.drop()
-                del (self.children or {})[segment]
-        for segment in self.scope.dormant.below(self.path):
-            self.make_optional(Key(Kind.RUN, segment))
+        if self.runs_code:
+            below = (*(self.children or ()), *self.scope.dormant.below(self.path))
+            self.make_optional(*[Key(Kind.RUN, segment) for segment in below])
         self.status = "pending"
         self.scope.mark(self)
 

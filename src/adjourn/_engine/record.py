@@ -177,8 +177,9 @@ Image: TypeAlias = UserImage | GraphImage
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One commit. `dropped` names frames that ended, with all below them; a trailing `;` spares the frame itself.
 
-    `changed` are questions of which something is new, by id: that they have ended, mostly. The questions themselves and
-    their answers are stored beside the log, once, in rows that people and engine both read.
+    With a `turn` come its `options`, and whether it was begun with deps, so that it needs them again. `changed` are
+    questions of which something is new, by id: that they have ended, mostly. The questions themselves and their answers
+    are stored beside the log, once, in rows that people and engine both read.
     """
 
     v: int
@@ -186,6 +187,7 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     turn: int | UnsetType = UNSET
     usage: Usage | UnsetType = UNSET
     options: dict[str, Any] = {}
+    needs_deps: bool = False
     app: str | UnsetType = UNSET
     user: str | None | UnsetType = UNSET
     dropped: list[str] = []
@@ -200,6 +202,7 @@ class Tree(msgspec.Struct, kw_only=True):
     turn: int = 0
     usage: Usage | None = None
     options: dict[str, Any] = {}
+    needs_deps: bool = False
     app: str = ""
     user: str | None = None
     frames: dict[str, Image] = {}
@@ -293,7 +296,7 @@ def fold(bodies: Iterable[bytes]) -> Tree:
 def apply(tree: Tree, record: Record) -> None:
     """Change `tree` as one record says."""
     if record.turn is not UNSET:
-        tree.turn, tree.options = record.turn, record.options
+        tree.turn, tree.options, tree.needs_deps = record.turn, record.options, record.needs_deps
     if record.usage is not UNSET:
         tree.usage = record.usage
     if record.app is not UNSET:
@@ -306,6 +309,15 @@ def apply(tree: Tree, record: Record) -> None:
     for path, image in record.frames.items():
         _fold_frame(tree, path, image)
     tree.changed.update(record.changed)
+
+
+_TAGS = re.compile(rb'"\$t":"((?:[^"\\]|\\.)*)"')
+
+
+def tags_in(*encoded: object) -> set[str]:
+    """Return the names of the types of encoded values, or of those in images, found without decoding any of them."""
+    found = _TAGS.findall(_encoder.encode(encoded))
+    return {msgspec.json.decode(b'"%b"' % tag, type=str) for tag in found}
 
 
 def _drop(tree: Tree, path: str) -> None:

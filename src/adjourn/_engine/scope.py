@@ -15,13 +15,14 @@ from msgspec.structs import replace
 
 from adjourn._values import codec
 from adjourn._values.frozen import check_text
-from adjourn.errors import Conflict, UsageError
+from adjourn._values.registry import is_known_tag
+from adjourn.errors import Conflict, ProgramChanged, UsageError
 from adjourn.events import Event
 from adjourn.messages import Usage
 
 from .address import address_of, is_under
 from .memos import NONE
-from .record import FORMAT, UNCHANGED, Change, Dormant, GraphImage, Image, Question, Record, Tree, UserImage
+from .record import FORMAT, UNCHANGED, Change, Dormant, GraphImage, Image, Question, Record, Tree, UserImage, tags_in
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -154,6 +155,13 @@ class Frame:
     def wait(self) -> None:
         """Do not let this frame run before it is woken."""
 
+    def check_answer(self, question: Question) -> None:
+        """Refuse an answer that what stands here could not use; the question was asked here or below (rule R17).
+
+        Raises:
+            ProgramChanged: what asked is gone, or has changed.
+        """
+
     def start_over(self) -> None:
         """Begin again what is unfinished, here and below: what it works on was changed by hand."""
         for child in self.live_children():
@@ -243,6 +251,19 @@ class Frame:
         """Every session value as seen from here, uncopied."""
         above = self.parent.all_values() if self.parent else {}
         return {key: value for key, value in {**above, **(self.values or {})}.items() if value is not GONE}
+
+
+def check_tags(path: str, *encoded: object) -> None:
+    """Refuse encoded values of types that this process lacks.
+
+    Raises:
+        ProgramChanged: naming the type.
+    """
+    for tag in tags_in(*encoded):
+        if not is_known_tag(tag):
+            raise ProgramChanged(
+                address_of(path), f"no class is registered here as '{tag}': import the module that defines it"
+            )
 
 
 class Questions:
@@ -395,6 +416,7 @@ class Scope:
     max_steps: int | None = None
     program_options: Any = None  # Any: whatever the runner has for its program, which knows what it is
     turn_options: Mapping[str, Any] = NO_OPTIONS
+    needs_deps: bool = False
     usage: Usage = NOTHING_USED
 
     def __init__(self, session_id: str, *, app: str, user_id: str | None, clock: Callable[[], float]) -> None:
@@ -415,17 +437,17 @@ class Scope:
         self.cancellation = Cancellation()
 
     def next_input(self, options: Mapping[str, Any]) -> None:
-        """Begin a turn: what it uses is counted from here, and its options are stored with it for the program."""
+        """Begin a turn: what it uses is counted from here; its options, and that it has deps, are stored with it."""
         self.turn += 1
         self.usage = NOTHING_USED
-        self.turn_options = options
+        self.turn_options, self.needs_deps = options, self.deps is not None
 
     # Dormant frames
 
     def restore(self, tree: Tree) -> None:
         """Take in a folded session, whose frames are dormant until a program is bound to them."""
         self.turn, self.app, self.user_id = tree.turn, tree.app, tree.user
-        self.turn_options = tree.options
+        self.turn_options, self.needs_deps = tree.options, tree.needs_deps
         self.usage = tree.usage or NOTHING_USED
         self.changes.turn, self.changes.usage = self.turn, self.usage
         self.questions.restore(tree)
@@ -444,28 +466,29 @@ class Scope:
             self.changes.touched.pop(below, None)
 
     def start_over_dormant(self, path: str) -> None:
-        """Begin again what is dormant below `path`; graphs there are forgotten, and begin when their code runs them."""
-        for segment, image in list(self.dormant.below(path).items()):
-            below = f"{path};{segment}"
-            if isinstance(image, GraphImage):
-                self.forget_below(below)
-                self.questions.forget(below, image.questions)
-                self.dormant.bind(path, segment)
-                continue
-            self._start_over_image(below, image)
-            self.start_over_dormant(below)
+        """Begin again what is unfinished in the dormant frames below `path`."""
+        for below, image in self.dormant.all_below(path):
+            asked = self.questions.named(image.questions)
+            image.questions = [question.id for question in asked if not question.is_open]
+            for question in asked:
+                question.optional = True
+                if question.is_open:
+                    self.questions.drop(question.id)
+            if not image.questions:
+                self.questions.askers.pop(below, None)
+            if isinstance(image, UserImage) and image.status != "done":
+                image.memos = {key: replace(memo, optional=True) for key, memo in image.memos.items()}
+                image.status, image.composites, image.input = "pending", {}, NONE
 
-    def _start_over_image(self, path: str, image: UserImage) -> None:
-        asked = self.questions.named(image.questions)
-        image.questions = [question.id for question in asked if not question.is_open]
-        for question in asked:
-            question.optional = True
-            if question.is_open:
-                self.questions.drop(question.id)
-        if not image.questions:
-            self.questions.askers.pop(path, None)
-        image.memos = {key: replace(memo, optional=True) for key, memo in image.memos.items()}
-        image.status, image.composites, image.input = "pending", {}, NONE
+    def check_types(self, path: str) -> None:
+        """Refuse to wake dormant frames, from `path` up, that hold values of types which this process lacks.
+
+        Raises:
+            ProgramChanged: naming the type.
+        """
+        while (image := self.dormant.at(path)) is not None:
+            check_tags(path, image, self.dormant.pieces.get(path, {}))
+            path = path.rpartition(";")[0]
 
     @property
     def is_dormant(self) -> bool:
@@ -594,7 +617,7 @@ class Scope:
                 record.changed = {name: Change.of(question) for name, question in questions.changed.items()}
         if full or self.turn != changes.turn:
             record.turn = changes.turn = self.turn
-            record.options = dict(self.turn_options)
+            record.options, record.needs_deps = dict(self.turn_options), self.needs_deps
         if self.usage is not changes.usage or (full and self.usage.calls):
             record.usage = changes.usage = self.usage
         changes.clear()

@@ -9,17 +9,19 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from itertools import count
 from typing import ClassVar, Protocol
 
 from msgspec import Raw
 
 from adjourn._engine import record
-from adjourn._engine.address import segment_text
+from adjourn._engine.address import is_under, segment_text
 from adjourn._engine.program import Program, ProgramFrame
+from adjourn._engine.questions import open_interrupts
 from adjourn._engine.record import NONE
-from adjourn._engine.scope import TURN, Scope
+from adjourn._engine.scope import TURN, Frame, Scope
 from adjourn._owner import is_dead, process_id
 from adjourn.errors import (
     AlreadyResumed,
@@ -32,6 +34,7 @@ from adjourn.errors import (
     UnknownInterrupt,
 )
 from adjourn.events import Event
+from adjourn.sessions import SessionStatus
 from adjourn.sessions._log import read_questions
 from adjourn.sessions._questions import Answers, OpenQuestions, why_not_open
 from adjourn.stores._logging import note
@@ -377,6 +380,21 @@ class LiveSessions:
         live.dissolve()
 
 
+def status_of_live(live: LiveSession) -> SessionStatus:
+    """Return where a session stands that is about to run."""
+    scope, checkpoint = live.scope, live.journal.head
+    return SessionStatus(
+        session_id=scope.session_id,
+        status="running" if live.is_new else live.status,
+        owner=None,
+        since=datetime.fromtimestamp(scope.clock(), UTC),
+        interrupts=open_interrupts(scope, checkpoint),
+        checkpoint_id=checkpoint or "",
+        user_id=scope.user_id,
+        app_name=scope.app,
+    )
+
+
 async def resolve(settings: RunnerSettings, live: LiveSession, given: Answers, by: str | None) -> tuple[Answer, ...]:
     """Return the answers as the store takes them, every one checked before any is written.
 
@@ -395,6 +413,28 @@ async def resolve(settings: RunnerSettings, live: LiveSession, given: Answers, b
             # It has ended on the branch that this one came from.
             error = AlreadyResumed(scope.session_id, unknown.interrupt_id, live=live.is_running)
         raise error from None
+
+
+def check_usable(live: LiveSession, answers: Sequence[Answer]) -> None:
+    """Refuse answers that could not be used here, before they count (rule R17).
+
+    Raises:
+        ProgramChanged: what asked is gone or has changed, or holds values of types that this process lacks.
+    """
+    for answer in answers:
+        path, question = live.scope.questions.open[answer.id]
+        for frame in _bound(live.root, path):
+            frame.check_answer(question)
+        live.scope.check_types(path)
+
+
+def _bound(frame: Frame, path: str) -> Iterator[Frame]:
+    """Give the frames that lead to `path`, bound as far as their programs are known before any code runs."""
+    below: Frame | None = frame
+    while below is not None:
+        yield below
+        below.bind_dormant()
+        below = next((child for child in below.live_children() if is_under(path, child.path)), None)
 
 
 def apply_answers(live: LiveSession, taken: Sequence[Answer | Answered], now: float) -> None:

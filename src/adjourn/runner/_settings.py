@@ -20,6 +20,7 @@ class Options(TypedDict, total=False):
     """The options of a runner, as keyword arguments.
 
     store: where sessions are kept: a store or its URL, such as "sqlite:///file.db"; None keeps them in this runner.
+    deps: what code of a run finds as `current().deps` when a call gives none: a value, or a function of the status.
     require_token: whether an approval must be answered by its token, so that it counts for what was shown alone.
     streaming: whether models are asked for their answers piece by piece; True by default.
     durability: when a step is stored: "step" before it is told, "async" while the next runs, "pause" at pauses.
@@ -36,6 +37,7 @@ class Options(TypedDict, total=False):
     """
 
     store: Store | str | None
+    deps: Any
     require_token: bool
     streaming: bool
     durability: Durability
@@ -72,6 +74,7 @@ class RunnerSettings(Settings):
         require_token = options.get("require_token", False)
         super().__init__(store, app_name, options.get("clock"), options.get("new_id"), require_token=require_token)
         self.has_own_store = store is None
+        self.deps: Any = options.get("deps")
         self.durability: Durability = options.get("durability", "pause" if self.has_own_store else "step")
         if self.durability not in ("step", "pause", "async"):
             raise UsageError(f"durability={self.durability!r}: use 'step', 'pause' or 'async'.")

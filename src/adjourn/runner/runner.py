@@ -35,6 +35,7 @@ class Runner(Sessions):
         """Make a runner of `agent`; every option can be left out.
 
         store: where sessions are kept: a store or its URL, such as "sqlite:///file.db"; None keeps them in this runner.
+        deps: what code of a run finds as `current().deps` when a call gives none: a value, or a function of the status.
         require_token: whether an approval must be answered by its token, so that it counts for what was shown alone.
         streaming: whether models are asked for their answers piece by piece; True by default.
         durability: when a step is stored: "step" before it is told, "async" while the next runs, "pause" at pauses.

@@ -120,7 +120,7 @@ def _record(scope: Scope) -> Record:
     record = Record(
         v=FORMAT, full=True, turn=scope.turn, app=scope.app, user=scope.user_id, asked=scope.questions.asked
     )
-    record.options = dict(scope.turn_options)
+    record.options, record.needs_deps = dict(scope.turn_options), scope.needs_deps
     if scope.usage.calls:
         record.usage = scope.usage
     record.frames = dict(scope.dormant.snapshot(""))
