@@ -65,6 +65,10 @@ class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
         return self.id.partition("#")[0]
 
 
+APPROVALS = frozenset({"need_approval", "need_review", "need_decision"})
+"""The reasons of questions whose answer lets something happen, rather than giving data."""
+
+
 class Change(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What a record keeps of a question beside its id: that it has ended by then, and what is the engine's alone.
 
@@ -142,6 +146,8 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     `changed` are questions of which something is new, by id: that they have ended, mostly. The questions themselves and
     their answers are stored beside the log, once, in rows that people and engine both read.
+
+    `session` and `app` say whose record it is, which must be what its row says. `user` is who began the turn.
     """
 
     v: int
@@ -149,6 +155,7 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     turn: int | UnsetType = UNSET
     usage: Usage | UnsetType = UNSET
     options: dict[str, Any] = {}
+    session: str | UnsetType = UNSET
     app: str | UnsetType = UNSET
     user: str | None | UnsetType = UNSET
     dropped: list[str] = []
@@ -163,6 +170,7 @@ class Tree(msgspec.Struct, kw_only=True):
     turn: int = 0
     usage: Usage | None = None
     options: dict[str, Any] = {}
+    session: str = ""
     app: str = ""
     user: str | None = None
     frames: dict[str, Image] = {}
@@ -259,6 +267,8 @@ def apply(tree: Tree, record: Record) -> None:
         tree.turn, tree.options = record.turn, record.options
     if record.usage is not UNSET:
         tree.usage = record.usage
+    if record.session is not UNSET:
+        tree.session = record.session
     if record.app is not UNSET:
         tree.app = record.app
     if record.user is not UNSET:

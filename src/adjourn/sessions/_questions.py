@@ -25,7 +25,9 @@ from adjourn.errors import (
 from adjourn.events import Interrupt
 from adjourn.stores.protocol import Answer, Head, OpenQuestion, SessionRef, Store
 
+from ._contents import Contents
 from ._log import read_interrupt, read_question
+from ._permission import Permission
 from ._status import owner_of
 
 Answers = Mapping[str, Any] | Sequence[str] | None
@@ -146,7 +148,13 @@ async def why_not_open(store: Store, ref: SessionRef, unknown: UnknownInterrupt,
 
 
 async def record_answers(
-    store: Store, ref: SessionRef, given: Answers, *, by: str | None, seen: str | None = None
+    store: Store,
+    ref: SessionRef,
+    given: Answers,
+    *,
+    by: str | None,
+    seen: str | None = None,
+    permission: Permission | None = None,
 ) -> Head:
     """Record answers beside the log, without going on; with the checkpoint that was `seen`, only if nothing has moved.
 
@@ -154,12 +162,14 @@ async def record_answers(
         CheckpointNotFound: there is no such session.
         UnknownInterrupt, AlreadyResumed, InterruptExpired, InvalidAnswer: naming the first that is wrong.
         StaleCheckpoint: the session has moved on from the checkpoint that was seen.
+        AnswerRefused: whoever answers may not.
     """
     for _ in range(TRIES):
         head = await store.head(ref)
         if head is None:
             raise CheckpointNotFound(ref.id)
-        questions = OpenQuestions(ref.id, [read_question(row.body) for row in await store.questions(ref)])
+        rows = await store.questions(ref)
+        questions = OpenQuestions(ref.id, [read_question(row.body) for row in rows])
         is_live = owner_of(head) is not None
         if given is None and not questions:
             raise AlreadyResumed(ref.id, live=is_live)
@@ -169,11 +179,29 @@ async def record_answers(
             raise await why_not_open(store, ref, unknown, live=is_live) from None
         if seen not in (None, head.checkpoint):
             raise StaleCheckpoint(ref.id, seen, head.checkpoint)
+        if permission:
+            await _check_permission(permission, store, ref, rows, answers, by)
         try:
             return await store.answer(ref, answers, after=seen)
         except Conflict:
             continue
     raise Conflict(ref.id, "others keep writing it")
+
+
+async def _check_permission(
+    permission: Permission,
+    store: Store,
+    ref: SessionRef,
+    rows: Iterable[OpenQuestion],
+    answers: Iterable[Answer],
+    by: str | None,
+) -> None:
+    named = {answer.id for answer in answers}
+
+    async def turn_user() -> str | None:
+        return (await Contents.at(store, ref)).scope.user_id
+
+    await permission.check([shown(row) for row in rows if row.id in named], by, turn_user)
 
 
 async def record_shown(
