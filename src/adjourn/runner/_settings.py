@@ -25,8 +25,7 @@ class Options(TypedDict, total=False):
     durability: when a step is stored: "step" before it is told, "async" while the next runs, "pause" at pauses.
     app_name: whose sessions these are, as the same id in another app is another session; "adjourn" by default.
     require_by: True refuses an approval that does not say `by` whom it is.
-    may_answer: decides whether an answer counts: a function of the question, `by`, and the user whose turn asks, which
-        returns True, or False or the reason why not.
+    may_answer: a function of a question, `by` and the turn's user, which returns True or why the answer is refused.
     middleware: what stands around the calls of models and tools in every agent that this runner runs.
     interrupts: False makes every question an error, for programs that nobody answers.
     after_transfer: who takes the next turn after a transfer: "stay" (whoever has it; the default) or "root".
