@@ -170,6 +170,8 @@ async def test_a_session_of_nobody_is_nobodys(store: Store):  # rule C12
             with pytest.raises(CheckpointNotFound):
                 await call
     assert (await graph.resume("s", {"go": 1})).status == "done"
+    with pytest.raises(CheckpointNotFound):
+        await graph.run({}, session_id="s", user_id="ann")
 
 
 async def test_what_a_runner_kept_ready_is_not_taken_for_a_session_that_came_after_it(store: Store):  # rule C12
