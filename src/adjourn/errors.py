@@ -9,7 +9,7 @@ AdjournError
 ├── SessionError          the session is not in a state for this call
 │   ├── CheckpointNotFound, SessionBusy, PendingInterrupts, UnfinishedRun
 │   ├── AlreadyResumed, UnknownInterrupt, InvalidAnswer, InterruptExpired
-│   └── StaleCheckpoint
+│   └── StaleCheckpoint, AnswerRefused
 ├── RunError              the run failed; the session can be recovered
 │   ├── NodeNotFound, WriteConflict, StateInvalid, MaxStepsExceeded, MaxIterationsExceeded
 │   ├── LimitExceeded, NodeTimeout, RetryExhausted, ReplayMismatch, ProgramChanged, CrashLoop
@@ -206,6 +206,22 @@ class InvalidAnswer(SessionError):
             session_id,
             f"The answer to '{interrupt_id}' of session '{session_id}' does not fit: {listed}. "
             "The question's `schema` says what does.",
+        )
+
+
+class AnswerRefused(SessionError):
+    """Whoever answers may not, by the rule of this program; every question stays open."""
+
+    def __init__(self, session_id: str, interrupt_id: str, by: str | None, reason: str | None = None) -> None:
+        self.interrupt_id = interrupt_id
+        self.by = by
+        self.reason = reason
+        who = "An answer by nobody" if by is None else f"An answer by '{by}'"
+        why = "may_answer says no" if reason is None else undotted(reason)
+        super().__init__(
+            session_id,
+            f"{who} to '{interrupt_id}' of session '{session_id}' was refused: {why}. "
+            "The question stays open; somebody who may must answer it.",
         )
 
 

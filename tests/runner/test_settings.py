@@ -42,6 +42,8 @@ WRONG: dict[str, list[Any]] = {
     "app_name": [5, None, b"x"],
     "deps": [],
     "require_token": ["no", 0, None],
+    "require_by": ["yes", 1, None],
+    "may_answer": ["ann", 5, True],
     "streaming": ["no", 0, None],
     "middleware": [5, "x", None, object(), [LogCalls], [object()], ["LogCalls"], [LogCalls(), None]],
     "after_transfer": ["away", None, ["stay"]],

@@ -128,7 +128,9 @@ def _approval_of(kept: Mapping[str, Any]) -> Approval:
 
 
 def in_session(caller: Caller) -> list[Approval]:
-    """Return what was approved for this session."""
+    """Return what was approved for this session; in a turn of nobody, nothing that its user approved counts."""
+    if caller.scope.user_id != caller.scope.session_user:
+        return []
     return [_approval_of(value) for key, value in caller.all_values().items() if key.startswith(IN_SESSION)]
 
 

@@ -180,6 +180,8 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     With a `turn` come its `options`, and whether it was begun with deps, so that it needs them again. `changed` are
     questions of which something is new, by id: that they have ended, mostly. The questions themselves and their answers
     are stored beside the log, once, in rows that people and engine both read.
+
+    `session` and `app` say whose record it is, which must be what its row says. `user` is who began the turn.
     """
 
     v: int
@@ -188,6 +190,7 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     usage: Usage | UnsetType = UNSET
     options: dict[str, Any] = {}
     needs_deps: bool = False
+    session: str | UnsetType = UNSET
     app: str | UnsetType = UNSET
     user: str | None | UnsetType = UNSET
     dropped: list[str] = []
@@ -203,6 +206,7 @@ class Tree(msgspec.Struct, kw_only=True):
     usage: Usage | None = None
     options: dict[str, Any] = {}
     needs_deps: bool = False
+    session: str = ""
     app: str = ""
     user: str | None = None
     frames: dict[str, Image] = {}
@@ -299,6 +303,8 @@ def apply(tree: Tree, record: Record) -> None:
         tree.turn, tree.options, tree.needs_deps = record.turn, record.options, record.needs_deps
     if record.usage is not UNSET:
         tree.usage = record.usage
+    if record.session is not UNSET:
+        tree.session = record.session
     if record.app is not UNSET:
         tree.app = record.app
     if record.user is not UNSET:

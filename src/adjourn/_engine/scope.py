@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from adjourn._values import codec
 from adjourn._values.frozen import check_text
 from adjourn._values.registry import is_known_tag
-from adjourn.errors import Conflict, ProgramChanged, UsageError
+from adjourn.errors import CheckpointCorrupt, Conflict, ProgramChanged, UsageError
 from adjourn.events import Event
 from adjourn.messages import Usage
 
@@ -337,13 +337,14 @@ class Questions:
 class Changes:
     """What the next record must hold: frames with something new, frames that ended, dormant frames that were touched.
 
-    `turn` and `usage` are those that are on record.
+    `turn`, `user_id` and `usage` are those that are on record.
     """
 
-    __slots__ = ("dirty", "dropped", "touched", "turn", "usage")
+    __slots__ = ("dirty", "dropped", "touched", "turn", "usage", "user_id")
 
     def __init__(self) -> None:
         self.turn = 0
+        self.user_id: str | None = None
         self.usage = NOTHING_USED
         self.dirty: dict[Frame, None] = {}
         self.dropped: dict[str, None] = {}
@@ -378,7 +379,10 @@ class Cancellation:
 
 
 class Scope:
-    """The live session: its identity, and what all of its frames share while it runs."""
+    """The live session: its identity, and what all of its frames share while it runs.
+
+    `session_user` is whose session it is, and `user_id` whose turn: that of the session's user, or of nobody.
+    """
 
     # Slots for what most runs have: an object with more than 30 attributes of its own is slow to make and to read.
     __slots__ = (
@@ -397,6 +401,7 @@ class Scope:
         "questions",
         "root",
         "session_id",
+        "session_user",
         "slots",
         "thread",
         "turn",
@@ -422,7 +427,7 @@ class Scope:
     def __init__(self, session_id: str, *, app: str, user_id: str | None, clock: Callable[[], float]) -> None:
         self.session_id = session_id
         self.app = app
-        self.user_id = user_id
+        self.session_user = self.user_id = user_id
         self.clock = clock
         self.branch = ""
         self.turn = 0
@@ -436,22 +441,36 @@ class Scope:
         self.dormant = Dormant()
         self.cancellation = Cancellation()
 
-    def next_input(self, options: Mapping[str, Any]) -> None:
-        """Begin a turn: what it uses is counted from here; its options, and that it has deps, are stored with it."""
+    def next_input(self, options: Mapping[str, Any], user_id: str | None) -> None:
+        """Begin a turn of this user: what it uses is counted from here; its options, and having deps, are stored."""
         self.turn += 1
+        self.user_id = user_id
         self.usage = NOTHING_USED
         self.turn_options, self.needs_deps = options, self.deps is not None
 
     # Dormant frames
 
     def restore(self, tree: Tree) -> None:
-        """Take in a folded session, whose frames are dormant until a program is bound to them."""
-        self.turn, self.app, self.user_id = tree.turn, tree.app, tree.user
+        """Take in a folded session, whose frames are dormant until a program is bound to them.
+
+        Raises:
+            CheckpointCorrupt: these are records of another session.
+        """
+        self._check_whose(tree)
+        self.turn, self.user_id = tree.turn, tree.user
         self.turn_options, self.needs_deps = tree.options, tree.needs_deps
         self.usage = tree.usage or NOTHING_USED
-        self.changes.turn, self.changes.usage = self.turn, self.usage
+        self.changes.turn, self.changes.user_id, self.changes.usage = self.turn, self.user_id, self.usage
         self.questions.restore(tree)
         self.dormant.restore(tree)
+
+    def _check_whose(self, tree: Tree) -> None:
+        """Refuse records that say something else than their row: they would run as another app or user (rule C12)."""
+        is_here = tree.session == self.session_id and tree.app == self.app
+        if not is_here or tree.user not in (None, self.session_user):
+            raise CheckpointCorrupt(
+                f"the records of session '{self.session_id}' are of another session, app or user; restore a backup"
+            )
 
     def note_bound(self, frame: Frame) -> None:
         """Note that `frame` has become what was dormant at its place: what that had to store, the frame has now."""
@@ -608,7 +627,9 @@ class Scope:
                 if frame.alive:
                     frames[frame.path] = frame.snapshot()
         if full:
-            record = Record(v=FORMAT, full=True, frames=frames, app=self.app, user=self.user_id, asked=questions.asked)
+            record = Record(
+                v=FORMAT, full=True, frames=frames, session=self.session_id, app=self.app, asked=questions.asked
+            )
             if questions.all:
                 record.changed = questions.changes(frames)
         else:
@@ -618,6 +639,8 @@ class Scope:
         if full or self.turn != changes.turn:
             record.turn = changes.turn = self.turn
             record.options, record.needs_deps = dict(self.turn_options), self.needs_deps
+        if full or self.user_id != changes.user_id:
+            record.user = changes.user_id = self.user_id
         if self.usage is not changes.usage or (full and self.usage.calls):
             record.usage = changes.usage = self.usage
         changes.clear()

@@ -27,7 +27,9 @@ class Session:
     """
 
     def __init__(self, options: argparse.Namespace, *, existing: bool) -> None:
-        self.runner = runner_of(options, existing=existing)
+        runner = runner_of(options, existing=existing)
+        self.runner = runner if options.user is None else runner.for_user(options.user)
+        options.app = self.runner.app_name  # for the commands that are printed: those without a program must name it
         self.id: str = options.session or f"chat-{uuid.uuid4().hex[:8]}"
         self.deps = deps_of(options)
         self.is_asked_here = is_terminal() and not options.json
@@ -68,7 +70,7 @@ class Session:
 
     async def _seen(self) -> int:
         """Return the number of the last event so far."""
-        head = await self.runner.store.head(SessionRef(self.id, self.runner.app_name))
+        head = await self.runner.store.head(SessionRef(self.id, self.runner.app_name, self.runner.user_id))
         return head.seq if head else 0
 
     def settle(self, ending: Ending) -> Ending:

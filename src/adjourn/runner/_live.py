@@ -182,7 +182,7 @@ class LiveSession:
         persistence: Persistence = Persistence.STORED,
     ) -> None:
         settings = sessions.settings
-        self.scope = scope = Scope(session_id, app=settings.app_name, user_id=user_id, clock=settings.clock)
+        self.scope = scope = Scope(session_id, app=settings.app, user_id=user_id, clock=settings.clock)
         scope.interrupts = settings.interrupts
         scope.program_options = settings.program
         self.journal = scope.journal = Journal(
@@ -194,7 +194,7 @@ class LiveSession:
             persistence=persistence,
         )
         self.journal.ttl = settings.lease_ttl
-        self.ref = self.journal.ref = SessionRef(session_id, settings.app_name, user_id)
+        self.ref = self.journal.ref = SessionRef(session_id, settings.app, user_id)
         self.beat = sessions.beat
 
     def prepare(self, sessions: LiveSessions) -> None:
@@ -358,9 +358,18 @@ class LiveSessions:
 
     # Kept ready between runs: the first commit of the next run proves one right, or it is dropped.
 
-    def pop(self, session_id: str) -> LiveSession | None:
-        """Return a session that was kept ready, for one run alone."""
-        return self._kept.pop(session_id, None)
+    def pop(self, ref: SessionRef) -> LiveSession | None:
+        """Return a session that was kept ready, for one run alone; one that `ref` does not name stays."""
+        kept = self._kept.get(ref.id)
+        if kept is None or not _is_named(kept, ref):
+            return None
+        del self._kept[ref.id]
+        return kept
+
+    def running_as(self, ref: SessionRef) -> LiveSession | None:
+        """Return the session that `ref` names if this runner runs it."""
+        live = self.running.get(ref.id)
+        return live if live is not None and _is_named(live, ref) else None
 
     def ended(self, live: LiveSession, *, well: bool) -> None:
         """Note that the run of a session has ended: after one that ended well, it is kept ready."""
@@ -390,9 +399,14 @@ def status_of_live(live: LiveSession) -> SessionStatus:
         since=datetime.fromtimestamp(scope.clock(), UTC),
         interrupts=open_interrupts(scope, checkpoint),
         checkpoint_id=checkpoint or "",
-        user_id=scope.user_id,
+        user_id=live.ref.user,
         app_name=scope.app,
     )
+
+
+def _is_named(live: LiveSession, ref: SessionRef) -> bool:
+    """Return whether `ref` names this session; as in a store, one that names a user names only that user's."""
+    return ref.app == live.ref.app and ref.user in (None, live.ref.user)
 
 
 async def resolve(settings: RunnerSettings, live: LiveSession, given: Answers, by: str | None) -> tuple[Answer, ...]:

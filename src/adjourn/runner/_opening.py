@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, cast
 import msgspec
 
 from adjourn._checks import is_count
-from adjourn._engine.questions import open_keys
+from adjourn._engine.questions import open_interrupts, open_keys
 from adjourn.errors import (
     AdjournError,
     AlreadyResumed,
@@ -88,7 +88,7 @@ class SessionOpener:
     async def turn(self, call: Call, input: Any, on_pending: OnPending, reader: Reader) -> LiveSession:
         """A session with a turn's input, claimed (unless nobody else could know it)."""
         for _ in range(TRIES):
-            live = self._sessions.pop(call.session_id)
+            live = None if call.is_new else self._sessions.pop(self._ref(call))
             cached = live is not None
             if live is None and not call.is_new:
                 live = await self._sessions.find(self._ref(call))
@@ -101,25 +101,31 @@ class SessionOpener:
                 if cached:
                     continue  # What was kept may be older than what is stored: look there.
                 await self._end_last_turn(live, on_pending)
-            live.scope.next_input(call.model_options)
+            live.scope.next_input(call.model_options, call.user_id)
             live.root.begin(input)
             if live.journal.is_unstored:
                 self._sessions.until_done.add(call.session_id)
                 return live
-            try:
-                await self._claim(live, "input")
-            except (Conflict, SessionBusy):
-                if not cached and not live.is_new:
-                    await self._raise_if_busy(self._ref(call))
-                continue
-            return live
+            if await self._is_claimed(live, call, cached):
+                return live
         raise Conflict(call.session_id, "others keep writing it")
+
+    async def _is_claimed(self, live: LiveSession, call: Call, cached: bool) -> bool:
+        """Claim a session with the input of a turn; return False if the store must be looked at again."""
+        try:
+            await self._claim(live, "input")
+        except (Conflict, SessionBusy):
+            if not cached and not live.is_new:
+                await self._raise_if_busy(self._ref(call))
+            return False
+        except CheckpointNotFound:
+            if not cached:
+                raise  # It is somebody else's.
+            return False  # What was kept is gone, and another may be there by now.
+        return True
 
     async def _prepare(self, live: LiveSession, call: Call, reader: Reader) -> None:
         scope, settings, is_watched = live.scope, self._settings, reader.wants_events
-        if call.user_id is not None and scope.user_id not in (None, call.user_id):
-            # Somebody else's: told in the words for one that is not there, and never run in the other one's name.
-            raise CheckpointNotFound(call.session_id)
         live.prepare(self._sessions)
         live.journal.sink = reader.deliver
         scope.deps = call.deps
@@ -164,7 +170,7 @@ class SessionOpener:
     ) -> LiveSession | None:
         """A session with answers in place, claimed; None when a live owner has it and takes the answers up."""
         for _ in range(TRIES):
-            live = self._sessions.pop(call.session_id)
+            live = self._sessions.pop(self._ref(call))
             cached = live is not None
             if live is None:
                 live = await self._sessions.load(self._ref(call))
@@ -193,12 +199,23 @@ class SessionOpener:
         if not live.scope.questions.open and live.status == "done" and given is None:
             raise AlreadyResumed(live.scope.session_id, live=live.is_running)
         taken = await resolve(self._settings, live, given, by) if live.scope.questions.open or given is not None else ()
+        if taken and self._settings.permission:
+            await self._check_permission(live, taken, by)
         if not live.is_running:  # Else its owner goes on, who may have what is lacking here.
             _check_deps(live)
             if not cached:
                 check_usable(live, taken)
         apply_answers(live, taken, now)
         return taken
+
+    async def _check_permission(self, live: LiveSession, taken: tuple[Answer, ...], by: str | None) -> None:
+        named = {answer.id for answer in taken}
+        asked = [each for each in open_interrupts(live.scope, live.journal.head) if each.id in named]
+
+        async def turn_user() -> str | None:
+            return live.scope.user_id
+
+        await self._settings.permission.check(asked, by, turn_user)
 
     async def _check_seen(self, live: LiveSession, given: Answers, checkpoint_id: str, cached: bool) -> None:
         head = live.journal.head or ""
@@ -238,7 +255,7 @@ class SessionOpener:
         """A session that goes on where it was cut off, claimed if there is anything left to run."""
         for _ in range(TRIES):
             live = await self._sessions.load(self._ref(call))
-            self._sessions.pop(call.session_id)
+            self._sessions.pop(live.ref)
             _check_not_running(live)
             await self._prepare(live, call, reader)
             live.answers += await expire(self._settings.store, live, self._settings.clock())
@@ -260,7 +277,7 @@ class SessionOpener:
         """A session at `checkpoint_id`, on a new branch unless that is its head, claimed."""
         for _ in range(TRIES):
             live = await self._sessions.load(self._ref(call), checkpoint_id)
-            self._sessions.pop(call.session_id)
+            self._sessions.pop(live.ref)
             _check_not_running(live)
             await self._prepare(live, call, reader)
             _check_deps(live)

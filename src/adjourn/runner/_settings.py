@@ -9,7 +9,8 @@ import msgspec
 
 from adjourn._checks import check_middleware, is_count, is_positive
 from adjourn.errors import UsageError
-from adjourn.sessions._settings import Settings, choice
+from adjourn.sessions._permission import MayAnswer
+from adjourn.sessions._settings import Settings, check_name, choice
 from adjourn.stores import Store
 
 Durability = Literal["step", "pause", "async"]
@@ -24,7 +25,9 @@ class Options(TypedDict, total=False):
     require_token: whether an approval must be answered by its token, so that it counts for what was shown alone.
     streaming: whether models are asked for their answers piece by piece; True by default.
     durability: when a step is stored: "step" before it is told, "async" while the next runs, "pause" at pauses.
-    app_name: the name under which `sessions` and `pending` find what this runner began; "adjourn" by default.
+    app_name: whose sessions these are, as the same id in another app is another session; "adjourn" by default.
+    require_by: True refuses an approval that does not say `by` whom it is.
+    may_answer: a function of a question, `by` and the turn's user, which returns True or why the answer is refused.
     middleware: what stands around the calls of models and tools in every agent that this runner runs.
     interrupts: False makes every question an error, for programs that nobody answers.
     after_transfer: who takes the next turn after a transfer: "stay" (whoever has it; the default) or "root".
@@ -42,6 +45,8 @@ class Options(TypedDict, total=False):
     streaming: bool
     durability: Durability
     app_name: str
+    require_by: bool
+    may_answer: MayAnswer | None
     middleware: Sequence[Any]
     interrupts: bool
     after_transfer: AfterTransfer
@@ -70,9 +75,17 @@ class RunnerSettings(Settings):
             raise UsageError(
                 f"Unknown option {', '.join(sorted(unknown))}. There are: {', '.join(Options.__annotations__)}."
             )
-        store, app_name = options.get("store"), options.get("app_name", "adjourn")
-        require_token = options.get("require_token", False)
-        super().__init__(store, app_name, options.get("clock"), options.get("new_id"), require_token=require_token)
+        store, self.app = options.get("store"), options.get("app_name", "adjourn")
+        check_name("app_name", self.app)  # One app runs the programs, so None for all is not a name here.
+        super().__init__(
+            store,
+            self.app,
+            options.get("clock"),
+            options.get("new_id"),
+            require_token=options.get("require_token", False),
+            require_by=options.get("require_by", False),
+            may_answer=options.get("may_answer"),
+        )
         self.has_own_store = store is None
         self.deps: Any = options.get("deps")
         self.durability: Durability = options.get("durability", "pause" if self.has_own_store else "step")

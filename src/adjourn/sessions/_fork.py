@@ -36,7 +36,7 @@ async def fork(settings: Settings, ref: SessionRef, checkpoint_id: str | None, t
     store, target = settings.store, settings.new_id() if to is None else to
     check_name("session_id", target)
     is_branch = target == ref.id
-    if not is_branch and await store.head(settings.ref(target)) is not None:
+    if not is_branch and await store.head(replace(ref, id=target)) is not None:
         raise UsageError(f"There is a session '{target}' already. Give the new one another id.")
     contents = await Contents.at(store, ref, checkpoint_id)
     contents.scope.clock = settings.clock
@@ -86,7 +86,7 @@ async def _write(
         number=0,
         parent=None if origin is None else contents.checkpoint,
         full=True,
-        body=encode(_record(scope)),
+        body=encode(_record(scope, ref.id)),
         header=header,
         status=status,
         asks=_asks(contents),
@@ -115,10 +115,16 @@ async def _write(
     await store.commit(claimed.lease, last, after=first.id, release=True)
 
 
-def _record(scope: Scope) -> Record:
-    """Return everything that the session holds as one full record."""
+def _record(scope: Scope, session_id: str) -> Record:
+    """Return everything that a session holds as one full record, of the session that begins with it."""
     record = Record(
-        v=FORMAT, full=True, turn=scope.turn, app=scope.app, user=scope.user_id, asked=scope.questions.asked
+        v=FORMAT,
+        full=True,
+        turn=scope.turn,
+        session=session_id,
+        app=scope.app,
+        user=scope.user_id,
+        asked=scope.questions.asked,
     )
     record.options, record.needs_deps = dict(scope.turn_options), scope.needs_deps
     if scope.usage.calls:

@@ -23,7 +23,9 @@ from adjourn.errors import (
 from adjourn.events import Interrupt
 from adjourn.stores.protocol import Answer, Head, OpenQuestion, SessionRef, Store
 
+from ._contents import Contents
 from ._log import read_interrupt, read_question
+from ._permission import Permission
 from ._status import owner_of
 
 Answers = Mapping[Any, Any] | Sequence[Any] | None  # Any: keys are tokens, ids, keys of questions, or interrupts
@@ -191,6 +193,7 @@ async def record_answers(
     by: str | None,
     seen: str | None = None,
     require_token: bool = False,
+    permission: Permission | None = None,
 ) -> Head:
     """Record answers beside the log, without going on; with the checkpoint that was `seen`, only if nothing has moved.
 
@@ -198,6 +201,7 @@ async def record_answers(
         CheckpointNotFound: there is no such session.
         UnknownInterrupt, AlreadyResumed, InterruptExpired, InvalidAnswer: naming the first that is wrong.
         StaleCheckpoint: the session has moved on from the checkpoint that was seen, or from a token's question.
+        AnswerRefused: whoever answers may not.
     """
     for _ in range(TRIES):
         head = await store.head(ref)
@@ -217,11 +221,29 @@ async def record_answers(
             raise await why_not_open(store, ref, unknown, live=is_live) from None
         if seen not in (None, head.checkpoint):
             raise StaleCheckpoint(ref.id, seen, head.checkpoint)
+        if permission:
+            await _check_permission(permission, store, ref, rows, answers, by)
         try:
             return await store.answer(ref, answers, after=seen)
         except Conflict:
             continue
     raise Conflict(ref.id, "others keep writing it")
+
+
+async def _check_permission(
+    permission: Permission,
+    store: Store,
+    ref: SessionRef,
+    rows: Iterable[OpenQuestion],
+    answers: Iterable[Answer],
+    by: str | None,
+) -> None:
+    named = {answer.id for answer in answers}
+
+    async def turn_user() -> str | None:
+        return (await Contents.at(store, ref)).scope.user_id
+
+    await permission.check([shown(row) for row in rows if row.id in named], by, turn_user)
 
 
 def _branch_of(checkpoint: str) -> str:

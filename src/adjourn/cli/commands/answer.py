@@ -9,7 +9,7 @@ from typing import Any
 
 from adjourn._engine.record import APPROVALS
 from adjourn._text import visible_line
-from adjourn.cli._stores import add_app_option, add_store_option, command, with_sessions
+from adjourn.cli._stores import add_store_option, add_whose_options, command, with_sessions
 from adjourn.cli.ask.asking import LATER, ask, confirms, is_terminal, person
 from adjourn.cli.ask.parsing import find_question, parse
 from adjourn.cli.output.documents import add_json_option, plain, print_json, questions
@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     forms.add_argument("--edit", metavar="JSON", help="approve a tool call with these arguments instead (all of them)")
     forms.add_argument("--respond", metavar="TEXT", help="do not run the tool; the model gets this as its result")
     parser.add_argument("--remember", choices=("session", "always"), help="with --approve: approve later calls too")
-    add_app_option(parser)
+    add_whose_options(parser)
     add_store_option(parser)
     add_json_option(parser)
 
