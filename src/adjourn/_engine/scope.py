@@ -20,7 +20,20 @@ from adjourn.messages import Usage
 
 from .address import address_of, is_under
 from .memos import NONE
-from .record import FORMAT, UNCHANGED, Change, Dormant, GraphImage, Image, Question, Record, Tree, UserImage
+from .record import (
+    FORMAT,
+    UNCHANGED,
+    Change,
+    Dormant,
+    GraphImage,
+    Image,
+    Left,
+    Question,
+    Record,
+    Tree,
+    UserImage,
+    place_of,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -49,6 +62,10 @@ class Recorder(Protocol):
 
     async def durable(self) -> None:
         """Return when everything marked so far is stored."""
+        ...
+
+    async def note_begin(self, digest: str) -> list[Any]:
+        """Return when it is stored that something begins, with all of that kind that has begun in any session."""
         ...
 
     async def assure(self) -> None:
@@ -383,6 +400,8 @@ class Scope:
     program_options: Any = None  # Any: whatever the runner has for its program, which knows what it is
     turn_options: Mapping[str, Any] = NO_OPTIONS
     usage: Usage = NOTHING_USED
+    line: tuple[Left, ...] = ()
+    """The branches that lead to this one, of this session and of those that it was forked from."""
 
     def __init__(self, session_id: str, *, app: str, user_id: str | None, clock: Callable[[], float]) -> None:
         self.session_id = session_id
@@ -407,12 +426,35 @@ class Scope:
         self.usage = NOTHING_USED
         self.turn_options = options
 
+    # Its lineage
+
+    @property
+    def place(self) -> str:
+        """The name of this branch of this session."""
+        return place_of(self.app, self.session_id, self.branch)
+
+    @property
+    def lineage(self) -> str:
+        """The name of the branch that it all began with, which all forks and branches of a session have in common."""
+        return self.line[0].place if self.line else self.place
+
+    def leave_branch(self, number: int, branch: str) -> None:
+        """Go on on a new branch after the record `number` of this one."""
+        self.line = (*self.line, Left(self.place, number))
+        self.branch = branch
+
+    def leads_here(self, place: str, number: int) -> bool:
+        """Return whether a record is part of this session's own history."""
+        return place == self.place or any(left.place == place and number <= left.number for left in self.line)
+
     # Dormant frames
 
     def restore(self, tree: Tree) -> None:
         """Take in a folded session, whose frames are dormant until a program is bound to them."""
         self.turn, self.app, self.user_id = tree.turn, tree.app, tree.user
         self.turn_options = tree.options
+        if tree.line:
+            self.line = tuple(tree.line)
         self.usage = tree.usage or NOTHING_USED
         self.changes.turn, self.changes.usage = self.turn, self.usage
         self.questions.restore(tree)
@@ -531,6 +573,8 @@ class Scope:
             record = Record(v=FORMAT, full=True, frames=frames, app=self.app, user=self.user_id, asked=questions.asked)
             if questions.all:
                 record.changed = questions.changes(frames)
+            if self.line:
+                record.line = list(self.line)
         else:
             record = Record(v=FORMAT, frames=frames, dropped=list(changes.dropped), asked=questions.asked_new)
             if questions.changed:

@@ -6,8 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from adjourn._engine.record import FORMAT, Record, encode
-from adjourn._engine.scope import Scope
+from adjourn._engine.record import FORMAT, Left, Record, encode, place_of
 from adjourn._owner import is_dead, process_id
 from adjourn.errors import AlreadyResumed, Conflict, UsageError
 from adjourn.stores.protocol import Answer, Head, Header, Question, SessionRef, Status, Store, Write
@@ -64,7 +63,7 @@ async def _write(
         number=0,
         parent=None if origin is None else contents.checkpoint,
         full=True,
-        body=encode(_record(scope)),
+        body=encode(_record(contents)),
         header=header,
         status=status,
         asks=_asks(contents),
@@ -93,8 +92,9 @@ async def _write(
     await store.commit(claimed.lease, last, after=first.id, release=True)
 
 
-def _record(scope: Scope) -> Record:
-    """Return everything that the session holds as one full record."""
+def _record(contents: Contents) -> Record:
+    """Return everything that the session holds as one full record of a new branch."""
+    scope = contents.scope
     record = Record(
         v=FORMAT, full=True, turn=scope.turn, app=scope.app, user=scope.user_id, asked=scope.questions.asked
     )
@@ -103,6 +103,8 @@ def _record(scope: Scope) -> Record:
         record.usage = scope.usage
     record.frames = dict(scope.dormant.snapshot(""))
     record.changed = scope.questions.changes(record.frames)
+    branch, _, number = contents.checkpoint.rpartition(".")
+    record.line = [*scope.line, Left(place_of(scope.app, scope.session_id, branch), int(number))]
     return record
 
 
