@@ -170,13 +170,16 @@ async def approved(
     """Return a person's decision about a call, or None if no one needs to be asked.
 
     Once a question has been asked, its answer decides; the predicate is not evaluated again.
+
+    Raises:
+        InvalidArguments: a person could not be shown everything that would run.
     """
-    arguments = tool.lower(converted)
     asked = _asked(task, call)
     if asked is None:
         needs = tool.needs_approval(converted)
         if needs is not True and not (await needs if inspect.isawaitable(needs) else needs):
             return None
+        arguments = tool.show(converted)
         if await is_remembered(caller, tool.name, arguments):
             return None
         task.make_all_optional()  # The memos of the predicate, which is not evaluated again.
@@ -184,10 +187,10 @@ async def approved(
         asked = _asked(task, call)
         assert asked is not None
     question, shown = asked
-    found = await _answer(task, caller, tool, call, arguments, question)
+    found = await _answer(task, caller, tool, call, dict(shown.arguments), question)
     if isinstance(found, Approve):
-        # The arguments that the approver saw, even if the tool's defaults have changed since.
-        converted = converted if _are_same(arguments, shown.arguments) else _seen(task, tool, shown.arguments)
+        # Made from what the approver saw, and from nothing else.
+        converted = _seen(task, tool, shown.arguments)
     elif isinstance(found, Edit):
         converted = tool.validate(found.arguments)
     return Decided(found, question.by, converted)
@@ -283,5 +286,5 @@ async def _answer(
 def _read(tool: Tool, answer: Any) -> Decision:
     found = decision(answer)
     if isinstance(found, Edit):
-        tool.validate(found.arguments)
+        tool.show(tool.validate(found.arguments))
     return found
