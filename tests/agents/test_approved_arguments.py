@@ -309,7 +309,7 @@ async def test_so_it_is_in_a_graph(store: Store) -> None:  # rules T4, L6
 # What cannot be asked
 
 
-async def test_a_question_that_cannot_be_stored_fails_the_run_and_spends_no_approval(store: Store) -> None:  # rule R17
+async def test_a_question_that_cannot_be_stored_fails_the_run_and_spends_no_approval(store: Store) -> None:  # rule I7
     broken = True
 
     @tool(approval=True)
