@@ -374,7 +374,7 @@ class _Running:
         needs = self.tool.needs_approval(made)
         if not (await needs if inspect.isawaitable(needs) else needs):
             return False
-        return not await is_remembered(self.caller, self.tool.name, self.tool.show(made))
+        return not await is_remembered(self.caller, self.tool, self.tool.show(made))
 
     async def _reviewed(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments that a reviewer lets run."""

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from adjourn._engine.retry import Retry
+from adjourn._values import codec
 from adjourn.context import current
 from adjourn.errors import UsageError
 from adjourn.models.protocol import ToolSpec
@@ -145,6 +146,11 @@ class Tool(Struct, Generic[P, R], frozen=True, kw_only=True, eq=False):
     def spec(self) -> ToolSpec:
         """The description of the tool that is sent to a model."""
         return ToolSpec(name=self.name, description=self.description, schema=self.schema)
+
+    @property
+    def digest(self) -> str:
+        """A digest of what people and models know of the tool: its name, description and schema."""
+        return codec.fingerprint([self.name, self.description, dict(self.schema)])
 
     @property
     def thread(self) -> bool:
