@@ -21,7 +21,7 @@ from adjourn.graph import CompiledGraph, StateGraph
 STANDARD = (
     "__future__ asyncio binascii collections contextlib contextvars copy dataclasses datetime decimal enum functools "
     "fnmatch gc hashlib importlib inspect ipaddress itertools json logging math operator os pathlib queue random re "
-    "threading time types typing urllib.parse uuid warnings weakref"
+    "threading time types typing unicodedata urllib.parse uuid warnings weakref"
 )
 
 

@@ -512,7 +512,9 @@ class CheckpointTooNew(StoreError):
 
 
 class NotStorable(StoreError):
-    """A value cannot be stored in a checkpoint."""
+    """A value cannot be stored in a checkpoint; `while_asking` tells whether it is part of a question."""
+
+    while_asking: bool = False
 
     def __init__(self, path: str, value: object, remedy: str) -> None:
         self.path = path

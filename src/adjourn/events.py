@@ -148,13 +148,9 @@ class Delta(_Event, frozen=True, kw_only=True, tag="delta", gc=False):
 
 
 class ToolCalled(_Event, frozen=True, kw_only=True, tag="tool_call"):
-    """A tool is about to run.
-
-    A `muted` one is only in the log: a run that goes back to before an at-most-once tool finds there that it ran.
-    """
+    """A tool is about to run."""
 
     call: ToolCall
-    muted: bool = False
 
 
 class NodeStart(_Event, frozen=True, kw_only=True, tag="node_start"):
@@ -215,7 +211,7 @@ _decoder = msgspec.json.Decoder(Event)
 
 def is_muted(event: Event) -> bool:
     """Return whether an event is only in the log and never sent to readers."""
-    return (type(event) is ToolResult or type(event) is ToolCalled) and event.muted
+    return type(event) is ToolResult and event.muted
 
 
 def to_json(event: Event) -> bytes:

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from adjourn import Approve, ChatModelAgent, Runner, session_values, tool
+from adjourn.agents import Approval, Approvals
 from adjourn.stores import Store
 from adjourn.testing import ScriptedModel
+from adjourn.tools import PathPattern
 from tests.agents.calling import call, lone, results, runner
 
 ran: list[Any] = []
@@ -129,7 +131,7 @@ async def test_it_is_no_session_value_that_anybody_sees(store: Store) -> None:  
     assert results(await made.resume("s", {lone(asked): Approve(remember="session")}))[-1] == "{}"
 
 
-async def test_it_counts_for_the_agents_below_too(store: Store) -> None:  # rule T5
+async def test_it_does_not_count_for_other_agents(store: Store) -> None:  # rule T5
     def team(*script: Any) -> Runner:
         below = ChatModelAgent("B", model=ScriptedModel([call("pay", "c3", amount=2), "done"]), tools=[pay])
         above = ChatModelAgent("A", model=ScriptedModel(script), tools=[pay], sub_agents=[below])
@@ -138,4 +140,80 @@ async def test_it_counts_for_the_agents_below_too(store: Store) -> None:  # rule
     asked = await team(call("pay", amount=1)).run("go", session_id="s")
     handing = team(call("transfer_to_agent", "c2", agent_name="B"))
     result = await handing.resume("s", {lone(asked): Approve(remember="session")})
-    assert (result.status, len(ran)) == ("done", 2)
+    assert (result.status, len(ran)) == ("interrupted", 1)
+
+
+def paying(description: str, *, to: Any = str, name: str = "pay") -> Any:
+    """A tool like `pay`, with another description or type."""
+
+    async def fn(amount: int, to: Any = "bob") -> str:
+        ran.append((amount, to))
+        return "paid"
+
+    fn.__annotations__["to"] = to
+    return tool(fn, name=name, description=description, approval=True)
+
+
+CHANGED = {
+    "nothing": ("Pay.", str, True),
+    "its description": ("Pay anyone.", str, False),
+    "its schema": ("Pay.", Any, False),
+}
+
+
+@pytest.mark.parametrize("remember", ["session", "always"])
+@pytest.mark.parametrize("what", CHANGED)
+async def test_a_tool_that_has_changed_is_asked_about_again(store: Store, what: str, remember: Any) -> None:  # rule T5
+    description, type_, covered = CHANGED[what]
+    made = runner([paying("Pay.")], call("pay", amount=1), store=store)
+    asked = await made.run("go", session_id="s", user_id="ann")
+    await made.resume("s", {lone(asked): Approve(remember=remember)})
+    again = runner([paying(description, to=type_)], call("pay", amount=1), store=store)
+    result = await again.run("go", session_id="s", user_id="ann")
+    assert (result.status == "done") is covered
+
+
+async def test_another_agent_of_the_same_user_asks(store: Store) -> None:  # rule T5
+    made = runner([pay], call("pay", amount=1), store=store)
+    asked = await made.run("go", session_id="s", user_id="ann")
+    await made.resume("s", {lone(asked): Approve(remember="always")}, by="ann")
+    (kept,) = await Approvals(store).list("ann")
+    assert (kept.agent, kept.tool, kept.by) == ("A", "pay", "ann")
+    other = ChatModelAgent("Other", model=ScriptedModel([call("pay", amount=1), "done"]), tools=[pay])
+    assert (await Runner(other, store=store).run("go", session_id="o", user_id="ann")).status == "interrupted"
+    assert await Approvals(store).revoke("ann", agent="Other") == 0
+    assert await Approvals(store).revoke("ann", "pay", agent="A") == 1
+
+
+async def test_what_is_added_by_hand_covers_the_tool_as_it_is(store: Store) -> None:  # rule T5
+    await Approvals(store).add("ann", Approval.of("A", pay, pattern={"to": "b*"}))
+    made = runner([pay], call("pay", amount=1), "one", call("pay", amount=1, to="eve"), store=store)
+    assert (await made.run("go", session_id="s", user_id="ann")).status == "done"
+    assert (await made.run("go", session_id="s", user_id="ann")).status == "interrupted"
+
+
+@pytest.mark.parametrize(
+    ("user", "words"),
+    [
+        ("ann", "remembered always, those in every session of ann in adjourn, too"),
+        (None, "remembered always, the same"),
+    ],
+)
+async def test_the_question_says_what_remembering_covers(user: str | None, words: str) -> None:  # rule T5
+    asked = (await runner([pay], call("pay", amount=1)).run("go", session_id="s", user_id=user)).interrupts[0]
+    assert "it covers all calls of pay by A in this session" in asked.info.reach
+    assert words in asked.info.reach
+    assert "It ends when the tool's description or arguments change." in asked.info.reach
+
+
+PATHS = [("/tmp/a", True), ("/tmp/a/b", True), ("/tmp/../etc/passwd", False), ("/tmp", False), ("tmp/a", False)]
+
+
+@pytest.mark.parametrize("pattern", [PathPattern("/tmp/**"), {"$path": "/tmp/**"}], ids=["object", "json"])
+@pytest.mark.parametrize(("path", "covered"), PATHS)
+async def test_a_remembered_path_cannot_be_walked_out_of(store: Store, pattern: Any, path: str, covered: bool) -> None:
+    made = runner([sell], call("sell", what="/tmp/x"), store=store)
+    asked = await made.run("go", session_id="s")
+    await made.resume("s", {lone(asked): Approve(remember="session", pattern={"what": pattern})})
+    result = await runner([sell], call("sell", what=path), store=store).run("go", session_id="s")
+    assert (result.status == "done") is covered  # rule T5

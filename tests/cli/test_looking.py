@@ -51,7 +51,7 @@ def test_what_is_stored_is_enough_to_look_at(desk: Shell):  # rule I12
 
 def test_what_the_library_keeps_for_itself_is_listed_only_by_name(desk: Shell):
     approvals = Approvals(f"sqlite:///{desk.folder / 'sessions.db'}")
-    asyncio.run(approvals.add("ada", Approval(tool="pay")))
+    asyncio.run(approvals.add("ada", Approval(agent="A", tool="pay", digest="")))
     assert [each["session_id"] for each in desk.ok("sessions", "--json").json] == ["t1", "s1"]
     assert len(desk.ok("sessions", "--app", "~adjourn", "--json").json) == 1
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any, assert_never, cast
-
-import msgspec
 
 from adjourn import (
     Agent,
@@ -155,7 +153,7 @@ class _Builder:
             return ToolCall(id=id, name=used.name, arguments=arguments)  # Others may have this id, too.
         # One of several in a row may never come to run, and the reference cannot know: such are not edited.
         own = f"{'whole ' if plan.is_sequential else ''}{plans.digest(plan.name)}.{id}"
-        if self.knows and used.gate == "approval":
+        if self.knows:
             found = plans.decision_on(_info(used, arguments, own, plan.name), used.gate)
             arguments = dict(found.arguments) if isinstance(found, Edit) else arguments
         return ToolCall(id=own, name=used.name, arguments=arguments)
@@ -186,7 +184,7 @@ class _Builder:
             visit = _Visit(f"tool {gate.x}", self)
             for act in plan.acts:
                 await visit.do_async(act)
-            return gate.note + visit.ended(plan)
+            return visit.ended(plan)
 
         return body
 
@@ -198,7 +196,7 @@ class _Builder:
             visit = _Visit(f"tool {gate.x}", self)
             for act in plan.acts:
                 visit.do(act)
-            return gate.note + visit.ended(plan)
+            return visit.ended(plan)
 
         return body
 
@@ -212,7 +210,6 @@ class _Gate:
 
     def __init__(self, plan: ToolPlan, x: str, knows: bool) -> None:
         self.x = x
-        self.note = ""
         self.result: str | None = None
         if not knows or plan.gate == "none":
             return
@@ -225,16 +222,8 @@ class _Gate:
                 raise ToolRefused(plan.name, reason)
             case Respond(text=text):
                 self.result = text
-            case Edit(arguments=arguments) if plan.gate == "review":
-                self.x = arguments["x"]
-                self.note = _told(plan, arguments)
             case Edit():
                 pass  # The model was told to write these arguments in the first place.
-
-
-def _told(plan: ToolPlan, arguments: Mapping[str, Any]) -> str:
-    shown = msgspec.json.encode(arguments).decode()
-    return "" if plan.ending == "direct" else f"A person changed the arguments to {shown}. Result: "
 
 
 class _Visit:

@@ -43,8 +43,8 @@ def agents(draw: st.DrawFn, mood: Mood = CALM, name: str = "r", depth: int = 0, 
 @st.composite
 def _chats(draw: st.DrawFn, mood: Mood, name: str, depth: int, above: str) -> Chat:
     hooks: list[HookKind] = draw(st.lists(st.sampled_from(HOOKS), max_size=2)) if mood.hooks else []
-    # The reference has approvals inside of its tools, where hooks around them would see what they never see.
-    gates = ["none", "none", "review", *([] if "wrap_tool" in hooks else ["approval"])]
+    # The reference has decisions inside of its tools, where hooks around them would see what they never see.
+    gates = ["none", "none", *([] if "wrap_tool" in hooks else ["review", "approval"])]
     tools = [draw(_tools(mood, name, number, depth, gates)) for number in range(draw(st.integers(0, 3)))]
     below = draw(st.integers(0, 2)) if depth < mood.depth else 0
     # A name may hold what addresses are made of.

@@ -110,6 +110,10 @@ class Folding:
     async def durable(self) -> None:
         self.record()
 
+    async def note_begin(self, digest: str) -> list[Any]:
+        self.record()
+        return []
+
     async def boundary(self, source: str, frame: Frame, step: int, following: Callable[[], tuple[str, ...]]) -> None:
         following()
         self.record()

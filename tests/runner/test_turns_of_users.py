@@ -184,7 +184,7 @@ async def test_what_was_approved_does_not_count_in_a_turn_of_nobody(store: Store
 
 
 async def test_what_was_approved_for_always_counts_in_a_resumed_turn(store: Store):  # rules C12, T5
-    await Approvals(store).add("ann", Approval(tool="pay"))
+    await Approvals(store).add("ann", Approval.of("teller", pay))
 
     @workflow
     async def first_asks(_: str) -> Any:

@@ -26,7 +26,7 @@ def example() -> ModuleType:
 
 
 EXAMPLE: Any = example()  # Any: made from a page
-DictStore: Callable[[dict[Any, Any], Callable[[], float]], Store] = EXAMPLE.DictStore
+DictStore: Callable[[Any, Callable[[], float]], Store] = EXAMPLE.DictStore
 
 
 class CountingStore(EXAMPLE.DictStore):
@@ -41,24 +41,24 @@ class CountingStore(EXAMPLE.DictStore):
 
 class TestDictStore(StoreSuite):
     shared = True
-    sessions: dict[Any, Any]
+    database: Any
 
     async def make_store(self, clock: FakeClock) -> Store:
-        self.sessions = {}
-        return DictStore(self.sessions, clock)
+        self.database = EXAMPLE.Database()
+        return DictStore(self.database, clock)
 
     async def reopen(self, clock: FakeClock) -> Store:
-        return DictStore(self.sessions, clock)
+        return DictStore(self.database, clock)
 
 
 def several(count: int) -> list[Store]:
     """Stores on the same data, as in so many processes: nothing but guards keeps them apart."""
-    shared: dict[Any, Any] = {}
+    shared = EXAMPLE.Database()
     return [DictStore(shared, FakeClock()) for _ in range(count)]
 
 
 async def test_a_live_owner_commits_in_one_trip_whatever_others_do():  # rule R3
-    shared: dict[Any, Any] = {}
+    shared = EXAMPLE.Database()
     owner: Any = CountingStore(shared, FakeClock())
     others = [DictStore(shared, FakeClock()) for _ in range(20)]
     run, ids = Drive(owner), [f"q{n}" for n in range(20)]

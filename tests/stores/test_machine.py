@@ -33,7 +33,7 @@ from adjourn.stores import (
 )
 from adjourn.testing import FakeClock
 
-from .test_docs_store import DictStore
+from .test_docs_store import EXAMPLE, DictStore
 
 T = TypeVar("T")
 NAMES = (SessionRef("s"), SessionRef("s", "shop", "ann"))
@@ -495,7 +495,7 @@ class RemoteMachine(StoreMachine):
     """Over the example of docs/stores.md."""
 
     def make(self, folder: Path, clock: FakeClock) -> list[Store]:
-        shared: dict[Any, Any] = {}
+        shared = EXAMPLE.Database()
         return [DictStore(shared, clock) for _ in range(2)]
 
 

@@ -48,20 +48,38 @@ LEASE = 5.0
 
 
 class Approval(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A remembered decision: calls of `tool` whose arguments fit `pattern` run without asking."""
+    """A remembered decision: when `agent` calls `tool` with arguments that fit `pattern`, nobody is asked.
 
+    `digest` is that of the tool as it was approved (`Tool.digest`); `of` fills it in. When the tool's description or
+    its arguments change, it covers nothing any more.
+    """
+
+    agent: str
     tool: str
+    digest: str
     pattern: Mapping[str, Any] | None = None
     by: str | None = None
 
-    def covers(self, tool: str, arguments: Mapping[str, Any]) -> bool:
+    @classmethod
+    def of(cls, agent: str, tool: Tool, *, pattern: Mapping[str, Any] | None = None, by: str | None = None) -> Approval:
+        """Return a decision about an agent's tool as it is now."""
+        pattern = Approve(remember="session", pattern=pattern).pattern
+        return cls(agent=agent, tool=tool.name, digest=_digest(tool), pattern=pattern, by=by)
+
+    def covers(self, agent: str, tool: Tool, arguments: Mapping[str, Any]) -> bool:
         """Return whether it covers this call."""
-        return self.tool == tool and fits_pattern(arguments, self.pattern)
+        same = (self.agent, self.tool, self.digest) == (agent, tool.name, _digest(tool))
+        return same and fits_pattern(arguments, self.pattern)
 
     @property
     def id(self) -> str:
         """An id that is equal for equal decisions."""
-        return codec.fingerprint([self.tool, None if self.pattern is None else dict(self.pattern)])
+        return codec.fingerprint([self.agent, self.tool, self.digest, self.pattern and dict(self.pattern)])
+
+
+@lru_cache(maxsize=256)
+def _digest(tool: Tool) -> str:
+    return tool.digest
 
 
 class Approvals:
@@ -77,13 +95,12 @@ class Approvals:
 
     async def add(self, user_id: str, approval: Approval) -> None:
         """Remember a decision of this user."""
-        kept = {"tool": approval.tool, "pattern": approval.pattern and dict(approval.pattern), "by": approval.by}
-        await self._write(user_id, add={approval.id: kept})
+        await self._write(user_id, add={approval.id: _kept(approval)})
 
-    async def revoke(self, user_id: str, tool: str | None = None) -> int:
-        """Delete what this user has approved, for one tool or for all; return how many decisions were deleted."""
-        kept = await self._kept(user_id)
-        gone = [key for key, each in kept.items() if tool is None or each["tool"] == tool]
+    async def revoke(self, user_id: str, tool: str | None = None, *, agent: str | None = None) -> int:
+        """Delete what this user has approved, of one tool or agent or of all; return how many were deleted."""
+        kept = {key: _approval_of(each) for key, each in (await self._kept(user_id)).items()}
+        gone = [key for key, each in kept.items() if tool in (None, each.tool) and agent in (None, each.agent)]
         if gone:
             await self._write(user_id, drop=gone)
         return len(gone)
@@ -123,8 +140,15 @@ async def _book(change: dict[str, Any]) -> dict[str, Any]:
     return values["approvals"]
 
 
+def _kept(approval: Approval) -> dict[str, Any]:
+    """Return a decision as it is stored."""
+    return {**msgspec.structs.asdict(approval), "pattern": approval.pattern and dict(approval.pattern)}
+
+
 def _approval_of(kept: Mapping[str, Any]) -> Approval:
-    return Approval(tool=kept["tool"], pattern=kept["pattern"], by=kept["by"])
+    # What was stored before decisions were about one agent and one digest covers nothing.
+    agent, digest = kept.get("agent", ""), kept.get("digest", "")
+    return Approval(agent=agent, tool=kept["tool"], digest=digest, pattern=kept["pattern"], by=kept["by"])
 
 
 def in_session(caller: Caller) -> list[Approval]:
@@ -134,25 +158,34 @@ def in_session(caller: Caller) -> list[Approval]:
     return [_approval_of(value) for key, value in caller.all_values().items() if key.startswith(IN_SESSION)]
 
 
-async def is_remembered(caller: Caller, tool: str, arguments: Mapping[str, Any]) -> bool:
+async def is_remembered(caller: Caller, tool: Tool, arguments: Mapping[str, Any]) -> bool:
     """Return whether an approval that covers this call is remembered."""
-    known, scope = in_session(caller), caller.scope
-    if scope.user_id is not None and not any(each.covers(tool, arguments) for each in known):
+    known, scope, agent = in_session(caller), caller.scope, caller.audience.name
+    if scope.user_id is not None and not any(each.covers(agent, tool, arguments) for each in known):
         known = await Approvals(scope.journal.store, app_name=scope.app).list(scope.user_id)
-    return any(each.covers(tool, arguments) for each in known)
+    return any(each.covers(agent, tool, arguments) for each in known)
 
 
-async def remember(caller: Caller, tool: str, given: Approve, by: str | None) -> None:
+async def remember(caller: Caller, tool: Tool, given: Approve, by: str | None) -> None:
     """Remember a decision for as long as it says."""
-    approval, scope = Approval(tool=tool, pattern=given.pattern, by=by), caller.scope
+    approval, scope = Approval.of(caller.audience.name, tool, pattern=given.pattern, by=by), caller.scope
     frame = here("remember").frame
     if given.remember == "session" or scope.user_id is None:
-        pattern = None if given.pattern is None else dict(given.pattern)
-        frame.write_value(IN_SESSION + approval.id, {"tool": tool, "pattern": pattern, "by": by})
+        frame.write_value(IN_SESSION + approval.id, _kept(approval))
     elif not frame.is_noted(ALWAYS):
         # Only once: when the call continues after another pause, the user may have revoked it.
         await Approvals(scope.journal.store, app_name=scope.app).add(scope.user_id, approval)
         frame.note(ALWAYS)
+
+
+def _reach(caller: Caller, tool: Tool) -> str:
+    """Return in words what an approval of a call covers if it is remembered."""
+    scope, calls = caller.scope, f"all calls of {tool.name} by {caller.audience.name}"
+    always = "the same" if scope.user_id is None else f"those in every session of {scope.user_id} in {scope.app}, too"
+    return visible_line(
+        f"Remembered for the session, it covers {calls} in this session; remembered always, {always}. It ends when the "
+        "tool's description or arguments change."
+    )
 
 
 KEY = "approval"
@@ -173,24 +206,27 @@ async def approved(
     """Return a person's decision about a call, or None if no one needs to be asked.
 
     Once a question has been asked, its answer decides; the predicate is not evaluated again.
+
+    Raises:
+        InvalidArguments: a person could not be shown everything that would run.
     """
-    arguments = tool.lower(converted)
     asked = _asked(task, call)
     if asked is None:
         needs = tool.needs_approval(converted)
         if needs is not True and not (await needs if inspect.isawaitable(needs) else needs):
             return None
-        if await is_remembered(caller, tool.name, arguments):
+        arguments = tool.show(converted)
+        if await is_remembered(caller, tool, arguments):
             return None
         task.make_all_optional()  # The memos of the predicate, which is not evaluated again.
         _ask(caller, tool, call, arguments)
         asked = _asked(task, call)
         assert asked is not None
     question, shown = asked
-    found = await _answer(task, caller, tool, call, arguments, question)
+    found = await _answer(task, caller, tool, call, dict(shown.arguments), question)
     if isinstance(found, Approve):
-        # The arguments that the approver saw, even if the tool's defaults have changed since.
-        converted = converted if _are_same(arguments, shown.arguments) else _seen(task.address, tool, shown.arguments)
+        # Made from what the approver saw, and from nothing else.
+        converted = _seen(task.address, tool, shown.arguments)
     elif isinstance(found, Edit):
         converted = tool.validate(found.arguments)
     return Decided(found, question.by, converted)
@@ -247,11 +283,12 @@ def _pass(task: UserFrame, question: Question) -> None:
 
 def _ask(caller: Caller, tool: Tool, call: ToolCall, arguments: dict[str, Any], why: str = "") -> None:
     shown = visible_line(msgspec.json.encode(arguments).decode())
+    name, reach = caller.audience.name, _reach(caller, tool)
     interrupt(
-        ToolCallInfo(tool=tool.name, arguments=arguments, call_id=call.id, agent=caller.audience.name),
+        ToolCallInfo(tool=tool.name, arguments=arguments, call_id=call.id, agent=name, reach=reach),
         key=KEY,
         reason=REASON,
-        prompt=f"{why}May {caller.audience.name} call {tool.name} with {shown}?",
+        prompt=f"{why}May {name} call {tool.name} with {shown}?",
         schema=_schema(tool),
     )
 
@@ -283,14 +320,14 @@ async def _answer(
         _ask(caller, tool, call, arguments, f"The {what} not fit ({error}). ")
         raise  # never reached: asking raises
     if isinstance(found, Approve) and found.remember is not None:
-        await remember(caller, tool.name, found, question.by)
+        await remember(caller, tool, found, question.by)
     return found
 
 
 def _read(tool: Tool, answer: Any) -> Decision:
     found = decision(answer)
     if isinstance(found, Edit):
-        tool.validate(found.arguments)
+        tool.show(tool.validate(found.arguments))
     return found
 
 

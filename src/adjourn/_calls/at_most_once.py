@@ -1,7 +1,8 @@
 """Tools that run at most once.
 
-They never run again automatically, neither after a crash in the middle nor on another branch: a person is asked
-instead.
+They never run again automatically, neither after a crash in the middle nor on another branch or fork: a person is
+asked instead. That a call begins is stored under a digest that all branches and forks of a session have in common, and
+that outlives them. It is stored before anybody looks: of two forks that begin at once, each finds the other.
 """
 
 from __future__ import annotations
@@ -10,46 +11,42 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from itertools import count
+from typing import NoReturn
 
 from adjourn._engine.frame import UserFrame, decoded
 from adjourn._engine.record import Question
 from adjourn._values import codec
 from adjourn.errors import ToolError
-from adjourn.events import ToolCalled
 from adjourn.interrupts import interrupt
-from adjourn.messages import ToolCall
 from adjourn.middleware.hooks import ToolRequest
-from adjourn.sessions._log import logged_elsewhere
-from adjourn.stores.protocol import SessionRef
 from adjourn.tools import Approve, Edit, Reject, Respond, Tool, ToolCallInfo, approval_schema, decision
 
 KEY = "at_most_once"
 REASON = "need_decision"
 
-
 CRASHED = "was running when its process died"
-BRANCHED = "ran before, on a branch that this session has left"
+ELSEWHERE = "may have run before, on another branch or fork of this session"
 
 
 @asynccontextmanager
 async def begun(task: UserFrame, tool: Tool, request: ToolRequest) -> AsyncGenerator[str | None]:
     """Surround a call of a tool; yield a result if a person provided one instead."""
     number = next(each for each in count(1) if not task.is_noted("left", each))
-    asked = _passed(task, request)
     crashed = task.is_noted("began", number)  # But not "left": its process died in between, or it was cancelled.
-    if crashed or (number == 1 and await _is_repeated(task, request)):
-        text = _decided(task, tool, request, asked, CRASHED if crashed else BRANCHED)
+    asked = _passed(task, request)
+    waiting = next((each for each in asked if each.is_open or not _was_used(task, each)), None)
+    if crashed or waiting is not None:
+        text = _decided(task, tool, request, waiting, CRASHED if crashed else ELSEWHERE)
         if text is not None:
             yield text
             return
-        task.note("again", number if crashed else 0)
     if crashed:
         task.note("left", number)
         number += 1
     task.note("began", number)
-    call = ToolCall(id=request.call_id, name=tool.name, arguments=dict(request.arguments))
-    task.scope.journal.emit(ToolCalled(address=task.address, call=call, muted=True))
-    await task.scope.journal.durable()
+    if await _has_begun_elsewhere(task, request) and not any(_was_used(task, each) for each in asked):
+        task.note("left", number)
+        _ask(task, tool, request, ELSEWHERE)
     try:
         yield None
     except (asyncio.CancelledError, KeyboardInterrupt):
@@ -61,14 +58,12 @@ async def begun(task: UserFrame, tool: Tool, request: ToolRequest) -> AsyncGener
     task.note("left", number)
 
 
-async def _is_repeated(task: UserFrame, request: ToolRequest) -> bool:
-    """Return whether the same tool ran with the same arguments on another branch, and no one has decided about it."""
-    if task.is_noted("again", 0):
-        return False
-    scope, wanted = task.scope, codec.fingerprint(dict(request.arguments))
-    elsewhere = logged_elsewhere(scope.journal.store, SessionRef(scope.session_id, scope.app), scope.branch)
-    calls = [event.call async for event in elsewhere if isinstance(event, ToolCalled)]
-    return any(call.name == request.tool and codec.fingerprint(call.arguments) == wanted for call in calls)
+async def _has_begun_elsewhere(task: UserFrame, request: ToolRequest) -> bool:
+    """Store that the call begins, and return whether it has begun in a place that does not lead here."""
+    scope = task.scope
+    digest = codec.fingerprint([scope.lineage, request.tool, dict(request.arguments)])
+    begun = await scope.journal.note_begin(digest)
+    return not all(scope.leads_here(each.place, each.number) for each in begun)
 
 
 def _passed(task: UserFrame, request: ToolRequest) -> list[Question]:
@@ -85,12 +80,20 @@ def _is_about(question: Question, request: ToolRequest) -> bool:
     return isinstance(info, ToolCallInfo) and info.call_id == request.call_id
 
 
-def _decided(task: UserFrame, tool: Tool, request: ToolRequest, asked: list[Question], why: str) -> str | None:
+def _was_used(task: UserFrame, question: Question) -> bool:
+    """Return whether the answer that the question has on this branch was acted on."""
+    return task.is_noted(_use_of(task, question))
+
+
+def _use_of(task: UserFrame, question: Question) -> str:
+    # On another branch or fork it is asked again, and has another answer.
+    return f"used:{codec.fingerprint([task.scope.place, question.id])}"
+
+
+def _decided(task: UserFrame, tool: Tool, request: ToolRequest, question: Question | None, why: str) -> str | None:
     """Return the result that a person provided, or None to run the tool again."""
-    earlier = task.count_notes("again")
-    if earlier == len(asked):
+    if question is None:
         _ask(task, tool, request, why)
-    question = asked[earlier]
     if question.is_open:
         task.entry.wait_for(question)
     match decision(decoded(question.value)):
@@ -101,10 +104,11 @@ def _decided(task: UserFrame, tool: Tool, request: ToolRequest, asked: list[Ques
         case Edit():
             raise ToolError(f"it {why}, and editing its arguments does not say whether it was done")
         case Approve():
+            task.note(_use_of(task, question))
             return None
 
 
-def _ask(task: UserFrame, tool: Tool, request: ToolRequest, why: str) -> None:
+def _ask(task: UserFrame, tool: Tool, request: ToolRequest, why: str) -> NoReturn:
     # This entry ends here: the tool reaches its other questions and memos when it runs again.
     task.entry.expect_nothing()
     interrupt(
@@ -114,3 +118,4 @@ def _ask(task: UserFrame, tool: Tool, request: ToolRequest, why: str) -> None:
         prompt=f"'{tool.name}' {why}. Approve to run it again, or respond with its result.",
         schema=approval_schema(tool.schema),
     )
+    raise AssertionError("asking pauses")

@@ -43,11 +43,13 @@ class Kit:
         tools: Sequence[Tool],
         middleware: tuple[Any, ...],
         *,
+        outer: int = 0,
         return_directly: Sequence[str] = (),
         raises_errors: bool = False,
         raises_unknown: bool = False,
     ) -> None:
-        self.tools = by_name(tools, name)
+        """Get everything ready; the first `outer` of the middleware belong to the runner, or to agents above."""
+        self.tools = by_name(_guarded(tools, middleware, outer), name)
         self.specs: tuple[ToolSpec, ...] = tuple(tool.spec for tool in tools)
         self.raises_errors = raises_errors
         self.raises_unknown = raises_unknown
@@ -63,6 +65,15 @@ class Kit:
     def keeps_answers(self) -> bool:
         """Whether hooks run after the model has answered, so that its answer must be kept first."""
         return bool(self.wrap_model or self.after_model)
+
+
+def _guarded(tools: Sequence[Tool], middleware: tuple[Any, ...], outer: int) -> Sequence[Tool]:
+    """Return tools as the middleware lets them be called; the first of it has the last word."""
+    for each in having(middleware[outer:], "check_tools"):
+        each.check_tools(tools)
+    for each in reversed(having(middleware, "guard_tool")):
+        tools = [each.guard_tool(tool) for tool in tools]
+    return tools
 
 
 def as_tools(given: object, owner: str) -> tuple[Tool, ...]:

@@ -10,16 +10,20 @@ from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping
 from functools import partial
 from typing import Any, cast, get_args
 
+import msgspec
 from msgspec import Struct
 
 from adjourn._engine.child import inner, layer
 from adjourn._engine.concurrency import in_thread
-from adjourn._engine.frame import Entry, Place, UserFrame, current_place, here
+from adjourn._engine.frame import Entry, Place, UserFrame, current_place, decoded, here
+from adjourn._engine.memos import Key, Kind
 from adjourn._engine.retry import attempted
 from adjourn._engine.scope import RunCancelled
+from adjourn._values.frozen import freeze
 from adjourn.errors import (
     Conflict,
     InvalidArguments,
+    NotStorable,
     Pause,
     ProgramChanged,
     StoreUnavailable,
@@ -39,6 +43,7 @@ from .at_most_once import begun
 from .caller import Caller, Kit, program_options
 
 log = logging.getLogger("adjourn.tools")
+encode = msgspec.json.Encoder(order="sorted").encode
 
 _Edited = tuple[Mapping[str, Any] | None, str | None]
 
@@ -92,14 +97,17 @@ async def _decided(
     task: UserFrame, caller: Caller, kit: Kit, tool: Tool, call: ToolCall, converted: dict[str, Any]
 ) -> Outcome:
     """Get the call approved if needed, and act on the decision."""
-    found = await approved(task, caller, tool, call, converted)
+    try:
+        found = await approved(task, caller, tool, call, converted)
+    except InvalidArguments as error:
+        return _failed(kit, error)
     if found is None:
         return await _run(task, caller, kit, tool, call, converted)
     match found.decision:
         case Approve():
             return await _run(task, caller, kit, tool, call, found.converted)
         case Edit():
-            edited = tool.lower(found.converted), found.by
+            edited = tool.show(found.converted), found.by
             return await _run(task, caller, kit, tool, call, found.converted, edited)
         case Reject(reason=reason):
             why = f": {reason}" if reason else "."
@@ -117,33 +125,52 @@ async def _run(
     converted: dict[str, Any],
     edited: _Edited = (None, None),
 ) -> Outcome:
-    arguments, by = edited
-    if caller.scope.has_reader:
-        # With the arguments that the tool runs with, which may not be those the model wrote.
-        run = call if arguments is None else ToolCall(id=call.id, name=call.name, arguments=arguments)
-        caller.emit_live(ToolCalled(address=task.address, call=run))
-    request = ToolRequest(tool=tool.name, call_id=call.id, arguments=tool.lower(converted), agent=caller.audience.name)
+    if tool.review is None:
+        _emit_call(task, caller, call, edited[0])
+    arguments = tool.lower(converted)
+    if kit.wrap_tool or kit.wrap_tool_stream:
+        arguments = freeze(arguments, "arguments")
+    request = ToolRequest(tool=tool.name, call_id=call.id, arguments=arguments, agent=caller.audience.name)
     before = task.entry.mark()
     try:
         content = await run_tool(task, caller, kit, tool, request, converted)
     except ToolRefused as refused:
         # A person's answer, not a failure, so it is not raised even if tool errors are.
-        outcome = Outcome(content=str(refused), error="refused", arguments=arguments, by=by)
+        outcome = Outcome(content=str(refused), error="refused", arguments=edited[0], by=edited[1])
     except (Conflict, StoreUnavailable):
         raise  # What is stored is in doubt: a model cannot react to that.
-    except Exception as error:  # noqa: BLE001  # protects the agent: its model reads the error, unless errors are to be raised
-        outcome = _failed(kit, error, edited)
+    except Exception as error:  # protects the agent: its model reads the error, unless errors are to be raised
+        if isinstance(error, NotStorable) and error.while_asking:
+            raise  # Nobody was asked, and what was approved before must not be spent on that.
+        outcome = _failed(kit, error, _edit_of(task, edited))
     except (Pause, RunCancelled, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # noqa: BLE001  # protects all other runs of the process: a tool ends only itself
-        outcome = _failed(kit, _as_tool_error(error), edited)
+        outcome = _failed(kit, _as_tool_error(error), _edit_of(task, edited))
     else:
         shown, full = _truncated(tool, content)
-        return Outcome(content=shown, arguments=arguments, by=by, full=full)
+        ran, by = _edit_of(task, edited)
+        return Outcome(content=shown, arguments=ran, by=by, full=full)
     # Drop the values that it wrote, and do not expect it to repeat what it did in an earlier entry.
     task.entry.drop_writes(before)
     task.entry.expect_nothing()
     return outcome
+
+
+def _emit_call(task: UserFrame, caller: Caller, call: ToolCall, edited: Mapping[str, Any] | None) -> None:
+    """Report a call that is about to run, with the arguments that it runs with, which may not be the model's."""
+    if caller.scope.has_reader:
+        run = call if edited is None else ToolCall(id=call.id, name=call.name, arguments=edited)
+        caller.emit_live(ToolCalled(address=task.address, call=run))
+
+
+_REVIEWED = Key(Kind.NOTE, "reviewed")
+
+
+def _edit_of(task: UserFrame, edited: _Edited) -> _Edited:
+    """Return the arguments that ran and who made them, if a person edited them; a review comes after an approval."""
+    memo = task.kept(_REVIEWED)
+    return edited if memo is None else cast("_Edited", tuple(decoded(memo.result)))
 
 
 def _as_tool_error(error: BaseException) -> ToolError:
@@ -247,6 +274,8 @@ class _Running:
         self.tool = tool
         self.request = request
         self.converted = converted
+        # As bytes: True equals 1 in Python, and what wrappers have seen they may have changed.
+        self.shown = encode(request.arguments) if kit.wrap_tool or kit.wrap_tool_stream else b""
 
     async def at_most_once(self) -> Any:
         """Return the result, unless the call was interrupted earlier: then a person decides."""
@@ -307,7 +336,13 @@ class _Running:
             raise ToolTimeout(f"'{self.tool.name}' gave no result within {seconds:g} s") from late
 
     async def _called(self, request: ToolRequest) -> Any:
-        arguments = self.converted if request is self.request else await self._changed(request)
+        if request is not self.request:
+            arguments = await self._changed(request)
+        else:
+            # An attempt may change what it is given: the next one must not run with that.
+            arguments = self.tool.copy_of(self.converted) if self.tool.retry else self.converted
+        if self.tool.kind != "stream":
+            arguments = await self._reviewed(arguments) if self.tool.review is not None else arguments
         match self.tool.kind:
             case "async":
                 return await self.tool.call(arguments)
@@ -325,7 +360,7 @@ class _Running:
             UsageError: they differ from those that were approved, or need an approval that the others did not.
         """
         made = self.tool.validate(request.arguments)
-        if dict(request.arguments) != dict(self.request.arguments) and await self._is_decided(made):
+        if encode(self.tool.lower(made)) != self.shown and await self._is_decided(made):
             raise UsageError(
                 f"A wrapper changed the arguments of '{self.tool.name}', which a person has to approve. Change them "
                 "earlier, or have the wrapper ask."
@@ -339,7 +374,19 @@ class _Running:
         needs = self.tool.needs_approval(made)
         if not (await needs if inspect.isawaitable(needs) else needs):
             return False
-        return not await is_remembered(self.caller, self.tool.name, self.tool.lower(made))
+        return not await is_remembered(self.caller, self.tool, self.tool.show(made))
+
+    async def _reviewed(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments that a reviewer lets run."""
+        tool, request = self.tool, self.request
+        assert tool.review is not None
+        found = await tool.review(arguments)
+        if found.edited is not None:
+            # Kept, since a wrapper that runs again gets the result and does not come here.
+            self.task.keep(_REVIEWED, [dict(found.edited), found.by], optional=True)
+        ran = ToolCall(id=request.call_id, name=tool.name, arguments=tool.lower(found.arguments))
+        _emit_call(self.task, self.caller, ran, None)
+        return dict(found.arguments)
 
     async def _streamed(self, request: ToolRequest, arguments: Mapping[str, Any]) -> str:
         """Return the joined pieces of a streaming tool, emitting each as it arrives."""
@@ -364,7 +411,7 @@ class _Running:
 
     def _pieces(self, place: int, request: ToolRequest, arguments: Mapping[str, Any]) -> AsyncIterator[Any]:
         if place == len(self.kit.wrap_tool_stream):
-            return self.tool.call(arguments)
+            return self.tool.call(arguments) if self.tool.review is None else self._reviewed_pieces(arguments)
 
         def call(request: ToolRequest) -> AsyncIterator[Any]:
             if request is self.request:
@@ -372,6 +419,14 @@ class _Running:
             return self._pieces_of(place + 1, request)
 
         return self.kit.wrap_tool_stream[place].wrap_tool_stream(call, request)
+
+    async def _reviewed_pieces(self, arguments: Mapping[str, Any]) -> AsyncIterator[Any]:
+        chunks = self.tool.call(await self._reviewed(dict(arguments)))
+        try:
+            async for piece in chunks:
+                yield piece
+        finally:
+            await close_stream(chunks)
 
     async def _pieces_of(self, place: int, request: ToolRequest) -> AsyncIterator[Any]:
         chunks = self._pieces(place, request, await self._changed(request))

@@ -21,6 +21,7 @@ from adjourn.errors import (
     InterruptExpired,
     InterruptsDisabled,
     NotInRun,
+    NotStorable,
     Pause,
     ReplayMismatch,
     UsageError,
@@ -238,17 +239,25 @@ def new_question(
         _check_text("key", key)
     if prompt is not None:
         _check_text("prompt", prompt)
-    shown = codec.stored(info, "info")
+    shown = _stored(info, "info")
     question = Question(id="", info=shown, created=scope.clock(), reason=reason, key=key, prompt=prompt, raised=raised)
     if schema is not None:
         question.schema = answers.schema_of(schema)
     if state is not None:
-        question.state = codec.stored(state, "state")
+        question.state = _stored(state, "state")
     if expires_in is not None:
         question.expires = question.created + _seconds(expires_in)
     if on_expire != "fail":
         question.default = _default(on_expire, schema, question.schema)
     return question
+
+
+def _stored(value: object, part: str) -> Raw:
+    try:
+        return codec.stored(value, part)
+    except NotStorable as error:
+        error.while_asking = True
+        raise
 
 
 def _check_text(name: str, text: str) -> None:
@@ -273,7 +282,7 @@ def _seconds(span: timedelta | float) -> float:
 def _default(on_expire: object, type_: Any, schema: dict[str, Any] | None) -> Raw:
     if not isinstance(on_expire, AnswerWith):
         raise UsageError(f"on_expire is {on_expire!r}. Use 'fail' or AnswerWith(value).")
-    stored = codec.stored(on_expire.value, "on_expire")
+    stored = _stored(on_expire.value, "on_expire")
     if schema is not None:
         _check_default(on_expire.value, type_, schema)
     return stored

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from adjourn._values import codec
 from adjourn._values.codec import check_nesting
 from adjourn.errors import CheckpointCorrupt, CheckpointTooNew
 from adjourn.messages import Usage
@@ -174,6 +175,18 @@ class GraphImage(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="k"
 Image: TypeAlias = UserImage | GraphImage
 
 
+class Left(msgspec.Struct, frozen=True, array_like=True):
+    """A branch of a session, as `place_of` names it, and the number of the record after which it was left."""
+
+    place: str
+    number: int
+
+
+def place_of(app: str, session_id: str, branch: str) -> str:
+    """Return the name of one branch of one session, which says neither session nor branch."""
+    return codec.fingerprint([app, session_id, branch])
+
+
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One commit. `dropped` names frames that ended, with all below them; a trailing `;` spares the frame itself.
 
@@ -182,6 +195,8 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     are stored beside the log, once, in rows that people and engine both read.
 
     `session` and `app` say whose record it is, which must be what its row says. `user` is who began the turn.
+    `line`, of a full record on a branch that is not a lineage's first, has the branches that lead to it, the first one
+    first.
     """
 
     v: int
@@ -197,6 +212,7 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     frames: dict[str, Image] = {}
     asked: dict[str, int] = {}
     changed: dict[str, Change] = {}
+    line: list[Left] = []
 
 
 class Tree(msgspec.Struct, kw_only=True):
@@ -213,6 +229,7 @@ class Tree(msgspec.Struct, kw_only=True):
     pieces: dict[str, dict[str, list[Raw]]] = {}
     asked: dict[str, int] = {}
     changed: dict[str, Change] = {}
+    line: list[Left] = []
     questions: dict[str, Question] = {}
     """The questions that the frames name, once somebody has read them."""
 
@@ -315,6 +332,8 @@ def apply(tree: Tree, record: Record) -> None:
     for path, image in record.frames.items():
         _fold_frame(tree, path, image)
     tree.changed.update(record.changed)
+    if record.line:
+        tree.line = record.line
 
 
 _TAGS = re.compile(rb'"\$t":"((?:[^"\\]|\\.)*)"')

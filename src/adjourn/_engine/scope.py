@@ -22,7 +22,21 @@ from adjourn.messages import Usage
 
 from .address import address_of, is_under
 from .memos import NONE
-from .record import FORMAT, UNCHANGED, Change, Dormant, GraphImage, Image, Question, Record, Tree, UserImage, tags_in
+from .record import (
+    FORMAT,
+    UNCHANGED,
+    Change,
+    Dormant,
+    GraphImage,
+    Image,
+    Left,
+    Question,
+    Record,
+    Tree,
+    UserImage,
+    place_of,
+    tags_in,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -51,6 +65,10 @@ class Recorder(Protocol):
 
     async def durable(self) -> None:
         """Return when everything marked so far is stored."""
+        ...
+
+    async def note_begin(self, digest: str) -> list[Any]:
+        """Return when it is stored that something begins, with all of that kind that has begun in any session."""
         ...
 
     async def assure(self) -> None:
@@ -423,6 +441,8 @@ class Scope:
     turn_options: Mapping[str, Any] = NO_OPTIONS
     needs_deps: bool = False
     usage: Usage = NOTHING_USED
+    line: tuple[Left, ...] = ()
+    """The branches that lead to this one, of this session and of those that it was forked from."""
 
     def __init__(self, session_id: str, *, app: str, user_id: str | None, clock: Callable[[], float]) -> None:
         self.session_id = session_id
@@ -448,6 +468,27 @@ class Scope:
         self.usage = NOTHING_USED
         self.turn_options, self.needs_deps = options, self.deps is not None
 
+    # Its lineage
+
+    @property
+    def place(self) -> str:
+        """The name of this branch of this session."""
+        return place_of(self.app, self.session_id, self.branch)
+
+    @property
+    def lineage(self) -> str:
+        """The name of the branch that it all began with, which all forks and branches of a session have in common."""
+        return self.line[0].place if self.line else self.place
+
+    def leave_branch(self, number: int, branch: str) -> None:
+        """Go on on a new branch after the record `number` of this one."""
+        self.line = (*self.line, Left(self.place, number))
+        self.branch = branch
+
+    def leads_here(self, place: str, number: int) -> bool:
+        """Return whether a record is part of this session's own history."""
+        return place == self.place or any(left.place == place and number <= left.number for left in self.line)
+
     # Dormant frames
 
     def restore(self, tree: Tree) -> None:
@@ -459,6 +500,8 @@ class Scope:
         self._check_whose(tree)
         self.turn, self.user_id = tree.turn, tree.user
         self.turn_options, self.needs_deps = tree.options, tree.needs_deps
+        if tree.line:
+            self.line = tuple(tree.line)
         self.usage = tree.usage or NOTHING_USED
         self.changes.turn, self.changes.user_id, self.changes.usage = self.turn, self.user_id, self.usage
         self.questions.restore(tree)
@@ -615,9 +658,9 @@ class Scope:
         """Note that `frame` has something new to store."""
         self.changes.dirty[frame] = None
 
-    def build_record(self, *, full: bool) -> Record:
-        """Make a record of all that has changed, or of everything; no changes are left afterwards."""
-        changes, questions = self.changes, self.questions
+    def _snapshots(self, *, full: bool) -> dict[str, Image]:
+        """Return the images of all frames that have changed, or of all that there are."""
+        changes = self.changes
         frames: dict[str, Image] = {} if full else changes.touched
         if full and self.root.recorded:
             self.root.snapshot_all(frames)
@@ -626,12 +669,19 @@ class Scope:
             for frame in changes.dirty:
                 if frame.alive:
                     frames[frame.path] = frame.snapshot()
+        return frames
+
+    def build_record(self, *, full: bool) -> Record:
+        """Make a record of all that has changed, or of everything; no changes are left afterwards."""
+        changes, questions, frames = self.changes, self.questions, self._snapshots(full=full)
         if full:
             record = Record(
                 v=FORMAT, full=True, frames=frames, session=self.session_id, app=self.app, asked=questions.asked
             )
             if questions.all:
                 record.changed = questions.changes(frames)
+            if self.line:
+                record.line = list(self.line)
         else:
             record = Record(v=FORMAT, frames=frames, dropped=list(changes.dropped), asked=questions.asked_new)
             if questions.changed:

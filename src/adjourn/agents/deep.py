@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from adjourn._checks import check_middleware
 from adjourn._engine.child import run_child
 from adjourn._engine.frame import here
 from adjourn.errors import UsageError
@@ -50,6 +51,7 @@ class DeepAgent(ChatModelAgent):
         emit_internal_events: bool = False,
         **options: Any,
     ) -> None:
+        middleware = check_middleware(middleware, f"DeepAgent '{name}'")
         files = () if backend is None else (FileTools(backend),)
         helpers = list(agents)
         if general_purpose:

@@ -10,20 +10,21 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from adjourn._text import visible_line
-from adjourn.errors import ToolError, ToolRefused, UsageError
-from adjourn.interrupts import interrupt
-from adjourn.tools import Decision, Edit, Reject, Tool, ToolCallInfo, decision, fits_pattern, review_schema
+from adjourn.errors import ToolError, UsageError
+from adjourn.tools import Tool, fits_pattern
 
-from .hooks import Middleware, Setup, ToolCallable, ToolRequest
+from .hooks import Middleware, ToolCallable, ToolRequest
 
 
 class ApprovalRule(Struct, frozen=True, kw_only=True):
-    """What to do with calls of tools whose names match `tool` (`*` is a wildcard) and whose arguments fit."""
+    """What to do with calls of tools whose names match `tool` (`*` is a wildcard) and whose arguments fit.
+
+    `arguments` has the values that some arguments must have; in a text, `*` matches anything. For a path, give a
+    `PathPattern`: as text, `/tmp/*` would also match `/tmp/../etc/passwd`.
+    """
 
     tool: str = "*"
     arguments: Mapping[str, Any] | None = None
@@ -35,27 +36,41 @@ class ApprovalRule(Struct, frozen=True, kw_only=True):
             raise UsageError(f"ApprovalRule(action={self.action!r}): use 'ask', 'allow' or 'deny'.")
 
     def covers(self, tool: str, arguments: Mapping[str, Any]) -> bool:
-        """Return whether the rule applies to this call; `arguments` are JSON."""
-        return fnmatchcase(tool, self.tool) and fits_pattern(arguments, self.arguments)
+        """Return whether the rule applies to this call; `arguments` are JSON.
+
+        A path that a `PathPattern` may match or not counts as matched, unless the rule would allow the call.
+        """
+        return fnmatchcase(tool, self.tool) and fits_pattern(arguments, self.arguments, surely=self.action == "allow")
+
+    def is_possible(self, tool: Tool) -> bool:
+        """Return whether calls of a tool can have all the arguments that the rule names."""
+        schema = tool.schema
+        if schema.get("additionalProperties", True) is not False:
+            return True
+        return all(name in schema.get("properties", ()) for name in self.arguments or ())
 
 
 class ApprovalPolicy(Middleware):
     """Decides by rules whether a call needs approval; the first matching rule wins, else the tool's `approval` decides.
 
     When a call is denied, the model gets the rule's reason. The tool call itself asks, so answers, and what they
-    remember, work as for any approval.
+    remember, work as for any approval. A rule that can never apply, because it names an argument that none of its tools
+    has, is a `UsageError` when the agent or node is set up; a policy of the runner is checked where a rule names its
+    tool without `*`.
     """
 
     def __init__(self, rules: Sequence[ApprovalRule]) -> None:
         self.rules = tuple(rules)
-        self._asking: set[tuple[str, str]] = set()
-        """The tools, by agent, that ask by themselves in this process. For others, `wrap_tool` asks."""
 
-    def before_agent(self, setup: Setup) -> Setup:
-        self._asking |= {(setup.agent, tool.name) for tool in setup.tools}
-        return replace(setup, tools=tuple(self._ruled(tool) for tool in setup.tools))
+    def check_tools(self, tools: Sequence[Tool]) -> None:
+        for rule in self.rules:
+            _check_possible(rule, [tool for tool in tools if fnmatchcase(tool.name, rule.tool)])
 
-    def _ruled(self, tool: Tool) -> Tool:
+    def guard_tool(self, tool: Tool) -> Tool:
+        for rule in self.rules:
+            if rule.tool == tool.name:
+                _check_possible(rule, [tool])
+
         async def asks(arguments: Mapping[str, Any]) -> bool:
             rule = self._rule(tool.name, tool.lower(arguments))
             if rule is not None:
@@ -65,32 +80,20 @@ class ApprovalPolicy(Middleware):
 
         return replace(tool, approval=asks)
 
-    def _rule(self, tool: str, arguments: Mapping[str, Any]) -> ApprovalRule | None:
-        return next((rule for rule in self.rules if rule.covers(tool, arguments)), None)
-
     async def wrap_tool(self, call: ToolCallable, request: ToolRequest) -> Any:
         rule = self._rule(request.tool, request.arguments)
         if rule is not None and rule.action == "deny":
             raise ToolError(rule.reason or f"calls of '{request.tool}' like this one are not allowed")
-        if rule is None or rule.action == "allow" or (request.agent, request.tool) in self._asking:
-            return await call(request)
-        # Another middleware added this tool later, or it belongs to a graph node, which has no `before_agent`.
-        match _asked(request):
-            case Reject(reason=reason):
-                raise ToolRefused(request.tool, reason)
-            case Edit(arguments=arguments):
-                return await call(replace(request, arguments=arguments))
-            case _:
-                return await call(request)
+        return await call(request)
+
+    def _rule(self, tool: str, arguments: Mapping[str, Any]) -> ApprovalRule | None:
+        return next((rule for rule in self.rules if rule.covers(tool, arguments)), None)
 
 
-def _asked(request: ToolRequest) -> Decision:
-    shown = visible_line(msgspec.json.encode(request.arguments).decode())
-    answer = interrupt(
-        ToolCallInfo(tool=request.tool, arguments=request.arguments, call_id=request.call_id, agent=request.agent),
-        key="approval",
-        reason="need_approval",
-        prompt=f"May {request.agent} call {request.tool} with {shown}?",
-        schema=review_schema({"type": "object"}),
-    )
-    return decision(answer)
+def _check_possible(rule: ApprovalRule, tools: Sequence[Tool]) -> None:
+    if tools and not any(rule.is_possible(tool) for tool in tools):
+        known = "; ".join(f"{tool.name}: {', '.join(tool.schema.get('properties', ())) or 'none'}" for tool in tools)
+        raise UsageError(
+            f"ApprovalRule(tool={rule.tool!r}) names the arguments {', '.join(rule.arguments or ())}, and no such tool "
+            f"has them, so it would never apply. There are: {known}."
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, cast
 
 from msgspec import Struct
@@ -69,6 +69,16 @@ class Middleware:
         """Change what the agent starts with. It runs again in each process that continues the agent."""
         return setup
 
+    def check_tools(self, tools: Sequence[Tool]) -> None:
+        """Refuse, with a `UsageError`, to work with the tools of the agent or node that it was given to."""
+
+    def guard_tool(self, tool: Tool) -> Tool:
+        """Return a tool as it may be called, such as with an `approval`; every tool that a call can reach comes here.
+
+        It must not depend on anything but the tool: it is called again in each process.
+        """
+        return tool
+
     def after_agent(self, end: AgentEnd) -> None | Awaitable[None]:
         """Observe how the agent ended."""
 
@@ -93,7 +103,7 @@ class Middleware:
         raise NotImplementedError
 
 
-AROUND_CALLS = ("before_model", "after_model", "wrap_model", "wrap_tool", "wrap_tool_stream")
+AROUND_CALLS = ("guard_tool", "before_model", "after_model", "wrap_model", "wrap_tool", "wrap_tool_stream")
 """The hooks that graph nodes support as well as agents."""
 
 

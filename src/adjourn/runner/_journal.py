@@ -29,6 +29,7 @@ from adjourn.stores.memory import MemoryStore
 from adjourn.stores.protocol import (
     Answer,
     Answered,
+    Begun,
     Claimed,
     Committed,
     Header,
@@ -192,6 +193,7 @@ class Journal:
     number: int = 0
     seq: int = 0
     _takes: tuple[str, ...] = ()
+    _begins: tuple[str, ...] = ()
     _closes: tuple[Answer, ...] = ()
     _sending: bool = False
     _pump: asyncio.Task[None] | None = None
@@ -236,7 +238,8 @@ class Journal:
 
     def branch_off(self, branch: str, parent: str) -> None:
         """Go on on a new branch that begins after the checkpoint `parent`."""
-        self.scope.branch, self.parent, self.number = branch, parent, 0
+        self.scope.leave_branch(int(parent.rpartition(".")[2]), branch)
+        self.parent, self.number = parent, 0
         self.size = Size()
         self.asked_ids = set()
 
@@ -281,6 +284,11 @@ class Journal:
         self._queue.append(entry)
         self._start_pump()
         await self._wait(entry)
+
+    async def note_begin(self, digest: str) -> list[Begun]:
+        self._begins += (digest,)
+        await self.durable()
+        return [] if self.is_unstored else await self.store.begun(digest)
 
     async def assure(self) -> None:
         # The heartbeat may have been asleep as long as this run was, as when its process was stopped.
@@ -441,11 +449,18 @@ class Journal:
             closes=self._closes,
             events=log_events(logged) if logged else b"",
             event_count=count,
+            begins=self._begun_now() if self._begins else (),
         )
         self._events, self._told, self._takes, self._closes, self.parent = [], [], (), (), None
         self.head = checkpoint
         self.number += 1
         return Entry(write, after or "", release, told, events, first)
+
+    def _begun_now(self) -> tuple[Begun, ...]:
+        """Return what begins with the record that is being made."""
+        place = self.scope.place
+        digests, self._begins = self._begins, ()
+        return tuple([Begun(digest, place, self.number) for digest in digests])
 
     def take_up(self, answers: tuple[Answer | Answered, ...]) -> None:
         """Note answers that the next record holds."""

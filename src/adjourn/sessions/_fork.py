@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
-from adjourn._engine.record import FORMAT, NONE, Record, encode
+from adjourn._engine.record import FORMAT, NONE, Left, Record, encode, place_of
 from adjourn._engine.scope import SESSION_ONLY, Scope
 from adjourn._owner import is_dead, process_id
 from adjourn.errors import Conflict, UsageError
@@ -86,7 +86,7 @@ async def _write(
         number=0,
         parent=None if origin is None else contents.checkpoint,
         full=True,
-        body=encode(_record(scope, ref.id)),
+        body=encode(_record(contents, ref.id)),
         header=header,
         status=status,
         asks=_asks(contents),
@@ -115,8 +115,9 @@ async def _write(
     await store.commit(claimed.lease, last, after=first.id, release=True)
 
 
-def _record(scope: Scope, session_id: str) -> Record:
-    """Return everything that a session holds as one full record, of the session that begins with it."""
+def _record(contents: Contents, session_id: str) -> Record:
+    """Return everything that a session holds as one full record, of the session or branch that begins with it."""
+    scope = contents.scope
     record = Record(
         v=FORMAT,
         full=True,
@@ -131,6 +132,8 @@ def _record(scope: Scope, session_id: str) -> Record:
         record.usage = scope.usage
     record.frames = dict(scope.dormant.snapshot(""))
     record.changed = scope.questions.changes(record.frames)
+    branch, _, number = contents.checkpoint.rpartition(".")
+    record.line = [*scope.line, Left(place_of(scope.app, scope.session_id, branch), int(number))]
     return record
 
 

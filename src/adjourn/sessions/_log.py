@@ -10,8 +10,7 @@ question and its answer from here, as people do (`read_questions`).
 
 from __future__ import annotations
 
-import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeGuard, cast
 
@@ -37,7 +36,6 @@ from adjourn.events import (
 from adjourn.stores.protocol import (
     Answered,
     AuditEntry,
-    CheckpointRow,
     EventBatch,
     Header,
     Loaded,
@@ -232,66 +230,6 @@ def _choices(kept: Question) -> tuple[Any, ...]:
 
 def _says_something(parent: Interrupt | None) -> TypeGuard[Interrupt]:
     return parent is not None and (parent.info is not None or _says_something(parent.parent))
-
-
-PAGE = 100
-"""Records whose events are read at once."""
-
-
-async def logged_elsewhere(
-    store: Store, ref: SessionRef, branch: str, number: int = sys.maxsize
-) -> AsyncIterator[Event]:
-    """The events on the branches that a session has left, or has gone on with, since the record `number` of `branch`.
-
-    A session that was forked from another has left that one: its log counts, too.
-    """
-    if await store.head(ref) is None:
-        return  # It is not stored yet, or not any more.
-    starts = {_split(start.id)[0]: start for start in await _starts(store, ref)}
-    leading = _leading(starts, branch, number)
-    if number != sys.maxsize or any(start.parent is not None for start in starts.values()):
-        async for event in _other_events(store, ref, leading):
-            yield event
-    origin = _origin(starts, leading)
-    if origin is not None and origin[0] != ref.id:
-        async for event in logged_elsewhere(store, SessionRef(origin[0], ref.app), *_split(origin[1])):
-            yield event
-
-
-async def _starts(store: Store, ref: SessionRef) -> list[CheckpointRow]:
-    """The records that begin a branch; that of the first is here only if the session was forked from another."""
-    found = [*await store.checkpoints(ref, source="fork"), *await store.checkpoints(ref, source="edit")]
-    return [each for each in found if _split(each.id)[1] == 0]
-
-
-def _leading(starts: Mapping[str, CheckpointRow], branch: str, number: int) -> dict[str, int]:
-    """The branches that lead to a record, each with the number up to which it does."""
-    leading = {branch: number}
-    while (start := starts.get(branch)) is not None and start.parent is not None:
-        branch, number = _split(start.parent)
-        leading[branch] = number
-    return leading
-
-
-async def _other_events(store: Store, ref: SessionRef, leading: Mapping[str, int]) -> AsyncIterator[Event]:
-    after = 0
-    while batches := await store.events(ref, after, limit=PAGE):
-        for batch in batches:
-            after = batch.first + batch.count - 1
-            branch, number = _split(batch.id)
-            if number > leading.get(branch, -1):
-                for event in read_events(batch):
-                    yield event
-
-
-def _origin(starts: Mapping[str, CheckpointRow], leading: Mapping[str, int]) -> tuple[str, str] | None:
-    """The session and checkpoint that a session was forked from."""
-    for branch in leading:
-        start = starts.get(branch)
-        if start is not None and start.parent is None and "forked_from" in start.header.metadata:
-            came = cast("dict[str, Any]", start.header.metadata["forked_from"])
-            return came["session_id"], came["checkpoint_id"]
-    return None
 
 
 def _split(checkpoint: str) -> tuple[str, int]:

@@ -43,6 +43,7 @@ from .kit.store import KitStore
 from .protocol import (
     Answered,
     AuditEntry,
+    Begun,
     CheckpointRow,
     Due,
     EventBatch,
@@ -154,6 +155,7 @@ class MemoryStore(KitStore):
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._sessions: dict[tuple[str, str], Session] = {}
+        self._begun: dict[str, dict[Begun, None]] = {}
         self._asked = 0
         self._lock = threading.Lock()
 
@@ -195,6 +197,8 @@ class MemoryStore(KitStore):
             asked[end.answer.id] = ended(asked[end.answer.id], end, now)
         for each in effects.takes:
             left[each] = taken(left[each])
+        for begun in effects.begins:
+            self._begun.setdefault(begun.digest, {})[begun] = None
 
     async def renew(self, leases: Sequence[Lease]) -> list[Renewed]:
         with self._lock:
@@ -278,6 +282,10 @@ class MemoryStore(KitStore):
             kept = self._found(ref).asked_on(branch)
             rows = [kept[each] for each in set(ids) if each in kept]
             return [audit_entry(row) for row in sorted(rows, key=lambda row: row.no)]
+
+    async def begun(self, digest: str) -> list[Begun]:
+        with self._lock:
+            return list(self._begun.get(digest, ()))
 
     async def events(self, ref: SessionRef, after: int = 0, *, limit: int | None = None) -> list[EventBatch]:
         with self._lock:

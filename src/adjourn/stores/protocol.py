@@ -83,12 +83,23 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     ended: Answered | None = None
 
 
+class Begun(msgspec.Struct, frozen=True):
+    """That something began which must not happen twice: its digest, and the record that it began with.
+
+    `place` names a branch of a session, and `number` a record of it. Neither says anything about what it was.
+    """
+
+    digest: str
+    place: str
+    number: int
+
+
 class Write(msgspec.Struct, frozen=True, kw_only=True):
     """One record for the log and what goes with it, atomically.
 
     Its id is `<branch>.<number>`; numbers of a branch have no gaps. `parent` is the record before it, which for the
     first record of a branch stands on another one. The first record of a branch is full. The store numbers the
-    `event_count` events through, over all branches.
+    `event_count` events through, over all branches. What `begins` says outlives the record and its session.
     """
 
     branch: str
@@ -103,6 +114,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     closes: tuple[Answer, ...] = ()
     events: bytes = b""
     event_count: int = 0
+    begins: tuple[Begun, ...] = ()
 
     @property
     def id(self) -> str:
@@ -353,6 +365,13 @@ class Store(Protocol):
 
         Raises:
             CheckpointNotFound: no such session, or it has no such branch.
+        """
+        ...
+
+    async def begun(self, digest: str) -> list[Begun]:
+        """Return everything under this digest that records have begun with, in any session, deleted ones included.
+
+        Nothing ever removes it: not `delete`, not `prune`, not `delete_idle`.
         """
         ...
 

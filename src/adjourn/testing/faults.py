@@ -13,6 +13,7 @@ from adjourn.errors import StoreUnavailable
 from adjourn.stores.protocol import (
     Answer,
     AuditEntry,
+    Begun,
     CheckpointRow,
     Claimed,
     Committed,
@@ -136,6 +137,9 @@ class FaultStore:
 
     async def asked(self, ref: SessionRef, branch: str, ids: Sequence[str]) -> list[AuditEntry]:
         return await self.inner.asked(ref, branch, ids)
+
+    async def begun(self, digest: str) -> list[Begun]:
+        return await self.inner.begun(digest)
 
     async def events(self, ref: SessionRef, after: int = 0, *, limit: int | None = None) -> list[EventBatch]:
         return await self.inner.events(ref, after, limit=limit)

@@ -18,6 +18,7 @@ from .decisions import (
     fits_pattern,
     review_schema,
 )
+from .paths import PathPattern
 from .tool import MAX_RESULT, Tool, tool
 from .wrappers import approved, reviewed
 
@@ -30,6 +31,7 @@ __all__ = [
     "ExitTool",
     "FollowUpInfo",
     "InvalidArguments",
+    "PathPattern",
     "Reject",
     "Respond",
     "Tool",

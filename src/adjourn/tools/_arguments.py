@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from enum import Enum
 from typing import Any, Protocol, cast
 
@@ -19,6 +20,7 @@ from adjourn.errors import InvalidArguments, ToolError, UsageError
 
 from ._constraints import noted_fields, translated, words_of
 from ._foreign import NAMELESS, adapter_of, convert_foreign, foreign_schemas, is_foreign
+from ._same import are_same
 from ._signature import Parameter
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
@@ -272,6 +274,18 @@ class Arguments(Protocol):
         """Return values as JSON data."""
         ...
 
+    def show(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return values as JSON data that says everything about them.
+
+        Raises:
+            InvalidArguments: read again, it would be something else.
+        """
+        ...
+
+    def copy(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return values that can be changed without changing these."""
+        ...
+
 
 class TypedArguments:
     """Arguments described by a signature: msgspec converts them to the parameter types in one call."""
@@ -295,6 +309,22 @@ class TypedArguments:
 
     def lower(self, values: Mapping[str, Any]) -> dict[str, Any]:
         return {name: json_data(value) for name, value in values.items() if not self._hides(name, value)}
+
+    def show(self, values: Mapping[str, Any]) -> dict[str, Any]:  # as above
+        shown = self.lower(values)
+        changed = [name for name in shown if type(values[name]) not in _PLAIN]
+        if not changed:
+            return shown
+        try:
+            again = self.validate(shown)
+        except InvalidArguments as error:
+            raise _not_shown(self._tool, [f"they cannot be read again ({error})"]) from error
+        if found := [name for name in changed if not are_same(values[name], again[name])]:
+            raise _not_shown(self._tool, [f"'{name}' is shown as {shorten(shown[name])}" for name in found])
+        return shown
+
+    def copy(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value if self._hides(name, value) else deepcopy(value) for name, value in values.items()}
 
     def _hides(self, name: str, value: object) -> bool:
         """Return whether a value is a hidden default; one that came from JSON never is."""
@@ -342,6 +372,19 @@ class GivenArguments:
 
     def lower(self, values: Mapping[str, Any]) -> dict[str, Any]:
         return {name: json_data(value) for name, value in values.items()}
+
+    show = lower  # They are JSON data, and stay it.
+
+    def copy(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        return deepcopy(dict(values))
+
+
+def _not_shown(tool: str, problems: Sequence[str]) -> InvalidArguments:
+    remedy = (
+        "a person must see everything that runs, so every field has to be written as it is read, without exclude=True, "
+        "masking serializers or private attributes that differ"
+    )
+    return InvalidArguments(tool, [*problems, remedy])
 
 
 # Between JSON and values

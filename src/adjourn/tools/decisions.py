@@ -13,16 +13,23 @@ from adjourn._schemas.jsonschema import JSONSchema
 from adjourn._values.frozen import check_text, freeze, shorten
 from adjourn._values.registry import native, stored
 
+from .paths import fits_text, path_pattern
+
 
 class ToolCallInfo(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="$t", tag="tool_call_info"):
-    """A tool call as its approver sees it; `arguments` are the JSON of what will run."""
+    """A tool call as its approver sees it; `arguments` are the JSON of what will run.
+
+    `reach` says in words what `Approve(remember=...)` would cover beside this call.
+    """
 
     tool: str
     arguments: Mapping[str, Any]  # Any: plain JSON data
     call_id: str = ""
     agent: str = ""
+    reach: str = ""
 
     def __post_init__(self) -> None:
+        check_text(self.reach, "ToolCallInfo.reach")
         check_text(self.tool, "ToolCallInfo.tool")
         check_text(self.call_id, "ToolCallInfo.call_id")
         check_text(self.agent, "ToolCallInfo.agent")
@@ -44,7 +51,8 @@ class Approve(
 ):
     """Let the call run; with `remember`, later calls of the tool may run too, in this session or always.
 
-    `pattern` limits what is remembered to calls with these argument values; `*` in a text matches anything.
+    `pattern` limits what is remembered to calls with these argument values; `*` in a text matches anything. For paths,
+    give a `PathPattern`, or its JSON: {"$path": "/tmp/**"}.
     """
 
     remember: Literal["session", "always"] | None = None
@@ -58,7 +66,14 @@ class Approve(
                 raise ValueError(
                     "Approve(pattern=...) limits what to remember. Pass remember='session' or 'always' as well."
                 )
-            force_setattr(self, "pattern", freeze(self.pattern, "Approve.pattern"))
+            force_setattr(self, "pattern", freeze(_lowered(self.pattern), "Approve.pattern"))
+
+
+def _lowered(pattern: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a pattern as JSON data; what is meant as a path pattern must be one."""
+    if not isinstance(cast("object", pattern), Mapping):
+        return pattern  # Refused where it is frozen.
+    return {name: wanted if (path := path_pattern(wanted)) is None else path.stored for name, wanted in pattern.items()}
 
 
 @stored("adjourn.Reject")
@@ -113,9 +128,13 @@ def decision(answer: object) -> Decision:
             raise _not_a_decision(answer, "it is none of these")
 
 
-def fits_pattern(arguments: Mapping[str, Any], pattern: Mapping[str, Any] | None) -> bool:
-    """Return whether a call's arguments (JSON data) match the pattern of a remembered `Approve`."""
-    return all(name in arguments and _fits(arguments[name], wanted) for name, wanted in (pattern or {}).items())
+def fits_pattern(arguments: Mapping[str, Any], pattern: Mapping[str, Any] | None, *, surely: bool = True) -> bool:
+    """Return whether a call's arguments (JSON data) match a pattern of some of them.
+
+    With `surely=False`, a path that may be one that a `PathPattern` matches counts as one.
+    """
+    parts = (pattern or {}).items()
+    return all(name in arguments and _fits(arguments[name], wanted, surely) for name, wanted in parts)
 
 
 def approval_schema(arguments: Mapping[str, Any]) -> JSONSchema:
@@ -174,21 +193,10 @@ def _not_a_decision(answer: object, why: str) -> ValueError:
     )
 
 
-def _fits(value: object, wanted: object) -> bool:
+def _fits(value: object, wanted: object, surely: bool) -> bool:
+    if (path := path_pattern(wanted)) is not None:
+        return path.surely_fits(value) if surely else path.may_fit(value)
     if isinstance(value, str) and isinstance(wanted, str) and "*" in wanted:
-        return _fits_text(value, wanted.split("*"))
+        return fits_text(value, wanted)
     # As JSON, since True == 1 in Python.
     return msgspec.json.encode(value, order="sorted") == msgspec.json.encode(wanted, order="sorted")
-
-
-def _fits_text(text: str, pieces: list[str]) -> bool:
-    first, *middle, last = pieces
-    if not text.startswith(first) or not text.endswith(last) or len(text) < len(first) + len(last):
-        return False
-    at, end = len(first), len(text) - len(last)
-    for piece in middle:
-        found = text.find(piece, at, end)
-        if found < 0:
-            return False
-        at = found + len(piece)
-    return True

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from adjourn._engine.retry import Retry
+from adjourn._values import codec
 from adjourn.context import current
 from adjourn.errors import UsageError
 from adjourn.models.protocol import ToolSpec
@@ -86,6 +87,14 @@ MAX_RESULT = 50_000
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
+class Reviewed(Struct, frozen=True, kw_only=True):
+    """What a reviewer made of a call: the converted arguments that run; if edited, also as JSON, and by whom."""
+
+    arguments: Mapping[str, Any]
+    edited: Mapping[str, Any] | None = None
+    by: str | None = None
+
+
 class Tool(Struct, Generic[P, R], frozen=True, kw_only=True, eq=False):
     """A function that a model may call, made by `tool`. Calling it calls the function."""
 
@@ -102,8 +111,8 @@ class Tool(Struct, Generic[P, R], frozen=True, kw_only=True, eq=False):
     max_result: int = MAX_RESULT
     contexts: tuple[str, ...] = ()
     """The parameters that receive the `RunContext`."""
-    around: Callable[[Mapping[str, Any]], Any] | None = None
-    """Called by a run instead of the function, with the converted arguments; wrappers use it."""
+    review: Callable[[Mapping[str, Any]], Awaitable[Reviewed]] | None = None
+    """Asks a person about each call before it runs, with the converted arguments; `reviewed` sets it."""
     _needs_approval: Predicate = bool  # made from `approval`
 
     def __post_init__(self) -> None:
@@ -139,6 +148,11 @@ class Tool(Struct, Generic[P, R], frozen=True, kw_only=True, eq=False):
         return ToolSpec(name=self.name, description=self.description, schema=self.schema)
 
     @property
+    def digest(self) -> str:
+        """A digest of what people and models know of the tool: its name, description and schema."""
+        return codec.fingerprint([self.name, self.description, dict(self.schema)])
+
+    @property
     def thread(self) -> bool:
         """Whether the function runs in a thread."""
         return self.kind == "sync"
@@ -155,13 +169,23 @@ class Tool(Struct, Generic[P, R], frozen=True, kw_only=True, eq=False):
         """Return converted arguments as JSON data, for people and stores; defaults without a JSON form are left out."""
         return self.arguments.lower(converted)
 
+    def show(self, converted: Mapping[str, Any]) -> dict[str, Any]:
+        """Return converted arguments as JSON data for a person who decides about the call.
+
+        Raises:
+            InvalidArguments: the data does not say everything: reading it again would give other arguments.
+        """
+        return self.arguments.show(converted)
+
+    def copy_of(self, converted: Mapping[str, Any]) -> dict[str, Any]:
+        """Return converted arguments that may be changed without changing these."""
+        return self.arguments.copy(converted)
+
     def call(self, converted: Mapping[str, Any]) -> Any:
         """Call the function with converted arguments, and with the `RunContext` where it takes one.
 
         The result is what the function returns: a value, an awaitable, or an async generator, depending on `kind`.
         """
-        if self.around is not None:
-            return self.around(converted)
         values: dict[str, Any] = dict(converted)
         if self.contexts:
             values |= dict.fromkeys(self.contexts, current())
@@ -169,7 +193,10 @@ class Tool(Struct, Generic[P, R], frozen=True, kw_only=True, eq=False):
 
     def needs_approval(self, converted: Mapping[str, Any]) -> bool | Awaitable[bool]:
         """Return whether a person must approve a call with these converted arguments, or an awaitable of it."""
-        return self._needs_approval(converted)
+        if isinstance(self.approval, bool):
+            return self.approval
+        # A predicate may change what it is given: it must not be what runs.
+        return self._needs_approval(self.copy_of(converted))
 
 
 @overload

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,16 +10,14 @@ import msgspec
 from msgspec.structs import replace
 
 from adjourn._engine.child import layer
-from adjourn._engine.concurrency import in_thread
-from adjourn._engine.frame import Entry, here
+from adjourn._engine.frame import here
 from adjourn._text import visible_line
 from adjourn.context import current
 from adjourn.errors import InvalidArguments, ToolError, ToolRefused, UsageError
 from adjourn.interrupts import interrupt
 
-from ._arguments import result_text
 from .decisions import Decision, Edit, Reject, ToolCallInfo, decision, review_schema
-from .tool import Approval, Tool, tool
+from .tool import Approval, Reviewed, Tool, tool
 
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec, TypeVar
@@ -45,63 +42,40 @@ def reviewed(wrapped: Tool[P, R] | Callable[P, R]) -> Tool[P, R]:
     """Return the same tool, where a person accepts each call, edits its arguments, or rejects it with a reason.
 
     The question has the reason `need_review` and the address `wrap:reviewed` below the call. Edited arguments are
-    validated and used for the call, and the model sees them with the result.
+    validated, are what runs, and are what events and messages show.
     """
     inside = _tool_of(wrapped)
-    if inside.kind == "stream":
-        return replace(inside, around=partial(_stream_reviewed, inside))
-    return replace(inside, around=partial(_call_reviewed, inside), kind="async")
+    return replace(inside, review=partial(_review, inside))
 
 
 def _tool_of(wrapped: Tool[P, R] | Callable[P, R]) -> Tool[P, R]:
     return cast("Tool[P, R]", wrapped) if isinstance(wrapped, Tool) else tool(wrapped)
 
 
-async def _call_reviewed(inside: Tool, values: Mapping[str, Any]) -> Any:
-    values, note = await _review(inside, values)
-    result = await _run(inside, values)
-    return f"{note}{result_text(result)}" if note else result
-
-
-async def _stream_reviewed(inside: Tool, values: Mapping[str, Any]) -> AsyncIterator[Any]:
-    values, note = await _review(inside, values)
-    if note:
-        yield note
-    async for piece in inside.call(values):
-        yield piece
-
-
-async def _run(inside: Tool, values: Mapping[str, Any]) -> Any:
-    if inside.kind == "sync":
-        return await in_thread(partial(_in_its_thread, here("a tool").entry, inside, values))
-    result = inside.call(values)
-    return await result if inside.kind == "async" else result
-
-
-def _in_its_thread(entry: Entry, inside: Tool, values: Mapping[str, Any]) -> Any:
-    entry.thread = threading.get_ident()
-    return inside.call(values)
-
-
-async def _review(inside: Tool, values: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-    """Return the arguments to run with, and a note to the model if they were changed.
+async def _review(inside: Tool, values: Mapping[str, Any]) -> Reviewed:
+    """Return what the reviewer made of a call, and then the one inside, if the tool had a reviewer before.
 
     Raises:
-        ToolRefused: the reviewer rejected the call.
+        InvalidArguments: the call cannot be shown as it is.
+        ToolRefused: the reviewer rejected it.
     """
-    found = await layer("wrap", "reviewed", partial(_ask, inside, inside.lower(values)))
+    found, by = await layer("wrap", "reviewed", partial(_ask, inside, inside.show(values)))
     match found:
         case Reject(reason=reason):
             raise ToolRefused(inside.name, reason)
         case Edit(arguments=arguments):
             values = inside.validate(arguments)
-            shown = msgspec.json.encode(inside.lower(values)).decode()
-            return values, "" if inside.return_directly else f"A person changed the arguments to {shown}. Result: "
+            made = Reviewed(arguments=values, edited=inside.show(values), by=by)
         case _:
-            return values, ""
+            made = Reviewed(arguments=values)
+    if inside.review is None:
+        return made
+    last = await inside.review(made.arguments)
+    return last if last.edited is not None else made
 
 
-async def _ask(inside: Tool, arguments: Mapping[str, Any]) -> Decision:
+async def _ask(inside: Tool, arguments: Mapping[str, Any]) -> tuple[Decision, str | None]:
+    """Return the reviewer's decision, and who it was."""
     info, why = _info(inside, arguments), ""
     shown = visible_line(msgspec.json.encode(arguments).decode())
     for _ in range(MAX_ROUNDS):
@@ -114,10 +88,16 @@ async def _ask(inside: Tool, arguments: Mapping[str, Any]) -> Decision:
         found = decision(answer)
         problem = _problem(inside, found)
         if not problem:
-            return found
+            return found, _answerer()
         # It fits the JSON Schema, but a type may have additional rules: ask again rather than fail.
         why = f"The edited arguments do not fit ({problem}). "
     raise ToolError(f"its arguments were edited {MAX_ROUNDS} times and never fitted")
+
+
+def _answerer() -> str | None:
+    """Return who answered the last question of the calling code."""
+    asked = here("reviewed").frame.questions or ()
+    return next((question.by for question in reversed(asked) if not question.is_open), None)
 
 
 def _info(inside: Tool, arguments: Mapping[str, Any]) -> ToolCallInfo:
@@ -133,7 +113,7 @@ def _info(inside: Tool, arguments: Mapping[str, Any]) -> ToolCallInfo:
 def _problem(inside: Tool, found: Decision) -> str:
     try:
         if isinstance(found, Edit):
-            inside.validate(found.arguments)
+            inside.show(inside.validate(found.arguments))
     except InvalidArguments as error:
         return "; ".join(error.problems)
     return ""

@@ -108,6 +108,7 @@ class ChatKit(Kit):
             agent.name,
             (*setup.tools, *([transfer_tool(agents)] if agents else [])),
             middleware,
+            outer=max(0, len(middleware) - len(agent.middleware)),
             return_directly=setup.return_directly,
             raises_errors=agent.raises_tool_errors,
             raises_unknown=agent.raises_unknown_tools,

@@ -30,6 +30,7 @@ class ToolRequest(NamedTuple):
 
     tool: str
     arguments: Mapping[str, Any]
+    reach: str = ""
 
 
 def tool_request(asked: Interrupt) -> ToolRequest | None:
@@ -41,7 +42,7 @@ def tool_request(asked: Interrupt) -> ToolRequest | None:
     tool, arguments = facts.get("tool"), facts.get("arguments")
     if not isinstance(tool, str) or not isinstance(arguments, dict):
         return None
-    return ToolRequest(tool, cast("dict[str, Any]", arguments))
+    return ToolRequest(tool, cast("dict[str, Any]", arguments), visible_line(str(facts.get("reach", ""))))
 
 
 def print_question(asked: Interrupt, number: str = "") -> None:
@@ -74,6 +75,8 @@ def _rows(asked: Interrupt) -> Iterator[tuple[str, str]]:
     if request is not None:
         yield "tool", request.tool
         yield "with", pretty(request.arguments)
+        if request.reach:
+            yield "remember", request.reach
     elif asked.info is not None and asked.info != asked.prompt:
         yield "shows", described(plain(asked.info))
     if request is None or asked.reason != "need_approval":

@@ -100,7 +100,7 @@ class LLMNode(Node):
         """Ask the model and return the update; the state is read field by field."""
         caller = NodeCaller(task)
         outer = middleware_around(task)
-        kit = Kit(self.name, self.tools, (*outer, *self.middleware)) if outer else self._plain
+        kit = Kit(self.name, self.tools, (*outer, *self.middleware), outer=len(outer)) if outer else self._plain
         read = self._read(task)
         messages = await hooked(kit.before_model, "before_model", read.messages) if kit.before_model else read.messages
         asking = Asking(caller, kit, (self.model,))

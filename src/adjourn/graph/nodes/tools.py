@@ -62,7 +62,10 @@ class ToolsNode(Node):
         self.sequential = sequential
         self.raises_errors = raises_errors
         self.middleware = node_middleware(middleware, name)
-        self._plain = Kit(name, self.tools, self.middleware, raises_errors=raises_errors)
+        self._plain = self._kit(self.middleware, 0)
+
+    def _kit(self, middleware: tuple[Any, ...], outer: int) -> Kit:
+        return Kit(self.name, self.tools, middleware, outer=outer, raises_errors=self.raises_errors)
 
     def problems(self, schema: Schema) -> Iterable[str]:
         return lacks_messages("tools node", self.name, schema)
@@ -85,8 +88,7 @@ class ToolsNode(Node):
         """Run the calls and return their results; the state is read field by field."""
         caller = NodeCaller(task)
         outer = middleware_around(task)
-        middleware = (*outer, *self.middleware)
-        kit = Kit(self.name, self.tools, middleware, raises_errors=self.raises_errors) if outer else self._plain
+        kit = self._kit((*outer, *self.middleware), len(outer)) if outer else self._plain
         asking = self._asking(history(task))
         ends = await self._ends(caller, kit, asking.calls)
         results = [end[0] for end in ends]

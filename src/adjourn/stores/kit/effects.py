@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from adjourn.stores.protocol import Answer, Question, Status
+from adjourn.stores.protocol import Answer, Begun, Question, Status
 
 from .rows import Branch, QuestionRow, RecordRow, SessionRow, is_live
 
@@ -73,6 +73,7 @@ class Effects(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Questions are asked on the branch of `move`; `ends` follow, and `takes`, which are of the row's own branch.
     `waiting` is added to the row's count, which starts from zero when a branch begins. `cancel` unset leaves it.
     The row's `touched` becomes the time of writing with a `move`, a `lease` or an end.
+    `begins` is added to what no write ever removes; what is there already is not an error.
     """
 
     guard: Guard
@@ -85,6 +86,7 @@ class Effects(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     asks: tuple[Question, ...] = ()
     ends: tuple[End, ...] = ()
     takes: tuple[str, ...] = ()
+    begins: tuple[Begun, ...] = ()
     drops: tuple[int, ...] = ()
     """Positions of records that go."""
     removes: bool = False

@@ -17,6 +17,7 @@ from adjourn.errors import CheckpointNotFound, Conflict, SessionBusy, UsageError
 from adjourn.stores.protocol import (
     Answer,
     Answered,
+    Begun,
     Claimed,
     Committed,
     Head,
@@ -384,6 +385,7 @@ def _written(
     asks: tuple[Question, ...] = ()
     ends = tuple([End(row.branch, given, True) for given in answers]) if answers else ()
     wanted: tuple[str, ...] = ()
+    begun: tuple[Begun, ...] = ()
     for write in writes:
         pos += 1
         seq += write.event_count
@@ -397,6 +399,8 @@ def _written(
             wanted += write.takes
         if write.closes:
             ends += tuple([End(write.branch, given, True) for given in write.closes])
+        if write.begins:
+            begun += write.begins
     takes = _takes(facts, row, wanted) if wanted and not begins else ()
     return Effects(
         guard=guard,
@@ -409,6 +413,7 @@ def _written(
         asks=asks,
         ends=ends,
         takes=takes,
+        begins=begun,
     )
 
 

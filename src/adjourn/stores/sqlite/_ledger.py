@@ -45,6 +45,7 @@ _WAITING = """SELECT id, CAST(body AS BLOB), expires, CAST(value AS BLOB), how, 
     WHERE session = ? AND branch = ? AND (how IS NULL OR NOT taken) ORDER BY no"""
 _RECORD = """SELECT full, source, seq, count, CAST(header AS BLOB), CAST(events AS BLOB), CAST(body AS BLOB)
     FROM records WHERE key = ?"""
+_BEGIN = "INSERT OR IGNORE INTO begun VALUES (?, ?, ?)"
 
 T = TypeVar("T")
 
@@ -234,6 +235,8 @@ class SQLiteLedger:
             self.execute("INSERT INTO branches VALUES (?, ?, ?, ?, ?, ?)", place)
         if effects.asks or effects.ends or effects.takes:
             self._change_questions(row, new, effects, now)
+        if effects.begins:
+            self.connection.executemany(_BEGIN, [astuple(each) for each in effects.begins])
         if effects.drops:
             gone = [(key(new, pos),) for pos in effects.drops]
             self.connection.executemany("DELETE FROM records WHERE key = ?", gone)

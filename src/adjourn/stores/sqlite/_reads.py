@@ -27,6 +27,7 @@ from adjourn.stores.kit.rows import (
 from adjourn.stores.protocol import (
     Answered,
     AuditEntry,
+    Begun,
     CheckpointRow,
     Due,
     EventBatch,
@@ -311,6 +312,12 @@ def _branch_no(connection: sqlite3.Connection, row: SessionRow, name: str) -> in
         if branch.name == name:
             return no
     raise CheckpointNotFound(row.session, name)
+
+
+def begun(connection: sqlite3.Connection, digest: str) -> list[Begun]:
+    """Everything that has begun under a digest."""
+    rows = connection.execute("SELECT digest, place, number FROM begun WHERE digest = ?", (digest,))
+    return [Begun(*row) for row in rows]
 
 
 def events(connection: sqlite3.Connection, ref: SessionRef, after: int, limit: int | None) -> list[EventBatch]:

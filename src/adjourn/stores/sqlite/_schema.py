@@ -110,6 +110,12 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX questions_open ON questions (no) WHERE how IS NULL",
         "CREATE INDEX questions_expiring ON questions (expires) WHERE how IS NULL AND expires IS NOT NULL",
     ),
+    (
+        # What has begun and must not happen twice. It belongs to no session, so that it outlives them all.
+        """CREATE TABLE begun (
+            digest TEXT NOT NULL, place TEXT NOT NULL, number INTEGER NOT NULL,
+            PRIMARY KEY (digest, place, number)) WITHOUT ROWID""",
+    ),
 )
 
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "glusterfs", "gpfs", "beegfs"}

@@ -19,6 +19,7 @@ from adjourn.stores.kit.requests import Claim, Commit, Delete, Renew, Request
 from adjourn.stores.kit.store import KitStore
 from adjourn.stores.protocol import (
     AuditEntry,
+    Begun,
     CheckpointRow,
     Due,
     EventBatch,
@@ -142,6 +143,9 @@ class SQLiteStore(KitStore):
     async def asked(self, ref: SessionRef, branch: str, ids: Sequence[str]) -> list[AuditEntry]:
         small = len(ids) <= reads.SMALL_ROWS
         return await self._readers.read(lambda c: reads.asked(c, ref, branch, ids), small=small)
+
+    async def begun(self, digest: str) -> list[Begun]:
+        return await self._readers.read(lambda c: reads.begun(c, digest), small=True)
 
     async def events(self, ref: SessionRef, after: int = 0, *, limit: int | None = None) -> list[EventBatch]:
         return await self._readers.read(lambda c: reads.events(c, ref, after, limit))

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from adjourn.stores.protocol import (
     Answer,
+    Begun,
     Claimed,
     Committed,
     Head,
@@ -104,6 +105,7 @@ def record(
     closes: tuple[Answer, ...] = (),
     events: bytes = b"",
     event_count: int = 0,
+    begins: tuple[Begun, ...] = (),
 ) -> Write:
     """A write, full if it is the first of its branch, listed with source "step" unless `header` says otherwise."""
     return Write(
@@ -119,6 +121,7 @@ def record(
         closes=closes,
         events=events,
         event_count=event_count,
+        begins=begins,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from adjourn.errors import AlreadyResumed, CheckpointNotFound, Conflict, SessionBusy, UnknownInterrupt, UsageError
-from adjourn.stores.protocol import Header, SessionRef, Store
+from adjourn.stores.protocol import Begun, Header, SessionRef, Store
 from adjourn.testing.clock import FakeClock
 
 from .bench import Bench, Drive, S, paused, question, record, refused, yes
@@ -16,7 +16,42 @@ async def _ids(store: Store, session: str = "s") -> list[str]:
 
 
 class KeepingSuite(Bench):
-    """Rules C4 and C7."""
+    """Rules C4 and C7, and that of T6 which a store must keep."""
+
+    async def test_what_began_is_kept_for_good(self) -> None:  # rule T6
+        """Whatever becomes of the session and its records."""
+        first, second = Begun("d", "p", 0), Begun("d", "p", 1)
+        clock = FakeClock()
+        async with self.fresh(clock) as store:
+            run = Drive(store)
+            await run.start(record(0, None, full=True, begins=(first,)))
+            assert await store.begun("d") == [first]
+            await run.commit(record(1, "b.0", begins=(second, Begun("e", "p", 1))))
+            await run.commit(record(2, "b.1", full=True))
+            await run.end()
+            assert await store.prune(S, keep=1)
+            assert sorted(await store.begun("d"), key=lambda each: each.number) == [first, second]
+            await store.delete(S)
+            assert len(await store.begun("d")) == 2
+            await run.start(record(0, None, full=True, begins=(Begun("d", "q", 0),)))
+            await run.end()
+            await self.pass_time(clock, 100)
+            assert await store.delete_idle(10) == [S]
+            assert {each.place for each in await store.begun("d")} == {"p", "q"}
+            assert await store.begun("e") == [Begun("e", "p", 1)]
+            assert await store.begun("f") == []
+
+    async def test_what_a_refused_write_begins_has_not_begun(self) -> None:  # rules C1, T6
+        """It comes and goes with its record, and repeating one that is there already changes nothing."""
+        async with self.fresh() as store:
+            run = Drive(store)
+            await run.start()
+            await refused(Conflict, store.commit(run.held, record(2, "b.1", begins=(Begun("d", "p", 2),)), after="b.1"))
+            assert await store.begun("d") == []
+            write = record(1, "b.0", begins=(Begun("d", "p", 1),))
+            for _ in range(2):
+                await store.commit(run.held, write, after="b.0")
+            assert await store.begun("d") == [Begun("d", "p", 1)]
 
     async def test_a_fork_leaves_the_old_branch_as_it_was(self) -> None:  # rule C4
         """It begins with a full record, after any checkpoint."""

@@ -1,0 +1,188 @@
+"""Policies: what rules decide, for whom, and that nothing of one agent, session or runner leaks into another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from adjourn import ChatModelAgent, GraphAgent, Message, Runner, ToolCall, UsageError, tool
+from adjourn.agents import DeepAgent, Supervisor
+from adjourn.errors import GraphError
+from adjourn.graph import START, MessagesState, StateGraph
+from adjourn.middleware import ApprovalPolicy, ApprovalRule, Middleware, RedactPII
+from adjourn.middleware.hooks import ToolCallable, ToolRequest
+from adjourn.stores import Store
+from adjourn.testing import ScriptedModel
+from adjourn.tools import PathPattern
+
+deleted: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_deleted() -> None:
+    deleted.clear()
+
+
+@tool
+def delete_file(path: str) -> str:
+    """Delete a file."""
+    deleted.append(path)
+    return "deleted"
+
+
+POLICY = ApprovalPolicy(
+    [
+        ApprovalRule(tool="delete_*", arguments={"path": PathPattern("/tmp/**")}, action="allow"),
+        ApprovalRule(tool="delete_*", arguments={"path": PathPattern("/etc/**")}, action="deny", reason="not yours"),
+        ApprovalRule(tool="delete_*", action="ask"),
+    ]
+)
+
+
+def call(path: str) -> ToolCall:
+    return ToolCall(id="c1", name="delete_file", arguments={"path": path})
+
+
+def agent(path: str, *middleware: Any, name: str = "A") -> ChatModelAgent:
+    model = ScriptedModel([call(path), "done"])
+    return ChatModelAgent(name, model=model, tools=[delete_file], middleware=middleware)
+
+
+def graph(path: str, *middleware: Any, name: str = "A", **options: Any) -> Any:
+    """A graph with a tools node of the given name."""
+
+    def says(state: Any) -> dict[str, Any]:
+        return {"messages": [Message.assistant("", tool_calls=[call(path)])]}
+
+    made = StateGraph(MessagesState, name="g").add_node("says", says)
+    made.add_tools_node(name, [delete_file], middleware=middleware)
+    return made.add_edge(START, "says").add_edge("says", name).compile(**options)
+
+
+OUTSIDE = [
+    "/tmp/../etc/passwd",
+    "/tmp/./../etc/passwd",
+    "/tmp//../etc/passwd",
+    "/tmp/%2e%2e/etc/passwd",
+    "/tmp/..\\etc",
+    "/tmp/\x00/../etc",
+    "../etc/passwd",
+    "/TMP/../etc",
+    "/Etc/passwd",
+]
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
+async def test_no_path_leads_out_of_what_is_allowed(path: str) -> None:
+    result = await Runner(agent(path, POLICY)).run("go")
+    assert ("not yours" in result.messages[2].text, deleted) == (True, [])
+
+
+@pytest.mark.parametrize(("path", "status"), [("/tmp/a", "done"), ("/home/a", "interrupted")])
+async def test_what_is_allowed_runs_and_the_rest_is_asked_about(path: str, status: str) -> None:
+    assert (await Runner(agent(path, POLICY)).run("go")).status == status
+
+
+ASKS = [ApprovalRule(tool="delete_file", action="ask")]
+
+
+async def test_a_policy_that_one_agent_has_used_still_asks_for_a_node_of_its_name(store: Store) -> None:
+    policy = ApprovalPolicy(ASKS)
+    paused = await Runner(agent("/x", policy), store=store).run("go", session_id="one")
+    assert paused.status == "interrupted"
+    second = await graph("/x", policy, store=store).run({}, session_id="two")
+    third = await Runner(GraphAgent("A", graph("/x"), middleware=[policy]), store=store).run("go", session_id="three")
+    assert ([second.status, third.status], deleted) == (["interrupted", "interrupted"], [])
+
+
+async def test_it_asks_each_time_and_keeps_nothing(store: Store) -> None:
+    policy = ApprovalPolicy(ASKS)
+    before = dict(vars(policy))
+    for number in range(3):
+        runner = Runner(agent("/x", policy), store=store)
+        asked = (await runner.run("go", session_id=f"s{number}")).interrupts
+        await runner.resume(f"s{number}", {asked[0].id: True})
+    assert (len(deleted), vars(policy)) == (3, before)
+
+
+class Redirects(Middleware):
+    """Deletes something else."""
+
+    async def wrap_tool(self, call: ToolCallable, request: ToolRequest) -> Any:
+        return await call(replace(request, arguments={"path": "/home/ann"}))
+
+
+async def test_a_wrapper_cannot_change_what_a_policy_had_approved_in_a_graph(store: Store) -> None:  # rule T1
+    made = graph("/x", ApprovalPolicy(ASKS), Redirects(), store=store)
+    asked = (await made.run({}, session_id="s")).interrupts
+    result = await made.resume("s", {asked[0].id: True})
+    assert ("a person has to approve" in result.state["last_tool_response"], deleted) == (True, [])
+
+
+async def test_the_first_of_two_policies_has_the_last_word() -> None:
+    allows = ApprovalPolicy([ApprovalRule(action="allow")])
+    assert (await Runner(agent("/x", allows, ApprovalPolicy(ASKS))).run("go")).status == "done"
+    assert (await Runner(agent("/x", ApprovalPolicy(ASKS), allows)).run("go")).status == "interrupted"
+
+
+MISNAMED = [ApprovalRule(tool="delete_file", arguments={"pth": "/etc/*"}, action="deny")]
+MISNAMED_ALL = [ApprovalRule(tool="delete_*", arguments={"pth": "/etc/*"}, action="deny")]
+
+
+@pytest.mark.parametrize("rules", [MISNAMED, MISNAMED_ALL], ids=["name", "pattern"])
+async def test_a_rule_that_can_never_apply_is_refused(rules: list[ApprovalRule]) -> None:
+    with pytest.raises(UsageError, match=r"names the arguments pth.*delete_file: path"):
+        await Runner(agent("/x", ApprovalPolicy(rules))).run("go")
+    with pytest.raises((UsageError, GraphError), match="names the arguments pth"):
+        graph("/x", ApprovalPolicy(rules))
+
+
+async def test_a_policy_of_the_runner_is_refused_by_the_name_of_a_tool() -> None:
+    with pytest.raises(UsageError, match="names the arguments pth"):
+        await Runner(agent("/x"), middleware=[ApprovalPolicy(MISNAMED)]).run("go")
+    # Another agent of the same runner may have such a tool.
+    assert (await Runner(agent("/x"), middleware=[ApprovalPolicy(MISNAMED_ALL)]).run("go")).status == "done"
+
+
+async def test_a_tool_that_takes_anything_has_every_argument() -> None:
+    async def send(**arguments: Any) -> str:
+        return "sent"
+
+    made = tool(send, schema={"type": "object"})
+    policy = ApprovalPolicy([ApprovalRule(tool="send", arguments={"to": "eve"}, action="deny")])
+    sends = ToolCall(id="c1", name="send", arguments={"to": "eve"})
+    result = await Runner(
+        ChatModelAgent("A", model=ScriptedModel([sends, "done"]), tools=[made], middleware=[policy])
+    ).run("go")
+    assert "not allowed" in result.messages[2].text
+
+
+# What is not a middleware
+
+
+class Almost:
+    def wrap_tool(self, call: Any, request: Any) -> Any:
+        return call(request)
+
+
+def _wrong_agents(wrong: Any) -> list[Any]:
+    model = ScriptedModel(["done"])
+    return [
+        lambda: ChatModelAgent("A", model=model, middleware=wrong),
+        lambda: DeepAgent("A", model=model, middleware=wrong),
+        lambda: Supervisor("A", model=model, agents=[agent("/x", name="B")], middleware=wrong),
+        lambda: GraphAgent("A", graph("/x"), middleware=wrong),
+        lambda: Runner(agent("/x"), middleware=wrong),
+        lambda: StateGraph(MessagesState, name="g").add_llm_node("llm", model, middleware=wrong),
+        lambda: StateGraph(MessagesState, name="g").add_tools_node("t", [delete_file], middleware=wrong),
+        lambda: graph("/x", middleware=wrong),
+    ]
+
+
+@pytest.mark.parametrize("place", range(8))
+@pytest.mark.parametrize("wrong", [[RedactPII], [Almost()], ["RedactPII"], [None], RedactPII, RedactPII(), None, "pii"])
+def test_what_is_not_a_middleware_is_refused(wrong: Any, place: int) -> None:
+    with pytest.raises(UsageError, match="middleware"):
+        _wrong_agents(wrong)[place]()
