@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, Literal, Protocol, cast, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -19,6 +19,10 @@ from adjourn.models import ToolSpec
 from adjourn.runner import ProgramOptions
 from adjourn.tools import Tool, tool
 
+OnError = Literal["tell", "tell_type", "raise"]
+"""What a tool's error does: the model reads it, or only its type if the tool did not expect it; or the run fails."""
+ON_ERROR: tuple[str, ...] = get_args(OnError)
+
 
 class Kit:
     """What an agent or a node works with in one process; every process builds its own."""
@@ -27,7 +31,7 @@ class Kit:
         "after_agent",
         "after_model",
         "before_model",
-        "raises_errors",
+        "on_error",
         "raises_unknown",
         "return_directly",
         "specs",
@@ -44,12 +48,12 @@ class Kit:
         middleware: tuple[Any, ...],
         *,
         return_directly: Sequence[str] = (),
-        raises_errors: bool = False,
+        on_error: OnError = "tell",
         raises_unknown: bool = False,
     ) -> None:
         self.tools = by_name(tools, name)
         self.specs: tuple[ToolSpec, ...] = tuple(tool.spec for tool in tools)
-        self.raises_errors = raises_errors
+        self.on_error: OnError = on_error
         self.raises_unknown = raises_unknown
         self.return_directly = frozenset(return_directly) | {tool.name for tool in tools if tool.return_directly}
         self.before_model: tuple[Middleware, ...] = having(middleware, "before_model")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Literal, Unpack, cast
+from typing import Any, Unpack, cast
 
+from adjourn._calls.caller import ON_ERROR, OnError
 from adjourn._checks import is_count, is_positive
 from adjourn._engine.program import Program
 from adjourn._engine.retry import Retry
@@ -129,14 +130,14 @@ class StateGraph(Draft):
         tools: Sequence[Tool | Function],
         *,
         sequential: bool = False,
-        on_tool_error: Literal["tell", "raise"] = "tell",
+        on_tool_error: OnError = "tell",
         middleware: Sequence[Any] = (),
     ) -> StateGraph:
         """Add a node that runs the tool calls of the newest message, in parallel unless `sequential`."""
-        if on_tool_error not in ("tell", "raise"):
-            raise UsageError(f"Tools node '{name}': on_tool_error={on_tool_error!r}. Use 'tell' or 'raise'.")
-        raises = on_tool_error == "raise"
-        self.nodes.append(ToolsNode(name, tools, sequential=sequential, raises_errors=raises, middleware=middleware))
+        if on_tool_error not in ON_ERROR:
+            known = ", ".join(ON_ERROR)
+            raise UsageError(f"Tools node '{name}': on_tool_error={on_tool_error!r}. Use one of: {known}.")
+        self.nodes.append(ToolsNode(name, tools, sequential=sequential, on_error=on_tool_error, middleware=middleware))
         return self
 
     def add_tools_conditional_edges(self, llm_node: str, tools_node: str, fallback: str) -> StateGraph:

@@ -21,6 +21,7 @@ from adjourn._engine.program import Program, ProgramFrame
 from adjourn._engine.record import NONE
 from adjourn._engine.scope import TURN, Scope
 from adjourn._owner import is_dead, process_id
+from adjourn._text import visible_line
 from adjourn.errors import (
     AlreadyResumed,
     CheckpointNotFound,
@@ -30,6 +31,7 @@ from adjourn.errors import (
     ProgramChanged,
     RunError,
     UnknownInterrupt,
+    text_of,
 )
 from adjourn.events import Event
 from adjourn.sessions._log import read_questions
@@ -134,7 +136,7 @@ class Heartbeat:
                     holder.hear(lease, state)
         except Exception as error:  # noqa: BLE001  # protects every lease of this store: without this thread they expire
             # The run's own commits meet the same trouble and decide; here it is only tried again.
-            log.warning("leases not renewed: %s", error)
+            log.warning("leases not renewed: %s", visible_line(text_of(error)))
 
 
 async def _renewed(store: Store, leases: list[Lease]) -> list[Renewed]:

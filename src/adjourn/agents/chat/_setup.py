@@ -109,7 +109,7 @@ class ChatKit(Kit):
             (*setup.tools, *([transfer_tool(agents)] if agents else [])),
             middleware,
             return_directly=setup.return_directly,
-            raises_errors=agent.raises_tool_errors,
+            on_error=agent.on_tool_error,
             raises_unknown=agent.raises_unknown_tools,
         )
         self.instruction: str | None = None

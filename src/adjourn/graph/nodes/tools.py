@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 from msgspec.structs import replace
 
-from adjourn._calls.caller import Kit, as_tools, middleware_around, with_own_ids
+from adjourn._calls.caller import Kit, OnError, as_tools, middleware_around, with_own_ids
 from adjourn._calls.tool import Outcome, use
 from adjourn._engine.address import segment_text
 from adjourn._engine.child import beside
@@ -52,15 +52,15 @@ class ToolsNode(Node):
         tools: Sequence[Tool | Callable[..., Any]],
         *,
         sequential: bool,
-        raises_errors: bool,
+        on_error: OnError,
         middleware: Sequence[Any],
     ) -> None:
         super().__init__(name)
         self.tools = as_tools(tools, name)
         self.sequential = sequential
-        self.raises_errors = raises_errors
+        self.on_error: OnError = on_error
         self.middleware = node_middleware(middleware, name)
-        self._plain = Kit(name, self.tools, self.middleware, raises_errors=raises_errors)
+        self._plain = Kit(name, self.tools, self.middleware, on_error=on_error)
 
     def problems(self, schema: Schema) -> Iterable[str]:
         return lacks_messages("tools node", self.name, schema)
@@ -79,7 +79,7 @@ class ToolsNode(Node):
         caller = NodeCaller(task)
         outer = middleware_around(task)
         middleware = (*outer, *self.middleware)
-        kit = Kit(self.name, self.tools, middleware, raises_errors=self.raises_errors) if outer else self._plain
+        kit = Kit(self.name, self.tools, middleware, on_error=self.on_error) if outer else self._plain
         asking = self._asking(history(task))
         ends = await self._ends(caller, kit, asking.calls)
         results = [end[0] for end in ends]
