@@ -99,12 +99,26 @@ def stored_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
     """The options of a turn's model calls, which are kept with it: JSON.
 
     Raises:
-        UsageError: they are something else.
+        UsageError: they are something else, or would store a secret.
     """
+    if options is None:
+        return {}
     try:
-        return {} if options is None else msgspec.json.decode(msgspec.json.encode(options), type=dict[str, Any])
+        stored = msgspec.json.decode(msgspec.json.encode(options), type=dict[str, Any])
     except (TypeError, ValueError) as error:
-        raise UsageError(f"model_options={options!r}: give a mapping of names to JSON values ({error}).") from error
+        # Without the options themselves: one of them may be a key.
+        raise UsageError(f"model_options: give a mapping of names to JSON values ({error}).") from error
+    for name in stored:
+        if name.lower().replace("-", "_") in _SECRET:
+            raise UsageError(
+                f"model_options has '{name}', and options are stored with the turn. Give keys and headers to the model "
+                "itself: OpenAIChatModel(api_key=..., headers=...)."
+            )
+    return stored
+
+
+# The names under which SDKs take what must never be stored.
+_SECRET = frozenset({"api_key", "authorization", "default_headers", "extra_headers", "headers"})
 
 
 def _choice(name: str, value: object) -> bool:
