@@ -31,6 +31,7 @@ class Kit:
         "after_agent",
         "after_model",
         "before_model",
+        "holds_back",
         "on_error",
         "raises_unknown",
         "return_directly",
@@ -60,6 +61,7 @@ class Kit:
         self.after_model: tuple[Middleware, ...] = having(middleware, "after_model")
         self.after_agent: tuple[Middleware, ...] = having(middleware, "after_agent")
         self.wrap_model: tuple[Middleware, ...] = having(middleware, "wrap_model")
+        self.holds_back = any(getattr(each, "holds_back", False) for each in self.wrap_model)
         self.wrap_tool: tuple[Middleware, ...] = having(middleware, "wrap_tool")
         self.wrap_tool_stream: tuple[Middleware, ...] = having(middleware, "wrap_tool_stream")
 
