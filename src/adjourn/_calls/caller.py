@@ -24,6 +24,10 @@ OnError = Literal["tell", "tell_type", "raise"]
 ON_ERROR: tuple[str, ...] = get_args(OnError)
 
 
+CALLS_PER_ANSWER = 100
+"""How many tools a model may call in one answer, unless its agent or node says otherwise."""
+
+
 class Kit:
     """What an agent or a node works with in one process; every process builds its own."""
 
@@ -32,6 +36,7 @@ class Kit:
         "after_model",
         "before_model",
         "holds_back",
+        "max_calls",
         "on_error",
         "raises_unknown",
         "return_directly",
@@ -51,11 +56,13 @@ class Kit:
         return_directly: Sequence[str] = (),
         on_error: OnError = "tell",
         raises_unknown: bool = False,
+        max_calls: int | None = None,
     ) -> None:
         self.tools = by_name(tools, name)
         self.specs: tuple[ToolSpec, ...] = tuple(tool.spec for tool in tools)
         self.on_error: OnError = on_error
         self.raises_unknown = raises_unknown
+        self.max_calls = max_calls
         self.return_directly = frozenset(return_directly) | {tool.name for tool in tools if tool.return_directly}
         self.before_model: tuple[Middleware, ...] = having(middleware, "before_model")
         self.after_model: tuple[Middleware, ...] = having(middleware, "after_model")

@@ -12,7 +12,7 @@ from adjourn._engine.child import inner, layer
 from adjourn._engine.frame import here
 from adjourn._engine.retry import Retry, attempted
 from adjourn.context import current
-from adjourn.errors import AdjournError, ModelError, StoreError, UsageError, text_of
+from adjourn.errors import AdjournError, ModelError, StoreError, TooManyCalls, UsageError, text_of
 from adjourn.events import Delta, Event, Retrying
 from adjourn.messages import Message, ReasoningPart, Usage
 from adjourn.middleware.hooks import Middleware, ModelState
@@ -174,6 +174,9 @@ class Asking:
             ) from error
         usage = message.usage or ONE_CALL
         scope.usage += usage if usage.calls else usage + ONE_CALL
+        # Before the answer is kept, so that a recovered session asks again.
+        if self.kit.max_calls is not None and len(message.tool_calls) > self.kit.max_calls:
+            raise TooManyCalls(self.caller.audience.name, len(message.tool_calls), self.kit.max_calls)
         return message
 
     async def _stream(self, model: ChatModel, request: ModelRequest) -> Message:

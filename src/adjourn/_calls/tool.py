@@ -13,7 +13,6 @@ from typing import Any, cast, get_args
 from msgspec import Struct
 
 from adjourn._engine.child import inner, layer
-from adjourn._engine.concurrency import in_thread
 from adjourn._engine.frame import Entry, Place, UserFrame, current_place, here
 from adjourn._engine.retry import attempted
 from adjourn._engine.scope import RunCancelled
@@ -24,6 +23,7 @@ from adjourn.errors import (
     Pause,
     ProgramChanged,
     StoreUnavailable,
+    ThreadsUsedUp,
     ToolError,
     ToolRefused,
     UsageError,
@@ -188,7 +188,7 @@ def _told(error: Exception, *, only_type: bool) -> str:
 
 
 def _is_expected(error: Exception) -> bool:
-    return isinstance(error, ToolError) and not isinstance(error, EndedEarly)
+    return isinstance(error, ToolError | ThreadsUsedUp) and not isinstance(error, EndedEarly)
 
 
 LONGEST_LOGGED = 500
@@ -356,7 +356,8 @@ class _Running:
             case "inline":
                 return self.tool.call(arguments)
             case "sync":
-                return await in_thread(partial(_in_its_thread, here("a tool").entry, self.tool, arguments))
+                run = partial(_in_its_thread, here("a tool").entry, self.tool, arguments)
+                return await self.task.scope.in_thread(run)
             case "stream":
                 return await self._streamed(request, arguments)
 

@@ -205,6 +205,8 @@ class LiveSession:
             sessions.yield_deadline = now + TURN
         scope.yield_deadline = sessions.yield_deadline
         scope.closed = scope.cancellation.mode = None
+        if sessions.settings.max_threads != scope.max_threads:
+            scope.max_threads, scope.share = sessions.settings.max_threads, None
         if slots is not None:
             scope.slots = asyncio.Semaphore(slots)
         self.journal.owner = f"{process_id()}/{next(_runs)}"

@@ -11,7 +11,6 @@ import msgspec
 from msgspec.structs import replace
 
 from adjourn._engine.child import layer
-from adjourn._engine.concurrency import in_thread
 from adjourn._engine.frame import Entry, here
 from adjourn._text import visible_line
 from adjourn.context import current
@@ -73,7 +72,8 @@ async def _stream_reviewed(inside: Tool, values: Mapping[str, Any]) -> AsyncIter
 
 async def _run(inside: Tool, values: Mapping[str, Any]) -> Any:
     if inside.kind == "sync":
-        return await in_thread(partial(_in_its_thread, here("a tool").entry, inside, values))
+        entry = here("a tool").entry
+        return await entry.frame.scope.in_thread(partial(_in_its_thread, entry, inside, values))
     result = inside.call(values)
     return await result if inside.kind == "async" else result
 

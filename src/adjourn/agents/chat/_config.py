@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec import Struct
 
-from adjourn._calls.caller import ON_ERROR, OnError, Template, by_name
+from adjourn._calls.caller import CALLS_PER_ANSWER, ON_ERROR, OnError, Template, by_name
 from adjourn._checks import check_middleware
 from adjourn._engine.retry import Retry
 from adjourn._schemas import answers
@@ -97,12 +97,17 @@ Act = Literal["tell", "raise"]
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """Limits on one turn of an agent, across its pauses; None is no limit. `seconds` counts running, not waiting."""
+    """Limits on one turn of an agent, across its pauses; None is no limit. `seconds` counts running, not waiting.
+
+    `calls_per_answer` limits the tools that a model may call in one answer: with more, it is `TooManyCalls`, and none
+    of them runs.
+    """
 
     model_calls: int | None = None
     tool_calls: int | None = None
     tokens: int | None = None
     seconds: float | None = None
+    calls_per_answer: int | None = CALLS_PER_ANSWER
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

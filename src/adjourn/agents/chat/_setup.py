@@ -111,6 +111,7 @@ class ChatKit(Kit):
             return_directly=setup.return_directly,
             on_error=agent.on_tool_error,
             raises_unknown=agent.raises_unknown_tools,
+            max_calls=agent.limits.calls_per_answer,
         )
         self.instruction: str | None = None
         self.transfer = transfer_instruction(agents) if agents else ""

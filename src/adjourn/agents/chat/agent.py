@@ -37,7 +37,8 @@ class ChatModelAgent(ChatConfig, Agent):
         that the tool did not expect (anything but a `ToolError`), since its text may hold what a model must not see; or
         "raise", which fails the run.
     on_unknown_tool: the same for calls of tools that do not exist.
-    limits: limits on one turn: `Limits(model_calls=..., tool_calls=..., tokens=..., seconds=...)`.
+    limits: limits on one turn: `Limits(model_calls=..., tool_calls=..., tokens=..., seconds=...)`, and on one answer:
+        `Limits(calls_per_answer=...)`, 100 by default.
     """
 
     frame_type = ChatFrame

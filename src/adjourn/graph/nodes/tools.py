@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 from msgspec.structs import replace
 
-from adjourn._calls.caller import Kit, OnError, as_tools, middleware_around, with_own_ids
+from adjourn._calls.caller import CALLS_PER_ANSWER, Kit, OnError, as_tools, middleware_around, with_own_ids
 from adjourn._calls.tool import Outcome, use
 from adjourn._engine.address import segment_text
 from adjourn._engine.child import beside
@@ -54,10 +54,12 @@ class ToolsNode(Node):
         sequential: bool,
         on_error: OnError,
         middleware: Sequence[Any],
+        max_calls: int | None = CALLS_PER_ANSWER,
     ) -> None:
         super().__init__(name)
         self.tools = as_tools(tools, name)
         self.sequential = sequential
+        self.max_calls = max_calls
         self.on_error: OnError = on_error
         self.middleware = node_middleware(middleware, name)
         self._plain = Kit(name, self.tools, self.middleware, on_error=on_error)
@@ -81,7 +83,8 @@ class ToolsNode(Node):
         middleware = (*outer, *self.middleware)
         kit = Kit(self.name, self.tools, middleware, on_error=self.on_error) if outer else self._plain
         asking = self._asking(history(task))
-        ends = await self._ends(caller, kit, asking.calls)
+        ends = await self._ends(caller, kit, asking.calls[: self.max_calls])
+        ends += [(self._surplus(call), None) for call in asking.calls[len(ends) :]]
         results = [end[0] for end in ends]
         shown = _with_arguments(asking.message, {each[0].tool_call_id: each[1] for each in ends})
         # Show the calls with the ids they were given and with the arguments that a person edited.
@@ -100,6 +103,11 @@ class ToolsNode(Node):
             f"Tools node '{self.name}' has nothing to answer: no message with open tool calls comes after the user's. "
             "Lead to it only from a model that called tools (add_tools_conditional_edges)."
         )
+
+    def _surplus(self, call: ToolCall) -> Message:
+        """Return the result of a call that is not made."""
+        text = f"This call was not made: {self.max_calls} in one answer is the most. Call again if it is still needed."
+        return _message(call, Outcome(content=text, error=text))
 
     async def _ends(self, caller: NodeCaller, kit: Kit, calls: Sequence[ToolCall]) -> list[_End]:
         if self.sequential:
