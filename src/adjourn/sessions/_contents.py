@@ -169,7 +169,8 @@ class Contents:
     def interrupts(self) -> tuple[Interrupt, ...]:
         """The questions that are open at this checkpoint."""
         bodies = [self.rows[each].body for each in self.scope.questions.open]
-        return tuple(read_interrupt(body, self.head.session, self.checkpoint) for body in bodies)
+        ref, branch = self.head.ref, self.checkpoint.rpartition(".")[0]
+        return tuple(read_interrupt(body, ref, branch, self.checkpoint) for body in bodies)
 
     @property
     def _inner_graph(self) -> str | None:

@@ -18,7 +18,7 @@ from typing import Any, TypeGuard, cast
 import msgspec
 
 from adjourn._engine.questions import parent_at
-from adjourn._engine.record import NONE, UNCHANGED, Change, Question, Tree, check_seal, seal
+from adjourn._engine.record import NONE, UNCHANGED, Change, Question, Tree, check_seal, seal, token_of
 from adjourn._schemas.answers import choices_of
 from adjourn._values import codec
 from adjourn._values.codec import check_nesting
@@ -48,9 +48,13 @@ from adjourn.stores.protocol import (
 
 
 class _Row(Question, kw_only=True, omit_defaults=True):
-    """A question in the row that stands beside the log, without what changes."""
+    """A question in the row that stands beside the log, without what changes.
+
+    It is `inherited` if it had ended before the branch of this row began.
+    """
 
     above: Interrupt | None = None
+    inherited: bool = False
 
 
 _LASTING = ("reason", "key", "prompt", "schema", "expires", "default", "raised", "concurrent")
@@ -111,7 +115,10 @@ def log_question(question: Question, parent: Interrupt | None) -> bytes:
     above = map_interrupt(parent, codec.lower) if _says_something(parent) else None
     if above is None and question.how is None and question.state is NONE and type(question) is Question:
         return seal(_encoder.encode(question))
-    row = _Row(id=question.id, info=question.info, created=question.created, above=above)
+    if above is None and isinstance(question, _Row):
+        above = question.above
+    inherited = question.how is not None
+    row = _Row(id=question.id, info=question.info, created=question.created, above=above, inherited=inherited)
     for name in _LASTING:
         setattr(row, name, getattr(question, name))
     return seal(_encoder.encode(row))
@@ -171,7 +178,7 @@ def _restored(session_id: str, row: AuditEntry, change: Change) -> Question:
     question = read_question(row.body)
     if question.id != row.id or (change.ended and row.how is None):
         raise CheckpointCorrupt(f"session '{session_id}' does not fit the row of its question '{row.id}'")
-    question.state, question.void = change.state, change.void
+    question.state, question.void, question.optional = change.state, change.void, change.optional
     question.how, question.value, question.by, question.at = None, NONE, None, None
     if change.ended:
         question.how, question.by, question.at = row.how, row.by, row.at
@@ -179,8 +186,8 @@ def _restored(session_id: str, row: AuditEntry, change: Change) -> Question:
     return question
 
 
-def read_interrupt(body: bytes, session_id: str, checkpoint_id: str | None = None) -> Interrupt:
-    """Return the interrupt of a row; types that are not registered here stay readable.
+def read_interrupt(body: bytes, ref: SessionRef, branch: str, checkpoint_id: str | None = None) -> Interrupt:
+    """Return the interrupt of a row of a session's branch; types that are not registered here stay readable.
 
     Raises:
         CheckpointCorrupt: these are not bytes that `log_question` wrote.
@@ -194,6 +201,7 @@ def read_interrupt(body: bytes, session_id: str, checkpoint_id: str | None = Non
     above = None if kept.above is None else map_interrupt(kept.above, codec.lift_leniently)
     return Interrupt(
         id=kept.id,
+        token=token_of(kept, ref.app, ref.id, branch),
         address=address,
         info=info,
         reason=kept.reason,
@@ -204,7 +212,7 @@ def read_interrupt(body: bytes, session_id: str, checkpoint_id: str | None = Non
         created=created,
         expires=expires,
         checkpoint_id=checkpoint_id,
-        session_id=session_id,
+        session_id=ref.id,
         parent=above or parent_at(address.rpartition(";")[0]),
     )
 

@@ -25,7 +25,7 @@ _POSITIONS = 28
 # The columns of a session stand in the order of SessionRow's fields, those of a question in that of QuestionRow's.
 _FIND = "SELECT * FROM sessions WHERE app = ? AND id = ?"
 _IDLE = """SELECT * FROM sessions WHERE touched < ? AND (owner IS NULL OR expires <= ?)
-    AND (? IS NULL OR app = ?) AND (? IS NULL OR user = ?) ORDER BY no"""
+    AND (app = ? OR ? IS NULL AND app NOT LIKE '~%') AND (? IS NULL OR user = ?) ORDER BY no"""
 _CREATE = "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 # What a step changes; without the columns that indexes look at, so it touches one page of the file.
 _MOVE = """UPDATE sessions SET number = ?, pos = ?, full_pos = ?, size = ?, status = ?, expires = ?, claims = ?,

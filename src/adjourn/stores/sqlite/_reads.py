@@ -254,7 +254,7 @@ def sessions(
     """List sessions, the most recently written first."""
     rows = connection.execute(
         """SELECT * FROM sessions
-           WHERE (:app IS NULL OR app = :app) AND (:user IS NULL OR user = :user)
+           WHERE (app = :app OR :app IS NULL AND app NOT LIKE '~%') AND (:user IS NULL OR user = :user)
            AND (:status IS NULL OR status = :status) ORDER BY updated DESC, no DESC LIMIT :limit""",
         {"app": app, "user": user, "status": status, "limit": -1 if limit is None else limit},
     )
@@ -270,7 +270,8 @@ _OPEN = """SELECT s.id, s.app, s.branch, s.number, q.id, CAST(q.body AS BLOB), q
 _INBOX = """SELECT s.id, s.app, s.branch, s.number, q.id, CAST(q.body AS BLOB), q.expires
     FROM questions q CROSS JOIN sessions s ON s.no = q.session
     WHERE q.branch = s.branch_no AND q.how IS NULL AND (q.expires IS NULL OR q.expires > :now)
-    AND (:app IS NULL OR s.app = :app) AND (:user IS NULL OR s.user = :user) ORDER BY q.no LIMIT :limit"""
+    AND (s.app = :app OR :app IS NULL AND s.app NOT LIKE '~%') AND (:user IS NULL OR s.user = :user)
+    ORDER BY q.no LIMIT :limit"""
 
 
 def questions(
@@ -345,13 +346,15 @@ def _first_after(connection: sqlite3.Connection, low: int, high: int, after: int
 
 
 _DEAD = """SELECT id, app FROM sessions WHERE owner IS NOT NULL AND expires <= :now
-    AND (:app IS NULL OR app = :app) AND (:user IS NULL OR user = :user) ORDER BY no LIMIT :limit"""
+    AND (app = :app OR :app IS NULL AND app NOT LIKE '~%') AND (:user IS NULL OR user = :user)
+    ORDER BY no LIMIT :limit"""
 _ANSWERED = """SELECT id, app FROM sessions WHERE waiting > 0 AND owner IS NULL
-    AND (:app IS NULL OR app = :app) AND (:user IS NULL OR user = :user) ORDER BY no LIMIT :limit"""
+    AND (app = :app OR :app IS NULL AND app NOT LIKE '~%') AND (:user IS NULL OR user = :user)
+    ORDER BY no LIMIT :limit"""
 _EXPIRED = """SELECT DISTINCT s.id, s.app FROM questions q CROSS JOIN sessions s ON s.no = q.session
     WHERE q.how IS NULL AND q.expires IS NOT NULL AND q.expires <= :now AND q.branch = s.branch_no
     AND s.owner IS NULL AND s.waiting = 0
-    AND (:app IS NULL OR s.app = :app) AND (:user IS NULL OR s.user = :user) LIMIT :limit"""
+    AND (s.app = :app OR :app IS NULL AND s.app NOT LIKE '~%') AND (:user IS NULL OR s.user = :user) LIMIT :limit"""
 
 
 def due(connection: sqlite3.Connection, now: float, app: str | None, user: str | None, limit: int) -> list[Due]:
