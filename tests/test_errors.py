@@ -47,6 +47,7 @@ ARGUMENTS: dict[str, Any] = {
     "problems": ["expected int", "lacks 'a'"],
     "recorded": "pay(1)",
     "remedy": "Store its id instead.",
+    "calls": 200,
     "second": "b",
     "seconds": 1.5,
     "session_id": "s1",

@@ -12,7 +12,8 @@ AdjournError
 │   └── StaleCheckpoint, AnswerRefused
 ├── RunError              the run failed; the session can be recovered
 │   ├── NodeNotFound, WriteConflict, StateInvalid, MaxStepsExceeded, MaxIterationsExceeded
-│   ├── LimitExceeded, NodeTimeout, RetryExhausted, ReplayMismatch, ProgramChanged, CrashLoop
+│   ├── LimitExceeded, TooManyCalls, ThreadsUsedUp, NodeTimeout, RetryExhausted, ReplayMismatch
+│   ├── ProgramChanged, CrashLoop
 │   └── GraphInterrupted, ModelError, ToolError (InvalidArguments, ToolRefused)
 └── StoreError            what is stored, or where
     └── Conflict, StoreUnavailable, CheckpointCorrupt, CheckpointTooNew, NotStorable
@@ -336,6 +337,33 @@ class LimitExceeded(RunError):
         super().__init__(
             f"Agent '{agent}' has reached its limit of {limit:g} {what.replace('_', ' ')} in this {within}. "
             f"Recover it with a larger one: {set_by}({option}=...)."
+        )
+
+
+class TooManyCalls(RunError):
+    """A model called more tools in one answer than its agent allows; none of them ran."""
+
+    retryable = True
+
+    def __init__(self, name: str, calls: int, limit: int) -> None:
+        self.name = name
+        self.calls = calls
+        self.limit = limit
+        super().__init__(
+            f"The model of '{name}' called {calls} tools in one answer, and {limit} is the most. None of them ran. "
+            "Recover the session to ask it again, or allow more: Limits(calls_per_answer=...)."
+        )
+
+
+class ThreadsUsedUp(RunError):
+    """All threads that a session may use are held by calls that were cancelled or took too long, and do not end."""
+
+    def __init__(self, session_id: str, limit: int) -> None:
+        self.session_id = session_id
+        self.limit = limit
+        super().__init__(
+            f"Session '{session_id}' has {limit} threads that do not end: their calls were cancelled or took too long, "
+            "and a thread cannot be killed. Let such calls end by themselves, or raise Runner(max_threads=...)."
         )
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from adjourn._engine.concurrency import Threads
+from adjourn._engine.concurrency import Share, Threads
+from adjourn.errors import ThreadsUsedUp
 
 WAIT = 120.0
 
@@ -65,3 +66,108 @@ async def test_what_a_call_raises_leaves_its_thread_for_the_next() -> None:
         with pytest.raises(ValueError, match="no"):
             await pool.run(fails)
     assert await pool.run(lambda: 7) == 7
+
+
+# The threads of one session
+
+
+class Gate:
+    """Calls that begin, and end when they are let."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self._lock = threading.Lock()
+        self.open = threading.Event()
+
+    def __call__(self) -> None:
+        with self._lock:
+            self.begun += 1
+        assert self.open.wait(WAIT)
+
+    async def until_begun(self, number: int) -> None:
+        async with asyncio.timeout(WAIT):
+            while self.begun < number:  # noqa: ASYNC110  # the calls begin in threads
+                await asyncio.sleep(0.005)
+
+
+async def left_behind(share: Share, gate: Gate) -> None:
+    """Let a call be cancelled while it runs."""
+    begun = gate.begun
+    call = asyncio.create_task(share.run(gate))
+    await gate.until_begun(begun + 1)
+    call.cancel()
+    await asyncio.wait([call])
+
+
+async def test_a_session_uses_its_share_of_the_threads_and_no_more() -> None:  # attack 16
+    share, gate = Share(2, "s"), Gate()
+    calls = [asyncio.create_task(share.run(gate)) for _ in range(5)]
+    await gate.until_begun(2)
+    other, other_gate = Share(2, "t"), Gate()
+    other_gate.open.set()
+    await other.run(other_gate)
+    assert gate.begun == 2
+    gate.open.set()
+    await asyncio.gather(*calls)
+    assert gate.begun == 5
+    assert await share.run(lambda: 7) == 7
+
+
+async def test_a_call_that_is_cancelled_while_it_waits_never_begins() -> None:
+    share, gate, later = Share(1, "s"), Gate(), list[int]()
+    first = asyncio.create_task(share.run(gate))
+    await gate.until_begun(1)
+    waiting = [asyncio.create_task(share.run(lambda number=number: later.append(number))) for number in range(3)]
+    await asyncio.sleep(0)
+    waiting[1].cancel()
+    gate.open.set()
+    await asyncio.gather(first, *waiting, return_exceptions=True)
+    assert later == [0, 2]
+    assert await share.run(lambda: 7) == 7
+
+
+async def test_calls_are_refused_when_all_threads_are_left_behind() -> None:  # attack 16, failures 66
+    share, gate = Share(2, "s"), Gate()
+    await left_behind(share, gate)
+    begun = asyncio.create_task(share.run(gate))
+    await gate.until_begun(2)
+    waits = asyncio.create_task(share.run(lambda: 7))
+    await asyncio.sleep(0)
+    begun.cancel()
+    for refused in (waits, share.run(lambda: 7)):
+        with pytest.raises(ThreadsUsedUp, match=r"Session 's' has 2 threads that do not end.*max_threads"):
+            await refused
+    gate.open.set()
+    async with asyncio.timeout(WAIT):
+        while True:  # until the threads have ended
+            try:
+                assert await share.run(lambda: 7) == 7
+            except ThreadsUsedUp:
+                await asyncio.sleep(0.005)
+            else:
+                break
+
+
+def test_who_waits_on_a_loop_that_is_closed_holds_nobody_up() -> None:
+    share, gate = Share(1, "s"), Gate()
+
+    async def goes_away() -> None:
+        first = asyncio.ensure_future(share.run(gate))
+        await gate.until_begun(1)
+        second = asyncio.ensure_future(share.run(lambda: None))
+        await asyncio.sleep(0)
+        assert not first.done()
+        assert not second.done()
+
+    asyncio.run(goes_away())
+    gate.open.set()
+
+    async def comes_after() -> int:
+        async with asyncio.timeout(WAIT):
+            while True:
+                try:
+                    return await share.run(lambda: 7)
+                except ThreadsUsedUp:
+                    await asyncio.sleep(0.005)
+
+    assert asyncio.run(comes_after()) == 7

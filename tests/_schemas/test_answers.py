@@ -420,8 +420,16 @@ def test_an_answer_without_a_form_in_json_is_refused(answer: object, error: type
         (Colour | int, ()),
         (Tree, ()),
         ({"const": "x"}, ("x",)),
-        ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, ()),
+        ({"anyOf": [{"enum": list(range(600))}, {"enum": list(range(600))}]}, ()),
     ],
 )
 def test_choices_are_what_can_be_listed(type_: object, choices: tuple[Any, ...]) -> None:
     assert choices_of(schema_of(type_)) == choices
+
+
+def test_choices_of_doubled_references_are_not_listed() -> None:  # attack 16
+    defs: dict[str, Any] = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(60)}
+    schema = {"$ref": "#/$defs/d0", "$defs": defs | {"d60": {"type": "boolean"}}}
+    assert choices_of(schema) == ()
+    defs["d60"] = {"$ref": "#/$defs/d0"}  # as only a damaged store has it
+    assert choices_of({"$ref": "#/$defs/d0", "$defs": defs}) == ()

@@ -155,7 +155,7 @@ def test_without_a_schema_all_json_data_fits_and_nothing_else() -> None:
 )
 def test_a_schema_that_refers_to_itself_without_end_is_told(loop: dict[str, Any]) -> None:
     schema = {"$ref": "#/$defs/a", "$defs": {"a": loop}}
-    assert mistakes(schema) == []
+    assert mistakes(schema) == ["$: $defs.a refers to itself endlessly"]
     assert problems(1, schema) != []
 
 
@@ -181,3 +181,34 @@ def test_nested_alternatives_do_not_multiply() -> None:
         deep = {"l": deep, "a" if level % 2 else "b": 1}
     assert problems(deep, schema) == []
     assert problems({"l": deep}, schema) == ["$: lacks 'a'"]
+
+
+# What data and schemas may cost
+
+
+def test_no_pattern_stalls_the_check() -> None:  # attack 16
+    evil = {"pattern": "^(a+)+$"}
+    schema: dict[str, Any] = {"items": evil, "patternProperties": {"^(a+)+$": {}}, "additionalProperties": False}
+    text = "a" * 5_000 + "!"
+    assert problems([text], schema)[0].startswith("$[0]: expected text that matches ^(a+)+$")
+    assert problems({text: 1}, schema)[0].startswith("$: has the unknown key")
+    assert problems([text] * 1_000, {"items": {"pattern": r"\b(\w+ ?)+$"}}) == [
+        "$: is too long to be compared with the patterns of its schema"
+    ]
+
+
+def test_a_pattern_that_was_never_checked_fits_nothing() -> None:
+    assert problems("aa", {"pattern": r"(a)\1"}) == [r'$: expected text that matches (a)\1, got "aa"']
+
+
+@pytest.mark.parametrize("keyword", ["allOf", "anyOf", "oneOf"])
+@pytest.mark.parametrize("data", [1, "x", None, [1], {"a": 1}])
+def test_doubled_references_do_not_double_the_time(keyword: str, data: Any) -> None:  # attack 16
+    defs: dict[str, Any] = {f"d{n}": {keyword: [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(60)}
+    schema = {"$ref": "#/$defs/d0", "$defs": defs | {"d60": {"type": "boolean"}}}
+    assert problems(data, schema)
+
+
+def test_equal_values_at_several_places_are_each_reported() -> None:
+    schema = {"items": {"$ref": "#/$defs/a"}, "$defs": {"a": {"type": "string"}}}
+    assert problems([1, 1], schema) == ["$[0]: expected string, got 1", "$[1]: expected string, got 1"]

@@ -27,6 +27,10 @@ MISTAKEN: list[tuple[dict[str, Any], str]] = [
     ({"$ref": "#/$defs/a"}, "$: refers to #/$defs/a, which is not defined"),
     ({"items": {"anyOf": [{"$ref": "#/$defs/a"}]}, "$defs": {"b": {}}}, "$: refers to #/$defs/a"),
     ({"default": {1}}, "$.default is a set"),
+    ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, "$: $defs.a refers to itself endlessly"),
+    ({"$defs": {"a": {"anyOf": [{"allOf": [{"$ref": "#/$defs/a"}]}]}}}, "$: $defs.a refers to itself endlessly"),
+    ({"items": {"pattern": r"(a)\1"}}, r"$: the pattern (a)\1 refers back to a group"),
+    ({"patternProperties": {"(?:a{999}){999}": {}}}, "$: the pattern (?:a{999}){999} is too large"),
 ]
 
 

@@ -89,7 +89,7 @@ async def test_siblings_of_one_that_hangs_are_not_held_up() -> None:  # rules T3
     assert results(result)[1] == "quick"
 
 
-async def test_a_tool_that_swallows_its_cancellation_is_abandoned() -> None:  # rule T6
+async def test_a_tool_that_swallows_its_cancellation_is_abandoned() -> None:  # rule T6, failures 68
     free = asyncio.Event()
 
     @tool(timeout=SOON)

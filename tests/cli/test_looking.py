@@ -160,3 +160,10 @@ def test_names_that_would_drive_a_terminal_are_spelled_out(shell: Shell):  # att
         done = shell.ok(*words)
         assert "\x1b" not in done.out + done.err
     assert "a<U+001B>[31mb" in shell.ok("sessions").out
+
+
+def test_no_name_forges_a_line_of_the_terminal(desk: Shell):  # attack 17
+    done = desk.run("show", "s9\n✔ all is well\x1b[2K\r")
+    assert done.code == 1
+    assert "\x1b[2K" not in done.err
+    assert not [line for line in done.err.splitlines() if line.startswith("✔")]

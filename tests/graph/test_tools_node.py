@@ -455,7 +455,7 @@ async def test_plain_functions_are_tools_too() -> None:
         ({"tools": 5}, "Give a list of tools"),
         ({"tools": [5]}, "is not a tool"),
         ({"tools": [look, look]}, "two tools called 'look'"),
-        ({"tools": [look], "on_tool_error": "ignore"}, "Use 'tell' or 'raise'"),
+        ({"tools": [look], "on_tool_error": "ignore"}, "Use one of: tell, tell_type, raise"),
     ],
 )
 def test_wrong_arguments_are_refused_where_they_are_given(arguments: dict[str, Any], problem: str) -> None:

@@ -187,3 +187,32 @@ async def test_a_write_keeps_the_modes_and_leaves_nothing_else(folder: FolderBac
     await folder.write("run.sh", "new")
     assert (script.read_text(), script.stat().st_mode & 0o777) == ("new", 0o755)
     assert [path.name for path in folder.root.iterdir()] == ["run.sh"]
+
+
+# Budgets
+
+
+async def test_a_session_has_only_so_many_files() -> None:
+    backend = MemoryBackend(max_files=2)
+
+    async def use() -> list[str]:
+        await backend.write("a", "1")
+        await backend.write("b", "2")
+        await backend.write("a", "3")  # not a new one
+        with pytest.raises(FileError, match="There are 2 files, which is the most"):
+            await backend.write("c", "4")
+        await backend.delete("b")
+        await backend.write("c", "4")
+        return list(await backend.list())
+
+    assert await in_session(use) == ["a", "c"]
+
+
+async def test_what_lies_too_deep_is_neither_written_nor_listed(folder: FolderBackend) -> None:
+    deepest = "d/" * 31 + "f"
+    await folder.write(deepest, "x")
+    with pytest.raises(FileError, match="has 33 levels"):
+        await folder.write("d/" * 32 + "f", "x")
+    (folder.root / ("d/" * 40)).mkdir(parents=True)
+    (folder.root / ("d/" * 40) / "f").write_text("x")
+    assert await folder.list() == [deepest]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -208,3 +212,113 @@ async def test_read_only_leaves_out_what_changes_files() -> None:
 def test_what_is_no_backend_is_refused_at_once() -> None:
     with pytest.raises(UsageError, match="was given a str as its backend"):
         FileTools("notes")  # pyright: ignore[reportArgumentType]
+
+
+# What a model asks for costs no more than was agreed
+
+
+class Shelf:
+    """A backend without limits of its own."""
+
+    def __init__(self, **texts: str) -> None:
+        self.texts = texts
+
+    async def read(self, path: str) -> str:
+        return self.texts[path]
+
+    async def write(self, path: str, text: str) -> None:
+        self.texts[path] = text
+
+    async def delete(self, path: str) -> None:
+        del self.texts[path]
+
+    async def list(self, under: str = "") -> list[str]:
+        return sorted(self.texts)
+
+
+def peak_of(call: Any) -> int:
+    """How many bytes were allocated at once during a call that runs in this thread."""
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_edit_cannot_be_a_bomb() -> None:  # attack 16
+    bomb = call("edit_file", path="a", old="x", new="y" * 20_000, everywhere=True)
+    shelf = Shelf(a="x" * 20_000)
+    told = list[str]()
+    peak = peak_of(lambda: told.extend(asyncio.run(used(bomb, backend=shelf))))
+    assert told == ["Error: 'a' would have 400000000 bytes, and 10000000 is the most. Split it into several files."]
+    assert shelf.texts == {"a": "x" * 20_000}
+    assert peak < 10_000_000
+
+
+async def test_an_edit_that_fits_is_counted_in_bytes() -> None:
+    shelf = Shelf(a="aaa")
+    agent, _ = scripted(
+        call("edit_file", path="a", old="a", new="ä", everywhere=True),
+        call("edit_file", "c2", path="a", old="ä", new="aa", everywhere=True),
+        call("write_file", "c3", path="b", text="1234567"),
+        "done",
+        middleware=[FileTools(shelf, max_size=6)],
+    )
+    result = await Runner(agent).run("go")
+    assert result_of(result.messages, "c2") == "Replaced in 3 places."
+    assert "would have 7 bytes" in result_of(result.messages, "c3")
+    assert shelf.texts == {"a": "aaaaaa"}
+
+
+async def test_no_pattern_of_a_model_stalls_the_loop(tmp_path: Path) -> None:  # attack 16
+    name, evil = "a" * 200, "*a" * 100 + "*b"
+    (tmp_path / name).write_text("a" * 100_000 + "!\n(A+)+$ here\n")
+    since = time.monotonic()
+    listed, too_long, found, none = await used(
+        call("list_files", pattern=evil),
+        call("list_files", pattern="*a" * 200),
+        call("search_files", text="(a+)+$"),
+        call("search_files", text="(a+)+$", pattern=evil),
+        backend=FolderBackend(tmp_path),
+    )
+    assert time.monotonic() - since < 5
+    assert listed == "There are no such files."
+    assert "The pattern has 400 characters. Give at most 256." in too_long
+    assert found == f"{name}:2: (A+)+$ here"
+    assert none == "Nothing was found."
+
+
+async def test_large_files_are_compared_off_the_loop() -> None:  # attack 16
+    threads = set[int]()
+
+    class Watched(str):
+        __slots__ = ()
+
+        def count(self, *args: Any) -> int:
+            threads.add(threading.get_ident())
+            return super().count(*args)
+
+    shelf = Shelf(a=Watched("one two"))
+    assert await used(call("edit_file", path="a", old="two", new="2"), backend=shelf) == ["Replaced in 1 place."]
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+async def test_a_search_finds_only_so_much_in_a_file_of_many_lines() -> None:
+    shelf = Shelf(a="\n" * 300_000, b="x")
+    (told,) = await used(call("search_files", text=""), backend=shelf)
+    assert len(told.splitlines()) == 101
+    assert told.endswith("[There is more. Give a longer text or a narrower pattern.]")
+
+
+async def test_time_that_is_up_is_told() -> None:
+    agent, _ = scripted(call("search_files", text="x"), "done", middleware=[FileTools(Shelf(a="x"), seconds=1e-9)])
+    result = await Runner(agent).run("go")
+    assert "Error: There are too many files to compare" in result_of(result.messages)
+
+
+@pytest.mark.parametrize("options", [{"max_size": 0}, {"max_size": 1.5}, {"seconds": 0}, {"seconds": -1.0}])
+def test_budgets_are_checked_at_once(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="give numbers above 0"):
+        FileTools(**options)

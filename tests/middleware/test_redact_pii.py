@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from adjourn import Message, Runner, UsageError, interrupt, tool
-from adjourn.messages import ImagePart, TextPart
-from adjourn.middleware import RedactPII, Summarize
+from adjourn.events import Delta, Event, MessageEvent, Retrying
+from adjourn.messages import ImagePart, ReasoningPart, TextPart
+from adjourn.middleware import Found, Middleware, ModelState, RedactPII, Summarize
+from adjourn.models import Chunk
 from adjourn.testing import ScriptedModel
 
 from .conftest import Reopen
@@ -23,11 +26,27 @@ from .scripts import call, scripted
         ("card 4111 1111 1111 1111, thanks", "card [card], thanks"),
         ("order 4111 1111 1111 1112", "order 4111 1111 1111 1112"),
         ("DE89 3704 0044 0532 0130 00 please", "[iban] please"),
-        ("DE89 3704 0044 0532 0130 01 please", "DE89 3704 0044 0532 0130 01 please"),
+        ("DE89 3704 0044 0532 0130 02 please", "DE89 3704 0044 0532 0130 02 please"),
         ("call +49 (170) 123-4567 now", "call [phone] now"),
         ("from 192.168.0.1.", "from [ip]."),
         ("version 1.2.3, 999.1.1.1, 1.2.3.4.5", "version 1.2.3, 999.1.1.1, 1.2.3.4.5"),
         ("nothing here", "nothing here"),
+        # Written so that it is read by people and not by patterns
+        ("４１１１ １１１１ １１１１ １１１１", "[card]"),
+        ("4 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1", "[card]"),
+        ("4111.1111.1111.1111 123", "[card] 123"),
+        ("no 1 4111/1111/1111/1111", "no 1 [card]"),
+        ("4111\u200b1111\u00a01111\u20111111", "[card]"),
+        ("٤١١١١١١١١١١١١١١١", "[card]"),
+        ("de 89 37 04 0044 0532 0130 00 and so on", "[iban] and so on"),
+        ("GB82WEST12345698765432", "[iban]"),
+        ("ＧＢ８２ WEST 1234 5698 7654 32", "[iban]"),
+        ("ann＠example．org", "[email]"),
+        ("ann @ example.org", "[email]"),
+        ("＋４９.170.123.45.67", "[phone]"),
+        ("１９２．１６８．０．１", "[ip]"),
+        ("in 20 or 10 days, am 12. Mai 2024 um 10 Uhr", "in 20 or 10 days, am 12. Mai 2024 um 10 Uhr"),
+        ("ärger 👍 ㍿", "ärger 👍 ㍿"),
     ],
 )
 def test_what_is_found(text: str, redacted: str) -> None:
@@ -91,6 +110,102 @@ async def test_a_tool_gets_what_the_model_wrote() -> None:
     await Runner(agent).run("go")
     assert got == ["ann@example.org", "bob@example.org"]
     assert dict(model.requests[1].messages[1].tool_calls[0].arguments) == {"to": "[email]", "cc": ["[email]"]}
+
+
+async def test_names_of_arguments_numbers_reasoning_and_names_of_people_are_redacted() -> None:
+    agent, model = scripted("done", middleware=[RedactPII()])
+    arguments = {"a@b.org": {"c@d.org": 4111111111111111}, "e@f.org": [True, 12, 1.5]}
+    said = [
+        Message.user("hi", name="ann@example.org"),
+        Message.assistant(
+            [ReasoningPart(text="it is a@b.org", signature="s", id="r"), TextPart(text="ok")],
+            tool_calls=[call("lookup", "c1", **arguments)],
+        ),
+        Message.tool("x", tool_call_id="c1", name="lookup"),
+    ]
+    await Runner(agent).run(said)
+    first, second, third = model.requests[0].messages
+    assert first.name == "[email]"
+    assert second.parts == (ReasoningPart(text="it is [email]"), TextPart(text="ok"))
+    assert dict(second.tool_calls[0].arguments) == {"[email]": {"[email]": "[card]"}, "[email]~2": [True, 12, 1.5]}
+    assert third.name == "lookup"
+
+
+# Answers
+
+
+def streaming(*texts: str, reasoning: str = "") -> list[Chunk]:
+    return [Chunk(reasoning=reasoning), *(Chunk(text=text) for text in texts), Chunk(finish_reason="stop")]
+
+
+async def events_of(*script: Any, middleware: list[Middleware]) -> list[Event]:
+    agent, _ = scripted(*script, middleware=middleware)
+    return [event async for event in Runner(agent).run("go")]
+
+
+async def test_no_piece_of_an_answer_is_seen_before_it_is_redacted() -> None:  # rule A9
+    answer = streaming("write to ann", "@example.org", " now", reasoning="her card is 4111111111111111")
+    events = await events_of(answer, middleware=[RedactPII()])
+    deltas = [(event.text, event.reasoning) for event in events if isinstance(event, Delta)]
+    assert deltas == [("write to [email] now", "her card is [card]")]
+    assert [event.message.text for event in events if isinstance(event, MessageEvent)] == ["write to [email] now"]
+    assert "example.org" not in repr(events)
+    assert "4111" not in repr(events)
+
+
+async def test_answers_may_be_left_alone_and_stream() -> None:
+    events = await events_of(streaming("write to ann", "@example.org"), middleware=[RedactPII(answers=False)])
+    assert [event.text for event in events if isinstance(event, Delta)] == ["write to ann", "@example.org"]
+
+
+async def test_a_hook_that_changes_a_redacted_answer_resets_it() -> None:  # rule A9
+    class Signs(Middleware):
+        def after_model(self, state: ModelState, ctx: Any) -> ModelState:
+            return ModelState(messages=(*state.messages[:-1], Message.assistant("signed")))
+
+    events = await events_of("from a@b.org", middleware=[RedactPII(), Signs()])
+    kinds = [type(event) for event in events if isinstance(event, Delta | Retrying | MessageEvent)]
+    assert kinds == [Delta, Retrying, MessageEvent]
+
+
+async def test_a_run_that_does_not_stream_is_redacted_too() -> None:
+    agent, _ = scripted("from a@b.org", middleware=[RedactPII()])
+    assert (await Runner(agent, streaming=False).run("go")).output == "from [email]"
+
+
+# Detectors
+
+
+def finds_ann(text: str) -> list[Found]:
+    place = text.find("Ann")
+    return [] if place < 0 else [Found("name", place, place + 3)]
+
+
+async def test_a_detector_can_be_plugged_in() -> None:
+    threads = set[int]()
+
+    def watched(text: str) -> list[Found]:
+        threads.add(threading.get_ident())
+        return finds_ann(text)
+
+    agent, model = scripted("Hello Ann", middleware=[RedactPII(detectors=[watched])])
+    result = await Runner(agent).run("I am Ann, a@b.org")
+    assert model.requests[0].messages[0].text == "I am [name], [email]"
+    assert result.output == "Hello [name]"
+    assert threading.get_ident() not in threads
+
+
+def test_what_overlaps_is_replaced_as_a_whole() -> None:
+    middleware = RedactPII(["email"], detectors=[lambda text: [Found("name", 0, 6)]], patterns={"at": "b@"})
+    assert middleware.redact("Ann Bob@b.org!") == "[name]!"
+
+
+@pytest.mark.parametrize("wrong", [[(0, 1)], [("name", 0, 99)], [("name", 3, 3)], [("name", -1, 2)], ["x"]])
+def test_what_a_detector_must_not_return_is_told(wrong: Any) -> None:
+    with pytest.raises(UsageError, match="a detector returned"):
+        RedactPII(detectors=[lambda text: wrong]).redact("some text")
+    with pytest.raises(UsageError, match="is not a function"):
+        RedactPII(detectors=["x"])  # pyright: ignore[reportArgumentType]
 
 
 async def test_parts_that_are_no_text_go_through() -> None:

@@ -60,7 +60,7 @@ def make(folder: Path) -> dict[str, Callable[[], Middleware]]:
     (folder / "skills" / "one").mkdir(parents=True, exist_ok=True)
     (folder / "skills" / "one" / "SKILL.md").write_text("---\nname: one\ndescription: The first.\n---\nBody")
     return {
-        "RedactPII": RedactPII,
+        "RedactPII": lambda: RedactPII(answers=False),  # which would hold the pieces of answers back
         "ApprovalPolicy": lambda: ApprovalPolicy([]),
         "FileTools": FileTools,
         "FolderTools": lambda: FileTools(FolderBackend(folder)),

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator
+import traceback
+from base64 import b64encode
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from email.utils import formatdate
+from pathlib import Path
 from typing import Any, cast
+from urllib.parse import quote
 
 import msgspec
 import openai
 import pytest
 
-from adjourn import Message, OpenAIChatModel, Retry, ToolCall, Usage, UsageError
-from adjourn.errors import ModelError
+from adjourn import ChatModelAgent, Message, OpenAIChatModel, Retry, Runner, ToolCall, Usage, UsageError
+from adjourn.errors import ModelError, RetryExhausted
 from adjourn.messages import AudioPart, FilePart, ImagePart, ReasoningPart, TextPart
+from adjourn.middleware import LogCalls
 from adjourn.models import Chunk, Gathering, ModelRequest, ToolSpec, close_stream
 from adjourn.models.openai._errors import retry_after
+from adjourn.stores import SQLiteStore
 from tests.models.openai_server import (
     TOTAL,
     USAGE,
+    Connection,
     Json,
     Reply,
     Server,
@@ -576,3 +585,90 @@ def test_the_sdk_is_loaded_by_those_who_make_a_model() -> None:
 def test_mistakes_show_when_a_model_is_made(arguments: dict[str, Any], error: str) -> None:
     with pytest.raises(UsageError, match=error):
         OpenAIChatModel("m", api_key="sk", **arguments)
+
+
+# Secrets
+
+KEY, TOKEN = "sk-canary-4711", "canary/token+0815"
+
+
+def echoes(status: int) -> Reply:
+    """An answer that repeats the headers of its request, as some proxies do."""
+
+    async def reply(connection: Connection) -> None:
+        text = f"not allowed: {KEY} {quote(TOKEN, safe='')} {b64encode(KEY.encode()).decode()} Bearer {TOKEN}"
+        await answers({"error": {"message": text, "code": f"bad {KEY}"}}, status=status)(connection)
+
+    return reply
+
+
+@asynccontextmanager
+async def keyed(server: Server, kind: str) -> AsyncGenerator[OpenAIChatModel]:
+    headers = {"Authorization": f"Bearer {TOKEN}", "X-Key": KEY}
+    async with openai.AsyncOpenAI(api_key=KEY, base_url=server.url, default_headers=headers) as client:
+        if kind == "custom":
+            model = OpenAIChatModel("gpt-test", client=client)
+        elif kind == "extra":
+            model = OpenAIChatModel("gpt-test", api_key=KEY, base_url=server.url, options={"extra_headers": headers})
+        else:
+            model = OpenAIChatModel("gpt-test", api_key=KEY, base_url=server.url, headers=headers)
+        yield model
+        await model.close()
+
+
+def shows(text: str) -> bool:
+    forms = [KEY, TOKEN, quote(TOKEN, safe=""), b64encode(KEY.encode()).decode().rstrip("=")]
+    return any(form in text for form in forms)
+
+
+async def collected(run: Any, events: list[Any]) -> None:
+    async for event in run:
+        events.append(event)  # noqa: PERF401  # those before the error count, too
+
+
+def stored_in(folder: Path) -> list[str]:
+    return [file.read_bytes().decode("latin-1") for file in folder.iterdir()]
+
+
+@pytest.mark.parametrize("status", [401, 500])
+@pytest.mark.parametrize("kind", ["own", "extra", "custom"])
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_what_a_server_repeats_of_a_key_is_hidden_everywhere(  # attack 10
+    server: Server, kind: str, status: int, streaming: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "adjourn")
+    server.replies += [echoes(status)] * 2
+    store, events, retry = SQLiteStore(tmp_path / "s.db"), list[Any](), Retry(attempts=2, backoff=0, on=Exception)
+    async with keyed(server, kind) as model:
+        agent = ChatModelAgent("A", model=model, retry=retry, middleware=[LogCalls()])
+        run = Runner(agent, store=store, streaming=streaming).run("hello", session_id="s1")
+        with pytest.raises((RetryExhausted, ModelError)) as caught:
+            await collected(run, events)
+    await store.close()
+    text = "".join(traceback.format_exception(caught.value))
+    assert "not allowed: [secret] [secret]" in text
+    assert server.asked[0].headers["authorization"] == f"Bearer {TOKEN}"
+    assert "extra_headers" not in server.asked[0].body
+    assert events
+    for seen in (text, repr(events), repr(model), repr(agent), caplog.text, *stored_in(tmp_path)):
+        assert not shows(seen)
+
+
+async def test_a_key_that_no_header_can_hold_is_not_shown(server: Server) -> None:  # attack 10
+    model = OpenAIChatModel("gpt-test", api_key=f"{KEY}\n{TOKEN}", base_url=server.url)
+    with pytest.raises(ModelError) as caught:
+        await model.generate(HELLO)
+    assert not shows("".join(traceback.format_exception(caught.value)))
+    await model.close()
+
+
+async def test_errors_without_a_secret_keep_their_cause(server: Server, model: OpenAIChatModel) -> None:
+    server.replies.append(answers({"error": {"message": "no"}}, status=400))
+    with pytest.raises(ModelError) as caught:
+        await model.generate(HELLO)
+    assert isinstance(caught.value.__cause__, openai.BadRequestError)
+
+
+async def test_headers_that_are_none_are_refused(model: OpenAIChatModel) -> None:
+    with pytest.raises(UsageError, match="are not a mapping"):
+        await model.generate(ModelRequest(messages=HELLO.messages, options={"extra_headers": "x"}))

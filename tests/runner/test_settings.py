@@ -49,6 +49,7 @@ WRONG: dict[str, list[Any]] = {
     "after_transfer": ["away", None, ["stay"]],
     "interrupts": ["no", 0, None],
     "max_concurrency": ["x", 0, 1.5, True, [2]],
+    "max_threads": ["x", 0, 1.5, True, None],
     "lease_ttl": ["x", 0, -1, None, True, float("nan")],
     "store_timeout": ["30", 0, None, [1]],
     "buffer_size": ["x", 0, 0.5, None, True],
@@ -114,3 +115,17 @@ async def test_options_of_a_workflows_run_count_for_what_it_runs():
         return await current().run(agent, "hi")
 
     assert "0.5" in (await Runner(asks).run(1, model_options={"temperature": 0.5})).value
+
+
+@pytest.mark.parametrize("name", ["extra_headers", "Authorization", "api-key", "api_key", "headers"])
+def test_secrets_among_the_options_of_a_turn_are_refused_and_not_shown(name: str) -> None:  # attack 10
+    @workflow
+    async def asks(_: int) -> None:
+        """Do nothing."""
+
+    with pytest.raises(UsageError, match="options are stored with the turn") as caught:
+        Runner(asks).run(1, model_options={name: "s3cret"})
+    assert "s3cret" not in str(caught.value)
+    with pytest.raises(UsageError, match="give a mapping of names to JSON values") as caught:
+        Runner(asks).run(1, model_options={name: {"s3cret", 1}, "x": object()})
+    assert "s3cret" not in str(caught.value)

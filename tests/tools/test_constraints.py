@@ -429,3 +429,39 @@ def test_json_is_converted_to_the_type_and_back(case: str):  # rule T1
     assert values == {"order": value}
     assert type(values["order"]) is type(value)
     assert made.validate(made.lower(values)) == values
+
+
+# Patterns
+
+
+@dataclass
+class Named:
+    """A class whose field has a pattern that `re` would need years for."""
+
+    name: Annotated[str, Meta(pattern="^(a+)+$")]
+
+
+async def by_text(name: Annotated[str, Meta(pattern="^(a+)+$")]) -> None:
+    """Take a text."""
+
+
+async def by_class(named: Named) -> None:
+    """Take a class."""
+
+
+@pytest.mark.parametrize(
+    ("fn", "arguments"), [(by_text, {"name": "a" * 60 + "!"}), (by_class, {"named": {"name": "a" * 60 + "!"}})]
+)
+def test_no_text_stalls_a_tool_with_a_pattern(fn: Any, arguments: dict[str, Any]) -> None:  # attack 16
+    with pytest.raises(InvalidArguments, match="expected text that matches"):
+        tool(fn).validate(arguments)
+
+
+def test_a_pattern_that_cannot_be_checked_is_refused_when_the_tool_is_made() -> None:  # attack 16
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": r"^(a)\1$"}}}
+
+    async def take(a: str) -> None:
+        """Take a text."""
+
+    with pytest.raises(UsageError, match="refers back to a group, which cannot be searched for in bounded time"):
+        tool(take, schema=schema)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, Literal, Protocol, cast, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -19,6 +19,14 @@ from adjourn.models import ToolSpec
 from adjourn.runner import ProgramOptions
 from adjourn.tools import Tool, tool
 
+OnError = Literal["tell", "tell_type", "raise"]
+"""What a tool's error does: the model reads it, or only its type if the tool did not expect it; or the run fails."""
+ON_ERROR: tuple[str, ...] = get_args(OnError)
+
+
+CALLS_PER_ANSWER = 100
+"""How many tools a model may call in one answer, unless its agent or node says otherwise."""
+
 
 class Kit:
     """What an agent or a node works with in one process; every process builds its own."""
@@ -27,7 +35,9 @@ class Kit:
         "after_agent",
         "after_model",
         "before_model",
-        "raises_errors",
+        "holds_back",
+        "max_calls",
+        "on_error",
         "raises_unknown",
         "return_directly",
         "specs",
@@ -45,19 +55,22 @@ class Kit:
         *,
         outer: int = 0,
         return_directly: Sequence[str] = (),
-        raises_errors: bool = False,
+        on_error: OnError = "tell",
         raises_unknown: bool = False,
+        max_calls: int | None = None,
     ) -> None:
         """Get everything ready; the first `outer` of the middleware belong to the runner, or to agents above."""
         self.tools = by_name(_guarded(tools, middleware, outer), name)
         self.specs: tuple[ToolSpec, ...] = tuple(tool.spec for tool in tools)
-        self.raises_errors = raises_errors
+        self.on_error: OnError = on_error
         self.raises_unknown = raises_unknown
+        self.max_calls = max_calls
         self.return_directly = frozenset(return_directly) | {tool.name for tool in tools if tool.return_directly}
         self.before_model: tuple[Middleware, ...] = having(middleware, "before_model")
         self.after_model: tuple[Middleware, ...] = having(middleware, "after_model")
         self.after_agent: tuple[Middleware, ...] = having(middleware, "after_agent")
         self.wrap_model: tuple[Middleware, ...] = having(middleware, "wrap_model")
+        self.holds_back = any(getattr(each, "holds_back", False) for each in self.wrap_model)
         self.wrap_tool: tuple[Middleware, ...] = having(middleware, "wrap_tool")
         self.wrap_tool_stream: tuple[Middleware, ...] = having(middleware, "wrap_tool_stream")
 

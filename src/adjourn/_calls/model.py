@@ -12,9 +12,9 @@ from adjourn._engine.child import inner, layer
 from adjourn._engine.frame import here
 from adjourn._engine.retry import Retry, attempted
 from adjourn.context import current
-from adjourn.errors import AdjournError, ModelError, StoreError, UsageError, text_of
+from adjourn.errors import AdjournError, ModelError, StoreError, TooManyCalls, UsageError, text_of
 from adjourn.events import Delta, Event, Retrying
-from adjourn.messages import Message, Usage
+from adjourn.messages import Message, ReasoningPart, Usage
 from adjourn.middleware.hooks import Middleware, ModelState
 from adjourn.models import ChatModel, Gathering, ModelRequest, close_stream, generate, stream
 
@@ -90,8 +90,23 @@ class Asking:
     async def _answer(self, made: Callable[[], Awaitable[ModelRequest]]) -> Message:
         request = await made()
         message = await self._wrapped(0, request) if self.kit.wrap_model else await self._asked(request)
+        if self.kit.holds_back and self._streams:
+            self._show(message)
         self.check_shown(message)
         return message
+
+    @property
+    def _streams(self) -> bool:
+        """Whether readers get answers piece by piece."""
+        scope = self.caller.scope
+        return scope.has_reader and program_options(scope).streaming and self.caller.audience.hears
+
+    def _show(self, message: Message) -> None:
+        """Give readers an answer that was held back, as one piece."""
+        reasoning = "".join(part.text for part in message.parts if isinstance(part, ReasoningPart))
+        if message.text or reasoning:
+            self.streamed, self._is_shown = message, True
+            self.caller.emit_live(Delta(address=self.caller.address, text=message.text, reasoning=reasoning))
 
     def check_shown(self, message: Message) -> None:
         """Make readers drop the streamed text if it differs from the final message."""
@@ -147,7 +162,7 @@ class Asking:
     async def _once(self, model: ChatModel, request: ModelRequest) -> Message:
         scope = self.caller.scope
         try:
-            if scope.has_reader and program_options(scope).streaming and self.caller.audience.hears:
+            if self._streams and not self.kit.holds_back:
                 message = self.streamed = await self._stream(model, request)
             else:
                 message = await generate(model, request)
@@ -159,6 +174,9 @@ class Asking:
             ) from error
         usage = message.usage or ONE_CALL
         scope.usage += usage if usage.calls else usage + ONE_CALL
+        # Before the answer is kept, so that a recovered session asks again.
+        if self.kit.max_calls is not None and len(message.tool_calls) > self.kit.max_calls:
+            raise TooManyCalls(self.caller.audience.name, len(message.tool_calls), self.kit.max_calls)
         return message
 
     async def _stream(self, model: ChatModel, request: ModelRequest) -> Message:

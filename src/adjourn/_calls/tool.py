@@ -14,11 +14,11 @@ import msgspec
 from msgspec import Struct
 
 from adjourn._engine.child import inner, layer
-from adjourn._engine.concurrency import in_thread
 from adjourn._engine.frame import Entry, Place, UserFrame, current_place, decoded, here
 from adjourn._engine.memos import Key, Kind
 from adjourn._engine.retry import attempted
 from adjourn._engine.scope import RunCancelled
+from adjourn._text import visible_line
 from adjourn._values.frozen import freeze
 from adjourn.errors import (
     Conflict,
@@ -27,6 +27,7 @@ from adjourn.errors import (
     Pause,
     ProgramChanged,
     StoreUnavailable,
+    ThreadsUsedUp,
     ToolError,
     ToolRefused,
     UsageError,
@@ -65,7 +66,7 @@ async def use(task: UserFrame, caller: Caller, kit: Kit, call: ToolCall) -> Outc
     """Run a tool call in the frame `task`; only pauses, cancellations and what the kit wants raised are raised."""
     tool = kit.tools.get(call.name)
     if tool is None:
-        return _unknown(task, call, kit)
+        return _unknown(task, caller, kit, call)
     try:
         if call.raw is not None:
             raise InvalidArguments(call.name, ["they are not a JSON object"])
@@ -73,7 +74,7 @@ async def use(task: UserFrame, caller: Caller, kit: Kit, call: ToolCall) -> Outc
     except InvalidArguments as error:
         if _has_begun(task):
             raise ProgramChanged(task.address, f"the arguments no longer fit the tool ({text_of(error)})") from error
-        return _failed(kit, error)
+        return _failed(task, caller, kit, call, error)
     if tool.approval is False and not task.questions:
         return await _run(task, caller, kit, tool, call, converted)
     return await _decided(task, caller, kit, tool, call, converted)
@@ -84,12 +85,13 @@ def _has_begun(task: UserFrame) -> bool:
     return bool(task.questions or task.memos or task.children or task.scope.dormant.below(task.path))
 
 
-def _unknown(task: UserFrame, call: ToolCall, kit: Kit) -> Outcome:
+def _unknown(task: UserFrame, caller: Caller, kit: Kit, call: ToolCall) -> Outcome:
     if _has_begun(task):
         raise ProgramChanged(task.address, f"there is no tool '{call.name}' any more")
     error = ToolError(f"There is no tool '{call.name}'. There are: {', '.join(kit.tools) or 'none'}.")
     if kit.raises_unknown:
         raise error
+    _log(task, caller, call, error)
     return Outcome(content=str(error), error=str(error))
 
 
@@ -100,7 +102,7 @@ async def _decided(
     try:
         found = await approved(task, caller, tool, call, converted)
     except InvalidArguments as error:
-        return _failed(kit, error)
+        return _failed(task, caller, kit, call, error)
     if found is None:
         return await _run(task, caller, kit, tool, call, converted)
     match found.decision:
@@ -142,11 +144,11 @@ async def _run(
     except Exception as error:  # protects the agent: its model reads the error, unless errors are to be raised
         if isinstance(error, NotStorable) and error.while_asking:
             raise  # Nobody was asked, and what was approved before must not be spent on that.
-        outcome = _failed(kit, error, _edit_of(task, edited))
+        outcome = _failed(task, caller, kit, call, error, _edit_of(task, edited))
     except (Pause, RunCancelled, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # noqa: BLE001  # protects all other runs of the process: a tool ends only itself
-        outcome = _failed(kit, _as_tool_error(error), _edit_of(task, edited))
+        outcome = _failed(task, caller, kit, call, _as_tool_error(error), _edit_of(task, edited))
     else:
         shown, full = _truncated(tool, content)
         ran, by = _edit_of(task, edited)
@@ -173,27 +175,67 @@ def _edit_of(task: UserFrame, edited: _Edited) -> _Edited:
     return edited if memo is None else cast("_Edited", tuple(decoded(memo.result)))
 
 
-def _as_tool_error(error: BaseException) -> ToolError:
+class EndedEarly(ToolError):
+    """A tool tried to end more than itself, with something that is not an `Exception`."""
+
+
+def _as_tool_error(error: BaseException) -> EndedEarly:
     """Return the error of a tool that tried to end more than itself; re-raise if it was really cancelled."""
     match error:
         case SystemExit(code=code):
-            return ToolError(f"it tried to end the program (exit code {code})")
+            text = f"it tried to end the program (exit code {code})"
         case asyncio.CancelledError():
             current = asyncio.current_task()
             if current is None or current.cancelling():
                 raise error
-            return ToolError("something that it waited for was cancelled")
+            text = "something that it waited for was cancelled"
         case _:
-            return ToolError(f"{type(error).__name__}: {text_of(error)}")
+            text = f"{type(error).__name__}: {text_of(error)}"
+    found = EndedEarly(text)
+    found.__cause__ = error
+    return found
 
 
-def _failed(kit: Kit, error: Exception, edited: _Edited = (None, None)) -> Outcome:
+def _failed(
+    task: UserFrame, caller: Caller, kit: Kit, call: ToolCall, error: Exception, edited: _Edited = (None, None)
+) -> Outcome:
     """Return the outcome of an error: the model reads what happened, without a traceback."""
-    if kit.raises_errors:
+    if kit.on_error == "raise":
         raise error
-    log.warning("a tool failed; its model gets the error: %s: %s", type(error).__name__, text_of(error), exc_info=error)
-    text = text_of(error) if isinstance(error, ToolError) else f"{type(error).__name__}: {text_of(error)}"
+    _log(task, caller, call, error)
+    text = _told(error, only_type=kit.on_error == "tell_type")
     return Outcome(content=f"Error: {text}", error=text, arguments=edited[0], by=edited[1])
+
+
+def _told(error: Exception, *, only_type: bool) -> str:
+    """Return what the model reads: a `ToolError` was written for it, any other text may hold what it must not see."""
+    if only_type and not _is_expected(error):
+        return f"The tool failed ({type(error.__cause__ if isinstance(error, EndedEarly) else error).__name__})."
+    return text_of(error) if isinstance(error, ToolError) else f"{type(error).__name__}: {text_of(error)}"
+
+
+def _is_expected(error: Exception) -> bool:
+    return isinstance(error, ToolError | ThreadsUsedUp) and not isinstance(error, EndedEarly)
+
+
+LONGEST_LOGGED = 500
+
+
+def _log(task: UserFrame, caller: Caller, call: ToolCall, error: Exception) -> None:
+    """Log a failed call: one line for what tools and models do every day, with a traceback for anything else."""
+    names = (caller.audience.name, call.name, call.id, task.scope.session_id)
+    agent, tool, call_id, session = (visible_line(name[:LONGEST_LOGGED]) for name in names)
+    is_expected = _is_expected(error)
+    log.warning(
+        "%s: agent=%s tool=%s call=%s session=%s: %s",
+        "a tool call was refused or failed" if is_expected else "a tool failed unexpectedly",
+        agent,
+        tool,
+        call_id,
+        session,
+        visible_line(f"{type(error).__name__}: {text_of(error)}"[:LONGEST_LOGGED]),
+        exc_info=None if is_expected else error,
+    )
 
 
 def _truncated(tool: Tool, content: Any) -> tuple[Any, str | None]:
@@ -349,7 +391,8 @@ class _Running:
             case "inline":
                 return self.tool.call(arguments)
             case "sync":
-                return await in_thread(partial(_in_its_thread, here("a tool").entry, self.tool, arguments))
+                run = partial(_in_its_thread, here("a tool").entry, self.tool, arguments)
+                return await self.task.scope.in_thread(run)
             case "stream":
                 return await self._streamed(request, arguments)
 

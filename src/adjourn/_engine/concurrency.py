@@ -5,15 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
+from functools import partial
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
+
+from adjourn.errors import ThreadsUsedUp
 
 T = TypeVar("T")
 Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
 
 MAX_THREADS = 64
+MAX_OF_A_SESSION = 32
+"""How many of them one session may use at once, so that there are some for the others."""
 
 
 class Threads:
@@ -98,6 +104,136 @@ async def in_thread(call: Callable[[], T]) -> T:
         # After a fork the threads are gone: start anew.
         _pool, _pool_pid = Threads(), os.getpid()
     return await _pool.run(call)
+
+
+class Share:
+    """A session's part of the threads: at most `limit` of its calls run at once, and others wait for one to end.
+
+    A thread cannot be killed. One whose call was cancelled, or took too long, is left behind and counts until it ends;
+    when all of them are left behind, calls are refused instead of waiting. The lock is needed because calls end in
+    their threads.
+    """
+
+    def __init__(self, limit: int, session_id: str) -> None:
+        self._limit = limit
+        self._session_id = session_id
+        self._lock = threading.Lock()
+        self._busy = 0
+        self._left_behind = 0
+        self._line: deque[asyncio.Future[None]] = deque()
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """Make `call` in the process's pool.
+
+        Raises:
+            ThreadsUsedUp: all threads of the session are left behind.
+        """
+        await self._enter()
+        held = _Held(self)
+        try:
+            return await in_thread(partial(held.run, call))
+        except asyncio.CancelledError:
+            self._leave_behind(held)
+            raise
+
+    async def _enter(self) -> None:
+        with self._lock:
+            if self._left_behind >= self._limit:
+                raise ThreadsUsedUp(self._session_id, self._limit)
+            if self._busy < self._limit:
+                self._busy += 1
+                return
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._line.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.end(left_behind=False)  # It was given a thread at the same moment.
+            raise
+
+    def end(self, *, left_behind: bool) -> None:
+        """Give the thread of a call that has ended to the next in line."""
+        with self._lock:
+            self._left_behind -= left_behind
+            turn = self._line.popleft() if self._line else None
+            if turn is None:
+                self._busy -= 1
+        if turn is not None and not _tell(turn, self._hand_over, turn):
+            self.end(left_behind=False)  # Its event loop is closed: nobody waits there.
+
+    def _hand_over(self, turn: asyncio.Future[None]) -> None:
+        if turn.done():
+            self.end(left_behind=False)
+        else:
+            turn.set_result(None)
+
+    def _leave_behind(self, held: _Held) -> None:
+        match held.leave():
+            case "waiting":
+                self.end(left_behind=False)  # It has not begun, and never will.
+            case "running":
+                self._count_left_behind()
+            case "over":
+                pass
+
+    def _count_left_behind(self) -> None:
+        with self._lock:
+            self._left_behind += 1
+            refused = list(self._line) if self._left_behind >= self._limit else []
+            if refused:
+                self._line.clear()
+        for turn in refused:
+            _tell(turn, _refuse, turn, ThreadsUsedUp(self._session_id, self._limit))
+
+
+class _Held:
+    """A thread that a session holds, for one call; `leave` and the end of the call may come at the same moment."""
+
+    __slots__ = ("_lock", "_share", "_state")
+
+    def __init__(self, share: Share) -> None:
+        self._share = share
+        self._lock = threading.Lock()
+        self._state: Literal["waiting", "running", "left", "over"] = "waiting"
+
+    def run(self, call: Callable[[], T]) -> T:
+        """Make the call, in its thread."""
+        with self._lock:
+            if self._state == "over":
+                raise asyncio.CancelledError  # Nobody waits for it: what has not begun must not begin now.
+            self._state = "running"
+        try:
+            return call()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        with self._lock:
+            was_left, self._state = self._state == "left", "over"
+        self._share.end(left_behind=was_left)
+
+    def leave(self) -> Literal["waiting", "running", "over"]:
+        """Note that nobody waits for the call any more, and return how far it was; one that runs goes on."""
+        with self._lock:
+            before = self._state
+            assert before != "left", "it is left once"
+            self._state = "left" if before == "running" else "over"
+            return before
+
+
+def _tell(turn: asyncio.Future[None], call: Callable[..., None], *arguments: object) -> bool:
+    """Make a call on the event loop that waits for a turn; return whether there is one."""
+    try:
+        turn.get_loop().call_soon_threadsafe(call, *arguments)
+    except RuntimeError:
+        return False
+    return True
+
+
+def _refuse(turn: asyncio.Future[None], error: Exception) -> None:
+    if not turn.done():
+        turn.set_exception(error)
 
 
 class Slot:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
@@ -21,6 +21,7 @@ from adjourn.events import Event
 from adjourn.messages import Usage
 
 from .address import address_of, is_under
+from .concurrency import MAX_OF_A_SESSION, Share
 from .memos import NONE
 from .record import (
     FORMAT,
@@ -435,6 +436,8 @@ class Scope:
     # What is seldom anything else:
     deps: Any = None  # Any: whatever the user brings
     interrupts: bool = True
+    max_threads: int = MAX_OF_A_SESSION
+    share: Share | None = None
     has_reader: bool = False
     max_steps: int | None = None
     program_options: Any = None  # Any: whatever the runner has for its program, which knows what it is
@@ -616,6 +619,13 @@ class Scope:
         return None if self.is_dormant else self.root.find(path)
 
     # Calls from user code
+
+    def in_thread(self, call: Callable[[], T]) -> Awaitable[T]:
+        """Make a call of user code in one of the threads that the session may use."""
+        share = self.share
+        if share is None:
+            share = self.share = Share(self.max_threads, self.session_id)
+        return share.run(call)
 
     def on_loop(self, call: Callable[P, T]) -> Callable[P, T]:
         """`call` as it can be made from here: on the session's own thread, where alone frames are touched."""

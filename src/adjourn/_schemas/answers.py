@@ -80,23 +80,28 @@ def choices_of(schema: JSONSchema | None) -> tuple[Any, ...]:
     return schema.choices if type(schema) is Checked else tuple(_choices(schema or {}, schema or {}))
 
 
-def _choices(schema: Part, root: JSONSchema) -> Iterable[Any]:
+MAX_CHOICES = 1_000
+MAX_NESTED = 20
+
+
+def _choices(schema: Part, root: JSONSchema, depth: int = 0) -> Iterable[Any]:
     schema = resolved(schema, root)
     if "enum" in schema:
         return schema["enum"]
     if "const" in schema:
         return [schema["const"]]
-    if "anyOf" in schema:
-        return _choices_together(schema["anyOf"], root)
+    if "anyOf" in schema and depth < MAX_NESTED:
+        return _choices_together(schema["anyOf"], root, depth + 1)
     return {"boolean": [True, False], "null": [None]}.get(str(schema.get("type")), [])
 
 
-def _choices_together(parts: list[Part], root: JSONSchema) -> list[Any]:
+def _choices_together(parts: list[Part], root: JSONSchema, depth: int) -> list[Any]:
     together = list[Any]()
     for part in parts:
-        choices = list(_choices(part, root))
-        if not choices:
-            return []  # The answers of this alternative cannot be listed.
+        choices = list(_choices(part, root, depth))
+        # The answers of this alternative cannot be listed, or alternatives of alternatives double them.
+        if not choices or len(together) + len(choices) > MAX_CHOICES:
+            return []
         together += choices
     return together
 

@@ -19,6 +19,8 @@ import msgspec
 
 from adjourn._values.frozen import check_json
 
+from .patterns import BadPattern, TooHard, Work, pattern
+
 JSONSchema = dict[str, Any]
 Part = JSONSchema | bool
 
@@ -29,16 +31,19 @@ class _Place(NamedTuple):
     """The place in the data that is being checked.
 
     `refs` are the references followed at this place, to detect endless ones. `known` caches the problems that
-    references found with containers: without it, nested alternatives would take twice as long with every level.
+    references found: without it, nested alternatives would take twice as long with every level. `work` is what is left
+    of the time for regular expressions.
     """
 
     path: str
     root: JSONSchema
-    known: dict[tuple[str, int], list[str]]
+    known: dict[tuple[str, int, str], list[str]]
+    work: Work
     refs: frozenset[str] = frozenset()
 
     def below(self, key: str | int) -> _Place:
-        return _Place(f"{self.path}[{key}]" if isinstance(key, int) else f"{self.path}.{key}", self.root, self.known)
+        path = f"{self.path}[{key}]" if isinstance(key, int) else f"{self.path}.{key}"
+        return _Place(path, self.root, self.known, self.work)
 
 
 # A check takes the data, the keyword's value, the schema that contains it and the place.
@@ -53,9 +58,11 @@ def problems(data: object, schema: JSONSchema | None) -> list[str]:
     except (TypeError, ValueError) as error:
         return [str(error)]
     try:
-        return list(islice(_problems(data, root, _Place("$", root, {})), MAX_PROBLEMS))
+        return list(islice(_problems(data, root, _Place("$", root, {}, Work())), MAX_PROBLEMS))
     except RecursionError:  # alternatives may be nested at each level of the data
         return ["$: is nested too deeply for its schema"]
+    except TooHard:
+        return ["$: is too long to be compared with the patterns of its schema"]
 
 
 def resolved(schema: Part, root: JSONSchema) -> JSONSchema:
@@ -162,9 +169,16 @@ def _choice_words(values: list[Any]) -> str:
     return ("one of " if len(values) > 1 else "") + ", ".join(map(_show, values))
 
 
-def _pattern(data: Any, pattern: str, schema: JSONSchema, at: _Place) -> Iterator[str]:
-    if isinstance(data, str) and not re.search(pattern, data):
-        yield f"{at.path}: expected text that matches {pattern}, got {_show(data)}"
+def _pattern(data: Any, source: str, schema: JSONSchema, at: _Place) -> Iterator[str]:
+    if isinstance(data, str) and not _matches(source, data, at):
+        yield f"{at.path}: expected text that matches {source}, got {_show(data)}"
+
+
+def _matches(source: str, text: str, at: _Place) -> bool:
+    try:
+        return pattern(source).search(text, at.work)
+    except BadPattern:
+        return False  # `mistakes` reports these: nobody has checked this schema.
 
 
 def _format(data: Any, name: str, schema: JSONSchema, at: _Place) -> Iterator[str]:
@@ -187,7 +201,7 @@ def _reads_as(kind: type) -> Callable[[str], bool]:
 def _is_pattern(text: str) -> bool:
     try:
         re.compile(text)
-    except re.error:
+    except (re.error, OverflowError, RecursionError):
         return False
     return True
 
@@ -241,15 +255,15 @@ def _properties(data: Any, parts: dict[str, Part], schema: JSONSchema, at: _Plac
 
 def _pattern_properties(data: Any, parts: dict[str, Part], schema: JSONSchema, at: _Place) -> Iterator[str]:
     for name, value in _items(data):
-        for pattern, part in parts.items():
-            if re.search(pattern, name):
+        for source, part in parts.items():
+            if _matches(source, name, at):
                 yield from _problems(value, part, at.below(name))
 
 
 def _other_properties(data: Any, part: Part, schema: JSONSchema, at: _Place) -> Iterator[str]:
     named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
     for name, value in _items(data):
-        if name in named or any(re.search(pattern, name) for pattern in patterns):
+        if name in named or any(_matches(source, name, at) for source in patterns):
             continue
         if part is False:
             yield f"{at.path}: has the unknown key '{name}'; known: {_listing(named)}"
@@ -274,11 +288,11 @@ def _ref(data: Any, ref: str, schema: JSONSchema, at: _Place) -> Iterator[str]:
     if ref in at.refs:
         return iter([f"{at.path}: the schema refers to itself endlessly, through {ref}"])
     found = _problems(data, _target(ref, at.root), at._replace(refs=at.refs | {ref}))
-    if _kind(data) not in ("object", "array"):
-        return found
-    if (ref, id(data)) not in at.known:
-        at.known[ref, id(data)] = list(islice(found, MAX_PROBLEMS))
-    return iter(at.known[ref, id(data)])
+    # With the path, since equal scalars may be one object at several places.
+    key = (ref, id(data), at.path)
+    if key not in at.known:
+        at.known[key] = list(islice(found, MAX_PROBLEMS))
+    return iter(at.known[key])
 
 
 def _all_of(data: Any, parts: list[Part], schema: JSONSchema, at: _Place) -> Iterator[str]:
@@ -406,7 +420,45 @@ def mistakes(schema: JSONSchema) -> list[str]:
     if found := problems(schema, _SCHEMA_OF_SCHEMAS):
         return found
     known = {f"#/$defs/{name}" for name in schema.get("$defs", {})}
-    return [f"$: refers to {ref}, which is not defined" for ref in sorted(_refs(schema) - known)]
+    if undefined := sorted(_refs(schema) - known):
+        return [f"$: refers to {ref}, which is not defined" for ref in undefined]
+    endless = [f"$: $defs.{name} refers to itself endlessly" for name in _endless(schema.get("$defs", {}))]
+    return [*endless, *(f"$: the pattern {source} {why}" for source, why in _bad_patterns(schema))]
+
+
+def _endless(defs: JSONSchema) -> list[str]:
+    """Return the definitions that no data can be checked against, since they lead back to themselves at one place."""
+    left = {name: {ref.removeprefix("#/$defs/") for ref in _refs_in_place(part)} for name, part in defs.items()}
+    while ended := [name for name, refs in left.items() if not refs & left.keys()]:
+        for name in ended:
+            del left[name]
+    return sorted(left)
+
+
+def _refs_in_place(part: Part) -> set[str]:
+    """Return the references to what is checked at the same place of the data."""
+    if isinstance(part, bool):
+        return set()
+    inner = [_refs_in_place(each) for keyword in ("allOf", "anyOf", "oneOf") for each in part.get(keyword, ())]
+    return set[str]().union(*inner, [part["$ref"]] if "$ref" in part else [])
+
+
+def _bad_patterns(schema: JSONSchema) -> Iterator[tuple[str, str]]:
+    """Return the regular expressions that cannot be compared with a text in bounded time, and why."""
+    for source in sorted(patterns_in(schema)):
+        try:
+            pattern(source)
+        except BadPattern as error:
+            yield source, str(error)
+
+
+def patterns_in(schema: JSONSchema) -> set[str]:
+    """Return the regular expressions in a schema."""
+    found = {schema["pattern"]} if "pattern" in schema else set[str]()
+    found.update(schema.get("patternProperties", ()))
+    for keyword, value in schema.items():
+        _each_part(keyword, value, lambda part: found.update(patterns_in(part)))
+    return found
 
 
 def essence(schema: JSONSchema) -> JSONSchema:

@@ -36,8 +36,13 @@ def report(error: AdjournError, *, as_json: bool) -> int:
         print(msgspec.json.encode({"error": document(error)}).decode(), file=sys.stderr)
     else:
         screen = Screen(sys.stderr)
-        screen.write(f"{screen.painted('✘', 'red')} {visible(_message(error))}\n")
+        screen.write(f"{screen.painted('✘', 'red')} {_indented(_message(error))}\n")
     return USAGE if isinstance(error, UsageError) else REFUSED
+
+
+def _indented(text: str) -> str:
+    """Return a message whose further lines cannot be taken for lines of the program: names in it may hold any text."""
+    return visible(text).replace("\n", "\n  ")
 
 
 def document(error: AdjournError) -> dict[str, Any]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Literal, Unpack, cast
+from typing import Any, Unpack, cast
 
+from adjourn._calls.caller import CALLS_PER_ANSWER, ON_ERROR, OnError
 from adjourn._checks import is_count, is_positive
 from adjourn._engine.program import Program
 from adjourn._engine.retry import Retry
@@ -129,14 +130,23 @@ class StateGraph(Draft):
         tools: Sequence[Tool | Function],
         *,
         sequential: bool = False,
-        on_tool_error: Literal["tell", "raise"] = "tell",
+        on_tool_error: OnError = "tell",
         middleware: Sequence[Any] = (),
+        max_calls: int | None = CALLS_PER_ANSWER,
     ) -> StateGraph:
-        """Add a node that runs the tool calls of the newest message, in parallel unless `sequential`."""
-        if on_tool_error not in ("tell", "raise"):
-            raise UsageError(f"Tools node '{name}': on_tool_error={on_tool_error!r}. Use 'tell' or 'raise'.")
-        raises = on_tool_error == "raise"
-        self.nodes.append(ToolsNode(name, tools, sequential=sequential, raises_errors=raises, middleware=middleware))
+        """Add a node that runs the tool calls of the newest message, in parallel unless `sequential`.
+
+        Only the first `max_calls` of them run, and the model is told about the others; None is no limit.
+        """
+        if max_calls is not None and not is_count(max_calls):
+            raise UsageError(f"Tools node '{name}': max_calls={max_calls!r}. Give 1 or more, or None for no limit.")
+        if on_tool_error not in ON_ERROR:
+            known = ", ".join(ON_ERROR)
+            raise UsageError(f"Tools node '{name}': on_tool_error={on_tool_error!r}. Use one of: {known}.")
+        node = ToolsNode(
+            name, tools, sequential=sequential, on_error=on_tool_error, middleware=middleware, max_calls=max_calls
+        )
+        self.nodes.append(node)
         return self
 
     def add_tools_conditional_edges(self, llm_node: str, tools_node: str, fallback: str) -> StateGraph:

@@ -10,6 +10,7 @@ from .hooks import Setup as Setup
 from .hooks import ToolRequest as ToolRequest
 
 if TYPE_CHECKING:
+    from ._pii import Found as Found
     from ._sizes import about_tokens as about_tokens
     from .approval_policy import ApprovalPolicy as ApprovalPolicy
     from .approval_policy import ApprovalRule as ApprovalRule
@@ -39,6 +40,7 @@ _HOMES = {
     "files.tools": "FileTools",
     "log_calls": "LogCalls",
     "patch_tool_calls": "PatchToolCalls",
+    "_pii": "Found",
     "redact_pii": "RedactPII",
     "reduce_tool_results": "ReduceToolResults",
     "_sizes": "about_tokens",

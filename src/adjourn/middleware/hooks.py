@@ -61,6 +61,11 @@ class Middleware:
     """Whether it adds tools to the agent that the rest of the middleware depends on."""
 
     @property
+    def holds_back(self) -> bool:
+        """Whether readers see an answer only after `wrap_model` has returned it, and none of its pieces before."""
+        return False
+
+    @property
     def name(self) -> str:
         """The name in addresses, by default the name of the class."""
         return type(self).__name__

@@ -11,6 +11,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
+from adjourn._text import visible_line
 from adjourn.context import current
 from adjourn.errors import Pause, text_of
 from adjourn.messages import Message
@@ -60,7 +61,7 @@ class LogCalls(Middleware):
     def after_agent(self, end: AgentEnd) -> None:
         about = [f"agent {end.agent} ended ({end.action or 'answered'})"]
         self._quote(about, end.output)
-        self._log.log(self._level, "%s: %s", current().session_id, ", ".join(about))
+        self._log.log(self._level, "%s: %s", visible_line(current().session_id), visible_line(", ".join(about)))
 
     def _quote(self, about: list[str], content: object) -> None:
         if self._content:
@@ -80,4 +81,5 @@ class LogCalls(Middleware):
         finally:
             spent = time.perf_counter() - since
             text = ", ".join([f"{what} {how} after {spent:.3f} s", *about])
-            self._log.log(level, "%s %s: %s", ctx.session_id, ctx.address, text)
+            where = visible_line(ctx.session_id), visible_line(str(ctx.address))
+            self._log.log(level, "%s %s: %s", *where, visible_line(text))

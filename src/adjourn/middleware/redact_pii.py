@@ -1,4 +1,4 @@
-"""Redaction: personal data is replaced before a model sees it."""
+"""Redaction: personal data with a fixed form is replaced before a model sees it, and in what the model answers."""
 
 # An override is documented where it is declared.
 # ruff: noqa: D102
@@ -6,74 +6,104 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 from msgspec.structs import replace
 
+from adjourn._engine.concurrency import in_thread
+from adjourn._values.frozen import shorten
 from adjourn.context import RunContext
 from adjourn.errors import UsageError
-from adjourn.messages import Message, TextPart
+from adjourn.messages import Message, Part, ReasoningPart, TextPart
+from adjourn.models import ModelRequest
 
-from .hooks import Middleware, ModelState
+from ._pii import KINDS, Detector, Found, Plain, matches
+from .hooks import Middleware, ModelCall, ModelState
 
-_OCTET = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
-# Every repetition is bounded, so that no text takes long to match.
-PATTERNS: Mapping[str, str] = {
-    "email": r"(?<![\w.%+-])[\w.%+-]{1,64}@[\w.-]{1,190}\.[A-Za-z]{2,24}",
-    "iban": r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b",
-    "card": r"(?<!\d)\d(?:[ -]?\d){12,18}(?!\d)",
-    "phone": r"(?<!\w)\+\d(?:[ ().-]{0,2}\d){6,14}(?!\d)",
-    "ip": rf"(?<![\d.])(?:{_OCTET}\.){{3}}{_OCTET}(?!\d|\.\d)",
-}
+LONG = 20_000
+"""Texts of more characters together are searched in a thread."""
 
 
 class RedactPII(Middleware):
-    """Replaces e-mail addresses, IBANs, card and phone numbers and IP addresses in what an agent sees: `[email]`.
+    """Replaces e-mail addresses, IBANs, card and phone numbers and IP addresses: `[email]`.
 
-    `kinds` selects among them, `patterns` adds regular expressions by name, and `replace` makes the replacement from
-    the kind and the match. Texts and the arguments of calls are redacted; images, files and the agent's instruction are
-    not. The recorded messages are not changed. Put it before other middleware that sends messages to a model, such as
-    `Summarize`.
+    `kinds` selects among them, `patterns` adds regular expressions by name, `detectors` adds functions that take a text
+    and return what they `Found` in it, and `replace` makes the replacement from the kind and the match. Patterns,
+    detectors and long texts are run in a thread.
+
+    What is replaced: in what the model is sent, the texts, the reasoning, and the names and values of the arguments of
+    calls; in what it answers, the text and the reasoning, before anybody sees them: pieces of the answer are held back
+    until it is complete. With `answers=False` answers are left alone, and stream. Not replaced: the agent's
+    instruction, images, audio and files, what users said and tools returned in the record and in events, and the
+    arguments that tools get. It finds what has a fixed form, in ASCII, full-width and other digits, with spaces, dots
+    and dashes in between; it does not find names, postal addresses, or data that somebody took care to disguise. Put it
+    before other middleware that sends messages to a model, such as `Summarize`.
     """
 
     def __init__(
         self,
-        kinds: Sequence[str] = tuple(PATTERNS),
+        kinds: Sequence[str] = tuple(KINDS),
         *,
         patterns: Mapping[str, str] | None = None,
+        detectors: Sequence[Detector] = (),
         replace: Callable[[str, str], str] = lambda kind, _: f"[{kind}]",
+        answers: bool = True,
     ) -> None:
-        unknown = [kind for kind in kinds if kind not in PATTERNS]
+        unknown = [kind for kind in kinds if kind not in KINDS]
         if unknown:
-            raise UsageError(f"RedactPII does not know {', '.join(unknown)}. It knows: {', '.join(PATTERNS)}.")
-        chosen = {**{kind: PATTERNS[kind] for kind in kinds}, **(patterns or {})}
-        self._patterns = {kind: _compiled(kind, pattern) for kind, pattern in chosen.items()}
+            raise UsageError(f"RedactPII does not know {', '.join(unknown)}. It knows: {', '.join(KINDS)}.")
+        for each in detectors:
+            if not callable(each):
+                raise UsageError(f"RedactPII: the detector {each!r} is not a function. Give one that takes a text.")
+        custom = {kind: matches(_compiled(kind, pattern)) for kind, pattern in (patterns or {}).items()}
+        self._finders = {**{kind: KINDS[kind] for kind in kinds}, **custom}
+        self._detectors = tuple(detectors)
         self._replace = replace
+        self._redacts_answers = answers
+        # What others wrote may take its time.
+        self._needs_thread = bool(custom or detectors)
 
-    def before_model(self, state: ModelState, ctx: RunContext) -> ModelState:
-        return ModelState(messages=tuple(map(self._message, state.messages)))
+    @property
+    def holds_back(self) -> bool:
+        return self._redacts_answers
+
+    async def before_model(self, state: ModelState, ctx: RunContext) -> ModelState:
+        size = sum(len(message.text) for message in state.messages)
+        return ModelState(messages=await self._run(partial(self._messages, state.messages), size))
+
+    async def wrap_model(self, call: ModelCall, request: ModelRequest) -> Message:
+        answer = await call(request)
+        if not self._redacts_answers:
+            return answer
+        return await self._run(partial(self._answer, answer), len(answer.text))
+
+    async def _run(self, make: Callable[[], Any], size: int) -> Any:
+        return await in_thread(make) if self._needs_thread or size > LONG else make()
 
     def redact(self, text: str) -> str:
         """Return the text without personal data."""
-        for kind, pattern in self._patterns.items():
+        pieces, end = list[str](), 0
+        for found in _apart(self._found(text)):
+            pieces += [text[end : found.start], self._replace(found.kind, text[found.start : found.end])]
+            end = found.end
+        return "".join([*pieces, text[end:]]) if pieces else text
 
-            def replacement(found: re.Match[str], kind: str = kind) -> str:
-                is_one = _CHECKS.get(kind, _any)(found[0])
-                return self._replace(kind, found[0]) if is_one else found[0]
+    def _found(self, text: str) -> Iterator[Found]:
+        plain = Plain(text)
+        for kind, finder in self._finders.items():
+            for start, end in map(plain.original, finder(plain.text)):
+                yield Found(kind, start, end)
+            if plain.text != text:  # A pattern may be about characters that are not plain.
+                yield from (Found(kind, *span) for span in finder(text))
+        for detector in self._detectors:
+            yield from _checked(detector, text)
 
-            text = pattern.sub(replacement, text)
-        return text
+    def _messages(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        return tuple(map(self._message, messages))
 
     def _message(self, message: Message) -> Message:
-        content: Any = message.content
-        if isinstance(content, str):
-            content = self.redact(content)
-        else:
-            content = tuple(
-                TextPart(text=self.redact(part.text)) if isinstance(part, TextPart) else part
-                for part in message.content
-            )
         calls = tuple(
             replace(
                 call,
@@ -82,17 +112,68 @@ class RedactPII(Middleware):
             )
             for call in message.tool_calls
         )
-        changed = content != message.content or calls != message.tool_calls
-        return replace(message, content=content, tool_calls=calls) if changed else message
+        # A result has the name of its tool.
+        name = message.name if message.name is None or message.role == "tool" else self.redact(message.name)
+        redacted = replace(self._answer(message), tool_calls=calls, name=name)
+        return message if redacted == message else redacted
+
+    def _answer(self, message: Message) -> Message:
+        """Return a message whose texts are redacted, but not its calls, which tools are to get as they are."""
+        content: Any = message.content
+        content = self.redact(content) if isinstance(content, str) else tuple(map(self._part, content))
+        return message if content == message.content else replace(message, content=content)
+
+    def _part(self, part: Part) -> Part:
+        if not isinstance(part, TextPart | ReasoningPart):
+            return part
+        text = self.redact(part.text)
+        if text == part.text:
+            return part
+        # A signature would no longer fit.
+        return TextPart(text=text) if isinstance(part, TextPart) else ReasoningPart(text=text)
 
     def _data(self, data: Any) -> Any:
         if isinstance(data, str):
             return self.redact(data)
         if isinstance(data, dict):
-            return {key: self._data(value) for key, value in cast("dict[str, Any]", data).items()}
+            return self._object(cast("dict[str, Any]", data))
         if isinstance(data, list):
             return [self._data(value) for value in cast("list[Any]", data)]
+        if type(data) is int and self.redact(str(data)) != str(data):  # a card number, written as a number
+            return self.redact(str(data))
         return data
+
+    def _object(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        redacted: dict[str, Any] = {}
+        for key, value in data.items():
+            name, number = self.redact(key), 2
+            while name in redacted:  # Two keys may become the same.
+                name, number = f"{self.redact(key)}~{number}", number + 1
+            redacted[name] = self._data(value)
+        return redacted
+
+
+def _apart(found: Iterable[Found]) -> list[Found]:
+    """Return what was found in order; what overlaps becomes one, so that nothing of it is left."""
+    apart = list[Found]()
+    for each in sorted(found, key=lambda each: (each.start, -each.end)):
+        if apart and each.start < apart[-1].end:
+            apart[-1] = apart[-1]._replace(end=max(apart[-1].end, each.end))
+        else:
+            apart.append(each)
+    return apart
+
+
+def _checked(detector: Detector, text: str) -> Iterator[Found]:
+    for each in cast("Iterable[object]", detector(text)):
+        match each:
+            case (str(kind), int(start), int(end)) if 0 <= start < end <= len(text):
+                yield Found(kind, start, end)
+            case _:
+                raise UsageError(
+                    f"RedactPII: a detector returned {shorten(each)} for a text of {len(text)} characters. Return "
+                    "Found(kind, start, end), where text[start:end] is what to replace."
+                )
 
 
 def _compiled(kind: str, pattern: str) -> re.Pattern[str]:
@@ -100,22 +181,3 @@ def _compiled(kind: str, pattern: str) -> re.Pattern[str]:
         return re.compile(pattern)
     except re.error as error:
         raise UsageError(f"RedactPII: the pattern of '{kind}' is not a regular expression: {error}.") from error
-
-
-def _is_card(text: str) -> bool:
-    """Return whether the check digit is right (Luhn)."""
-    digits = [int(each) for each in reversed(text) if each.isdigit()]
-    return sum(digit if place % 2 == 0 else sum(divmod(2 * digit, 10)) for place, digit in enumerate(digits)) % 10 == 0
-
-
-def _is_iban(text: str) -> bool:
-    """Return whether the check digits are right."""
-    plain = text.replace(" ", "")
-    return int("".join(str(int(each, 36)) for each in plain[4:] + plain[:4])) % 97 == 1
-
-
-def _any(_: str) -> bool:
-    return True
-
-
-_CHECKS: Mapping[str, Callable[[str], bool]] = {"card": _is_card, "iban": _is_iban}

@@ -12,8 +12,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from adjourn._text import visible_line
 from adjourn.context import RunContext
-from adjourn.errors import UsageError
+from adjourn.errors import UsageError, text_of
 from adjourn.messages import Message
 
 from ._sizes import CountTokens, about_tokens
@@ -102,6 +103,7 @@ class ReduceToolResults(Middleware):
         try:
             await self._files.write(path, text)
         except FileError as error:
-            _log.warning("The result of '%s' (%d characters) stays whole: %s", tool, len(text), error)
+            shown = visible_line(tool), len(text), visible_line(text_of(error))
+            _log.warning("The result of '%s' (%d characters) stays whole: %s", *shown)
             return None
         return path

@@ -15,6 +15,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from adjourn._text import visible_line
 from adjourn.errors import UsageError, text_of
 from adjourn.tools import tool
 
@@ -90,7 +91,7 @@ def _load(root: Path, *, raises: bool) -> dict[str, Skill]:
     if problems and raises:
         raise UsageError(f"Skills in '{root}' cannot be read:" + "".join(f"\n  - {each}" for each in problems))
     for problem in problems:
-        _log.warning("A skill is left out: %s", problem)
+        _log.warning("A skill is left out: %s", visible_line(problem))
     return found
 
 

@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from adjourn._text import visible_line
 from adjourn.context import RunContext
 from adjourn.errors import ModelError, UsageError, text_of
 from adjourn.messages import Message
@@ -117,7 +118,9 @@ class Summarize(Middleware):
             if self._on_failure == "raise":
                 raise
             reason = f"{type(error).__name__}: {text_of(error)}"
-            _log.warning("%d messages could not be summarized (%s): %s", len(older), self._on_failure, reason)
+            _log.warning(
+                "%d messages could not be summarized (%s): %s", len(older), self._on_failure, visible_line(reason)
+            )
             ctx.emit({"summarize": "failed", "messages": len(older), "then": self._on_failure, "error": reason})
             return f"{LEFT_OUT}{len(older)}.]" if self._on_failure == "trim" else None
         ctx.emit({"summarize": "done", "messages": len(older)})

@@ -23,6 +23,7 @@ from adjourn._engine.questions import open_interrupts
 from adjourn._engine.record import NONE
 from adjourn._engine.scope import TURN, Frame, Scope
 from adjourn._owner import is_dead, process_id
+from adjourn._text import visible_line
 from adjourn.errors import (
     AlreadyResumed,
     CheckpointNotFound,
@@ -32,6 +33,7 @@ from adjourn.errors import (
     ProgramChanged,
     RunError,
     UnknownInterrupt,
+    text_of,
 )
 from adjourn.events import Event
 from adjourn.sessions import SessionStatus
@@ -137,7 +139,7 @@ class Heartbeat:
                     holder.hear(lease, state)
         except Exception as error:  # noqa: BLE001  # protects every lease of this store: without this thread they expire
             # The run's own commits meet the same trouble and decide; here it is only tried again.
-            log.warning("leases not renewed: %s", error)
+            log.warning("leases not renewed: %s", visible_line(text_of(error)))
 
 
 async def _renewed(store: Store, leases: list[Lease]) -> list[Renewed]:
@@ -206,6 +208,8 @@ class LiveSession:
             sessions.yield_deadline = now + TURN
         scope.yield_deadline = sessions.yield_deadline
         scope.closed = scope.cancellation.mode = None
+        if sessions.settings.max_threads != scope.max_threads:
+            scope.max_threads, scope.share = sessions.settings.max_threads, None
         if slots is not None:
             scope.slots = asyncio.Semaphore(slots)
         self.journal.owner = f"{process_id()}/{next(_runs)}"

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypedDict, cast
 import msgspec
 
 from adjourn._checks import check_middleware, is_count, is_positive
+from adjourn._engine.concurrency import MAX_OF_A_SESSION
 from adjourn.errors import UsageError
 from adjourn.sessions._permission import MayAnswer
 from adjourn.sessions._settings import Settings, check_name, choice
@@ -32,6 +33,7 @@ class Options(TypedDict, total=False):
     interrupts: False makes every question an error, for programs that nobody answers.
     after_transfer: who takes the next turn after a transfer: "stay" (whoever has it; the default) or "root".
     max_concurrency: how many nodes of one run may work at once; None for no limit.
+    max_threads: how many sync functions of one session may run at once; 32 by default, of 64 that the process has.
     lease_ttl: seconds after which a session whose process cannot be heard of may be taken over; 30 by default.
     store_timeout: seconds that a run waits for a store that does not answer, before it fails; 30 by default.
     buffer_size: how many events wait in memory for a slow reader; it reads others from the store; 256 by default.
@@ -51,6 +53,7 @@ class Options(TypedDict, total=False):
     interrupts: bool
     after_transfer: AfterTransfer
     max_concurrency: int | None
+    max_threads: int
     lease_ttl: float
     store_timeout: float
     buffer_size: int
@@ -96,6 +99,9 @@ class RunnerSettings(Settings):
         self.max_concurrency = options.get("max_concurrency")
         if self.max_concurrency is not None and not is_count(self.max_concurrency):
             raise UsageError(f"max_concurrency={self.max_concurrency!r}: give 1 or more, or None for no limit.")
+        self.max_threads = options.get("max_threads", MAX_OF_A_SESSION)
+        if not is_count(self.max_threads):
+            raise UsageError(f"max_threads={self.max_threads!r}: give 1 or more.")
         self.lease_ttl = _seconds("lease_ttl", options.get("lease_ttl", 30.0))
         self.store_timeout = _seconds("store_timeout", options.get("store_timeout", 30.0))
         self.buffer_size = options.get("buffer_size", 256)
@@ -118,12 +124,26 @@ def stored_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
     """The options of a turn's model calls, which are kept with it: JSON.
 
     Raises:
-        UsageError: they are something else.
+        UsageError: they are something else, or would store a secret.
     """
+    if options is None:
+        return {}
     try:
-        return {} if options is None else msgspec.json.decode(msgspec.json.encode(options), type=dict[str, Any])
+        stored = msgspec.json.decode(msgspec.json.encode(options), type=dict[str, Any])
     except (TypeError, ValueError) as error:
-        raise UsageError(f"model_options={options!r}: give a mapping of names to JSON values ({error}).") from error
+        # Without the options themselves: one of them may be a key.
+        raise UsageError(f"model_options: give a mapping of names to JSON values ({error}).") from error
+    for name in stored:
+        if name.lower().replace("-", "_") in _SECRET:
+            raise UsageError(
+                f"model_options has '{name}', and options are stored with the turn. Give keys and headers to the model "
+                "itself: OpenAIChatModel(api_key=..., headers=...)."
+            )
+    return stored
+
+
+# The names under which SDKs take what must never be stored.
+_SECRET = frozenset({"api_key", "authorization", "default_headers", "extra_headers", "headers"})
 
 
 def _listing(name: str, values: Any) -> tuple[Any, ...]:  # Any: users pass anything

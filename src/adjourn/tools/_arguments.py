@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import astuple
 
-from adjourn._schemas.jsonschema import JSONSchema, mistakes, problems, resolved, rewritten
+from adjourn._schemas.jsonschema import JSONSchema, mistakes, patterns_in, problems, resolved, rewritten
 from adjourn._schemas.types import NameTaken, type_schema
 from adjourn._text import a_type
 from adjourn._values.frozen import FrozenDict, check_json, check_text, shorten
@@ -297,6 +297,8 @@ class TypedArguments:
         self._type, self.schema, self._hidden = described(tool, parameters, descriptions)
         # msgspec ignores unknown fields of nested classes. The schema rejects them.
         self._is_nested = any("properties" in part for part in self.schema.get("$defs", {}).values())
+        # msgspec searches with `re`, which can take forever: what the schema's own search rejects must not get there.
+        self._has_patterns = bool(patterns_in(self.schema))
         for parameter in parameters:
             register_types(parameter.hint)
 
@@ -332,6 +334,8 @@ class TypedArguments:
 
     def _converted(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         data = _plain(self._tool, arguments)
+        if self._has_patterns and (found := problems(data, self.schema)):
+            raise InvalidArguments(self._tool, _named(found))
         try:
             values = msgspec.convert(data, self._type, dec_hook=convert_foreign)
         except ValueError as error:
@@ -339,7 +343,7 @@ class TypedArguments:
         except Exception as error:  # protects the run: the constructor of a user's class may raise anything
             raise InvalidArguments(self._tool, [f"{type(error).__name__}: {error}"]) from error
         else:
-            if self._is_nested and (found := problems(data, self.schema)):
+            if self._is_nested and not self._has_patterns and (found := problems(data, self.schema)):
                 raise InvalidArguments(self._tool, _named(found))
         return dict(zip(self._names, astuple(values), strict=True))
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec import Struct
 
-from adjourn._calls.caller import Template, by_name
+from adjourn._calls.caller import CALLS_PER_ANSWER, ON_ERROR, OnError, Template, by_name
 from adjourn._checks import check_middleware
 from adjourn._engine.retry import Retry
 from adjourn._schemas import answers
@@ -97,12 +97,17 @@ Act = Literal["tell", "raise"]
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """Limits on one turn of an agent, across its pauses; None is no limit. `seconds` counts running, not waiting."""
+    """Limits on one turn of an agent, across its pauses; None is no limit. `seconds` counts running, not waiting.
+
+    `calls_per_answer` limits the tools that a model may call in one answer: with more, it is `TooManyCalls`, and none
+    of them runs.
+    """
 
     model_calls: int | None = None
     tool_calls: int | None = None
     tokens: int | None = None
     seconds: float | None = None
+    calls_per_answer: int | None = CALLS_PER_ANSWER
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -138,7 +143,7 @@ class ChatConfig(AgentConfig):
         failover: Sequence[str | ChatModel] = (),
         sub_agents: Sequence[AgentConfig] = (),
         disallow_transfer_to_parent: bool = False,
-        on_tool_error: Act = "tell",
+        on_tool_error: OnError = "tell",
         on_unknown_tool: Act = "tell",
         limits: Limits | None = None,
     ) -> None:
@@ -159,7 +164,7 @@ class ChatConfig(AgentConfig):
         self.retry = (retry,) if isinstance(retry, Retry) else tuple(retry or ())
         self.sub_agents = tuple(sub_agents)
         self.allows_return = not disallow_transfer_to_parent
-        self.raises_tool_errors = on_tool_error == "raise"
+        self.on_tool_error: OnError = on_tool_error
         self.raises_unknown_tools = on_unknown_tool == "raise"
         self.limits = limits or UNLIMITED
         self.template()  # raises if it could never be filled
@@ -169,7 +174,7 @@ class ChatConfig(AgentConfig):
     def _check(self, tool_calls: str, on_tool_error: str, on_unknown_tool: str) -> None:
         for option, value, known in (
             ("tool_calls", tool_calls, ("parallel", "sequential")),
-            ("on_tool_error", on_tool_error, ("tell", "raise")),
+            ("on_tool_error", on_tool_error, ON_ERROR),
             ("on_unknown_tool", on_unknown_tool, ("tell", "raise")),
         ):
             if value not in known:

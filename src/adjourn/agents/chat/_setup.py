@@ -110,8 +110,9 @@ class ChatKit(Kit):
             middleware,
             outer=max(0, len(middleware) - len(agent.middleware)),
             return_directly=setup.return_directly,
-            raises_errors=agent.raises_tool_errors,
+            on_error=agent.on_tool_error,
             raises_unknown=agent.raises_unknown_tools,
+            max_calls=agent.limits.calls_per_answer,
         )
         self.instruction: str | None = None
         self.transfer = transfer_instruction(agents) if agents else ""

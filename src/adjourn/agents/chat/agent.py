@@ -33,9 +33,12 @@ class ChatModelAgent(ChatConfig, Agent):
     failover: models to try in order when the first one fails.
     sub_agents: agents that it can hand the conversation over to.
     disallow_transfer_to_parent: whether to forbid handing back to the agent that handed over to it.
-    on_tool_error: "tell" the model what went wrong (the default), or "raise", which fails the run.
+    on_tool_error: "tell" the model what went wrong (the default); "tell_type", which tells it only the type of an error
+        that the tool did not expect (anything but a `ToolError`), since its text may hold what a model must not see; or
+        "raise", which fails the run.
     on_unknown_tool: the same for calls of tools that do not exist.
-    limits: limits on one turn: `Limits(model_calls=..., tool_calls=..., tokens=..., seconds=...)`.
+    limits: limits on one turn: `Limits(model_calls=..., tool_calls=..., tokens=..., seconds=...)`, and on one answer:
+        `Limits(calls_per_answer=...)`, 100 by default.
     """
 
     frame_type = ChatFrame

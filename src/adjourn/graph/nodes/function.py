@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any, Literal, Self, cast, get_origin, get_type_hints
 
-from adjourn._engine.concurrency import in_thread
 from adjourn._engine.entry import execute
 from adjourn.context import RunContext, current
 from adjourn.errors import ProgramChanged
@@ -60,7 +59,7 @@ class FunctionNode(Node):
         if self.how == "async":
             return execute(task, self.call, state)
         if self.how == "in_thread":
-            return execute(task, in_thread, partial(_in_its_thread, task, self.call, state))
+            return execute(task, task.scope.in_thread, partial(_in_its_thread, task, self.call, state))
         return execute(task, self.call, state, inline=True)
 
     def check_restored(self, task: Task, below: Iterable[str]) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 from msgspec.structs import replace
 
 from adjourn._calls.approval import check_call
-from adjourn._calls.caller import Kit, as_tools, middleware_around, with_own_ids
+from adjourn._calls.caller import CALLS_PER_ANSWER, Kit, OnError, as_tools, middleware_around, with_own_ids
 from adjourn._calls.tool import Outcome, use
 from adjourn._engine.address import segment_text
 from adjourn._engine.child import beside
@@ -54,18 +54,20 @@ class ToolsNode(Node):
         tools: Sequence[Tool | Callable[..., Any]],
         *,
         sequential: bool,
-        raises_errors: bool,
+        on_error: OnError,
         middleware: Sequence[Any],
+        max_calls: int | None = CALLS_PER_ANSWER,
     ) -> None:
         super().__init__(name)
         self.tools = as_tools(tools, name)
         self.sequential = sequential
-        self.raises_errors = raises_errors
+        self.max_calls = max_calls
+        self.on_error: OnError = on_error
         self.middleware = node_middleware(middleware, name)
         self._plain = self._kit(self.middleware, 0)
 
     def _kit(self, middleware: tuple[Any, ...], outer: int) -> Kit:
-        return Kit(self.name, self.tools, middleware, outer=outer, raises_errors=self.raises_errors)
+        return Kit(self.name, self.tools, middleware, outer=outer, on_error=self.on_error)
 
     def problems(self, schema: Schema) -> Iterable[str]:
         return lacks_messages("tools node", self.name, schema)
@@ -90,7 +92,8 @@ class ToolsNode(Node):
         outer = middleware_around(task)
         kit = self._kit((*outer, *self.middleware), len(outer)) if outer else self._plain
         asking = self._asking(history(task))
-        ends = await self._ends(caller, kit, asking.calls)
+        ends = await self._ends(caller, kit, asking.calls[: self.max_calls])
+        ends += [(self._surplus(call), None) for call in asking.calls[len(ends) :]]
         results = [end[0] for end in ends]
         shown = _with_arguments(asking.message, {each[0].tool_call_id: each[1] for each in ends})
         # Show the calls with the ids they were given and with the arguments that a person edited.
@@ -109,6 +112,11 @@ class ToolsNode(Node):
             f"Tools node '{self.name}' has nothing to answer: no message with open tool calls comes after the user's. "
             "Lead to it only from a model that called tools (add_tools_conditional_edges)."
         )
+
+    def _surplus(self, call: ToolCall) -> Message:
+        """Return the result of a call that is not made."""
+        text = f"This call was not made: {self.max_calls} in one answer is the most. Call again if it is still needed."
+        return _message(call, Outcome(content=text, error=text))
 
     async def _ends(self, caller: NodeCaller, kit: Kit, calls: Sequence[ToolCall]) -> list[_End]:
         if self.sequential:

@@ -7,6 +7,7 @@ import re
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -21,6 +22,7 @@ from adjourn.errors import ToolError, UsageError
 
 MAX_PATH = 1024
 MAX_NAME = 255
+MAX_DEPTH = 32
 _UNUSABLE = re.compile(r"[\x00-\x1f\x7f\\:\ud800-\udfff]")
 
 
@@ -71,6 +73,8 @@ def checked_path(path: str) -> str:
         )
     if not names:
         raise FileError(f"The path {path!r} names no file. Give one such as 'notes/today.md'.")
+    if len(names) > MAX_DEPTH:
+        raise FileError(f"The path {shorten(path)} has {len(names)} levels. Give at most {MAX_DEPTH}.")
     for name in names:
         if len(name.encode()) > MAX_NAME:
             raise FileError(f"The name {shorten(name)} is longer than {MAX_NAME} bytes. Give a shorter one.")
@@ -111,6 +115,7 @@ def missing(path: str) -> FileError:
 
 
 MAX_MEMORY_SIZE = 1_000_000
+MAX_FILES = 10_000
 
 
 class MemoryBackend:
@@ -118,12 +123,14 @@ class MemoryBackend:
 
     They are stored with the session: they survive pauses and processes, go back in time and fork with it, and are not
     visible to other sessions. What a call writes takes effect with its result; calls that run at once do not see each
-    other's writes. The object itself is stateless.
+    other's writes. The object itself is stateless. A file has at most `max_size` bytes, and a session `max_files` of
+    them.
     """
 
-    def __init__(self, *, key: str = "files", max_size: int = MAX_MEMORY_SIZE) -> None:
+    def __init__(self, *, key: str = "files", max_size: int = MAX_MEMORY_SIZE, max_files: int = MAX_FILES) -> None:
         self._prefix = f"{key}:"
         self._max_size = max_size
+        self._max_files = max_files
 
     async def read(self, path: str) -> str:
         path = checked_path(path)
@@ -135,7 +142,10 @@ class MemoryBackend:
     async def write(self, path: str, text: str) -> None:
         path = checked_path(path)
         check_size(path, len(text.encode()), self._max_size)
-        current().values[self._prefix + path] = text
+        values, name = current().values, self._prefix + path
+        if name not in values and sum(key.startswith(self._prefix) for key in values) >= self._max_files:
+            raise FileError(f"There are {self._max_files} files, which is the most. Delete some first.")
+        values[name] = text
 
     async def delete(self, path: str) -> None:
         path = checked_path(path)
@@ -155,7 +165,9 @@ class MemoryBackend:
 
 
 MAX_SIZE = 10_000_000
-MAX_FILES = 10_000
+MAX_VISITED = 100_000
+"""How many files and folders are looked at to list a folder."""
+LIST_SECONDS = 10.0
 _HALF_WRITTEN = ".adjourn-"
 # Where the system supports them: a link created after the path was resolved is not followed, and a pipe without a
 # writer does not block the thread.
@@ -237,7 +249,13 @@ class FolderBackend:
             return sorted(found)
 
     def _walk(self, top: Path) -> Iterator[str]:
-        for folder, _, names in os.walk(top):
+        visited, deadline = 0, time.monotonic() + LIST_SECONDS
+        for folder, folders, names in os.walk(top):
+            visited += len(folders) + len(names)
+            if visited > MAX_VISITED or time.monotonic() > deadline:
+                raise FileError("There are too many files and folders to list them. List a folder inside it.")
+            if len(Path(folder).relative_to(self.root).parts) + 1 >= MAX_DEPTH:
+                folders.clear()  # No path that is allowed leads to what is deeper.
             for name in names:
                 path = (Path(folder) / name).relative_to(self.root).as_posix()
                 with suppress(FileError):  # A link that leads out is not one of our files.

@@ -5,25 +5,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
+from io import StringIO
+from itertools import islice
 from typing import Any
 
 from msgspec.structs import replace
 
+from adjourn._checks import is_count, is_positive
+from adjourn._engine.concurrency import in_thread
 from adjourn.context import RunContext, current
+from adjourn.errors import UsageError
 from adjourn.messages import ToolCall
 from adjourn.middleware._refusals import asked_unless
 from adjourn.middleware.hooks import Middleware, ModelState, Setup, ToolCallable, ToolRequest
 from adjourn.tools import Tool, tool
 
-from .backends import Backend, FileError, MemoryBackend, check_backend, checked_path
+from .backends import MAX_SIZE, Backend, FileError, MemoryBackend, check_backend, check_size, checked_path
 
 READ = "read_file"
 LONGEST_READ = 20_000
 MOST_LISTED = 1_000
 MOST_HITS = 100
 MOST_SEARCHED = 1_000
+LONGEST_PATTERN = 256
+SECONDS = 10.0
 CLASHES = "file_clashes"
 """The session value with the ids of calls that would undo another call of the same answer."""
 
@@ -34,6 +43,9 @@ class FileTools(Middleware):
     Files are in `backend`, by default stored with the session. `read_only` leaves out the tools that change files;
     `approval` makes a person approve them, as for any tool. Calls of one answer run at once, so if several change the
     same file, only the first one runs, and the model is asked to repeat the others.
+
+    No file gets larger than `max_size` bytes, even if the backend would take it, and listing and searching end after
+    `seconds`. Texts are compared in threads, so that a large file holds up nobody else.
     """
 
     brings_tools = True
@@ -44,7 +56,13 @@ class FileTools(Middleware):
         *,
         read_only: bool = False,
         approval: bool | Callable[..., Any] = False,
+        max_size: int = MAX_SIZE,
+        seconds: float = SECONDS,
     ) -> None:
+        if not is_count(max_size) or not is_positive(seconds):
+            raise UsageError(f"FileTools(max_size={max_size!r}, seconds={seconds!r}): give numbers above 0.")
+        self._max_size = max_size
+        self._seconds = seconds
         self._files = MemoryBackend() if backend is None else backend
         check_backend(self._files, "FileTools")
         reading: list[Tool] = [tool(self.list_files), tool(self.read_file), tool(self.search_files)]
@@ -91,7 +109,7 @@ class FileTools(Middleware):
         Args:
             pattern: Which paths to list; `*` matches anything, including `/`.
         """
-        paths = [path for path in await self._files.list() if fnmatchcase(path, pattern)]
+        paths = await self._paths(pattern, time.monotonic() + self._seconds)
         more = [f"[{len(paths) - MOST_LISTED} more. Give a narrower pattern.]"] if len(paths) > MOST_LISTED else []
         return "\n".join([*paths[:MOST_LISTED], *more]) or "There are no such files."
 
@@ -118,17 +136,29 @@ class FileTools(Middleware):
             text: The literal text to look for.
             pattern: Which paths to search; `*` matches anything, including `/`.
         """
-        paths = [path for path in await self._files.list() if fnmatchcase(path, pattern)]
+        deadline = time.monotonic() + self._seconds
+        paths = await self._paths(pattern, deadline)
         hits, unread = list[str](), max(0, len(paths) - MOST_SEARCHED)
-        for path in paths[:MOST_SEARCHED]:
+        for number, path in enumerate(paths[:MOST_SEARCHED]):
+            if time.monotonic() > deadline:
+                unread = len(paths) - number
+                break
             try:
-                hits += _hits(path, await self._files.read(path), text.casefold())
+                read = await self._files.read(path)
             except FileError:
                 unread += 1
+                continue
+            hits += await in_thread(partial(_hits, path, read, text.casefold(), MOST_HITS + 1 - len(hits), deadline))
             if len(hits) > MOST_HITS:
                 hits = [*hits[:MOST_HITS], "[There is more. Give a longer text or a narrower pattern.]"]
                 break
         return "\n".join([*hits, *([f"[{unread} files were not searched.]"] if unread else [])]) or "Nothing was found."
+
+    async def _paths(self, pattern: str, deadline: float) -> list[str]:
+        """Return the paths that fit a pattern."""
+        if len(pattern) > LONGEST_PATTERN:
+            raise FileError(f"The pattern has {len(pattern)} characters. Give at most {LONGEST_PATTERN}.")
+        return await in_thread(partial(_fitting, await self._files.list(), pattern, deadline))
 
     async def write_file(self, path: str, text: str) -> str:
         """Create a text file, or replace all of its text.
@@ -137,6 +167,7 @@ class FileTools(Middleware):
             path: Which file, such as notes/today.md.
             text: The complete new text.
         """
+        check_size(path, len(text.encode()), self._max_size)
         await self._files.write(path, text)
         return f"'{path}' has {len(text)} characters now."
 
@@ -150,12 +181,8 @@ class FileTools(Middleware):
             everywhere: Replace every occurrence.
         """
         text = await self._files.read(path)
-        count = text.count(old) if old else 0
-        if count == 0:
-            raise FileError(f"'{path}' does not contain the old text. Read it, and give its exact text.")
-        if count > 1 and not everywhere:
-            raise FileError(f"'{path}' contains the old text {count} times. Give more of it, or everywhere=true.")
-        await self._files.write(path, text.replace(old, new))
+        edited, count = await in_thread(partial(_edited, path, text, old, new, everywhere, self._max_size))
+        await self._files.write(path, edited)
         return f"Replaced in {count} {'place' if count == 1 else 'places'}."
 
     async def delete_file(self, path: str) -> str:
@@ -180,6 +207,53 @@ def _same(path: str) -> str:
         return path
 
 
-def _hits(path: str, text: str, wanted: str) -> Sequence[str]:
-    lines = enumerate(text.splitlines(), start=1)
-    return [f"{path}:{number}: {line[:200]}" for number, line in lines if wanted in line.casefold()]
+def _edited(path: str, text: str, old: str, new: str, everywhere: bool, max_size: int) -> tuple[str, int]:
+    """Return a text with `new` in place of `old`, and in how many places.
+
+    Raises:
+        FileError: the old text is not there, or not unique, or the new one would be too large.
+    """
+    count = text.count(old) if old else 0
+    if count == 0:
+        raise FileError(f"'{path}' does not contain the old text. Read it, and give its exact text.")
+    if count > 1 and not everywhere:
+        raise FileError(f"'{path}' contains the old text {count} times. Give more of it, or everywhere=true.")
+    # Before it is built: two short texts, multiplied, can be more than there is memory.
+    check_size(path, len(text.encode()) + count * (len(new.encode()) - len(old.encode())), max_size)
+    return text.replace(old, new), count
+
+
+# What models look for never becomes a regular expression of their choice, since Python cannot interrupt one that
+# takes forever: a text is searched for literally, and a pattern of paths has only `*`, `?` and `[...]`, which
+# `fnmatch` turns into an expression that never goes back. It takes at most the length of the path times that of the
+# pattern, and the time is checked after each path.
+
+
+def _fitting(paths: Sequence[str], pattern: str, deadline: float) -> list[str]:
+    """Return the paths that fit a pattern.
+
+    Raises:
+        FileError: that takes too long.
+    """
+    found = list[str]()
+    for path in paths:
+        if time.monotonic() > deadline:
+            raise FileError("There are too many files to compare them with this pattern. Give a shorter pattern.")
+        if fnmatchcase(path, pattern):
+            found.append(path)
+    return found
+
+
+def _hits(path: str, text: str, wanted: str, most: int, deadline: float) -> list[str]:
+    """Return the first lines of a text that contain the wanted one, until there are enough or the time is up."""
+    return list(islice(_lines_with(path, text, wanted, deadline), most))
+
+
+def _lines_with(path: str, text: str, wanted: str, deadline: float) -> Iterator[str]:
+    for number, line in enumerate(StringIO(text), start=1):  # not splitlines(): that makes a list of all of them
+        if wanted in line.casefold():
+            start = line[:200].rstrip("\r\n")
+            yield f"{path}:{number}: {start}"
+        if not number % 10_000 and time.monotonic() > deadline:
+            yield f"[The rest of '{path}' was not searched: it took too long.]"
+            return

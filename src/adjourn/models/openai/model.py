@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from adjourn.errors import UsageError
+from adjourn.errors import ModelError, UsageError, text_of
 from adjourn.messages import Message
 from adjourn.models._clients import LoopClients
+from adjourn.models._secrets import Secrets
 from adjourn.models.chunks import Chunk, Gathering
 from adjourn.models.protocol import ModelRequest
 
@@ -30,7 +31,8 @@ class OpenAIChatModel:
     `reasoning_effort`, `tool_choice`), and overridden by those of the request itself; None leaves an option out, even
     one that is sent by default (`stream_options`, for servers that do not support it). `send_reasoning` sends earlier
     reasoning back to the model, which some servers require and others reject. `client` is a custom `AsyncOpenAI` (or
-    `AsyncAzureOpenAI`), which you close yourself.
+    `AsyncAzureOpenAI`), which you close yourself. `headers`, and the `extra_headers` among options, are sent as HTTP
+    headers. They and the key are replaced by `[secret]` where the server repeats them in an error.
 
     The SDK's own retries are off: give the agent a `Retry`. A model may be used from any event loop; its connections
     close when that loop ends, or with `close()`.
@@ -51,6 +53,7 @@ class OpenAIChatModel:
         self.model = model
         self.options = dict(options or {})
         self.send_reasoning = send_reasoning
+        self._key, self._headers = api_key or os.environ.get("OPENAI_API_KEY"), dict(headers or {})
         self._custom_client = None if client is None else client.with_options(max_retries=0)
         if client is None:
             _client_class()  # report a missing SDK here, not in the first run
@@ -67,13 +70,14 @@ class OpenAIChatModel:
             ModelError: the server refused, was too slow, could not be reached, or sent a malformed answer.
             UsageError: the request contains something that chat completions do not support.
         """
-        body = self._body(request, is_streamed=False)
+        body, headers = self._body(request, is_streamed=False)
         reader, gathering = AnswerReader(), Gathering()
         try:
             client = await self._client()
-            answer = reader.read(await client.post(_PATH, cast_to=object, body=body))
-        except Exception as error:  # protects the run: see _translated
-            raise self._translated(error) from error
+            answer = reader.read(await client.post(_PATH, cast_to=object, body=body, options={"headers": headers}))
+        except Exception as error:  # noqa: BLE001  # protects the run: see _translated
+            translated, cause = self._translated(error, headers)
+            raise translated from cause
         if answer is None:
             raise unfinished(self.model)
         gathering.add(answer)
@@ -86,17 +90,18 @@ class OpenAIChatModel:
             ModelError: as in `generate`; also when the stream ends before the answer does.
             UsageError: the request contains something that chat completions do not support.
         """
-        body = self._body(request, is_streamed=True)
+        body, headers = self._body(request, is_streamed=True)
         reader = AnswerReader()
         try:
-            async with await self._open(body) as pieces:
+            async with await self._open(body, headers) as pieces:
                 async for data in pieces:
                     if (chunk := reader.read(data)) is not None:
                         yield chunk
-        except Exception as error:  # protects the run: see _translated
+        except Exception as error:  # noqa: BLE001  # protects the run: see _translated
             # What comes after the finish reason (the usage, the end of the stream) is not part of the answer.
             if not reader.is_finished:
-                raise self._translated(error) from error
+                translated, cause = self._translated(error, headers)
+                raise translated from cause
         if not reader.is_finished:
             raise unfinished(self.model)
 
@@ -105,25 +110,57 @@ class OpenAIChatModel:
         if self._custom_client is None:
             await self._clients.close()
 
-    def _body(self, request: ModelRequest, *, is_streamed: bool) -> dict[str, Any]:
-        return request_body(
+    def _body(self, request: ModelRequest, *, is_streamed: bool) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return the body and the headers of a request."""
+        body = request_body(
             self.model, request, self.options, is_streamed=is_streamed, send_reasoning=self.send_reasoning
         )
+        headers = body.pop("extra_headers", {})
+        if not isinstance(headers, dict):
+            raise UsageError(f"The extra_headers for {self.model} are not a mapping. Give names and texts.")
+        return body, {str(name): str(value) for name, value in cast("dict[object, object]", headers).items()}
 
-    async def _open(self, body: dict[str, Any]) -> openai.AsyncStream[object]:
+    async def _open(self, body: dict[str, Any], headers: dict[str, str]) -> openai.AsyncStream[object]:
         import openai  # noqa: PLC0415 - an extra
 
         # Not `chat.completions.create`: it builds objects without validating them, at ten times the cost. With
         # `object`, each piece is plain data that the reader validates, including fields that only other servers send.
         client = await self._client()
-        return await client.post(_PATH, cast_to=object, body=body, stream=True, stream_cls=openai.AsyncStream[object])
+        kind = openai.AsyncStream[object]
+        return await client.post(
+            _PATH, cast_to=object, body=body, options={"headers": headers}, stream=True, stream_cls=kind
+        )
 
     async def _client(self) -> openai.AsyncOpenAI:
         return self._custom_client or await self._clients.here()
 
-    def _translated(self, error: Exception) -> Exception:
+    def _translated(self, error: Exception, headers: Mapping[str, str]) -> tuple[Exception, BaseException | None]:
+        """Return the error to raise, and its cause."""
         # Errors of the SDK and of its HTTP library have no common base class; any other error passes unchanged.
-        return model_error(error, self.model) or error
+        translated, secrets = model_error(error, self.model), self._secrets(headers)
+        if not secrets.are_in(error):
+            return (error, error.__cause__) if translated is None else (translated, error)
+        # Without its cause, which a traceback would show.
+        found = translated or ModelError(f"The model '{self.model}' failed: {type(error).__name__}: {text_of(error)}")
+        return _hidden(found, secrets), None
+
+    def _secrets(self, headers: Mapping[str, str]) -> Secrets:
+        client = self._custom_client
+        if client is None:
+            return Secrets(self._key, self._headers, headers)
+        return Secrets(client.api_key, client.auth_headers, client.default_headers, headers)
+
+
+def _hidden(error: ModelError, secrets: Secrets) -> ModelError:
+    code = None if error.code is None else secrets.hide(error.code)
+    return ModelError(
+        secrets.hide(str(error)),
+        provider=error.provider,
+        status=error.status,
+        code=code,
+        retry_after=error.retry_after,
+        retryable=error.retryable,
+    )
 
 
 def _client_arguments(model: str, api_key: str | None, base_url: str | None, timeout: float) -> dict[str, Any]:
