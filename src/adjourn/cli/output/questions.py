@@ -76,7 +76,7 @@ def _rows(asked: Interrupt) -> Iterator[tuple[str, str]]:
         yield "tool", request.tool
         yield "with", pretty(request.arguments)
         if request.reach:
-            yield "remember", request.reach
+            yield "reach", request.reach
     elif asked.info is not None and asked.info != asked.prompt:
         yield "shows", described(plain(asked.info))
     if request is None or asked.reason != "need_approval":
