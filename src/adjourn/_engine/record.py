@@ -138,7 +138,9 @@ Image: TypeAlias = UserImage | GraphImage
 
 
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One commit. `dropped` names frames that ended, with all below them; a trailing `;` spares the frame itself.
+    """One commit. A full record says whose it is: its `app`, `user` and `session` are those of its row.
+
+    `dropped` names frames that ended, with all below them; a trailing `;` spares the frame itself.
 
     `changed` are questions of which something is new, by id: that they have ended, mostly. The questions themselves and
     their answers are stored beside the log, once, in rows that people and engine both read.
@@ -151,6 +153,7 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     options: dict[str, Any] = {}
     app: str | UnsetType = UNSET
     user: str | None | UnsetType = UNSET
+    session: str | UnsetType = UNSET
     dropped: list[str] = []
     frames: dict[str, Image] = {}
     asked: dict[str, int] = {}
@@ -165,6 +168,7 @@ class Tree(msgspec.Struct, kw_only=True):
     options: dict[str, Any] = {}
     app: str = ""
     user: str | None = None
+    session: str | None = None
     frames: dict[str, Image] = {}
     pieces: dict[str, dict[str, list[Raw]]] = {}
     asked: dict[str, int] = {}
@@ -263,6 +267,8 @@ def apply(tree: Tree, record: Record) -> None:
         tree.app = record.app
     if record.user is not UNSET:
         tree.user = record.user
+    if record.session is not UNSET:
+        tree.session = record.session
     tree.asked.update(record.asked)
     for path in record.dropped:
         _drop(tree, path)

@@ -296,7 +296,7 @@ class Questions:
     def has_ended(self, question_id: str) -> bool:
         """Whether this question was asked on this branch and is not open any more."""
         address, _, number = question_id.partition("#")
-        count = int(number) if number.isdigit() else 1
+        count = int(number) if number.isascii() and number.isdigit() and len(number) < 10 else 1
         return count <= self.asked.get(address, 0) and question_id not in self.open
 
 
@@ -528,7 +528,8 @@ class Scope:
                 if frame.alive:
                     frames[frame.path] = frame.snapshot()
         if full:
-            record = Record(v=FORMAT, full=True, frames=frames, app=self.app, user=self.user_id, asked=questions.asked)
+            record = Record(v=FORMAT, full=True, frames=frames, asked=questions.asked)
+            record.app, record.user, record.session = self.app, self.user_id, self.session_id
             if questions.all:
                 record.changed = questions.changes(frames)
         else:

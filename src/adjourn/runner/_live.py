@@ -21,6 +21,7 @@ from adjourn._engine.program import Program, ProgramFrame
 from adjourn._engine.record import NONE
 from adjourn._engine.scope import TURN, Scope
 from adjourn._owner import is_dead, process_id
+from adjourn._values.damage import Reading
 from adjourn.errors import (
     AlreadyResumed,
     CheckpointNotFound,
@@ -32,6 +33,7 @@ from adjourn.errors import (
     UnknownInterrupt,
 )
 from adjourn.events import Event
+from adjourn.sessions._contents import folded
 from adjourn.sessions._log import read_questions
 from adjourn.sessions._questions import Answers, OpenQuestions, why_not_open
 from adjourn.stores._logging import note
@@ -316,9 +318,10 @@ class LiveSessions:
         if loaded is None:
             return None
         note(logging.DEBUG, "loaded", ref.id, loaded.point)
-        tree = record.fold(loaded.rows)
+        tree = folded(loaded)
         await read_questions(self.settings.store, loaded, tree)
-        return self._restore(loaded, tree)
+        with Reading(ref.id):
+            return self._restore(loaded, tree)
 
     async def load(self, ref: SessionRef, checkpoint_id: str | None = None) -> LiveSession:
         """Return a session that must be there, as `find` does.

@@ -15,6 +15,7 @@ from adjourn.stores.protocol import Answer, Head, Header, Question, SessionRef, 
 from ._contents import Contents
 from ._log import ended
 from ._settings import Settings, check_name
+from .history import Listed
 
 TTL = 30.0
 """Seconds that a fork has to be written in."""
@@ -47,9 +48,8 @@ async def fork(settings: Settings, ref: SessionRef, checkpoint_id: str | None, t
 
 async def _header(store: Store, ref: SessionRef, point: str) -> Header:
     """Return the header of the fork, from the listed checkpoint that the point is, or follows."""
-    listed = {row.id: row.header for row in await store.checkpoints(ref)}
-    branch, _, digits = point.rpartition(".")
-    near = next((listed[name] for n in range(int(digits), -1, -1) if (name := f"{branch}.{n}") in listed), Header())
+    rows = {row.id: row.header for row in await store.checkpoints(ref)}
+    near = rows.get(Listed(rows).nearest(point) or "", Header())
     origin: dict[str, Any] = {"forked_from": {"session_id": ref.id, "checkpoint_id": point}}
     return replace(near, source="fork", metadata=origin)
 
@@ -64,7 +64,7 @@ async def _write(
         number=0,
         parent=None if origin is None else contents.checkpoint,
         full=True,
-        body=encode(_record(scope)),
+        body=encode(_record(scope, ref)),
         header=header,
         status=status,
         asks=_asks(contents),
@@ -93,11 +93,10 @@ async def _write(
     await store.commit(claimed.lease, last, after=first.id, release=True)
 
 
-def _record(scope: Scope) -> Record:
-    """Return everything that the session holds as one full record."""
-    record = Record(
-        v=FORMAT, full=True, turn=scope.turn, app=scope.app, user=scope.user_id, asked=scope.questions.asked
-    )
+def _record(scope: Scope, ref: SessionRef) -> Record:
+    """Return everything that a session holds as one full record of the fork."""
+    record = Record(v=FORMAT, full=True, turn=scope.turn, asked=scope.questions.asked)
+    record.app, record.user, record.session = ref.app, ref.user, ref.id
     record.options = dict(scope.turn_options)
     if scope.usage.calls:
         record.usage = scope.usage

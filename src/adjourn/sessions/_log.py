@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, TypeGuard, cast
+from typing import TypeGuard, cast
 
 import msgspec
 
@@ -22,6 +22,7 @@ from adjourn._engine.record import NONE, UNCHANGED, Change, Question, Tree, chec
 from adjourn._schemas.answers import choices_of
 from adjourn._values import codec
 from adjourn._values.codec import check_nesting
+from adjourn._values.damage import Reading
 from adjourn.errors import CheckpointCorrupt
 from adjourn.events import (
     FINAL,
@@ -45,6 +46,8 @@ from adjourn.stores.protocol import (
     SessionRef,
     Store,
 )
+
+from .history import split_id
 
 
 class _Row(Question, kw_only=True, omit_defaults=True):
@@ -149,8 +152,9 @@ async def read_questions(store: Store, loaded: Loaded, tree: Tree) -> dict[str, 
     ids = tree.asking()
     if not ids:
         return {}
-    rows = {row.id: row for row in await store.asked(loaded.head.ref, _split(loaded.point)[0], ids)}
-    restore_questions(loaded.head.session, tree, rows)
+    rows = {row.id: row for row in await store.asked(loaded.head.ref, split_id(loaded.point)[0], ids)}
+    with Reading(loaded.head.session):
+        restore_questions(loaded.head.session, tree, rows)
     return rows
 
 
@@ -171,6 +175,9 @@ def _restored(session_id: str, row: AuditEntry, change: Change) -> Question:
     question = read_question(row.body)
     if question.id != row.id or (change.ended and row.how is None):
         raise CheckpointCorrupt(f"session '{session_id}' does not fit the row of its question '{row.id}'")
+    _time(question.created)
+    _time(question.expires or 0.0)
+    choices_of(question.schema)  # What cannot be shown is not to be asked.
     question.state, question.void = change.state, change.void
     question.how, question.value, question.by, question.at = None, NONE, None, None
     if change.ended:
@@ -185,11 +192,12 @@ def read_interrupt(body: bytes, session_id: str, checkpoint_id: str | None = Non
     Raises:
         CheckpointCorrupt: these are not bytes that `log_question` wrote.
     """
-    kept = read_question(body)
-    try:
-        created, expires = _time(kept.created), None if kept.expires is None else _time(kept.expires)
-    except (OverflowError, ValueError, OSError) as error:
-        raise CheckpointCorrupt(f"a question is damaged ({error})") from error
+    with Reading(session_id):
+        return _interrupt(read_question(body), session_id, checkpoint_id)
+
+
+def _interrupt(kept: _Row, session_id: str, checkpoint_id: str | None) -> Interrupt:
+    created, expires = _time(kept.created), None if kept.expires is None else _time(kept.expires)
     info, address = codec.decode(kept.info, lenient=True), kept.id.partition("#")[0]
     above = None if kept.above is None else map_interrupt(kept.above, codec.lift_leniently)
     return Interrupt(
@@ -200,7 +208,7 @@ def read_interrupt(body: bytes, session_id: str, checkpoint_id: str | None = Non
         prompt=info if kept.prompt is None and isinstance(info, str) else kept.prompt,
         key=kept.key,
         schema=kept.schema,
-        choices=_choices(kept),
+        choices=() if kept.schema is None else choices_of(kept.schema),
         created=created,
         expires=expires,
         checkpoint_id=checkpoint_id,
@@ -213,17 +221,15 @@ def _time(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def _choices(kept: Question) -> tuple[Any, ...]:
-    if kept.schema is None:
-        return ()
-    try:
-        return choices_of(kept.schema)
-    except Exception as error:  # protects whoever reads: an altered schema may make its reader raise anything
-        raise CheckpointCorrupt(f"the schema of question '{kept.id}' is none ({error})") from error
-
-
 def _says_something(parent: Interrupt | None) -> TypeGuard[Interrupt]:
     return parent is not None and (parent.info is not None or _says_something(parent.parent))
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a session was forked from, as the header of its first record says."""
+
+    session_id: str
+    checkpoint_id: str
 
 
 PAGE = 100
@@ -231,36 +237,41 @@ PAGE = 100
 
 
 async def logged_elsewhere(
-    store: Store, ref: SessionRef, branch: str, number: int = sys.maxsize
+    store: Store, ref: SessionRef, branch: str, number: int = sys.maxsize, behind: frozenset[str] = frozenset()
 ) -> AsyncIterator[Event]:
     """The events on the branches that a session has left, or has gone on with, since the record `number` of `branch`.
 
-    A session that was forked from another has left that one: its log counts, too.
+    A session that was forked from another has left that one: its log counts, too. `behind` are sessions that were read
+    already: a forged origin may lead back to one of them.
     """
     if await store.head(ref) is None:
         return  # It is not stored yet, or not any more.
-    starts = {_split(start.id)[0]: start for start in await _starts(store, ref)}
+    behind |= {ref.id}
+    starts = {split_id(start.id)[0]: start for start in await _starts(store, ref)}
     leading = _leading(starts, branch, number)
     if number != sys.maxsize or any(start.parent is not None for start in starts.values()):
         async for event in _other_events(store, ref, leading):
             yield event
     origin = _origin(starts, leading)
-    if origin is not None and origin[0] != ref.id:
-        async for event in logged_elsewhere(store, SessionRef(origin[0], ref.app), *_split(origin[1])):
+    if origin is not None and origin[0] not in behind:
+        branch, number = split_id(origin[1])
+        async for event in logged_elsewhere(store, SessionRef(origin[0], ref.app), branch, number, behind):
             yield event
 
 
 async def _starts(store: Store, ref: SessionRef) -> list[CheckpointRow]:
     """The records that begin a branch; that of the first is here only if the session was forked from another."""
     found = [*await store.checkpoints(ref, source="fork"), *await store.checkpoints(ref, source="edit")]
-    return [each for each in found if _split(each.id)[1] == 0]
+    return [each for each in found if split_id(each.id)[1] == 0]
 
 
 def _leading(starts: Mapping[str, CheckpointRow], branch: str, number: int) -> dict[str, int]:
     """The branches that lead to a record, each with the number up to which it does."""
     leading = {branch: number}
     while (start := starts.get(branch)) is not None and start.parent is not None:
-        branch, number = _split(start.parent)
+        branch, number = split_id(start.parent)
+        if branch in leading:
+            raise CheckpointCorrupt(f"the branch '{branch}' comes from itself")
         leading[branch] = number
     return leading
 
@@ -269,8 +280,8 @@ async def _other_events(store: Store, ref: SessionRef, leading: Mapping[str, int
     after = 0
     while batches := await store.events(ref, after, limit=PAGE):
         for batch in batches:
-            after = batch.first + batch.count - 1
-            branch, number = _split(batch.id)
+            after = max(after + 1, batch.first + batch.count - 1)
+            branch, number = split_id(batch.id)
             if number > leading.get(branch, -1):
                 for event in read_events(batch):
                     yield event
@@ -281,11 +292,7 @@ def _origin(starts: Mapping[str, CheckpointRow], leading: Mapping[str, int]) -> 
     for branch in leading:
         start = starts.get(branch)
         if start is not None and start.parent is None and "forked_from" in start.header.metadata:
-            came = cast("dict[str, Any]", start.header.metadata["forked_from"])
-            return came["session_id"], came["checkpoint_id"]
+            with Reading(start.id):
+                came = msgspec.convert(start.header.metadata["forked_from"], Origin)
+                return came.session_id, came.checkpoint_id
     return None
-
-
-def _split(checkpoint: str) -> tuple[str, int]:
-    branch, _, number = checkpoint.rpartition(".")
-    return branch, int(number)

@@ -1,0 +1,145 @@
+"""Rows from what a database holds, converted strictly: damage is `CheckpointCorrupt`, and names its session.
+
+Databases keep whatever was written to their files, be it by a failing disk or by somebody who means harm. So types,
+ranges and what must hold between columns are checked here, once for all that reads rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from adjourn.errors import CheckpointCorrupt
+from adjourn.stores._logging import note_damage
+from adjourn.stores.protocol import Outcome, Status
+
+from .facts import Point
+from .rows import EARLIEST, LATEST, MAX_RECORDS, Branch, QuestionRow, RecordRow, SessionRow, locate
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+_Position = Annotated[int, Meta(ge=0, lt=MAX_RECORDS)]
+_Flag = Annotated[int, Meta(ge=0, le=1)]
+Time = Annotated[float, Meta(ge=EARLIEST, lt=LATEST)]
+
+# In the order of the fields of SessionRow, Branch, RecordRow (from `full` on), QuestionRow and Point.
+_Session = tuple[
+    Count,  # no
+    str,  # session
+    str,  # app
+    str | None,  # user
+    Time,  # created
+    str,  # branch
+    _Position,  # branch_no
+    Count,  # number
+    _Position,  # pos
+    _Position,  # full_pos
+    Count,  # size
+    Status,
+    str | None,  # owner
+    float,  # expires
+    Count,  # fence
+    Count,  # claims
+    Count,  # seq
+    Time,  # updated
+    Time,  # touched
+    str | None,  # cancel
+    Count,  # waiting
+]
+_Branch = tuple[str, _Position, Count, str | None]
+_Record = tuple[_Flag, str | None, Count, Count, bytes, bytes, bytes]
+_Question = tuple[
+    str, bytes, float | None, bytes | None, Outcome | None, str | None, Time | None, _Flag, Annotated[int, Meta(ge=0)]
+]
+_Point = tuple[_Position, _Flag, _Flag, Time]
+
+
+def session_row(values: Sequence[Any]) -> SessionRow:
+    """Return a session's row from the values of its columns, which stand in the order of the fields.
+
+    Raises:
+        CheckpointCorrupt: they are not what was written.
+    """
+    name: object = values[1]
+    session = name if isinstance(name, str) else repr(name)
+    row = SessionRow(*converted(values, _Session, session, "its row"))
+    if row.full_pos > row.pos or row.branch_no > row.pos:
+        raise CheckpointCorrupt("its row names positions that its log cannot have; restore a backup", session)
+    return row
+
+
+def question_row(values: Sequence[Any], session: str) -> QuestionRow:
+    """Return a question's row from the values of its columns, which stand in the order of the fields.
+
+    Raises:
+        CheckpointCorrupt: they are not what was written.
+    """
+    row = QuestionRow(*converted(values, _Question, session, "the row of a question"))
+    if (row.how is None) != (row.at is None):
+        raise CheckpointCorrupt(f"its question '{row.id}' is half answered; restore a backup", session)
+    return row
+
+
+def record_row(id: str, parent: str | None, pos: int, values: Sequence[Any], session: str) -> RecordRow:
+    """Return a record's row from its place and the values of its other columns.
+
+    Raises:
+        CheckpointCorrupt: they are not what was written.
+    """
+    return RecordRow(id, parent, pos, *converted(values, _Record, session, f"the row of record '{id}'"))
+
+
+def branch_rows(rows: Iterable[Sequence[Any]], session: str) -> list[Branch]:
+    """Return all branches of a session, in the order of writing: each begins where the one before it ended.
+
+    Raises:
+        CheckpointCorrupt: they are not what was written.
+    """
+    branches = [Branch(*converted(values, _Branch, session, "the row of a branch")) for values in rows]
+    if not branches or branches[0].start != 0 or any(one.start >= two.start for one, two in pairwise(branches)):
+        raise CheckpointCorrupt("its branches do not follow on one another; restore a backup", session)
+    for number, branch in enumerate(branches[1:], 1):
+        if branch.parent is None or locate(branches[:number], branch.start - 1, branch.parent) is None:
+            raise CheckpointCorrupt(f"its branch '{branch.name}' does not come from an older one", session)
+    return branches
+
+
+def points(rows: Iterable[Sequence[Any]], session: str) -> list[Point]:
+    """Return what pruning needs to know of every record, in the order of writing.
+
+    Raises:
+        CheckpointCorrupt: they are not what was written, or there are none.
+    """
+    found = [Point(*converted(values, _Point, session, "the row of a record")) for values in rows]
+    if not found:
+        raise CheckpointCorrupt("its records are gone; restore a backup", session)
+    return found
+
+
+def converted(values: Sequence[Any], to: Any, session: str, what: str) -> Any:  # Any: a tuple, of the types in `to`
+    """Return values of columns, checked against a tuple of types.
+
+    Raises:
+        CheckpointCorrupt: they do not fit.
+    """
+    try:
+        return msgspec.convert(values, to)
+    except (msgspec.ValidationError, UnicodeError) as error:
+        raise CheckpointCorrupt(f"{what} is damaged ({error}); restore a backup", session) from error
+
+
+def readable(rows: Iterable[R], read: Callable[[R], T]) -> Iterator[T]:
+    """Read rows for a listing; one that is damaged is left out, and reported on the log `adjourn.stores`."""
+    for row in rows:
+        try:
+            found = read(row)
+        except CheckpointCorrupt as damage:
+            note_damage(damage)
+            continue
+        yield found
