@@ -262,9 +262,9 @@ async def test_what_others_write_never_makes_a_run_raise_anything_of_its_own(sto
     source, choice = json.loads(WHOLE), random.Random(7)
     del source["crc"]
     for number in range(150):
-        data = json.loads(json.dumps(source))
-        _mutate(data, choice)
         session = f"s{number}"
+        data = {**json.loads(json.dumps(source)), "session": session}
+        _mutate(data, choice)
         body = sealed(json.dumps(data).encode())
         await plant(store, with_body(writes_of(), body), session)
         runner = Runner(PROGRAMS["order"][0], store=store)

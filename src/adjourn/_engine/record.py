@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from adjourn._values.codec import check_nesting
-from adjourn.errors import CheckpointCorrupt, CheckpointTooNew
+from adjourn.errors import CheckpointCorrupt, CheckpointTooNew, NotStorable
 from adjourn.messages import Usage
 
 from .address import segment_text
@@ -27,6 +27,7 @@ OLDEST = 3
 """The oldest format that is still read."""
 
 MAX_BYTES = 256 * 1024 * 1024
+"""The longest record that is read, and the most that the records together may take that a session is loaded from."""
 
 
 class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -204,8 +205,25 @@ def seal(encoded: bytes) -> bytes:
 
 
 def encode(record: Record) -> bytes:
-    """The bytes of a record."""
-    return seal(_encoder.encode(record))
+    """The bytes of a record.
+
+    Raises:
+        NotStorable: it is too large to be read again.
+    """
+    body = seal(_encoder.encode(record))
+    if len(body) > MAX_BYTES:
+        raise too_large(len(body), MAX_BYTES)
+    return body
+
+
+def too_large(size: int, limit: int) -> NotStorable:
+    """Return the error for a session that could not be loaded again."""
+    return NotStorable(
+        "session",
+        {},
+        f"What it holds takes {size} bytes, and {limit} is the limit: store files and other large data elsewhere, and "
+        "references to them here.",
+    )
 
 
 def decode(body: bytes) -> Record:

@@ -191,6 +191,7 @@ class LiveSession:
             timeout=settings.store_timeout,
             sink=_nowhere,
             persistence=persistence,
+            max_bytes=settings.max_session_bytes,
         )
         self.journal.ttl = settings.lease_ttl
         self.ref = self.journal.ref = SessionRef(session_id, settings.app_name, user_id)
@@ -347,7 +348,8 @@ class LiveSessions:
         live.scope.restore(tree)
         live.scope.branch = loaded.point.rpartition(".")[0]
         live.journal.stand(head.checkpoint, head.seq)
-        live.journal.size = Size(size, sum(len(row) + ROW for row in loaded.rows[1:]))
+        partial, full = sum(len(row) for row in loaded.rows[1:]), len(loaded.rows[0])
+        live.journal.size = Size(size, partial + ROW * (len(loaded.rows) - 1), full + partial)
         live.journal.asked_ids = set(live.scope.questions.open)
         image = live.scope.dormant.bind("", self.segment)
         if image is None:

@@ -111,7 +111,7 @@ def folded(loaded: Loaded) -> Tree:
     head = loaded.head
     with Reading(head.session):
         tree = fold(loaded.rows)
-        if tree.session not in (None, head.session) or (tree.app, tree.user) != (head.app, head.user):
+        if (tree.app, tree.user, tree.session) != (head.app, head.user, head.session):
             raise CheckpointCorrupt("its records are those of another session; restore a backup")
     return tree
 

@@ -15,7 +15,16 @@ from adjourn.errors import CheckpointCorrupt
 from adjourn.stores._logging import note_damage
 from adjourn.stores.kit.effects import Effects, End, advanced
 from adjourn.stores.kit.facts import Point
-from adjourn.stores.kit.reading import branch_rows, converted, points, question_row, readable, record_row, session_row
+from adjourn.stores.kit.reading import (
+    Count,
+    branch_rows,
+    converted,
+    points,
+    question_row,
+    readable,
+    record_row,
+    session_row,
+)
 from adjourn.stores.kit.requests import Delete, Request
 from adjourn.stores.kit.rows import MAX_RECORDS, Branch, QuestionRow, RecordRow, SessionRow, id_at, locate
 from adjourn.stores.protocol import Answered, Question, SessionRef
@@ -177,7 +186,7 @@ class SQLiteFacts:
     def asking(self) -> Sequence[int]:
         query, row = "SELECT DISTINCT branch FROM questions WHERE session = ? AND how IS NULL", self._there
         rows = self._ledger.execute(query, (row.no,)).fetchall()
-        return [converted(values, tuple[int], row.session, "the row of a question")[0] for values in rows]
+        return [converted(values, tuple[Count], row.session, "the row of a question")[0] for values in rows]
 
 
 class SQLiteLedger:
@@ -196,7 +205,7 @@ class SQLiteLedger:
         self._version: tuple[int] | None = None  # changes with every commit of another connection
         self._rows: dict[tuple[str, str], SessionRow] = {}  # as they are in the file
         self._newest: int | None = None  # the highest number of a session
-        self._records: list[tuple[object, ...]] = []  # which are written together
+        self._records: list[tuple[Any, ...]] = []  # which are written together
 
     def begin(self) -> None:
         """Begin a transaction, which `commit` or `roll_back` must end."""
@@ -265,9 +274,21 @@ class SQLiteLedger:
 
     def add_records(self) -> None:
         """Write the records that have gathered."""
-        if self._records:
+        if not self._records:
+            return
+        try:
             self.connection.executemany("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", self._records)
-            self._records = []
+        except sqlite3.IntegrityError as error:
+            raise CheckpointCorrupt(
+                f"records that are not its own stand in its way ({error})", self._whose()
+            ) from error
+        self._records = []
+
+    def _whose(self) -> str | None:
+        """Return the session of the records that have gathered, if it is only one."""
+        numbers = {key >> _POSITIONS for key, *_ in self._records}
+        names = [row.session for row in self._rows.values() if row.no in numbers]
+        return names[0] if len(names) == 1 else None
 
     def _find(self, ref: SessionRef) -> SessionRow | None:
         known = self._rows.get((ref.app, ref.id))

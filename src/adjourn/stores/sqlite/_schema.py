@@ -23,12 +23,13 @@ _DAMAGED = (
     # What is stored is not of the type or shape that our statements leave behind, or something planted wants to run.
     *(sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_ERROR),
 )
-_LASTING = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN)
+_LASTING = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_TOOBIG)
 _PLAIN = {
     sqlite3.SQLITE_FULL: "its disk is full; free some space",
     sqlite3.SQLITE_READONLY: "the file or its folder cannot be written; check their owner and mode",
     sqlite3.SQLITE_PERM: "the file or its folder cannot be written; check their owner and mode",
     sqlite3.SQLITE_CANTOPEN: "the file cannot be opened; check its folder, owner and mode",
+    sqlite3.SQLITE_TOOBIG: "what is to be written is larger than SQLite takes; store less with each step",
     sqlite3.SQLITE_IOERR: "the disk reports an error",
 }
 
@@ -264,7 +265,7 @@ def _altered(path: Path, found: Objects, expected: Objects) -> CheckpointCorrupt
     """The error for a file that has more than our tables and indexes, or others of the same name: it may be a trap."""
     foreign = [f"{kind} '{name}'" for (kind, name), sql in found.items() if expected.get((kind, name)) != sql]
     missing = [f"{kind} '{name}'" for kind, name in expected if (kind, name) not in found]
-    what = f"has the {foreign[0]}, which is not" if foreign else f"lacks the {missing[0]}, which is"
+    what = f"has {', '.join(foreign)}: not" if foreign else f"lacks {', '.join(missing)}:"
     return CheckpointCorrupt(
         f"'{path}' {visible_line(what)} part of a store of Adjourn. Somebody has changed the file, and nothing of it "
         "was run: find out who, and drop or restore what was changed"

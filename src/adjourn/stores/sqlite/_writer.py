@@ -150,7 +150,8 @@ class Writer:
             self._task = None if task is None else weakref.ref(task)
             if not waits:
                 return False
-        return self._session in (None, session) and self._accepted == self._settled and not self._wary
+        is_alone = self._session in (None, session) and self._accepted == self._settled
+        return is_alone and not self._wary and not self._remains
 
     def _accept(self, job: Job) -> None:
         with self._gate:
@@ -173,8 +174,9 @@ class Writer:
 
     def _serve(self, jobs: list[Job]) -> bool:
         outcomes = self._settle([job.operation for job in jobs])
-        if self._remains or any(job.removes for job in jobs):
-            self._forget_log()
+        removes = any(job.removes for job in jobs)
+        if removes or (self._remains and jobs):
+            self._empty_log(_EMPTYING if removes else 0.0)
         self._settled += len(jobs)
         _deliver(jobs, outcomes)
         return bool(jobs)
@@ -202,21 +204,24 @@ class Writer:
             return [self._settle([operation])[0] for operation in operations]
         return []
 
-    def _forget_log(self) -> None:
-        """Empty the log, which still has what was removed. While somebody reads it, that waits for the next write."""
-        deadline, self._remains = time.monotonic() + _EMPTYING, True
+    def _empty_log(self, seconds: float) -> None:
+        """Empty the log, which still has what was removed; while somebody reads it, the next write tries again."""
+        deadline = time.monotonic() + seconds
+        self._remains = not self._try_to_empty_log()
         while self._remains and time.monotonic() < deadline:
-            try:
-                with self._disk:
-                    ledger = self._open()
-                    self._remains = not forget_log(ledger.connection)
-                    if not self._remains:
-                        self._lengthen(ledger.connection)
-            except sqlite3.Error as error:
-                if not is_busy(error):
-                    return  # the removal is durable all the same; the next write meets the trouble
-            if self._remains:
-                time.sleep(0.001)
+            time.sleep(0.001)
+            self._remains = not self._try_to_empty_log()
+
+    def _try_to_empty_log(self) -> bool:
+        try:
+            with self._disk:
+                connection = self._open().connection
+                if not forget_log(connection):
+                    return False
+                self._lengthen(connection)
+        except (sqlite3.Error, StoreError):
+            return False  # the removal is durable all the same, and the next write meets the trouble
+        return True
 
     def _wait(self) -> None:
         self._wary = _WARY
