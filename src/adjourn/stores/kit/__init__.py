@@ -26,7 +26,7 @@ reads and writes in two trips. `docs/stores.md` shows how to write a store.
 
 from .effects import Applied, Effects, End, Guard, LeaseChange, Move, advanced, ended, holds, taken
 from .facts import Facts, FactSheet, NotRead, Point, Query, Remembered, removable
-from .reading import branch_rows, converted, points, question_row, readable, record_row, session_row
+from .reading import Columns, branch_rows, converted, points, question_row, readable, record_row, session_row
 from .requests import Cancel, Claim, Commit, Decision, Delete, GiveAnswers, Prune, Renew, Request
 from .rows import (
     Branch,
@@ -59,6 +59,7 @@ __all__ = [
     "Branch",
     "Cancel",
     "Claim",
+    "Columns",
     "Commit",
     "Decision",
     "Delete",

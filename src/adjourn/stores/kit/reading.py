@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import astuple
 
 from adjourn.errors import CheckpointCorrupt
 from adjourn.stores._logging import note_damage
@@ -20,6 +21,7 @@ from adjourn.stores.protocol import Outcome, Status
 from .facts import Point
 from .rows import EARLIEST, LATEST, MAX_RECORDS, Branch, QuestionRow, RecordRow, SessionRow, locate
 
+C = TypeVar("C", bound="Columns")
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -28,36 +30,72 @@ _Position = Annotated[int, Meta(ge=0, lt=MAX_RECORDS)]
 _Flag = Annotated[int, Meta(ge=0, le=1)]
 Time = Annotated[float, Meta(ge=EARLIEST, lt=LATEST)]
 
-# In the order of the fields of SessionRow, Branch, RecordRow (from `full` on), QuestionRow and Point.
-_Session = tuple[
-    Count,  # no
-    str,  # session
-    str,  # app
-    str | None,  # user
-    Time,  # created
-    str,  # branch
-    _Position,  # branch_no
-    Count,  # number
-    _Position,  # pos
-    _Position,  # full_pos
-    Count,  # size
-    Status,
-    str | None,  # owner
-    float,  # expires
-    Count,  # fence
-    Count,  # claims
-    Count,  # seq
-    Time,  # updated
-    Time,  # touched
-    str | None,  # cancel
-    Count,  # waiting
-]
-_Branch = tuple[str, _Position, Count, str | None]
-_Record = tuple[_Flag, str | None, Count, Count, bytes, bytes, bytes]
-_Question = tuple[
-    str, bytes, float | None, bytes | None, Outcome | None, str | None, Time | None, _Flag, Annotated[int, Meta(ge=0)]
-]
-_Point = tuple[_Position, _Flag, _Flag, Time]
+
+# Classes, since msgspec prepares these once; what it would have to find out about a tuple each time takes far longer.
+
+
+class Columns(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """The columns of a row and what may be in them, in their order."""
+
+
+class _Session(Columns, frozen=True, gc=False):
+    no: Count
+    session: str
+    app: str
+    user: str | None
+    created: Time
+    branch: str
+    branch_no: _Position
+    number: Count
+    pos: _Position
+    full_pos: _Position
+    size: Count
+    status: Status
+    owner: str | None
+    expires: float
+    fence: Count
+    claims: Count
+    seq: Count
+    updated: Time
+    touched: Time
+    cancel: str | None
+    waiting: Count
+
+
+class _Branch(Columns, frozen=True, gc=False):
+    name: str
+    start: _Position
+    first: Count
+    parent: str | None
+
+
+class _Record(Columns, frozen=True, gc=False):
+    full: _Flag
+    source: str | None
+    seq: Count
+    count: Count
+    header: bytes
+    events: bytes
+    body: bytes
+
+
+class _Question(Columns, frozen=True, gc=False):
+    id: str
+    body: bytes
+    expires: float | None
+    value: bytes | None
+    how: Outcome | None
+    by: str | None
+    at: Time | None
+    taken: _Flag
+    no: Count
+
+
+class _Point(Columns, frozen=True, gc=False):
+    pos: _Position
+    full: _Flag
+    listed: _Flag
+    at: Time
 
 
 def session_row(values: Sequence[Any]) -> SessionRow:
@@ -68,7 +106,7 @@ def session_row(values: Sequence[Any]) -> SessionRow:
     """
     name: object = values[1]
     session = name if isinstance(name, str) else repr(name)
-    row = SessionRow(*converted(values, _Session, session, "its row"))
+    row = SessionRow(*astuple(converted(values, _Session, session, "its row")))
     if row.full_pos > row.pos or row.branch_no > row.pos:
         raise CheckpointCorrupt("its row names positions that its log cannot have; restore a backup", session)
     return row
@@ -80,7 +118,7 @@ def question_row(values: Sequence[Any], session: str) -> QuestionRow:
     Raises:
         CheckpointCorrupt: they are not what was written.
     """
-    row = QuestionRow(*converted(values, _Question, session, "the row of a question"))
+    row = QuestionRow(*astuple(converted(values, _Question, session, "the row of a question")))
     if (row.how is None) != (row.at is None):
         raise CheckpointCorrupt(f"its question '{row.id}' is half answered; restore a backup", session)
     return row
@@ -92,7 +130,7 @@ def record_row(id: str, parent: str | None, pos: int, values: Sequence[Any], ses
     Raises:
         CheckpointCorrupt: they are not what was written.
     """
-    return RecordRow(id, parent, pos, *converted(values, _Record, session, f"the row of record '{id}'"))
+    return RecordRow(id, parent, pos, *astuple(converted(values, _Record, session, f"the row of record '{id}'")))
 
 
 def branch_rows(rows: Iterable[Sequence[Any]], session: str) -> list[Branch]:
@@ -101,7 +139,7 @@ def branch_rows(rows: Iterable[Sequence[Any]], session: str) -> list[Branch]:
     Raises:
         CheckpointCorrupt: they are not what was written.
     """
-    branches = [Branch(*converted(values, _Branch, session, "the row of a branch")) for values in rows]
+    branches = [Branch(*astuple(converted(values, _Branch, session, "the row of a branch"))) for values in rows]
     if not branches or branches[0].start != 0 or any(one.start >= two.start for one, two in pairwise(branches)):
         raise CheckpointCorrupt("its branches do not follow on one another; restore a backup", session)
     for number, branch in enumerate(branches[1:], 1):
@@ -116,14 +154,14 @@ def points(rows: Iterable[Sequence[Any]], session: str) -> list[Point]:
     Raises:
         CheckpointCorrupt: they are not what was written, or there are none.
     """
-    found = [Point(*converted(values, _Point, session, "the row of a record")) for values in rows]
+    found = [Point(*astuple(converted(values, _Point, session, "the row of a record"))) for values in rows]
     if not found:
         raise CheckpointCorrupt("its records are gone; restore a backup", session)
     return found
 
 
-def converted(values: Sequence[Any], to: Any, session: str, what: str) -> Any:  # Any: a tuple, of the types in `to`
-    """Return values of columns, checked against a tuple of types.
+def converted(values: Sequence[Any], to: type[C], session: str, what: str) -> C:
+    """Return values of columns, checked.
 
     Raises:
         CheckpointCorrupt: they do not fit.

@@ -16,6 +16,7 @@ from adjourn.stores._logging import note_damage
 from adjourn.stores.kit.effects import Effects, End, advanced
 from adjourn.stores.kit.facts import Point
 from adjourn.stores.kit.reading import (
+    Columns,
     Count,
     branch_rows,
     converted,
@@ -186,7 +187,7 @@ class SQLiteFacts:
     def asking(self) -> Sequence[int]:
         query, row = "SELECT DISTINCT branch FROM questions WHERE session = ? AND how IS NULL", self._there
         rows = self._ledger.execute(query, (row.no,)).fetchall()
-        return [converted(values, tuple[Count], row.session, "the row of a question")[0] for values in rows]
+        return [converted(values, _Asking, row.session, "the row of a question").branch for values in rows]
 
 
 class SQLiteLedger:
@@ -378,6 +379,16 @@ class SQLiteLedger:
         self.execute("DELETE FROM sessions WHERE no = ?", (no,))
 
 
+class _Idle(Columns, frozen=True, gc=False):
+    id: str
+    app: str
+    user: str | None
+
+
+class _Asking(Columns, frozen=True, gc=False):
+    branch: Count
+
+
 def _idle_ref(values: Sequence[Any]) -> SessionRef:
-    session, app, user = converted(values, tuple[str, str, str | None], repr(values[0]), "its row")
-    return SessionRef(session, app, user)
+    idle = converted(values, _Idle, repr(values[0]), "its row")
+    return SessionRef(idle.id, idle.app, idle.user)

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from adjourn._values.damage import Reading
 from adjourn.errors import CheckpointCorrupt, CheckpointNotFound, StoreError
-from adjourn.stores.kit.reading import Count, converted, readable
+from adjourn.stores.kit.reading import Columns, Count, converted, readable
 from adjourn.stores.kit.rows import (
     Branch,
     SessionRow,
@@ -309,12 +309,22 @@ def questions(
     return [_open_question(row) for row in connection.execute(_OPEN, filters).fetchall()]
 
 
+class _Open(Columns, frozen=True, gc=False):
+    session: str
+    app: str
+    branch: str
+    number: Count
+    id: str
+    body: bytes
+    expires: float | None
+
+
 def _open_question(values: tuple[Any, ...]) -> OpenQuestion:
-    asker, app, branch, number, own, body, expires = converted(values, _Open, repr(values[0]), "the row of a question")
-    return OpenQuestion(session=asker, app=app, checkpoint=f"{branch}.{number}", id=own, body=body, expires=expires)
-
-
-_Open = tuple[str, str, str, int, str, bytes, float | None]
+    row = converted(values, _Open, repr(values[0]), "the row of a question")
+    checkpoint = f"{row.branch}.{row.number}"
+    return OpenQuestion(
+        session=row.session, app=row.app, checkpoint=checkpoint, id=row.id, body=row.body, expires=row.expires
+    )
 
 
 def audit(connection: sqlite3.Connection, ref: SessionRef) -> list[AuditEntry]:
@@ -350,16 +360,27 @@ def events(connection: sqlite3.Connection, ref: SessionRef, after: int, limit: i
     return [_batch(values, known, row) for values in rows]
 
 
-_Batch = tuple[int, bytes, Count, Count, bytes]
+class _Batch(Columns, frozen=True, gc=False):
+    pos: Count
+    header: bytes
+    seq: Count
+    count: Count
+    body: bytes
 
 
-def _batch(values: tuple[Any, ...], known: list[Branch], row: SessionRow) -> EventBatch:
-    pos, header, seq, count, body = converted(values, _Batch, row.session, "the row of a record")
-    if count > seq or seq > row.seq:
-        raise CheckpointCorrupt(f"its record at {pos} has events {count} up to {seq}; restore a backup", row.session)
-    with Reading(row.session):
-        kept = decode_header(header)
-    return EventBatch(id=id_at(known, pos)[0], header=kept, first=seq - count + 1, count=count, body=body)
+def _batch(values: tuple[Any, ...], known: list[Branch], session: SessionRow) -> EventBatch:
+    row = converted(values, _Batch, session.session, "the row of a record")
+    first = row.seq - row.count + 1
+    if first < 1 or row.seq > session.seq:
+        raise CheckpointCorrupt(f"its record at {row.pos} has events {first} to {row.seq}", session.session)
+    with Reading(session.session):
+        header = decode_header(row.header)
+    return EventBatch(id=id_at(known, row.pos)[0], header=header, first=first, count=row.count, body=row.body)
+
+
+class _Seq(Columns, frozen=True, gc=False):
+    key: int
+    seq: Count
 
 
 def _first_after(connection: sqlite3.Connection, session: SessionRow, high: int, after: int) -> int:
@@ -373,7 +394,7 @@ def _first_after(connection: sqlite3.Connection, session: SessionRow, high: int,
         row = connection.execute(
             "SELECT key, seq FROM records WHERE key BETWEEN ? AND ? ORDER BY key LIMIT 1", (middle, high)
         ).fetchone()
-        if row is None or converted(row, tuple[int, Count], session.session, "the row of a record")[1] > after:
+        if row is None or converted(row, _Seq, session.session, "the row of a record").seq > after:
             high = middle
         else:
             low = row[0] + 1
