@@ -595,9 +595,8 @@ async def trouble(operation: Operation, runner: Runner, session: str) -> str | N
 
 async def sound_session_works(store: SQLiteStore) -> str | None:
     """Return what is wrong with a session that nobody damaged: it is listed, and waits for its answer."""
-    sessions = Sessions(store)
-    listed = [each.session_id for each in await sessions.sessions()]
-    asking = [asked.session_id for asked in await sessions.pending()]
+    listed = [head.session for head in await store.sessions()]
+    asking = [asked.session for asked in await store.questions()]
     if SOUND not in listed or SOUND not in asking:
         return f"the sound session is listed in {listed}, and asks in {asking}"
     head = await store.head(SessionRef(SOUND))
