@@ -412,6 +412,8 @@ class Dormant(dict[str, dict[str, Image]]):
         self.pieces = tree.pieces
         for path, image in tree.frames.items():
             parent, _, segment = path.rpartition(";")
+            if not segment:
+                raise CheckpointCorrupt(f"'{path}' is not the path of a frame")
             self.setdefault(parent, {})[segment] = image
 
     def below(self, path: str) -> Mapping[str, Image]:

@@ -14,7 +14,7 @@ from msgspec import Raw, Struct
 
 from adjourn._values import codec
 from adjourn._values.frozen import check_text
-from adjourn.errors import Conflict, UsageError
+from adjourn.errors import CheckpointCorrupt, Conflict, UsageError
 from adjourn.events import Event
 from adjourn.messages import Usage
 
@@ -447,8 +447,15 @@ class Scope:
         self.changes.dirty[frame] = None
 
     def answer(self, question_id: str, *, how: str, value: Raw, by: str | None = None, at: float | None = None) -> None:
-        """End an open question, and let the frame that asked it run again."""
-        path, question = self.questions.open.pop(question_id)
+        """End an open question, and let the frame that asked it run again.
+
+        Raises:
+            CheckpointCorrupt: no frame has it open, so the stored answer is not to a question of this session.
+        """
+        asked = self.questions.open.pop(question_id, None)
+        if asked is None:
+            raise CheckpointCorrupt(f"it has an answer to '{question_id}', which nothing asks", self.session_id)
+        path, question = asked
         question.how, question.value, question.by, question.at = how, value, by, at
         self.questions.changed[question_id] = question
         self._wake(path)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from adjourn._engine.record import FORMAT, Record, encode
 from adjourn._engine.scope import Scope
 from adjourn._owner import is_dead, process_id
+from adjourn._values.damage import Reading
 from adjourn.errors import AlreadyResumed, Conflict, UsageError
 from adjourn.stores.protocol import Answer, Head, Header, Question, SessionRef, Status, Store, Write
 
@@ -58,16 +59,18 @@ async def _write(
     store: Store, ref: SessionRef, contents: Contents, branch: str, header: Header, origin: Head | None
 ) -> None:
     scope = contents.scope
+    with Reading(contents.head.session):
+        record, asks = _record(scope, ref), _asks(contents)
     status: Status = "waiting" if scope.questions.open else "cancelled" if header.next else "done"
     first = Write(
         branch=branch,
         number=0,
         parent=None if origin is None else contents.checkpoint,
         full=True,
-        body=encode(_record(scope, ref)),
+        body=encode(record),
         header=header,
         status=status,
-        asks=_asks(contents),
+        asks=asks,
     )
     dead = origin.owner if origin is not None and origin.owner is not None and is_dead(origin.owner) else None
     claimed = await store.claim(

@@ -104,11 +104,9 @@ def session_row(values: Sequence[Any]) -> SessionRow:
     Raises:
         CheckpointCorrupt: they are not what was written.
     """
-    name: object = values[1]
-    session = name if isinstance(name, str) else repr(name)
-    row = SessionRow(*astuple(converted(values, _Session, session, "its row")))
+    row = SessionRow(*astuple(converted(values, _Session, values[1], "its row")))
     if row.full_pos > row.pos or row.branch_no > row.pos:
-        raise CheckpointCorrupt("its row names positions that its log cannot have; restore a backup", session)
+        raise CheckpointCorrupt("its row names positions that its log cannot have; restore a backup", row.session)
     return row
 
 
@@ -160,8 +158,8 @@ def points(rows: Iterable[Sequence[Any]], session: str) -> list[Point]:
     return found
 
 
-def converted(values: Sequence[Any], to: type[C], session: str, what: str) -> C:
-    """Return values of columns, checked.
+def converted(values: Sequence[Any], to: type[C], session: object, what: str) -> C:
+    """Return values of columns, checked; `session` is the session's id, or whatever stands in its place.
 
     Raises:
         CheckpointCorrupt: they do not fit.
@@ -169,7 +167,8 @@ def converted(values: Sequence[Any], to: type[C], session: str, what: str) -> C:
     try:
         return msgspec.convert(values, to)
     except (msgspec.ValidationError, UnicodeError) as error:
-        raise CheckpointCorrupt(f"{what} is damaged ({error}); restore a backup", session) from error
+        name = session if isinstance(session, str) else repr(session)
+        raise CheckpointCorrupt(f"{what} is damaged ({error}); restore a backup", name) from error
 
 
 def readable(rows: Iterable[R], read: Callable[[R], T]) -> Iterator[T]:

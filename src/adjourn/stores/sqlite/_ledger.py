@@ -390,5 +390,5 @@ class _Asking(Columns, frozen=True, gc=False):
 
 
 def _idle_ref(values: Sequence[Any]) -> SessionRef:
-    idle = converted(values, _Idle, repr(values[0]), "its row")
+    idle = converted(values, _Idle, values[0], "its row")
     return SessionRef(idle.id, idle.app, idle.user)

@@ -320,7 +320,7 @@ class _Open(Columns, frozen=True, gc=False):
 
 
 def _open_question(values: tuple[Any, ...]) -> OpenQuestion:
-    row = converted(values, _Open, repr(values[0]), "the row of a question")
+    row = converted(values, _Open, values[0], "the row of a question")
     checkpoint = f"{row.branch}.{row.number}"
     return OpenQuestion(
         session=row.session, app=row.app, checkpoint=checkpoint, id=row.id, body=row.body, expires=row.expires
