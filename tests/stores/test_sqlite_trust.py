@@ -231,7 +231,8 @@ async def test_a_damaged_session_is_named_and_left_out_of_listings(
     assert [each.session_id for each in await sessions.sessions(limit=1)] == ["sound"]
     assert "sound" in [each.session_id for each in await sessions.pending()]
     said = [record for record in caplog.records if "left out of a listing as damaged session=damaged" in record.message]
-    assert [record.levelno for record in said] == [logging.WARNING]
+    assert {record.levelno for record in said} == {logging.WARNING}
+    assert len({record.message for record in said}) == len(said)  # Each is said once, however often it is listed.
     # It can be removed, and nothing of it gets in the way of a new one.
     await sessions.delete("damaged")
     assert (await Runner(ask, store=two).run("x", session_id="damaged")).status == "interrupted"
