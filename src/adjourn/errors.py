@@ -9,7 +9,7 @@ AdjournError
 ├── SessionError          the session is not in a state for this call
 │   ├── CheckpointNotFound, SessionBusy, PendingInterrupts, UnfinishedRun
 │   ├── AlreadyResumed, UnknownInterrupt, InvalidAnswer, InterruptExpired
-│   └── StaleCheckpoint
+│   └── StaleCheckpoint, AnswerRefused
 ├── RunError              the run failed; the session can be recovered
 │   ├── NodeNotFound, WriteConflict, StateInvalid, MaxStepsExceeded, MaxIterationsExceeded
 │   ├── LimitExceeded, NodeTimeout, RetryExhausted, ReplayMismatch, ProgramChanged, CrashLoop
@@ -209,6 +209,22 @@ class InvalidAnswer(SessionError):
         )
 
 
+class AnswerRefused(SessionError):
+    """Whoever answers may not, by the rule of this program; every question stays open."""
+
+    def __init__(self, session_id: str, interrupt_id: str, by: str | None, reason: str | None = None) -> None:
+        self.interrupt_id = interrupt_id
+        self.by = by
+        self.reason = reason
+        who = "An answer by nobody" if by is None else f"An answer by '{by}'"
+        why = "may_answer says no" if reason is None else undotted(reason)
+        super().__init__(
+            session_id,
+            f"{who} to '{interrupt_id}' of session '{session_id}' was refused: {why}. "
+            "The question stays open; somebody who may must answer it.",
+        )
+
+
 class InterruptExpired(SessionError):
     """The question expired before it was answered."""
 
@@ -222,16 +238,28 @@ class InterruptExpired(SessionError):
 
 
 class StaleCheckpoint(SessionError):
-    """The session has moved past the checkpoint that the caller saw."""
+    """The session has moved past the checkpoint, or the question, that the caller saw; `open` are its questions now."""
 
-    def __init__(self, session_id: str, checkpoint_id: str, head: str) -> None:
+    def __init__(
+        self, session_id: str, checkpoint_id: str, head: str, *, token: str | None = None, open: Sequence[str] = ()
+    ) -> None:
         self.checkpoint_id = checkpoint_id
         self.head = head
-        super().__init__(
-            session_id,
-            f"Session '{session_id}' has moved from checkpoint '{checkpoint_id}' to '{head}'. Look again, then answer; "
-            "to go back on purpose, use run(None, checkpoint_id=...) or fork.",
-        )
+        self.token = token
+        self.open = tuple(open)
+        if token is None:
+            super().__init__(
+                session_id,
+                f"Session '{session_id}' has moved from checkpoint '{checkpoint_id}' to '{head}'. Look again, then "
+                "answer; to go back on purpose, use run(None, checkpoint_id=...) or fork.",
+            )
+        else:
+            now = f"It asks now: {', '.join(self.open)}." if self.open else "It asks nothing now."
+            super().__init__(
+                session_id,
+                f"Session '{session_id}' does not (or no longer) ask the question of the token '{token}'. {now} "
+                "Look again, then answer.",
+            )
 
 
 class RunError(AdjournError):

@@ -19,10 +19,13 @@ from .messages import Message, ToolCall, Usage
 class Interrupt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """A question for a person. `schema` is the JSON Schema of an answer; `parent` describes the frame above it.
 
-    `is_root_cause` is True for a question that can be answered, and False for its parents, which only give context.
+    `token` names exactly this question as it is shown here: given in place of the id, the answer counts for nothing
+    else. `is_root_cause` is True for a question that can be answered, and False for its parents, which only give
+    context.
     """
 
     id: str
+    token: str = ""
     address: str = ""
     info: Any = None  # Any: what the asker shows
     reason: str = "need_input"
@@ -36,6 +39,9 @@ class Interrupt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
     parent: Interrupt | None = None
     checkpoint_id: str | None = None
     session_id: str = ""
+
+    def __hash__(self) -> int:
+        return hash(self.token or self.id)  # so that it can be the key of its answer, whatever it shows
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True, tag_field="type"):

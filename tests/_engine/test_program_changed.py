@@ -76,7 +76,7 @@ async def test_a_nested_node_that_is_gone_is_named(store: Store):  # rule R10
     await outer("ask").run({}, session_id="s")
     with pytest.raises(ProgramChanged, match="runnable:outer;node:sub;node:ask"):
         await outer("other").resume("s", {"q": 1})
-    assert (await outer("ask").recover("s")).state["log"] == [1]
+    assert (await outer("ask").resume("s", {"q": 1})).state["log"] == [1]
 
 
 async def test_a_subgraph_that_became_a_function_is_named(store: Store):  # rule R10

@@ -31,8 +31,7 @@ async def test_a_tool_that_is_gone_is_named(store: Store) -> None:  # rule R10
     runner = Runner(chat("A", "end", tools=[note]), store=store)
     with pytest.raises(ProgramChanged, match="ask"):
         await runner.resume("s", {PLACE: "y"})
-    mended = Runner(chat("A", "end", tools=[ask]), store=store)
-    assert said((await mended.recover("s")).messages) == ["user: go", "tool: y", "assistant: end"]
+    await resumable(store, runner)
 
 
 async def test_arguments_that_do_not_fit_any_more_are_told(store: Store) -> None:  # rule R10
@@ -43,10 +42,10 @@ async def test_arguments_that_do_not_fit_any_more_are_told(store: Store) -> None
         """Ask."""
         return str(interrupt(wording))
 
+    runner = Runner(chat("A", tools=[other]), store=store)
     with pytest.raises(ProgramChanged, match="no longer fit the tool"):
-        await Runner(chat("A", tools=[other]), store=store).resume("s", {PLACE: "y"})
-    mended = Runner(chat("A", "end", tools=[ask]), store=store)
-    assert (await mended.recover("s")).output == "end"
+        await runner.resume("s", {PLACE: "y"})
+    await resumable(store, runner)
 
 
 async def test_more_tools_and_another_instruction_are_fine(store: Store) -> None:  # rule R10
@@ -116,4 +115,4 @@ async def test_an_inner_agent_that_is_gone_is_named(store: Store) -> None:  # ru
     with pytest.raises(ProgramChanged, match="Inner"):
         await Runner(outer(note), store=store).resume("s", dict.fromkeys(ids(first), "y"))
     mended = outer(chat("Inner", "in", tools=[ask]), script=["end"])
-    assert (await Runner(mended, store=store).recover("s")).output == "end"
+    assert (await Runner(mended, store=store).resume("s", dict.fromkeys(ids(first), "y"))).output == "end"

@@ -337,6 +337,7 @@ async def test_history_states_and_edits_reach_the_graph(store: Store) -> None:  
     assert (await runner.state("s"))["notes"] == ["go"]
     assert (await runner.checkpoint("s")).next == ("confirm",)
     await runner.edit("s", {"notes": ["edited"]})
+    await runner.recover("s")
     result = await runner.resume("s", {"sure": "yes"})
     assert result.state["notes"] == ["go", "edited", "yes"]
     assert paused.checkpoint_id is not None
@@ -363,6 +364,7 @@ async def test_a_nested_graph_can_be_looked_at_and_edited(store: Store) -> None:
     assert (await runner.state("s", at=place))["notes"] == ["go"]
     await runner.edit("s", {"notes": ["edited"]}, at=place)
     assert (await Runner(nested(2), store=store).state("s", at=place))["notes"] == ["go", "edited"]
+    await runner.recover("s")
     assert (await runner.resume("s", {"sure": "yes"})).output == "answered yes"
 
 

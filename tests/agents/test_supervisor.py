@@ -341,7 +341,8 @@ async def test_changed_code_is_no_failure_of_a_member(store: Store) -> None:  # 
     with pytest.raises(ProgramChanged):
         await Runner(boss("end", members=[other]), store=store).resume("s", dict.fromkeys(ids(paused), "y"))
     mended = SequentialAgent("Row", agents=[chat("R1", "r1", tools=[ask])])
-    assert (await Runner(boss("end", members=[mended]), store=store).recover("s")).output == "end"
+    runner = Runner(boss("end", members=[mended]), store=store)
+    assert (await runner.resume("s", dict.fromkeys(ids(paused), "y"))).output == "end"
 
 
 def test_a_supervisor_needs_members() -> None:

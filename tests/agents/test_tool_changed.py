@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from adjourn import AlreadyResumed, Approve, Edit, Runner, ToolCall, interrupt, tool
+from adjourn import Approve, Edit, Runner, ToolCall, interrupt, tool
 from adjourn.errors import ProgramChanged
+from adjourn.sessions import Sessions
 from adjourn.stores import Store
 from tests.agents.calling import agent, call, lone, results, runner
 
@@ -32,27 +33,28 @@ async def paused(store: Store, *tools: Any, **arguments: Any) -> str:
 
 
 async def changed_and_mended(store: Store, asked: str, changed: list[Any], mended: Any = pay) -> None:
-    """The changed tools are refused, whatever is answered, and the session goes on when they are mended."""
-    with pytest.raises(ProgramChanged, match="pay"):
-        await runner(changed, store=store).resume("s", {asked: True})
+    """The changed tools are refused before the answer counts, and the session goes on when they are mended."""
+    for answer in (True, False):
+        with pytest.raises(ProgramChanged, match="pay"):
+            await runner(changed, store=store).resume("s", {asked: answer})
     assert ran == []
+    assert [each.id for each in await Sessions(store).pending("s")] == [asked]
+    await Sessions(store).answer("s", {asked: True})  # by somebody who does not have the program
     with pytest.raises(ProgramChanged, match="pay"):
         await runner(changed, store=store).recover("s")
-    with pytest.raises(AlreadyResumed):
-        await runner([mended], store=store).resume("s", {asked: True})
     assert results(await runner([mended], store=store).recover("s")) == ["paid"]
     assert ran == [(5, "EUR")]
 
 
-async def test_a_tool_that_is_gone_is_missed_and_nothing_runs(store: Store) -> None:  # rule R10
+async def test_a_tool_that_is_gone_is_missed_and_nothing_runs(store: Store) -> None:  # rules R10, R17
     await changed_and_mended(store, await paused(store), [])
 
 
-async def test_a_tool_of_another_name_is_not_taken_for_it(store: Store) -> None:  # rule R10
+async def test_a_tool_of_another_name_is_not_taken_for_it(store: Store) -> None:  # rules R10, R17
     await changed_and_mended(store, await paused(store), [tool(pay.fn, name="Pay"), tool(pay.fn, name="pays")])
 
 
-async def test_arguments_that_do_not_fit_any_more_are_refused(store: Store) -> None:  # rule R10
+async def test_arguments_that_do_not_fit_any_more_are_refused(store: Store) -> None:  # rules R10, R17
     async def other(cents: int) -> str:
         """Pay cents."""
         ran.append(cents)
@@ -61,7 +63,7 @@ async def test_arguments_that_do_not_fit_any_more_are_refused(store: Store) -> N
     await changed_and_mended(store, await paused(store), [tool(other, name="pay", approval=True)])
 
 
-async def test_a_parameter_of_another_type_is_refused(store: Store) -> None:  # rule R10
+async def test_a_parameter_of_another_type_is_refused(store: Store) -> None:  # rules R10, R17
     async def other(amount: str, currency: str = "EUR") -> str:
         """Pay a text."""
         ran.append(amount)
@@ -70,7 +72,7 @@ async def test_a_parameter_of_another_type_is_refused(store: Store) -> None:  # 
     await changed_and_mended(store, await paused(store), [tool(other, name="pay", approval=True)])
 
 
-async def test_a_tool_that_asked_by_itself_and_is_gone_is_missed(store: Store) -> None:  # rule R10
+async def test_a_tool_that_asked_by_itself_and_is_gone_is_missed(store: Store) -> None:  # rules R10, R17
     @tool
     async def ask() -> str:
         """Ask."""
@@ -80,7 +82,7 @@ async def test_a_tool_that_asked_by_itself_and_is_gone_is_missed(store: Store) -
     asked = lone(await made.run("go", session_id="s"))
     with pytest.raises(ProgramChanged, match="ask"):
         await runner([], store=store).resume("s", {asked: "it"})
-    assert results(await runner([ask], store=store).recover("s")) == ["got it"]
+    assert results(await runner([ask], store=store).resume("s", {asked: "it"})) == ["got it"]
 
 
 async def test_a_default_that_changed_is_still_the_one_that_was_seen(store: Store) -> None:  # rule T1, attack 5
@@ -112,7 +114,7 @@ async def test_a_parameter_that_the_approver_did_not_see_is_a_change(store: Stor
     await changed_and_mended(store, await paused(store), [tool(other, name="pay", approval=True)])
 
 
-async def test_an_added_tool_is_fine(store: Store) -> None:  # rule R10
+async def test_an_added_tool_is_fine(store: Store) -> None:  # rules R10, R17
     asked = await paused(store)
     tools = [pay, tool(lambda: "new", name="new")]
     assert (await runner(tools, store=store).resume("s", {asked: True})).status == "done"
@@ -152,12 +154,12 @@ async def test_the_other_questions_stay_open_when_one_tool_is_gone(store: Store)
     first_id, second_id = [each.id for each in (await made.run("go", session_id="s")).interrupts]
     with pytest.raises(ProgramChanged, match="pay2"):
         await runner([pay], store=store).resume("s", {second_id: True})
-    assert [each.id for each in await made.pending("s")] == [first_id]
-    result = await runner([pay, second], store=store).resume("s", {first_id: True})
+    assert [each.id for each in await made.pending("s")] == [first_id, second_id]
+    result = await runner([pay, second], store=store).resume("s", {first_id: True, second_id: True})
     assert (result.status, sorted(ran)) == ("done", [(5, "EUR"), (6, "EUR")])
 
 
-async def test_another_agent_is_not_taken_for_it(store: Store) -> None:  # rule R10
+async def test_another_agent_is_not_taken_for_it(store: Store) -> None:  # rules R10, R17
     asked = await paused(store)
     with pytest.raises(ProgramChanged):
         await Runner(agent([pay], name="B"), store=store).resume("s", {asked: True})

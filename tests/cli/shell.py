@@ -73,6 +73,15 @@ class Shell:
         assert done.code == 0, done.err
         return done
 
+    def shown(self, session: str, *options: str) -> tuple[str, str]:
+        """Return the words that name the one open question of a session as it is shown."""
+        (asked,) = self.ok("pending", session, *options, "--json").json
+        return ("--question", asked["token"])
+
+    def answer(self, session: str, *words: str, **environment: str) -> Done:
+        """Answer the one open question of a session as it is shown."""
+        return self.ok("answer", session, *words, *self.shown(session), **environment)
+
     def start(self, *words: str) -> subprocess.Popen[str]:
         """Start a command with pipes, and let it run."""
         return subprocess.Popen(

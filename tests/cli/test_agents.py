@@ -23,7 +23,7 @@ def messages(shell: Shell, session: str) -> list[Any]:
 
 def test_three_processes_end_as_one_uninterrupted(shell: Shell):  # rule R4, R7, I12
     say(shell, "one")
-    shell.ok("answer", "one", "yes", "--by", "ann")
+    shell.answer("one", "yes", "--by", "ann")
     shell.ok("resume", "desk:agent", "one")
     words = ("chat", "desk:agent", "-m", WISH, "--session", "twin", "--value", "user=Martin")
     with shell.terminal(*words) as terminal:
@@ -44,9 +44,9 @@ def test_the_question_is_shown_without_the_code(shell: Shell):  # rule I12, atta
     shown = shell.ok("pending").out
     assert "TicketBooker › book_ticket (call_1) asks for your approval" in shown
     assert '"passenger_name": "Martin"' in shown
-    bad = shell.run("answer", "s1", "--edit", '{"location": "Rome"}')
+    bad = shell.run("answer", "s1", "--edit", '{"location": "Rome"}', *shell.shown("s1"))
     assert (bad.code, "lacks 'passenger_name'" in bad.err) == (1, True)
-    assert shell.ok("answer", "s1", "--approve", "--json").json["answer"] == {"decision": "approve"}
+    assert shell.answer("s1", "--approve", "--json").json["answer"] == {"decision": "approve"}
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_every_decision_reaches_the_agent(
     shell: Shell, words: tuple[str, ...], ledger: list[str], said: str
 ):  # rule T4
     say(shell, "s1")
-    shell.ok("answer", "s1", *words)
+    shell.answer("s1", *words)
     assert said in shell.ok("resume", "desk:agent", "s1").out
     assert shell.ledger == ledger
 
@@ -73,7 +73,7 @@ def test_every_decision_reaches_the_agent(
 def test_the_audit_has_the_arguments_that_ran(shell: Shell):  # rule K6
     say(shell, "s1")
     edited = '{"location": "Rome", "passenger_name": "Ada", "phone": "12"}'
-    shell.ok("answer", "s1", "--edit", edited, "--by", "ann")
+    shell.answer("s1", "--edit", edited, "--by", "ann")
     shell.ok("resume", "desk:agent", "s1")
     (line,) = shell.ok("audit", "s1", "--json").json
     assert line["info"]["arguments"] == ARGUMENTS
@@ -110,8 +110,8 @@ def test_a_conversation_streams_asks_and_goes_on(shell: Shell):
 def test_a_fork_of_an_agent_is_answered_by_itself(shell: Shell):  # rule C4
     say(shell, "s1")
     shell.ok("fork", "s1", "--to", "s2")
-    shell.ok("answer", "s1", "yes")
-    shell.ok("answer", "s2", "--refuse", "not this one")
+    shell.answer("s1", "yes")
+    shell.answer("s2", "--refuse", "not this one")
     shell.ok("resume", "desk:agent", "s1")
     assert "not this one" in shell.ok("resume", "desk:agent", "s2").out
     assert shell.ledger == ["booked Beijing for Martin"]

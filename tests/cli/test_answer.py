@@ -29,7 +29,7 @@ def answers(shell: Shell, session: str) -> list[Any]:
 
 def test_three_processes_end_as_one_uninterrupted(shell: Shell):  # rule R4, I12
     shell.ok("chat", "desk:review", "-m", "a poem", "--session", "one")
-    shell.ok("answer", "one", "yes", "--by", "ann")
+    shell.answer("one", "yes", "--by", "ann")
     shell.ok("resume", "desk:review", "one")
     with shell.terminal("chat", "desk:review", "-m", "a poem", "--session", "twin") as terminal:
         terminal.answer("[l]ater ?", "y")
@@ -43,26 +43,26 @@ def test_three_processes_end_as_one_uninterrupted(shell: Shell):  # rule R4, I12
 
 def test_an_answer_needs_no_code(asked: Shell):  # rule I12
     (asked.folder / "desk.py").unlink()
-    done = asked.ok("answer", "s1", "no", "--by", "ann")
+    done = asked.answer("s1", "no", "--by", "ann")
     assert "Recorded: false, by ann." in done.out
     assert "adjourn resume MODULE:ATTRIBUTE s1" in done.out
     assert answers(asked, "s1") == [False]
 
 
 def test_who_answers_is_known_unless_told(asked: Shell):
-    asked.ok("answer", "s1", "yes", ADJOURN_USER="bob@example.org")
+    asked.answer("s1", "yes", ADJOURN_USER="bob@example.org")
     assert asked.ok("audit", "s1", "--json").json[0]["by"] == "bob@example.org"
 
 
 def test_an_answer_that_does_not_fit_is_refused_and_the_question_stays(asked: Shell):  # rule R2
-    done = asked.run("answer", "s1", "perhaps")
+    done = asked.run("answer", "s1", "perhaps", *asked.shown("s1"))
     assert done.code == 1
     assert "expected boolean" in done.err
     assert len(asked.ok("pending", "--json").json) == 1
 
 
 def test_the_second_answer_is_told_who_was_first(asked: Shell):  # rule R3
-    asked.ok("answer", "s1", "yes", "--by", "ann")
+    asked.answer("s1", "yes", "--by", "ann")
     done = asked.run("answer", "s1", "no", "--by", "bob")
     assert done.code == 1
     assert "was resumed already" in done.err
@@ -76,7 +76,8 @@ def test_of_two_command_lines_at_once_one_comes_second(shell: Shell):  # rule R3
         session = f"race-{turn}"
         shell.ok("chat", "desk:review", "-m", "a poem", "--session", session)
         words = [("yes", "ann"), ("no", "bob")]
-        both = [shell.start("answer", session, word, "--by", by, "--json") for word, by in words]
+        shown = shell.shown(session)
+        both = [shell.start("answer", session, word, "--by", by, "--json", *shown) for word, by in words]
         ends = [ended(process) for process in both]
         assert sorted(code for code, _, _ in ends) == [0, 1]
         winner = next(json.loads(out) for code, out, _ in ends if code == 0)
@@ -118,9 +119,9 @@ def test_an_unknown_session_is_said_so(asked: Shell):
 
 def test_with_the_checkpoint_that_was_seen_only_that_counts(asked: Shell):  # rule R1
     seen = asked.ok("pending", "s1", "--json").json[0]["checkpoint_id"]
-    asked.ok("answer", "s1", "no", "--checkpoint", seen)
+    asked.answer("s1", "no", "--checkpoint", seen)
     asked.ok("resume", "desk:review", "s1")
-    done = asked.run("answer", "s1", "yes", "--checkpoint", seen, "--json")
+    done = asked.run("answer", "s1", "yes", "--checkpoint", seen, "--json", *asked.shown("s1"))
     assert done.error["code"] == "stale_checkpoint"
     assert done.code == 1
 
@@ -139,14 +140,15 @@ def test_with_the_checkpoint_that_was_seen_only_that_counts(asked: Shell):  # ru
     ],
 )
 def test_a_tool_call_is_decided_in_words_or_options(booking: Shell, words: tuple[str, ...], result: str):
-    booking.ok("answer", "t1", *words)
+    booking.answer("t1", *words)
     assert result in booking.ok("resume", "desk:ticket", "t1").out
 
 
 def test_an_edit_is_checked_before_it_counts(booking: Shell):  # rule R2
-    done = booking.run("answer", "t1", "--edit", '{"location": "Bern"}')
+    shown = booking.shown("t1")
+    done = booking.run("answer", "t1", "--edit", '{"location": "Bern"}', *shown)
     assert done.code == 1
-    assert booking.run("answer", "t1", "--edit", "Bern").code == 2
+    assert booking.run("answer", "t1", "--edit", "Bern", *shown).code == 2
     assert len(booking.ok("pending", "--json").json) == 1
 
 
@@ -158,7 +160,7 @@ def test_an_answer_comes_from_the_standard_input(shell: Shell):
 
 def test_text_that_looks_like_data_is_text_where_text_is_asked(shell: Shell):
     shell.ok("chat", "desk:trip", "-m", "Bern", "--session", "n1")
-    shell.ok("answer", "n1", "007")
+    shell.answer("n1", "007")
     assert answers(shell, "n1") == ["007"]
 
 
@@ -169,7 +171,7 @@ def test_without_an_answer_and_a_terminal_nothing_is_guessed(asked: Shell):
 
 
 def test_what_is_no_text_is_refused(asked: Shell):
-    assert asked.run("answer", "s1", "--data", '"\\ud800"').code == 1
+    assert asked.run("answer", "s1", "--data", '"\\ud800"', *asked.shown("s1")).code == 1
     assert asked.run("answer", "s1", "\udcff").code == 2
     assert asked.run("show", "\udcff").code == 2
     assert len(asked.ok("pending", "--json").json) == 1
@@ -241,7 +243,7 @@ def test_arguments_are_edited_in_the_editor(booking: Shell):
 
 def test_an_answer_with_fields_is_filled_in(shell: Shell):
     shell.ok("chat", "desk:trip", "-m", "Bern", "--session", "n1")
-    shell.ok("answer", "n1", "Ada")
+    shell.answer("n1", "Ada")
     shell.ok("resume", "desk:trip", "n1")
     with shell.terminal("answer", "n1") as terminal:
         terminal.answer("ok (yes or no):", "yes")
@@ -254,11 +256,11 @@ def test_an_answer_with_fields_is_filled_in(shell: Shell):
 
 def test_a_choice_is_made_by_its_number(shell: Shell):
     shell.ok("chat", "desk:trip", "-m", "Bern", "--session", "n1")
-    shell.ok("answer", "n1", "Ada")
+    shell.answer("n1", "Ada")
     shell.ok("resume", "desk:trip", "n1")
-    shell.ok("answer", "n1", '{"ok": true}')
+    shell.answer("n1", '{"ok": true}')
     shell.ok("resume", "desk:trip", "n1")
-    shell.ok("answer", "n1", "2")
+    shell.answer("n1", "2")
     assert "Ada: True, second, '', red" in shell.ok("resume", "desk:trip", "n1").out
 
 
@@ -274,3 +276,31 @@ def test_what_would_deceive_the_approver_is_spelled_out(shell: Shell):  # attack
     assert "<U+200B>" in seen
     assert seen.count("x") == 3000
     assert "END" in seen.replace("\r\n        │ ", "")
+
+
+def test_an_approval_is_not_taken_unseen(booking: Shell):  # rule I13
+    done = booking.run("answer", "t1", "yes")
+    assert done.code == 2
+    assert "token" in done.err
+    assert booking.shown("t1")[1] in done.err
+    assert answers(booking, "t1") == [None]
+
+
+def test_without_a_token_the_question_is_shown_and_confirmed(booking: Shell):  # rule I13
+    for word, told in (("n", "It stays open."), ("y", "Recorded: true")):
+        with booking.terminal("answer", "t1", "yes") as terminal:
+            terminal.wait_for('"location": "Beijing"')
+            terminal.answer("[n]o ?", word)
+            terminal.wait_for(told)
+            assert terminal.end() == 0
+    assert answers(booking, "t1") == [True]
+
+
+def test_a_token_of_what_was_asked_before_is_stale(asked: Shell):  # rule I13
+    shown = asked.shown("s1")
+    asked.answer("s1", "no")
+    asked.ok("resume", "desk:review", "s1")
+    done = asked.run("answer", "s1", "yes", *shown, "--json")
+    assert (done.code, done.error["code"]) == (1, "already_resumed")
+    forged = asked.run("answer", "s1", "yes", "--question", f"{shown[1][:-32]}{'0' * 32}", "--json")
+    assert (forged.code, forged.error["code"]) == (1, "stale_checkpoint")

@@ -43,7 +43,7 @@ def test_it_is_taken_up_where_it_stands(shell: Shell):
 
 def test_what_was_answered_elsewhere_is_taken_up(shell: Shell):
     shell.ok("chat", "desk:ticket", "-m", "Bern", "--session", "c1")
-    shell.ok("answer", "c1", "yes")
+    shell.answer("c1", "yes")
     with shell.terminal("chat", "desk:ticket", "--session", "c1") as terminal:
         terminal.wait_for("booked 2 to Bern for Martin")
         terminal.answer("› ", "/quit")
@@ -85,7 +85,7 @@ def test_somebody_else_who_answers_first_is_no_end(shell: Shell):  # rule R3
     with shell.terminal("chat", "desk:ticket", "--session", "c1") as terminal:
         terminal.answer("› ", "Bern")
         terminal.wait_for("[l]ater ?")
-        shell.ok("answer", "c1", "--respond", "sold out", "--by", "bob")
+        shell.answer("c1", "--respond", "sold out", "--by", "bob")
         terminal.type("a\n")
         terminal.wait_for("was resumed already")
         terminal.wait_for("answered sold out")

@@ -18,9 +18,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shell = Shell(tmp_path_factory.mktemp("desk"))
     copy(Path(__file__).parent / "desk.py", shell.folder)
     shell.ok("chat", "desk:review", "-m", "a poem", "--session", "s1", "--user", "ada")
-    shell.ok("answer", "s1", "no", "--by", "ann")
+    shell.answer("s1", "no", "--by", "ann")
     shell.ok("resume", "desk:review", "s1")
-    shell.ok("answer", "s1", "yes", "--by", "bob")
+    shell.answer("s1", "yes", "--by", "bob")
     shell.ok("resume", "desk:review", "s1")
     shell.ok("chat", "desk:ticket", "-m", "Bern", "--session", "t1")
     return shell.folder / "sessions.db"
@@ -115,7 +115,7 @@ def test_the_audit_says_who_answered_what_and_when(desk: Shell):  # rule K6
 
 
 def test_answers_that_wait_to_be_taken_up_are_seen(desk: Shell):
-    desk.ok("answer", "t1", "yes")
+    desk.answer("t1", "yes")
     assert "answered" in desk.ok("sessions").out
     assert "t1 is answered, and waits to be resumed" in desk.ok("show", "t1").out
     assert "adjourn recover MODULE:ATTRIBUTE t1" in desk.ok("show", "t1").err

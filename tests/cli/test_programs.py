@@ -31,7 +31,8 @@ def test_a_runner_is_run_on_its_own_store(shell: Shell):
     source = "from adjourn import Runner\nfrom desk import review\nrunner = Runner(review, store='sqlite:///own.db')\n"
     (shell.folder / "own.py").write_text(source)
     shell.ok("chat", "own:runner", "-m", "a poem", "--session", "s1", ADJOURN_STORE="")
-    shell.ok("answer", "s1", "yes", "--store", "sqlite:///own.db")
+    store = ("--store", "sqlite:///own.db")
+    shell.ok("answer", "s1", "yes", *store, *shell.shown("s1", *store))
     assert "approved: true" in shell.ok("resume", "own:runner", "s1", ADJOURN_STORE="").out
     shell.ok("chat", "own:runner", "-m", "a poem", "--session", "s1")
     assert (shell.folder / "sessions.db").exists()

@@ -53,7 +53,7 @@ def test_a_session_that_runs_elsewhere_is_followed(shell: Shell):
 
 def test_events_are_lines_of_json(shell: Shell):
     shell.ok("chat", "desk:ticket", "-m", "Bern", "--session", "s1")
-    shell.ok("answer", "s1", "yes")
+    shell.answer("s1", "yes")
     events = shell.ok("resume", "desk:ticket", "s1", "--json").lines
     assert events[-1]["type"] == "done"
     assert events[-1]["output"] == "booked 2 to Bern for Martin"

@@ -11,7 +11,7 @@ from tests.cli.shell import Shell
 def desk(shell: Shell) -> Shell:
     """A session that has asked twice and waits."""
     shell.ok("chat", "desk:review", "-m", "a poem", "--session", "s1")
-    shell.ok("answer", "s1", "no", "--by", "ann")
+    shell.answer("s1", "no", "--by", "ann")
     shell.ok("resume", "desk:review", "s1")
     return shell
 
@@ -26,7 +26,7 @@ def test_a_fork_goes_on_by_itself(desk: Shell):  # rule C4
     new = desk.ok("fork", "s1", "--checkpoint", paused["id"], "--to", "s2", "--json").json["session_id"]
     (question,) = desk.ok("pending", "s2", "--json").json
     assert question["info"] == {"draft": "draft 1 of a poem"}
-    desk.ok("answer", new, "yes")
+    desk.answer(new, "yes")
     desk.ok("resume", "desk:review", new)
     assert desk.ok("show", "s2", "--json").json["state"]["drafts"] == ["draft 1 of a poem"]
     assert desk.ok("show", "s1", "--json").json == before
@@ -51,7 +51,7 @@ def test_delete_asks_first(desk: Shell):
 def test_prune_keeps_what_is_pending(desk: Shell):  # rule C7
     assert desk.ok("prune", "s1", "--keep", "1", "--json").json["records"] >= 0
     assert len(desk.ok("pending", "s1", "--json").json) == 1
-    desk.ok("answer", "s1", "yes")
+    desk.answer("s1", "yes")
     assert "approved: true" in desk.ok("resume", "desk:review", "s1").out
 
 

@@ -194,7 +194,8 @@ async def test_messages_edited_during_the_pause_stay_edited(store: Store) -> Non
     paused = await graph.run({"messages": HISTORY, "user_input": "go"}, session_id="s")
     first = paused.state["messages"][0]
     await graph.edit("s", {"messages": [first.with_text("HELLO"), Message.system("noted")]})
-    result = await graph.resume("s", {paused.interrupts[0].id: "yes"})
+    (asked,) = (await graph.recover("s")).interrupts
+    result = await graph.resume("s", {asked: "yes"})
     assert lines(result.messages) == [
         *("user: HELLO", "assistant: hi", "system: noted", "user: go"),
         *("assistant: ", "tool: yes", "assistant: done"),

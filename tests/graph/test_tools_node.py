@@ -323,11 +323,11 @@ async def test_a_person_decides_about_a_call(  # rule T4
     assert len(result.messages) == 4
 
 
-async def test_a_tool_that_is_gone_since_the_pause_is_told(store: Store) -> None:  # rules R4, T1
+async def test_a_tool_that_is_gone_since_the_pause_is_told(store: Store) -> None:  # rules R17, T1
     paused = await looping([ask], call("ask", question="?"), store=store).run("go", session_id="s")
     with pytest.raises(ProgramChanged, match="there is no tool 'ask' any more"):
         await looping([look], store=store).resume("s", {ids(paused)[0]: "yes"})
-    result = await looping([ask], "end", store=store).recover("s")
+    result = await looping([ask], "end", store=store).resume("s", {ids(paused)[0]: "yes"})
     assert lines(result.messages)[2:] == ["tool: yes", "assistant: end"]
 
 

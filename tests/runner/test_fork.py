@@ -38,6 +38,7 @@ async def test_two_forks_are_independent(store: Store):  # rule C4
     assert two == "two"
     await graph.resume(one, {"go": 1})
     await graph.edit(two, {"done": ["edited"]})
+    await graph.recover(two)
     await graph.resume(two, {"go": 2})
     assert (await graph.state(one))["done"] == ["before", "ask", "after"]
     assert (await graph.state(two))["done"] == ["before", "edited", "ask", "after"]

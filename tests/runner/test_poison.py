@@ -475,7 +475,7 @@ for read in (
     lambda: logged.read_events(
         EventBatch(id="b.0", header=Header(), first=1, count=1, body=b'[{"type":"custom","data":' + deep)
     ),
-    lambda: logged.read_interrupt(b'{"id":"x","info":' + deep, "s"),
+    lambda: logged.read_question(b'{"id":"x","info":' + deep),
     lambda: decode_header(b'{"metadata":{"x":' + deep),
 ):
     try:

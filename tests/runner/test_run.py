@@ -391,7 +391,7 @@ async def test_a_workflow_that_gives_text_gives_output(store: Store):
 # Arguments
 
 
-async def test_values_are_kept_and_deps_are_not(store: Store):
+async def test_values_are_kept_and_deps_are_not(store: Store):  # rules R15, A13, C12
     seen: list[Any] = []
 
     async def look(state: dict[str, Any]) -> None:
@@ -400,7 +400,7 @@ async def test_values_are_kept_and_deps_are_not(store: Store):
     graph = line(("look", look), store=store)
     await graph.run({}, session_id="s", values={"tone": "dry"}, deps=object, user_id="ann")
     await graph.run({}, session_id="s")
-    assert seen == [(object, {"tone": "dry"}, "ann"), (None, {"tone": "dry"}, "ann")]
+    assert seen == [(object, {"tone": "dry"}, "ann"), (None, {"tone": "dry"}, None)]
 
 
 async def test_a_turn_on_a_session_with_open_questions_is_refused(store: Store):  # rule R12

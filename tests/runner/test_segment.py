@@ -62,7 +62,7 @@ async def test_every_segment_may_have_another_runner_and_another_version_of_the_
 
 
 async def _ask_differently(state: dict[str, Any]) -> dict[str, Any]:
-    return {"done": [f"asked {interrupt('Shall we go on?', key='go')}"]}
+    return {"done": [f"asked {interrupt('Go on?', key='go', prompt='Shall we go on?')}"]}
 
 
 # Whatever is due, recover takes it up

@@ -40,6 +40,10 @@ def test_help_tells_every_option_in_one_line(option: str):
 WRONG: dict[str, list[Any]] = {
     "durability": ["maybe", None, 5, ["step"]],
     "app_name": [5, None, b"x"],
+    "deps": [],
+    "require_token": ["no", 0, None],
+    "require_by": ["yes", 1, None],
+    "may_answer": ["ann", 5, True],
     "streaming": ["no", 0, None],
     "middleware": [5, "x", None, object(), [LogCalls], [object()], ["LogCalls"], [LogCalls(), None]],
     "after_transfer": ["away", None, ["stay"]],

@@ -199,7 +199,7 @@ async def test_a_reader_that_is_at_it_does_not_hold_a_delete_up_for_long(path: P
 async def two(path: Path) -> AsyncIterator[SQLiteStore]:
     store = SQLiteStore(path)
     for session in ("sound", "damaged"):
-        await Runner(ask, store=store).run("x", session_id=session)
+        await Runner(ask, store=store).run("x", session_id=session, user_id="ann")
     await store.close()
     yield store
     await store.close()

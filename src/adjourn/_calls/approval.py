@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from adjourn._engine.address import segment_text
+from adjourn._engine.address import parse_segment, segment_text
 from adjourn._engine.frame import UserFrame, decoded, here
-from adjourn._engine.record import Question
+from adjourn._engine.record import APPROVALS, Question
+from adjourn._engine.scope import SESSION_ONLY
 from adjourn._schemas.answers import Checked
 from adjourn._text import visible_line
 from adjourn._values import codec
@@ -40,7 +41,7 @@ from adjourn.workflows import workflow
 
 from .caller import Caller
 
-IN_SESSION = "~approved:"
+IN_SESSION = f"{SESSION_ONLY}approved:"
 """Prefix of the session values that hold what was approved for the session."""
 
 ALWAYS = "remembered"
@@ -134,7 +135,9 @@ def _approval_of(kept: Mapping[str, Any]) -> Approval:
 
 
 def in_session(caller: Caller) -> list[Approval]:
-    """Return what was approved for this session."""
+    """Return what was approved for this session; in a turn of nobody, nothing that its user approved counts."""
+    if caller.scope.user_id != caller.scope.session_user:
+        return []
     return [_approval_of(value) for key, value in caller.all_values().items() if key.startswith(IN_SESSION)]
 
 
@@ -197,7 +200,7 @@ async def approved(
     found = await _answer(task, caller, tool, call, arguments, question)
     if isinstance(found, Approve):
         # The arguments that the approver saw, even if the tool's defaults have changed since.
-        converted = converted if _are_same(arguments, shown.arguments) else _seen(task, tool, shown.arguments)
+        converted = converted if _are_same(arguments, shown.arguments) else _seen(task.address, tool, shown.arguments)
     elif isinstance(found, Edit):
         converted = tool.validate(found.arguments)
     return Decided(found, question.by, converted)
@@ -209,19 +212,23 @@ def must_ask(caller: Caller, tool: Tool) -> bool:
     return tool.approval is True and caller.scope.user_id is None and not in_session(caller)
 
 
-def _seen(task: UserFrame, tool: Tool, seen: Mapping[str, Any]) -> dict[str, Any]:
+def _seen(address: str, tool: Tool, seen: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments that the approver saw, converted.
 
     Raises:
         ProgramChanged: the tool can no longer be called with them.
     """
-    try:
-        found = tool.validate(seen)
-    except InvalidArguments as error:
-        raise ProgramChanged(task.address, f"the approved arguments no longer fit the tool ({error})") from error
+    found = _fit(address, tool, seen)
     if not _are_same(tool.lower(found), seen):
-        raise ProgramChanged(task.address, "the tool now converts the approved arguments differently")
+        raise ProgramChanged(address, "the tool now converts the approved arguments differently")
     return found
+
+
+def _fit(address: str, tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return tool.validate(arguments)
+    except InvalidArguments as error:
+        raise ProgramChanged(address, f"the arguments no longer fit the tool ({error})") from error
 
 
 def _are_same(arguments: Mapping[str, Any], seen: Mapping[str, Any]) -> bool:
@@ -295,3 +302,22 @@ def _read(tool: Tool, answer: Any) -> Decision:
     if isinstance(found, Edit):
         tool.validate(found.arguments)
     return found
+
+
+def check_call(
+    address: str, question: Question, tools: Mapping[str, Tool], arguments: Mapping[str, Any] | None = None
+) -> None:
+    """Refuse an answer about the call at `address`, or below it, that could not run any more (rule R17).
+
+    Raises:
+        ProgramChanged: there is no such tool any more, or it takes something else than was shown.
+    """
+    name = parse_segment(address.rpartition(";")[2]).id
+    tool = tools.get(name)
+    if tool is None:
+        raise ProgramChanged(address, f"there is no tool '{name}' any more")
+    info: object = decoded(question.info)
+    if question.address == address and question.reason in APPROVALS and isinstance(info, ToolCallInfo):
+        _seen(address, tool, info.arguments)
+    elif arguments is not None:
+        _fit(address, tool, arguments)

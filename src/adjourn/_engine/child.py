@@ -8,12 +8,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from adjourn._values import codec
 from adjourn.errors import Pause, UsageError
 
 from .address import CALL, address_of, parse_segment, segment_text, within
 from .frame import Entry, Place, UserFrame, current_place, decoded, here, lift_values
 from .function import FunctionFrame
-from .memos import Key, Kind
+from .memos import NONE, Key, Kind
 from .program import ConvertsProduct, Program, ProgramFrame, start
 from .record import Image
 from .scope import Frame, Scope
@@ -184,6 +185,8 @@ def _bind(frame: UserFrame, program: Program, input: Any, segment: str) -> Progr
         # The parent, too: what is on record below it goes when it ends, if it is on record itself.
         frame.scope.mark(frame)
         frame.scope.mark(child)
+    if isinstance(child, FunctionFrame) and child.input is NONE:
+        child.input = codec.stored(input, "input")  # It starts over, with what its caller gives it now.
     assert isinstance(child, ProgramFrame)
     return child
 

@@ -28,7 +28,7 @@ from .address import address_of, is_under
 from .concurrency import Slot
 from .memos import NONE, Key, Kind, Memo, read_memos
 from .record import Asked, Image, Question, UserImage
-from .scope import GONE, Frame
+from .scope import GONE, Frame, check_tags
 
 Group = tuple[Kind, str]
 """What keeps its order in straight code: the calls of one `@once` function, or all questions."""
@@ -59,6 +59,11 @@ class UserFrame(Frame):
     slot: Slot | None = None
     written: dict[str, Any] | None = None
     running: Entry | None = None
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether what is below it was run by its code, and not by itself."""
+        return True
 
     @property
     def entry(self) -> Entry:
@@ -163,6 +168,39 @@ class UserFrame(Frame):
         askers = [address_of(path) for path in self.scope.questions.askers if path.startswith(below)]
         return any(is_under(place, address) for place in (*places, *askers))
 
+    def check_answer(self, question: Question) -> None:
+        check_tags(self.path, *(self.memos or {}).values())
+
+    def start_over(self) -> None:
+        """Begin again on what was changed by hand (rule C4).
+
+        Open questions are closed. What was kept is given back to equal calls, and need not come again.
+        """
+        if self.status == "done":
+            return
+        asked, self.questions = self.questions, None
+        for question in asked or ():
+            self._reconsider(question)
+        self.questions_stored, self.composites = 0, None
+        self.make_all_optional()
+        self.bind_dormant()
+        for child in self.live_children():
+            child.start_over()
+        self.scope.start_over_dormant(self.path)
+        if self.runs_code:
+            below = (*(self.children or ()), *self.scope.dormant.below(self.path))
+            self.make_optional(*[Key(Kind.RUN, segment) for segment in below])
+        self.status = "pending"
+        self.scope.mark(self)
+
+    def _reconsider(self, question: Question) -> None:
+        if question.is_open:
+            self.scope.questions.drop(question.id)
+            return
+        question.optional = True
+        self.scope.questions.changed[question.id] = question
+        self.questions = [*(self.questions or ()), question]
+
     # Records
 
     def snapshot(self) -> UserImage:
@@ -232,6 +270,11 @@ class UserFrame(Frame):
             self.status = "pending"
         self.scope.mark(self)
 
+    def wait(self) -> None:
+        if self.status == "pending":
+            self.status = "waiting"
+            self.scope.mark(self)
+
 
 _UNKNOWN = Memo()
 
@@ -284,10 +327,11 @@ class Entry(Struct, eq=False):
             if not memo.optional:
                 missing[key] = _group(key, memo)
         for question in frame.questions or ():
-            if not question.raised and not question.void:
+            if not question.raised and not question.void and not question.optional:
                 missing[question_key(question)] = None if question.concurrent else QUESTIONS
         for segment in (*(frame.children or ()), *frame.scope.dormant.below(frame.path)):
-            missing[Key(Kind.RUN, segment)] = None
+            if not frame.is_optional(run := Key(Kind.RUN, segment)):
+                missing[run] = None
         self.asked_before = len(frame.questions or ())
         self._expect(missing)
 
@@ -484,9 +528,20 @@ class Entry(Struct, eq=False):
             self.asked = Asked(self.frame.questions or ())
         return self.asked
 
+    def meet(self, question: Question) -> None:
+        """Note that the code has come to a question in this entry."""
+        self.came(question_key(question))
+        if self.seen is None:
+            self.seen = {}
+        self.seen[Kind.ASK, question.id, _MET] = 1
+
+    def has_met(self, question: Question) -> bool:
+        """Whether the code has come to a question in this entry."""
+        return self.seen is not None and (Kind.ASK, question.id, _MET) in self.seen
+
     def passed(self, question: Question) -> None:
         """Count a question that is on record as asked in this entry."""
-        self.came(question_key(question))
+        self.meet(question)
         if not question.void:
             self.next(Kind.ASK, question.key or "")
 
@@ -503,6 +558,9 @@ class Entry(Struct, eq=False):
             self.seen[Kind.ASK, question.key or "", ""] -= 1
         self.frame.scope.questions.changed[question.id] = question
         self.frame.scope.mark(self.frame)
+
+
+_MET = "met"
 
 
 def _group(key: Key, memo: Memo) -> Group | None:

@@ -12,8 +12,8 @@ from adjourn.errors import ProgramChanged, UsageError
 from .entry import PAUSED, execute
 from .frame import UserFrame, decoded, lift_values, lower_values, value_or
 from .program import ProgramFrame, Report
-from .record import NONE, Image, UserImage
-from .scope import Frame, RunCancelled, Scope, adopt_value
+from .record import NONE, Image, Question, UserImage
+from .scope import Frame, RunCancelled, Scope, adopt_value, check_tags
 
 
 class Routine(Protocol):
@@ -102,6 +102,14 @@ class FunctionFrame(UserFrame, ProgramFrame):
             self.status = "done"
             self.close_children()
         self.scope.mark(self)
+
+    def check_answer(self, question: Question) -> None:
+        check_tags(self.path, self.input, *(self.memos or {}).values())
+
+    def start_over(self) -> None:
+        if self.status != "done":
+            self.input = NONE
+        super().start_over()
 
     def report(self) -> Report:
         value = decoded(self.output)

@@ -72,7 +72,10 @@ class ProgramFrame(Frame):
         raise NotImplementedError
 
     def edit(self, values: Mapping[str, Any], as_node: str | None) -> None:
-        """Change the state by hand, through reducers, as if `as_node` had returned `values`."""
+        """Change the state by hand, through reducers, as if `as_node` had returned `values`.
+
+        What is unfinished below begins again on the state as it is then.
+        """
         raise NotImplementedError
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any, NoReturn
 
 import msgspec
@@ -27,8 +29,11 @@ from adjourn.events import Interrupt
 
 from .frame import QUESTIONS, Entry, Place, current_place, decoded, question_key
 from .memos import NONE, Kind
-from .record import Question
+from .record import Question, token_of
 from .scope import Frame, Scope
+
+MAX_UNUSED = 3
+"""Answers in a row, at one place, to questions that the code did not ask again."""
 
 MAX_WAIT = 1_000 * 365 * 86_400.0
 """Seconds that a question can wait at most: beyond, its date has no form."""
@@ -87,12 +92,11 @@ def _ask(place: Place, asked: Question, caller: int) -> Question:
     place.check()
     number = entry.next(Kind.ASK, asked.key or "").number
     question = _recorded(entry, asked, number) if place.frame.questions else None
-    if question is not None:
-        entry.came(question_key(question))
-    else:
+    if question is None:
         question = asked
         question.concurrent = not entry.is_straight(caller)
         _open(place, question)
+    entry.meet(question)
     if question.how is None:
         entry.pausing = True
     return question
@@ -101,7 +105,7 @@ def _ask(place: Place, asked: Question, caller: int) -> Question:
 def _check_new(place: Place, asked: Question) -> None:
     """Refuse a question that could be taken for another, now or when the code runs again."""
     entry = place.entry
-    missed = None if asked.concurrent else entry.first_missing(QUESTIONS)
+    missed = None if asked.concurrent or asked.optional else entry.first_missing(QUESTIONS)
     if missed is not None:
         question = next(each for each in place.frame.questions or () if each.id == missed.name)
         raise _mismatched(entry, question, f"a question {_shown(asked)}")
@@ -115,20 +119,55 @@ def _mismatched(entry: Entry, question: Question, now: str) -> Exception:
 
 
 def _recorded(entry: Entry, asked: Question, number: int) -> Question | None:
-    question = entry.questions().find(asked.key, number)
-    if question is not None and (now := _difference(question, asked)):
-        raise _mismatched(entry, question, now)
-    return question
+    """Return the question on record that this is: one that shows the same, and that this entry has not come to yet."""
+    all_ = entry.questions().under(asked.key)
+    if number <= len(all_) and not entry.has_met(all_[number - 1]) and _is_same(all_[number - 1], asked):
+        return all_[number - 1]
+    left = [question for question in all_ if not entry.has_met(question)]
+    expected = next((question for question in left if not question.optional), None)
+    if asked.key is None and expected is not None:
+        if _is_same(expected, asked):
+            return expected
+        raise _mismatched(entry, expected, f"a question {_shown(asked)}")
+    found = next((question for question in left if _is_same(question, asked)), None)
+    if found is None and left:
+        _check_unused(entry, left, asked)
+        asked.optional = True
+        _set_aside(entry, left)
+    elif found is not None:
+        _set_aside(entry, [question for question in left if question.optional and question is not found])
+    return found
 
 
-def _difference(question: Question, asked: Question) -> str:
-    if asked.key is None:
-        return "" if _shows_the_same(question, asked) else f"a question {_shown(asked)}"
-    if question.reason != asked.reason:
-        return f"key '{asked.key}' with reason '{asked.reason}'"
-    if _essence(question.schema) != _essence(asked.schema):
-        return f"key '{asked.key}' with another schema"
-    return ""
+def _check_unused(entry: Entry, left: Sequence[Question], asked: Question) -> None:
+    """Refuse to ask for ever: code that shows something else every time cannot use any answer."""
+    unused = list(takewhile(lambda question: not question.is_open, reversed(left)))
+    if asked.key is not None and len(unused) >= MAX_UNUSED:
+        raise _mismatched(entry, unused[0], f"a question {_shown(asked)}, which is another one every time")
+
+
+def _set_aside(entry: Entry, others: Sequence[Question]) -> None:
+    """Go on without questions in whose place the code now asks another; one that is open is superseded (rule I14).
+
+    An answer stays, and counts if the code comes to its question after all.
+    """
+    scope = entry.frame.scope
+    for question in others:
+        entry.came(question_key(question))
+        question.optional = True
+        if question.is_open:
+            scope.supersede(entry.frame, question)
+            entry.questions().forget(question)
+        scope.questions.changed[question.id] = question
+        scope.mark(entry.frame)
+
+
+def _is_same(question: Question, asked: Question) -> bool:
+    if asked.key is not None and (
+        question.reason != asked.reason or _essence(question.schema) != _essence(asked.schema)
+    ):
+        return False
+    return _shows_the_same(question, asked)
 
 
 def _shows_the_same(question: Question, asked: Question) -> bool:
@@ -143,11 +182,8 @@ def _essence(schema: dict[str, Any] | None) -> object:
 
 
 def _shown(question: Question) -> str:
-    return (
-        f"(key '{question.key}')"
-        if question.key
-        else f"that shows {bytes(question.info).decode(errors='replace')[:200]}"
-    )
+    key = f"(key '{question.key}') " if question.key else ""
+    return f"{key}that shows {bytes(question.info).decode(errors='replace')[:200]}"
 
 
 def _open(place: Place, question: Question) -> None:
@@ -307,6 +343,7 @@ def _shown_to_people(scope: Scope, question: Question, checkpoint_id: str | None
     info, address = decoded(question.info), question.address
     return Interrupt(
         id=question.id,
+        token=token_of(question, scope.app, scope.session_id, scope.branch),
         address=address,
         info=info,
         reason=question.reason,

@@ -7,8 +7,10 @@ is *dormant* while its stored image has no program bound to it.
 
 from __future__ import annotations
 
+import re
 from binascii import crc32
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -28,6 +30,10 @@ OLDEST = 3
 
 MAX_BYTES = 256 * 1024 * 1024
 """The longest record that is read, and the most that the records together may take that a session is loaded from."""
+
+
+APPROVALS = frozenset({"need_approval", "need_review", "need_decision"})
+"""The reasons of questions whose answer lets something happen, rather than giving data."""
 
 
 class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -51,6 +57,8 @@ class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
     state: Raw = NONE
     void: bool = False
     """Whether its answer does not count: it was refused, or has been applied for good."""
+    optional: bool = False
+    """Whether the code need not come to it again: what it works on was changed by hand."""
     how: str | None = None
     value: Raw = NONE
     by: str | None = None
@@ -65,6 +73,34 @@ class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
         """Where it is asked; the number behind it in its id tells it from others of the same place."""
         return self.id.partition("#")[0]
 
+    @property
+    def is_spent(self) -> bool:
+        """Whether it is an approval that was given: that counts where it was given, and on no other branch."""
+        return self.how == "answered" and self.reason in APPROVALS and not self.void
+
+    def reopen(self, now: float) -> None:
+        """Ask it anew, with as much time as it had."""
+        self.how, self.value, self.by, self.at = None, NONE, None, None
+        if self.expires is not None:
+            self.expires += now - self.created
+        self.created = now
+
+
+_shown = msgspec.json.Encoder(order="deterministic")
+_TOKEN = re.compile(r"(.+)~[0-9a-f]{32}", re.DOTALL)
+
+
+def token_of(question: Question, app: str, session: str, branch: str) -> str:
+    """Return the name of a question as it is shown to people: its id, and a digest of where and what it asks."""
+    what = _shown.encode((app, session, branch, question.id, question.reason, question.prompt, question.schema))
+    return f"{question.id}~{blake2b(what + bytes(question.info), digest_size=16).hexdigest()}"
+
+
+def id_of_token(name: str) -> str | None:
+    """Return the id in what may be a token; None if it cannot be one."""
+    found = _TOKEN.fullmatch(name)
+    return None if found is None else found[1]
+
 
 class Change(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What a record keeps of a question beside its id: that it has ended by then, and what is the engine's alone.
@@ -74,12 +110,13 @@ class Change(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     ended: bool = False
     void: bool = False
+    optional: bool = False
     state: Raw = NONE
 
     @classmethod
     def of(cls, question: Question) -> Change:
         """Return what a question has become."""
-        return cls(ended=question.how is not None, void=question.void, state=question.state)
+        return cls(ended=question.how is not None, void=question.void, optional=question.optional, state=question.state)
 
 
 UNCHANGED = Change()
@@ -139,12 +176,13 @@ Image: TypeAlias = UserImage | GraphImage
 
 
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One commit. A full record says whose it is: its `app`, `user` and `session` are those of its row.
+    """One commit. `dropped` names frames that ended, with all below them; a trailing `;` spares the frame itself.
 
-    `dropped` names frames that ended, with all below them; a trailing `;` spares the frame itself.
+    With a `turn` come its `options`, and whether it was begun with deps, so that it needs them again. `changed` are
+    questions of which something is new, by id: that they have ended, mostly. The questions themselves and their answers
+    are stored beside the log, once, in rows that people and engine both read.
 
-    `changed` are questions of which something is new, by id: that they have ended, mostly. The questions themselves and
-    their answers are stored beside the log, once, in rows that people and engine both read.
+    `session` and `app` say whose record it is, which must be what its row says. `user` is who began the turn.
     """
 
     v: int
@@ -152,9 +190,10 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     turn: int | UnsetType = UNSET
     usage: Usage | UnsetType = UNSET
     options: dict[str, Any] = {}
+    needs_deps: bool = False
+    session: str | UnsetType = UNSET
     app: str | UnsetType = UNSET
     user: str | None | UnsetType = UNSET
-    session: str | UnsetType = UNSET
     dropped: list[str] = []
     frames: dict[str, Image] = {}
     asked: dict[str, int] = {}
@@ -167,9 +206,10 @@ class Tree(msgspec.Struct, kw_only=True):
     turn: int = 0
     usage: Usage | None = None
     options: dict[str, Any] = {}
+    needs_deps: bool = False
+    session: str = ""
     app: str = ""
     user: str | None = None
-    session: str | None = None
     frames: dict[str, Image] = {}
     pieces: dict[str, dict[str, list[Raw]]] = {}
     asked: dict[str, int] = {}
@@ -278,21 +318,30 @@ def fold(bodies: Iterable[bytes]) -> Tree:
 def apply(tree: Tree, record: Record) -> None:
     """Change `tree` as one record says."""
     if record.turn is not UNSET:
-        tree.turn, tree.options = record.turn, record.options
+        tree.turn, tree.options, tree.needs_deps = record.turn, record.options, record.needs_deps
     if record.usage is not UNSET:
         tree.usage = record.usage
+    if record.session is not UNSET:
+        tree.session = record.session
     if record.app is not UNSET:
         tree.app = record.app
     if record.user is not UNSET:
         tree.user = record.user
-    if record.session is not UNSET:
-        tree.session = record.session
     tree.asked.update(record.asked)
     for path in record.dropped:
         _drop(tree, path)
     for path, image in record.frames.items():
         _fold_frame(tree, path, image)
     tree.changed.update(record.changed)
+
+
+_TAGS = re.compile(rb'"\$t":"((?:[^"\\]|\\.)*)"')
+
+
+def tags_in(*encoded: object) -> set[str]:
+    """Return the names of the types of encoded values, or of those in images, found without decoding any of them."""
+    found = _TAGS.findall(_encoder.encode(encoded))
+    return {msgspec.json.decode(b'"%b"' % tag, type=str) for tag in found}
 
 
 def _drop(tree: Tree, path: str) -> None:
@@ -376,10 +425,9 @@ class Asked:
         if question in (same := self._by_key.get(question.key, [])):
             same.remove(question)
 
-    def find(self, key: str | None, number: int) -> Question | None:
-        """Return the question that is the `number`th with this key."""
-        same = self._by_key.get(key, ())
-        return same[number - 1] if number <= len(same) else None
+    def under(self, key: str | None) -> Sequence[Question]:
+        """Return the questions with this key, oldest first."""
+        return self._by_key.get(key, ())
 
     def is_ambiguous(self, key: str | None) -> bool:
         """Whether a question with this key could be taken for another one that is open."""

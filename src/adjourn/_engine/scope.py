@@ -11,16 +11,18 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from adjourn._values import codec
 from adjourn._values.frozen import check_text
-from adjourn.errors import CheckpointCorrupt, Conflict, UsageError
+from adjourn._values.registry import is_known_tag
+from adjourn.errors import CheckpointCorrupt, Conflict, ProgramChanged, UsageError
 from adjourn.events import Event
 from adjourn.messages import Usage
 
 from .address import address_of, is_under
 from .memos import NONE
-from .record import FORMAT, UNCHANGED, Change, Dormant, GraphImage, Image, Question, Record, Tree, UserImage
+from .record import FORMAT, UNCHANGED, Change, Dormant, GraphImage, Image, Question, Record, Tree, UserImage, tags_in
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -103,6 +105,10 @@ class Audience(NamedTuple):
 EVERYONE = Audience()
 
 
+SESSION_ONLY = "~session:"
+"""Begins the names of session values that count in their session alone: a fork is made without them."""
+
+
 class Request(Struct, frozen=True):
     """What code wants of a frame above it, to be done when the code has returned; that frame knows what it means."""
 
@@ -145,6 +151,21 @@ class Frame:
 
     def wake(self) -> None:
         """Let this frame run again, if it waits."""
+
+    def wait(self) -> None:
+        """Do not let this frame run before it is woken."""
+
+    def check_answer(self, question: Question) -> None:
+        """Refuse an answer that what stands here could not use; the question was asked here or below (rule R17).
+
+        Raises:
+            ProgramChanged: what asked is gone, or has changed.
+        """
+
+    def start_over(self) -> None:
+        """Begin again what is unfinished, here and below: what it works on was changed by hand."""
+        for child in self.live_children():
+            child.start_over()
 
     @property
     def audience(self) -> Audience:
@@ -232,6 +253,19 @@ class Frame:
         return {key: value for key, value in {**above, **(self.values or {})}.items() if value is not GONE}
 
 
+def check_tags(path: str, *encoded: object) -> None:
+    """Refuse encoded values of types that this process lacks.
+
+    Raises:
+        ProgramChanged: naming the type.
+    """
+    for tag in tags_in(*encoded):
+        if not is_known_tag(tag):
+            raise ProgramChanged(
+                address_of(path), f"no class is registered here as '{tag}': import the module that defines it"
+            )
+
+
 class Questions:
     """The questions of a live session: which are open, how many each place has asked, and who asked.
 
@@ -303,13 +337,14 @@ class Questions:
 class Changes:
     """What the next record must hold: frames with something new, frames that ended, dormant frames that were touched.
 
-    `turn` and `usage` are those that are on record.
+    `turn`, `user_id` and `usage` are those that are on record.
     """
 
-    __slots__ = ("dirty", "dropped", "touched", "turn", "usage")
+    __slots__ = ("dirty", "dropped", "touched", "turn", "usage", "user_id")
 
     def __init__(self) -> None:
         self.turn = 0
+        self.user_id: str | None = None
         self.usage = NOTHING_USED
         self.dirty: dict[Frame, None] = {}
         self.dropped: dict[str, None] = {}
@@ -344,7 +379,10 @@ class Cancellation:
 
 
 class Scope:
-    """The live session: its identity, and what all of its frames share while it runs."""
+    """The live session: its identity, and what all of its frames share while it runs.
+
+    `session_user` is whose session it is, and `user_id` whose turn: that of the session's user, or of nobody.
+    """
 
     # Slots for what most runs have: an object with more than 30 attributes of its own is slow to make and to read.
     __slots__ = (
@@ -363,6 +401,7 @@ class Scope:
         "questions",
         "root",
         "session_id",
+        "session_user",
         "slots",
         "thread",
         "turn",
@@ -382,12 +421,13 @@ class Scope:
     max_steps: int | None = None
     program_options: Any = None  # Any: whatever the runner has for its program, which knows what it is
     turn_options: Mapping[str, Any] = NO_OPTIONS
+    needs_deps: bool = False
     usage: Usage = NOTHING_USED
 
     def __init__(self, session_id: str, *, app: str, user_id: str | None, clock: Callable[[], float]) -> None:
         self.session_id = session_id
         self.app = app
-        self.user_id = user_id
+        self.session_user = self.user_id = user_id
         self.clock = clock
         self.branch = ""
         self.turn = 0
@@ -401,22 +441,36 @@ class Scope:
         self.dormant = Dormant()
         self.cancellation = Cancellation()
 
-    def next_input(self, options: Mapping[str, Any]) -> None:
-        """Begin a turn: what it uses is counted from here, and its options are stored with it for the program."""
+    def next_input(self, options: Mapping[str, Any], user_id: str | None) -> None:
+        """Begin a turn of this user: what it uses is counted from here; its options, and having deps, are stored."""
         self.turn += 1
+        self.user_id = user_id
         self.usage = NOTHING_USED
-        self.turn_options = options
+        self.turn_options, self.needs_deps = options, self.deps is not None
 
     # Dormant frames
 
     def restore(self, tree: Tree) -> None:
-        """Take in a folded session, whose frames are dormant until a program is bound to them."""
-        self.turn, self.app, self.user_id = tree.turn, tree.app, tree.user
-        self.turn_options = tree.options
+        """Take in a folded session, whose frames are dormant until a program is bound to them.
+
+        Raises:
+            CheckpointCorrupt: these are records of another session.
+        """
+        self._check_whose(tree)
+        self.turn, self.user_id = tree.turn, tree.user
+        self.turn_options, self.needs_deps = tree.options, tree.needs_deps
         self.usage = tree.usage or NOTHING_USED
-        self.changes.turn, self.changes.usage = self.turn, self.usage
+        self.changes.turn, self.changes.user_id, self.changes.usage = self.turn, self.user_id, self.usage
         self.questions.restore(tree)
         self.dormant.restore(tree)
+
+    def _check_whose(self, tree: Tree) -> None:
+        """Refuse records that say something else than their row: they would run as another app or user (rule C12)."""
+        is_here = tree.session == self.session_id and tree.app == self.app
+        if not is_here or tree.user not in (None, self.session_user):
+            raise CheckpointCorrupt(
+                f"the records of session '{self.session_id}' are of another session, app or user; restore a backup"
+            )
 
     def note_bound(self, frame: Frame) -> None:
         """Note that `frame` has become what was dormant at its place: what that had to store, the frame has now."""
@@ -429,6 +483,31 @@ class Scope:
         for below, image in self.dormant.forget_below(path):
             self.questions.forget(below, image.questions)
             self.changes.touched.pop(below, None)
+
+    def start_over_dormant(self, path: str) -> None:
+        """Begin again what is unfinished in the dormant frames below `path`."""
+        for below, image in self.dormant.all_below(path):
+            asked = self.questions.named(image.questions)
+            image.questions = [question.id for question in asked if not question.is_open]
+            for question in asked:
+                question.optional = True
+                if question.is_open:
+                    self.questions.drop(question.id)
+            if not image.questions:
+                self.questions.askers.pop(below, None)
+            if isinstance(image, UserImage) and image.status != "done":
+                image.memos = {key: replace(memo, optional=True) for key, memo in image.memos.items()}
+                image.status, image.composites, image.input = "pending", {}, NONE
+
+    def check_types(self, path: str) -> None:
+        """Refuse to wake dormant frames, from `path` up, that hold values of types which this process lacks.
+
+        Raises:
+            ProgramChanged: naming the type.
+        """
+        while (image := self.dormant.at(path)) is not None:
+            check_tags(path, image, self.dormant.pieces.get(path, {}))
+            path = path.rpartition(";")[0]
 
     @property
     def is_dormant(self) -> bool:
@@ -460,6 +539,26 @@ class Scope:
         self.questions.changed[question_id] = question
         self._wake(path)
 
+    def reopen_approvals(self) -> None:
+        """Open the approvals again that were given on the branch which is left now, and have their askers wait."""
+        for path, asker in self.questions.askers.items():
+            asked = asker.questions or () if isinstance(asker, Frame) else self.questions.named(asker.questions)
+            spent = [question for question in asked if question.is_spent]
+            for question in spent:
+                question.reopen(self.clock())
+                self.questions.open[question.id] = (path, question)
+            if spent and isinstance(asker, UserImage):
+                asker.status = "waiting"
+            elif spent and isinstance(asker, Frame):
+                asker.wait()
+
+    def supersede(self, frame: Frame, question: Question) -> None:
+        """End an open question because its code now asks something else in its place."""
+        del self.questions.open[question.id]
+        question.how, question.void = "abandoned", True
+        self.questions.changed[question.id] = question
+        self.mark(frame)
+
     def _wake(self, path: str) -> None:
         """Let the frame at `path`, and all above it, run again, whether live or dormant."""
         asker = self.questions.askers.get(path)
@@ -468,8 +567,8 @@ class Scope:
             frame.wake()
             frame = frame.parent
 
-    def _touch(self, path: str) -> Frame:
-        """Wake the images from `path` up, and return the live frame that they are below."""
+    def _touch(self, path: str) -> Frame | None:
+        """Wake the images from `path` up, and return the live frame that they are below, if there is one."""
         while (image := self.dormant.at(path)) is not None:
             if isinstance(image, UserImage):
                 image.status = "pending"
@@ -478,7 +577,7 @@ class Scope:
             if segment.startswith("branch:"):
                 # A routing's node has ended: what is above it is the graph.
                 path = path.rpartition(";")[0]
-        return self.root.find(path)
+        return None if self.is_dormant else self.root.find(path)
 
     # Calls from user code
 
@@ -535,8 +634,9 @@ class Scope:
                 if frame.alive:
                     frames[frame.path] = frame.snapshot()
         if full:
-            record = Record(v=FORMAT, full=True, frames=frames, asked=questions.asked)
-            record.app, record.user, record.session = self.app, self.user_id, self.session_id
+            record = Record(
+                v=FORMAT, full=True, frames=frames, session=self.session_id, app=self.app, asked=questions.asked
+            )
             if questions.all:
                 record.changed = questions.changes(frames)
         else:
@@ -545,7 +645,9 @@ class Scope:
                 record.changed = {name: Change.of(question) for name, question in questions.changed.items()}
         if full or self.turn != changes.turn:
             record.turn = changes.turn = self.turn
-            record.options = dict(self.turn_options)
+            record.options, record.needs_deps = dict(self.turn_options), self.needs_deps
+        if full or self.user_id != changes.user_id:
+            record.user = changes.user_id = self.user_id
         if self.usage is not changes.usage or (full and self.usage.calls):
             record.usage = changes.usage = self.usage
         changes.clear()

@@ -403,6 +403,11 @@ def kind_named(name: str) -> Kind | None:
     return _by_name.get(name)
 
 
+def is_known_tag(name: str) -> bool:
+    """Return whether values with this tag can be rebuilt here."""
+    return name in BUILTIN_TAGS or name in _by_name
+
+
 def qualified_name(cls: type[Any]) -> str:
     """Return the module and name of a class, whether its file was run as a script or imported."""
     return f"{_module_name(cls.__module__)}.{cls.__qualname__}"

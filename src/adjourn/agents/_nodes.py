@@ -12,6 +12,7 @@ from typing import Any
 from adjourn._engine.address import segment_text
 from adjourn._engine.entry import execute
 from adjourn._engine.program import Program
+from adjourn._engine.record import Question
 from adjourn.graph._frame import Task
 from adjourn.graph._node import Node, Overlay, Plan, Send
 from adjourn.graph.nodes.function import check_no_graph
@@ -48,6 +49,10 @@ class CallNode(InnerNode):
     """A step that runs tool calls, one per task; agents that are started there have their own transcript."""
 
     __slots__ = ()
+
+    def check_answer(self, task: Task, question: Question) -> None:
+        frame: Any = task.graph
+        frame.check_call(task, question)
 
     def segment_of(self, frame: Any, index: int, overlay: Overlay | None) -> str:
         assert overlay is not None

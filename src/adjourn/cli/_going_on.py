@@ -27,7 +27,9 @@ class Session:
     """
 
     def __init__(self, options: argparse.Namespace, *, existing: bool) -> None:
-        self.runner = runner_of(options, existing=existing)
+        runner = runner_of(options, existing=existing)
+        self.runner = runner if options.user is None else runner.for_user(options.user)
+        options.app = self.runner.app_name  # for the commands that are printed: those without a program must name it
         self.id: str = options.session or f"chat-{uuid.uuid4().hex[:8]}"
         self.deps = deps_of(options)
         self.is_asked_here = is_terminal() and not options.json
@@ -68,7 +70,7 @@ class Session:
 
     async def _seen(self) -> int:
         """Return the number of the last event so far."""
-        head = await self.runner.store.head(SessionRef(self.id, self.runner.app_name))
+        head = await self.runner.store.head(SessionRef(self.id, self.runner.app_name, self.runner.user_id))
         return head.seq if head else 0
 
     def settle(self, ending: Ending) -> Ending:
@@ -84,16 +86,16 @@ class Session:
                 break
         return ending
 
-    def _answers(self, asked: list[Interrupt]) -> dict[str, Any]:
+    def _answers(self, asked: list[Interrupt]) -> dict[Interrupt, Any]:
         """Ask each question and return the answers; those left for later are missing."""
-        answers: dict[str, Any] = {}
+        answers: dict[Interrupt, Any] = {}
         for position, each in enumerate(asked, 1):
             value = ask(each, f", {position} of {len(asked)}" if len(asked) > 1 else "")
             if value is not LATER:
-                answers[each.id] = value
+                answers[each] = value  # as it was shown, by its token
         return answers
 
-    def _resume(self, answers: dict[str, Any]) -> Ending:
+    def _resume(self, answers: dict[Interrupt, Any]) -> Ending:
         try:
             return self.follow(self.runner.resume(self.id, answers, by=self._options.by, deps=self.deps))
         except (InvalidAnswer, AlreadyResumed, InterruptExpired, StaleCheckpoint) as error:

@@ -123,7 +123,8 @@ def _is_program(value: object) -> TypeGuard[Program | Runner]:
 
 def _on(program: Program | Runner, store: Store) -> Runner:
     if isinstance(program, Runner):
-        return Runner(program.program, **{**program.options, "store": store})
+        runner = Runner(program.program, **{**program.options, "store": store})
+        return runner if program.user_id is None else runner.for_user(program.user_id)
     return Runner(program, store=store)
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from adjourn._text import visible_line
-from adjourn.errors import CheckpointNotFound, UsageError
+from adjourn.errors import UsageError
 from adjourn.sessions import Sessions
-from adjourn.stores import SessionRef, Store, open_store
+from adjourn.stores import Store, open_store
 
 T = TypeVar("T")
 
@@ -30,9 +30,21 @@ def store_url(options: argparse.Namespace) -> str | None:
     return options.store or os.environ.get(VARIABLE) or None
 
 
-def add_app_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option `--app`."""
-    parser.add_argument("--app", metavar="NAME", help="the app_name of the runner, if several apps share the store")
+APP = "adjourn"
+"""The app of a runner that was not given another one, and of a command."""
+
+
+def add_whose_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options `--app`, `--all-apps` and `--user`."""
+    apps = parser.add_mutually_exclusive_group()
+    apps.add_argument("--app", metavar="NAME", default=APP, help=f"the app_name of the runner ({APP})")
+    apps.add_argument("--all-apps", dest="app", action="store_const", const=None, help="the sessions of all apps")
+    add_user_option(parser)
+
+
+def add_user_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option `--user`."""
+    parser.add_argument("--user", metavar="ID", help="only sessions of this user; others are not found")
 
 
 def with_store(options: argparse.Namespace, work: Callable[[Store], Awaitable[T]]) -> T:
@@ -41,32 +53,13 @@ def with_store(options: argparse.Namespace, work: Callable[[Store], Awaitable[T]
 
 
 def with_sessions(options: argparse.Namespace, work: Callable[[Sessions], Awaitable[T]]) -> T:
-    """Run `work` with the sessions of the named session's app, then close the store.
+    """Run `work` with the sessions of the app and user that are named, then close the store."""
 
-    Raises:
-        CheckpointNotFound: there is no such session.
-    """
+    async def do_work(store: Store) -> T:
+        sessions = Sessions(store, app_name=options.app)
+        return await work(sessions if options.user is None else sessions.for_user(options.user))
 
-    async def find_and_work(store: Store) -> T:
-        return await work(Sessions(store, app_name=await _app_of(store, options)))
-
-    return with_store(options, find_and_work)
-
-
-async def _app_of(store: Store, options: argparse.Namespace) -> str:
-    """Return the app of the session that is named: as given, or the only one that has such a session."""
-    if options.app is not None:
-        return options.app
-    if await store.head(SessionRef(options.session)) is not None:
-        return SessionRef(options.session).app
-    apps = sorted({head.app for head in await store.sessions() if head.session == options.session})
-    if not apps:
-        raise CheckpointNotFound(options.session)
-    if len(apps) > 1:
-        raise UsageError(
-            f"Several apps have a session '{options.session}'. Name one with --app NAME: {', '.join(apps)}."
-        )
-    return apps[0]
+    return with_store(options, do_work)
 
 
 async def _work(store: Store, work: Callable[[Store], Awaitable[T]]) -> T:
@@ -94,7 +87,19 @@ def existing_store(options: argparse.Namespace) -> Store:
 
 
 def command(options: argparse.Namespace, *words: str) -> str:
-    """Return a command to paste into a shell, with the same store and app options."""
+    """Return a command to paste into a shell, with the same store, app and user."""
     named = ["--store", options.store] if getattr(options, "store", None) else []
-    named += ["--app", options.app] if getattr(options, "app", None) else []
+    if words[0] not in _OF_PROGRAMS:
+        named += _app_words(getattr(options, "app", APP))
+    named += ["--user", options.user] if getattr(options, "user", None) is not None else []
     return visible_line(shlex.join(["adjourn", *words, *named]))
+
+
+_OF_PROGRAMS = ("chat", "resume", "recover")
+"""The commands that take the app from their program."""
+
+
+def _app_words(app: str | None) -> list[str]:
+    if app is None:
+        return ["--all-apps"]
+    return [] if app == APP else ["--app", app]

@@ -14,7 +14,7 @@ from msgspec import Raw
 from adjourn._engine.address import address_of, parse_segment
 from adjourn._engine.frame import UserFrame, encoded, lift_values, lower_values, value_or
 from adjourn._engine.program import ProgramFrame, Report
-from adjourn._engine.record import GraphImage, Image, UserImage
+from adjourn._engine.record import GraphImage, Image, Question, UserImage
 from adjourn._engine.scope import Audience, Frame, Scope, adopt_value
 from adjourn._text import a_type
 from adjourn._values import codec
@@ -73,8 +73,16 @@ class Task(UserFrame):
         self.attempt += 1
         self.scope.mark(self)
 
+    @property
+    def runs_code(self) -> bool:
+        return not self.node.runs_program
+
     def bind_dormant(self) -> None:
         self.node.bind_dormant(self)
+
+    def check_answer(self, question: Question) -> None:
+        super().check_answer(question)
+        self.node.check_answer(self, question)
 
     def fail(self, error: BaseException) -> None:
         """Record the failure; the task runs again when the session is recovered."""
@@ -420,6 +428,11 @@ class StepFrame(ProgramFrame):
         if node is not None:
             self.abandon()
             self.depart(node)
+
+    def start_over(self) -> None:
+        self.close_questions()
+        self.scope.mark(self)
+        super().start_over()
 
     # Records
 

@@ -14,6 +14,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from adjourn._engine.address import segment_text
+from adjourn._engine.record import Question
 from adjourn._engine.retry import Retry
 
 from .commands import START, Cache
@@ -91,6 +92,8 @@ class Node:
     """How it is drawn."""
     is_reported: bool = True
     """Whether events are emitted when it starts and ends."""
+    runs_program: bool = False
+    """Whether it runs a program as it is, instead of code."""
     takes_slot: bool = True
     """Whether it counts towards the concurrency limit; for a node that runs a graph, the inner nodes count instead."""
 
@@ -124,6 +127,13 @@ class Node:
 
     def bind_dormant(self, task: Any) -> None:
         """Bind the stored frames below a task whose programs are known before any code runs."""
+
+    def check_answer(self, task: Any, question: Question) -> None:
+        """Refuse an answer to a question of this task, or of what is below it, that it could not use.
+
+        Raises:
+            ProgramChanged: what asked is gone, or has changed.
+        """
 
     def check_restored(self, task: Any, below: Iterable[str]) -> None:
         """Raise if a stored task belongs to another kind of node; `below` are the segments below it.

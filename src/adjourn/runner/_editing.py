@@ -29,14 +29,14 @@ class Editor:
         self._sessions = sessions
         self._settings = sessions.settings
 
-    async def held_at(self, session_id: str, checkpoint_id: str) -> tuple[Any, tuple[Interrupt, ...]]:
+    async def held_at(self, ref: SessionRef, checkpoint_id: str) -> tuple[Any, tuple[Interrupt, ...]]:
         """Return the state at a checkpoint in the types of the program, and the questions that are open there.
 
         Raises:
             ProgramChanged: the program has changed since then, so nobody can go on from there.
         """
-        live = await self._sessions.load(self._settings.ref(session_id), checkpoint_id)
-        with Reading(session_id):
+        live = await self._sessions.load(ref, checkpoint_id)
+        with Reading(ref.id):
             return plain_state(live.root.report()), open_interrupts(live.scope, checkpoint_id)
 
     async def state(self, ref: SessionRef, checkpoint_id: str | None, at: str | None) -> Any:
@@ -66,12 +66,13 @@ class Editor:
             live.prepare(self._sessions)
             live.journal.branch_off(self._settings.new_branch(), checkpoint_id or live.head.checkpoint)
             self._keep_answers(live)
+            live.scope.reopen_approvals()
             _edit(live, values, as_node, at)
             try:
                 await self._write(live, "edit", metadata)
             except Conflict:
                 continue
-            self._sessions.pop(ref.id)
+            self._sessions.pop(live.ref)
             return live.journal.head
         raise Conflict(ref.id, "others keep writing it")
 
@@ -120,9 +121,10 @@ def _edit(live: LiveSession, values: Mapping[str, Any], as_node: str | None, at:
         )
     frame = frame_at(live.root, at)
     frame.edit(values, as_node)
-    above = frame.parent if as_node is not None else None
+    frame.start_over()
+    above = frame.parent
     while above is not None:
-        above.wake()  # What follows on the node runs next, so what waited for it runs again.
+        above.wake()  # What was edited runs next, so what waited for it runs again.
         above = above.parent
 
 

@@ -48,22 +48,19 @@ class RunFollower:
     def _store(self) -> Store:
         return self.sessions.settings.store
 
-    def _ref(self, session_id: str) -> SessionRef:
-        return self.sessions.settings.ref(session_id)
-
     async def find(self, ref: SessionRef, _: object) -> None:
         """Begin to follow a session, which must be there."""
         if await self._store.head(ref) is None:
             raise CheckpointNotFound(ref.id)
 
-    async def follow(self, session_id: str, after: int, since: int | None) -> AsyncGenerator[Event]:
+    async def follow(self, ref: SessionRef, after: int, since: int | None) -> AsyncGenerator[Event]:
         """The stored events after a number, until the run that is live now (or was live at `since`) has ended."""
-        head = await self._store.head(self._ref(session_id))
+        head = await self._store.head(ref)
         since = since if since is not None else head.seq if head else 0
         pause = POLL[0]
         while head is not None:
             found = False
-            async for event in self.logged(session_id, after):
+            async for event in self.logged(ref, after):
                 after, found = event.seq or after, True
                 yield event
                 if after > since and isinstance(event, FINAL):
@@ -72,18 +69,18 @@ class RunFollower:
                 return
             pause = POLL[0] if found else min(2 * pause, POLL[1])
             await asyncio.sleep(0 if found else pause)
-            head = await self._store.head(self._ref(session_id))
+            head = await self._store.head(ref)
 
-    async def logged(self, session_id: str, after: int) -> AsyncIterator[Event]:
+    async def logged(self, ref: SessionRef, after: int) -> AsyncIterator[Event]:
         """The events after a number that are stored by now, as readers of the run get them."""
-        async for event, point in self.events(session_id, after):
+        async for event, point in self.events(ref, after):
             if not is_muted(event):
-                yield await self._whole(session_id, event, point)
+                yield await self._whole(ref, event, point)
 
-    async def events(self, session_id: str, after: int) -> AsyncIterator[tuple[Event, str]]:
+    async def events(self, ref: SessionRef, after: int) -> AsyncIterator[tuple[Event, str]]:
         """Every stored event after a number, with the checkpoint that holds it."""
         try:
-            while batches := await self._store.events(self._ref(session_id), after, limit=PAGE):
+            while batches := await self._store.events(ref, after, limit=PAGE):
                 for batch in batches:
                     for event in read_events(batch):
                         if event.seq is not None and event.seq > after:
@@ -92,37 +89,37 @@ class RunFollower:
         except CheckpointNotFound:
             return  # It was forgotten or deleted meanwhile, and its events with it.
 
-    async def _whole(self, session_id: str, event: Event, point: str) -> Event:
+    async def _whole(self, ref: SessionRef, event: Event, point: str) -> Event:
         """An event from the log; a pause and an end with the questions and the state of their checkpoint, `point`."""
         if not isinstance(event, Done | Interrupted):
             return event
         try:
-            contents = await Contents.at(self._store, self._ref(session_id), point)
+            contents = await Contents.at(self._store, ref, point)
         except CheckpointNotFound:
             return event  # It has been pruned.
         if isinstance(event, Done):
             return msgspec.structs.replace(event, state=contents.final_state)
         return msgspec.structs.replace(event, interrupts=contents.interrupts)
 
-    async def result(self, session_id: str, last: Event | None, point: str | None) -> RunResult:
+    async def result(self, ref: SessionRef, last: Event | None, point: str | None) -> RunResult:
         """What a run came to that somebody else drove: its last event, and the checkpoint before that, if any came."""
         if isinstance(last, Failed):
             failure = f"{last.error}: {last.message}"
-            raise RunError(f"Session '{session_id}' failed with {undotted(failure)}. Try again with `recover`.")
-        live = await self.sessions.load(self._ref(session_id), point if last else None)
+            raise RunError(f"Session '{ref.id}' failed with {undotted(failure)}. Try again with `recover`.")
+        live = await self.sessions.load(ref, point if last else None)
         if last is None and live.status == "failed" and live.head is not None:
-            async for event in self.logged(session_id, live.head.seq - 1):
-                return await self.result(session_id, event, None)
+            async for event in self.logged(ref, live.head.seq - 1):
+                return await self.result(ref, event, None)
         if last is None and live.status == "running":
-            raise UnfinishedRun(session_id, "crashed")
+            raise UnfinishedRun(ref.id, "crashed")
         return stored_result(live, last)
 
     # Stopping
 
     async def stop(self, ref: SessionRef, mode: CancelMode) -> bool:
         """Stop a session's run, or cancel one that waits; return whether there was anything to stop."""
-        live = self.sessions.running.get(ref.id)
-        if live is not None and ref.user in (None, live.scope.user_id):
+        live = self.sessions.running_as(ref)
+        if live is not None:
             live.scope.loop.call_soon_threadsafe(live.cut, mode)
             return True
         for _ in range(TRIES):
@@ -146,5 +143,5 @@ class RunFollower:
             await self._editor.stop(found)
         except (Conflict, SessionBusy):
             return False
-        self.sessions.pop(head.session)
+        self.sessions.pop(head.ref)
         return True

@@ -9,17 +9,19 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from itertools import count
 from typing import ClassVar, Protocol
 
 from msgspec import Raw
 
 from adjourn._engine import record
-from adjourn._engine.address import segment_text
+from adjourn._engine.address import is_under, segment_text
 from adjourn._engine.program import Program, ProgramFrame
+from adjourn._engine.questions import open_interrupts
 from adjourn._engine.record import NONE
-from adjourn._engine.scope import TURN, Scope
+from adjourn._engine.scope import TURN, Frame, Scope
 from adjourn._owner import is_dead, process_id
 from adjourn._values.damage import Reading
 from adjourn.errors import (
@@ -33,6 +35,7 @@ from adjourn.errors import (
     UnknownInterrupt,
 )
 from adjourn.events import Event
+from adjourn.sessions import SessionStatus
 from adjourn.sessions._contents import folded
 from adjourn.sessions._log import read_questions
 from adjourn.sessions._questions import Answers, OpenQuestions, why_not_open
@@ -181,7 +184,7 @@ class LiveSession:
         persistence: Persistence = Persistence.STORED,
     ) -> None:
         settings = sessions.settings
-        self.scope = scope = Scope(session_id, app=settings.app_name, user_id=user_id, clock=settings.clock)
+        self.scope = scope = Scope(session_id, app=settings.app, user_id=user_id, clock=settings.clock)
         scope.interrupts = settings.interrupts
         scope.program_options = settings.program
         self.journal = scope.journal = Journal(
@@ -194,7 +197,7 @@ class LiveSession:
             max_bytes=settings.max_session_bytes,
         )
         self.journal.ttl = settings.lease_ttl
-        self.ref = self.journal.ref = SessionRef(session_id, settings.app_name, user_id)
+        self.ref = self.journal.ref = SessionRef(session_id, settings.app, user_id)
         self.beat = sessions.beat
 
     def prepare(self, sessions: LiveSessions) -> None:
@@ -360,9 +363,18 @@ class LiveSessions:
 
     # Kept ready between runs: the first commit of the next run proves one right, or it is dropped.
 
-    def pop(self, session_id: str) -> LiveSession | None:
-        """Return a session that was kept ready, for one run alone."""
-        return self._kept.pop(session_id, None)
+    def pop(self, ref: SessionRef) -> LiveSession | None:
+        """Return a session that was kept ready, for one run alone; one that `ref` does not name stays."""
+        kept = self._kept.get(ref.id)
+        if kept is None or not _is_named(kept, ref):
+            return None
+        del self._kept[ref.id]
+        return kept
+
+    def running_as(self, ref: SessionRef) -> LiveSession | None:
+        """Return the session that `ref` names if this runner runs it."""
+        live = self.running.get(ref.id)
+        return live if live is not None and _is_named(live, ref) else None
 
     def ended(self, live: LiveSession, *, well: bool) -> None:
         """Note that the run of a session has ended: after one that ended well, it is kept ready."""
@@ -382,23 +394,66 @@ class LiveSessions:
         live.dissolve()
 
 
-async def resolve(store: Store, live: LiveSession, given: Answers, by: str | None) -> tuple[Answer, ...]:
+def status_of_live(live: LiveSession) -> SessionStatus:
+    """Return where a session stands that is about to run."""
+    scope, checkpoint = live.scope, live.journal.head
+    return SessionStatus(
+        session_id=scope.session_id,
+        status="running" if live.is_new else live.status,
+        owner=None,
+        since=datetime.fromtimestamp(scope.clock(), UTC),
+        interrupts=open_interrupts(scope, checkpoint),
+        checkpoint_id=checkpoint or "",
+        user_id=live.ref.user,
+        app_name=scope.app,
+    )
+
+
+def _is_named(live: LiveSession, ref: SessionRef) -> bool:
+    """Return whether `ref` names this session; as in a store, one that names a user names only that user's."""
+    return ref.app == live.ref.app and ref.user in (None, live.ref.user)
+
+
+async def resolve(settings: RunnerSettings, live: LiveSession, given: Answers, by: str | None) -> tuple[Answer, ...]:
     """Return the answers as the store takes them, every one checked before any is written.
 
     Raises:
         UnknownInterrupt, AlreadyResumed, InterruptExpired, InvalidAnswer: naming the first that is wrong.
+        StaleCheckpoint: a token names a question that is not asked (any more).
     """
     scope = live.scope
     try:
-        return OpenQuestions(scope.session_id, [question for _, question in scope.questions.open.values()]).resolve(
-            given, by
-        )
+        asked = [question for _, question in scope.questions.open.values()]
+        questions = OpenQuestions(live.ref, scope.branch, asked, require_token=settings.require_token)
+        return questions.resolve(given, by)
     except UnknownInterrupt as unknown:
-        error = await why_not_open(store, live.ref, unknown, live=live.is_running)
+        error = await why_not_open(settings.store, live.ref, unknown, live=live.is_running)
         if error is unknown and scope.questions.has_ended(unknown.interrupt_id):
             # It has ended on the branch that this one came from.
             error = AlreadyResumed(scope.session_id, unknown.interrupt_id, live=live.is_running)
         raise error from None
+
+
+def check_usable(live: LiveSession, answers: Sequence[Answer]) -> None:
+    """Refuse answers that could not be used here, before they count (rule R17).
+
+    Raises:
+        ProgramChanged: what asked is gone or has changed, or holds values of types that this process lacks.
+    """
+    for answer in answers:
+        path, question = live.scope.questions.open[answer.id]
+        for frame in _bound(live.root, path):
+            frame.check_answer(question)
+        live.scope.check_types(path)
+
+
+def _bound(frame: Frame, path: str) -> Iterator[Frame]:
+    """Give the frames that lead to `path`, bound as far as their programs are known before any code runs."""
+    below: Frame | None = frame
+    while below is not None:
+        yield below
+        below.bind_dormant()
+        below = next((child for child in below.live_children() if is_under(path, child.path)), None)
 
 
 def apply_answers(live: LiveSession, taken: Sequence[Answer | Answered], now: float) -> None:

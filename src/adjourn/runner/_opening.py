@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import logging
-from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Literal, Protocol, cast
 
 import msgspec
 
 from adjourn._checks import is_count
-from adjourn._engine.questions import open_keys
+from adjourn._engine.questions import open_interrupts, open_keys
 from adjourn.errors import (
     AdjournError,
     AlreadyResumed,
@@ -25,6 +27,7 @@ from adjourn.errors import (
     UsageError,
 )
 from adjourn.events import Event
+from adjourn.sessions import SessionStatus
 from adjourn.sessions._questions import Answers
 from adjourn.sessions._settings import check_name
 from adjourn.stores._logging import note
@@ -32,7 +35,7 @@ from adjourn.stores.protocol import Answer, Claimed, SessionRef
 
 from ._driving import stop
 from ._journal import Persistence
-from ._live import TRIES, LiveSession, LiveSessions, apply_answers, expire, resolve
+from ._live import TRIES, LiveSession, LiveSessions, apply_answers, check_usable, expire, resolve, status_of_live
 
 OnPending = Literal["error", "abandon", "finish"]
 
@@ -85,41 +88,49 @@ class SessionOpener:
     async def turn(self, call: Call, input: Any, on_pending: OnPending, reader: Reader) -> LiveSession:
         """A session with a turn's input, claimed (unless nobody else could know it)."""
         for _ in range(TRIES):
-            live = self._sessions.pop(call.session_id)
+            live = None if call.is_new else self._sessions.pop(self._ref(call))
             cached = live is not None
             if live is None and not call.is_new:
                 live = await self._sessions.find(self._ref(call))
             if live is None:
                 live = self._sessions.new(call.session_id, call.user_id, call.persistence)
-            self._prepare(live, call, reader)
+            await self._prepare(live, call, reader)
             if not live.is_new and not cached:
                 _check_not_running(live)
             if live.status != "done":
                 if cached:
                     continue  # What was kept may be older than what is stored: look there.
                 await self._end_last_turn(live, on_pending)
-            live.scope.next_input(call.model_options)
+            live.scope.next_input(call.model_options, call.user_id)
             live.root.begin(input)
             if live.journal.is_unstored:
                 self._sessions.until_done.add(call.session_id)
                 return live
-            try:
-                await self._claim(live, "input")
-            except (Conflict, SessionBusy):
-                if not cached and not live.is_new:
-                    await self._raise_if_busy(self._ref(call))
-                continue
-            return live
+            if await self._is_claimed(live, call, cached):
+                return live
         raise Conflict(call.session_id, "others keep writing it")
 
-    def _prepare(self, live: LiveSession, call: Call, reader: Reader) -> None:
+    async def _is_claimed(self, live: LiveSession, call: Call, cached: bool) -> bool:
+        """Claim a session with the input of a turn; return False if the store must be looked at again."""
+        try:
+            await self._claim(live, "input")
+        except (Conflict, SessionBusy):
+            if not cached and not live.is_new:
+                await self._raise_if_busy(self._ref(call))
+            return False
+        except CheckpointNotFound:
+            if not cached:
+                raise  # It is somebody else's.
+            return False  # What was kept is gone, and another may be there by now.
+        return True
+
+    async def _prepare(self, live: LiveSession, call: Call, reader: Reader) -> None:
         scope, settings, is_watched = live.scope, self._settings, reader.wants_events
-        if call.user_id is not None and scope.user_id not in (None, call.user_id):
-            # Somebody else's: told in the words for one that is not there, and never run in the other one's name.
-            raise CheckpointNotFound(call.session_id)
         live.prepare(self._sessions)
         live.journal.sink = reader.deliver
         scope.deps = call.deps
+        if call.deps is None and settings.deps is not None:
+            scope.deps = await _made(settings.deps, live)
         scope.max_steps = call.max_steps
         scope.has_reader = is_watched
         scope.logs_events = is_watched or call.persistence is not Persistence.UNSTORED
@@ -159,15 +170,15 @@ class SessionOpener:
     ) -> LiveSession | None:
         """A session with answers in place, claimed; None when a live owner has it and takes the answers up."""
         for _ in range(TRIES):
-            live = self._sessions.pop(call.session_id)
+            live = self._sessions.pop(self._ref(call))
             cached = live is not None
             if live is None:
                 live = await self._sessions.load(self._ref(call))
-            self._prepare(live, call, reader)
+            await self._prepare(live, call, reader)
             try:
                 if checkpoint_id is not None:
                     await self._check_seen(live, given, checkpoint_id, cached)
-                taken = await self._answered(live, given, by)
+                taken = await self._answered(live, given, by, cached)
                 if state:
                     live.root.supply(state)
                 return await self._go_on(live, taken, cached, reader)
@@ -179,7 +190,7 @@ class SessionOpener:
                 # What was kept may be older than what is stored: look there.
         raise Conflict(call.session_id, "others keep writing it")
 
-    async def _answered(self, live: LiveSession, given: Answers, by: str | None) -> tuple[Answer, ...]:
+    async def _answered(self, live: LiveSession, given: Answers, by: str | None, cached: bool) -> tuple[Answer, ...]:
         """Put answers into the frames: what waits beside the log, what has expired, and what is given."""
         store, now = self._settings.store, self._settings.clock()
         live.answers += await expire(store, live, now)
@@ -187,9 +198,24 @@ class SessionOpener:
             self._take_up(live)
         if not live.scope.questions.open and live.status == "done" and given is None:
             raise AlreadyResumed(live.scope.session_id, live=live.is_running)
-        taken = await resolve(store, live, given, by) if live.scope.questions.open or given is not None else ()
+        taken = await resolve(self._settings, live, given, by) if live.scope.questions.open or given is not None else ()
+        if taken and self._settings.permission:
+            await self._check_permission(live, taken, by)
+        if not live.is_running:  # Else its owner goes on, who may have what is lacking here.
+            _check_deps(live)
+            if not cached:
+                check_usable(live, taken)
         apply_answers(live, taken, now)
         return taken
+
+    async def _check_permission(self, live: LiveSession, taken: tuple[Answer, ...], by: str | None) -> None:
+        named = {answer.id for answer in taken}
+        asked = [each for each in open_interrupts(live.scope, live.journal.head) if each.id in named]
+
+        async def turn_user() -> str | None:
+            return live.scope.user_id
+
+        await self._settings.permission.check(asked, by, turn_user)
 
     async def _check_seen(self, live: LiveSession, given: Answers, checkpoint_id: str, cached: bool) -> None:
         head = live.journal.head or ""
@@ -200,7 +226,7 @@ class SessionOpener:
             return
         if given:
             # The question may have been answered since: that is the better explanation.
-            await resolve(self._settings.store, live, given, None)
+            await resolve(self._settings, live, given, None)
         await self._settings.store.load(live.ref, checkpoint_id)  # Raises if there is no such checkpoint.
         raise StaleCheckpoint(live.scope.session_id, checkpoint_id, head)
 
@@ -229,12 +255,13 @@ class SessionOpener:
         """A session that goes on where it was cut off, claimed if there is anything left to run."""
         for _ in range(TRIES):
             live = await self._sessions.load(self._ref(call))
-            self._sessions.pop(call.session_id)
+            self._sessions.pop(live.ref)
             _check_not_running(live)
-            self._prepare(live, call, reader)
+            await self._prepare(live, call, reader)
             live.answers += await expire(self._settings.store, live, self._settings.clock())
             if live.status == "done" or (live.status == "waiting" and not live.answers):
                 return live
+            _check_deps(live)
             self._take_up(live)
             try:
                 await self._claim(live, None)
@@ -250,12 +277,14 @@ class SessionOpener:
         """A session at `checkpoint_id`, on a new branch unless that is its head, claimed."""
         for _ in range(TRIES):
             live = await self._sessions.load(self._ref(call), checkpoint_id)
-            self._sessions.pop(call.session_id)
+            self._sessions.pop(live.ref)
             _check_not_running(live)
-            self._prepare(live, call, reader)
+            await self._prepare(live, call, reader)
+            _check_deps(live)
             source = None
             if live.journal.head != checkpoint_id:
                 live.journal.branch_off(self._settings.new_branch(), checkpoint_id)
+                live.scope.reopen_approvals()
                 source = "fork"
             else:
                 self._take_up(live)
@@ -292,6 +321,23 @@ class SessionOpener:
             live = await self._sessions.find(ref)
             if live is not None:
                 _check_not_running(live)
+
+
+async def _made(deps: Any, live: LiveSession) -> Any:  # Any: whatever the user brings
+    """Return the deps that a runner has for a session."""
+    if not inspect.isroutine(deps) and not isinstance(deps, partial):
+        return deps
+    made: Any = cast("Callable[[SessionStatus], Any]", deps)(status_of_live(live))
+    return await made if inspect.isawaitable(made) else made
+
+
+def _check_deps(live: LiveSession) -> None:
+    """Refuse to go on with a turn that was begun with deps, and has none now: its code would not find them."""
+    if live.scope.needs_deps and live.scope.deps is None and live.status != "done":
+        raise UsageError(
+            f"The turn of session '{live.scope.session_id}' was begun with deps, and there are none now. Pass deps=... "
+            "again, or give them to the runner: Runner(..., deps=...)."
+        )
 
 
 def _check_not_running(live: LiveSession) -> None:

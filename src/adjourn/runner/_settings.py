@@ -10,7 +10,8 @@ import msgspec
 from adjourn._checks import check_middleware, is_count, is_positive
 from adjourn._engine.record import MAX_BYTES
 from adjourn.errors import UsageError
-from adjourn.sessions._settings import Settings
+from adjourn.sessions._permission import MayAnswer
+from adjourn.sessions._settings import Settings, check_name, choice
 from adjourn.stores import Store
 
 Durability = Literal["step", "pause", "async"]
@@ -21,9 +22,13 @@ class Options(TypedDict, total=False):
     """The options of a runner, as keyword arguments.
 
     store: where sessions are kept: a store or its URL, such as "sqlite:///file.db"; None keeps them in this runner.
+    deps: what code of a run finds as `current().deps` when a call gives none: a value, or a function of the status.
+    require_token: whether an approval must be answered by its token, so that it counts for what was shown alone.
     streaming: whether models are asked for their answers piece by piece; True by default.
     durability: when a step is stored: "step" before it is told, "async" while the next runs, "pause" at pauses.
-    app_name: the name under which `sessions` and `pending` find what this runner began; "adjourn" by default.
+    app_name: whose sessions these are, as the same id in another app is another session; "adjourn" by default.
+    require_by: True refuses an approval that does not say `by` whom it is.
+    may_answer: a function of a question, `by` and the turn's user, which returns True or why the answer is refused.
     middleware: what stands around the calls of models and tools in every agent that this runner runs.
     interrupts: False makes every question an error, for programs that nobody answers.
     after_transfer: who takes the next turn after a transfer: "stay" (whoever has it; the default) or "root".
@@ -37,9 +42,13 @@ class Options(TypedDict, total=False):
     """
 
     store: Store | str | None
+    deps: Any
+    require_token: bool
     streaming: bool
     durability: Durability
     app_name: str
+    require_by: bool
+    may_answer: MayAnswer | None
     middleware: Sequence[Any]
     interrupts: bool
     after_transfer: AfterTransfer
@@ -69,14 +78,24 @@ class RunnerSettings(Settings):
             raise UsageError(
                 f"Unknown option {', '.join(sorted(unknown))}. There are: {', '.join(Options.__annotations__)}."
             )
-        store, app_name = options.get("store"), options.get("app_name", "adjourn")
-        super().__init__(store, app_name, options.get("clock"), options.get("new_id"))
+        store, self.app = options.get("store"), options.get("app_name", "adjourn")
+        check_name("app_name", self.app)  # One app runs the programs, so None for all is not a name here.
+        super().__init__(
+            store,
+            self.app,
+            options.get("clock"),
+            options.get("new_id"),
+            require_token=options.get("require_token", False),
+            require_by=options.get("require_by", False),
+            may_answer=options.get("may_answer"),
+        )
         self.has_own_store = store is None
+        self.deps: Any = options.get("deps")
         self.durability: Durability = options.get("durability", "pause" if self.has_own_store else "step")
         if self.durability not in ("step", "pause", "async"):
             raise UsageError(f"durability={self.durability!r}: use 'step', 'pause' or 'async'.")
         self.program = _program_options(options)
-        self.interrupts = _choice("interrupts", options.get("interrupts", True))
+        self.interrupts = choice("interrupts", options.get("interrupts", True))
         self.max_concurrency = options.get("max_concurrency")
         if self.max_concurrency is not None and not is_count(self.max_concurrency):
             raise UsageError(f"max_concurrency={self.max_concurrency!r}: give 1 or more, or None for no limit.")
@@ -95,7 +114,7 @@ def _program_options(options: Options) -> ProgramOptions:
     if after_transfer not in ("stay", "root"):
         raise UsageError(f"after_transfer={after_transfer!r}: use 'stay' or 'root'.")
     return ProgramOptions(
-        streaming=_choice("streaming", options.get("streaming", True)),
+        streaming=choice("streaming", options.get("streaming", True)),
         middleware=check_middleware(_listing("middleware", options.get("middleware", ())), "Runner"),
         after_transfer=after_transfer,
     )
@@ -111,12 +130,6 @@ def stored_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
         return {} if options is None else msgspec.json.decode(msgspec.json.encode(options), type=dict[str, Any])
     except (TypeError, ValueError) as error:
         raise UsageError(f"model_options={options!r}: give a mapping of names to JSON values ({error}).") from error
-
-
-def _choice(name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise UsageError(f"{name}={value!r}: give True or False.")
-    return value
 
 
 def _listing(name: str, values: Any) -> tuple[Any, ...]:  # Any: users pass anything

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from adjourn._engine.frame import current_place
 from adjourn.events import FINAL, CheckpointSaved, Delta, Event, Failed, Retrying, is_muted
 from adjourn.sessions._sync import wait_for
+from adjourn.stores.protocol import SessionRef
 
 from ._driving import drive, stored_end, stored_result
 from ._following import CancelMode, RunFollower, check_mode
@@ -154,8 +155,9 @@ class Run:
     _last: Event | None = None
     _point: str | None = None
 
-    def __init__(self, session_id: str, begin: Begin, follower: RunFollower) -> None:
-        self.session_id = session_id
+    def __init__(self, ref: SessionRef, begin: Begin, follower: RunFollower) -> None:
+        self.session_id = ref.id
+        self._ref = ref
         self._begin: Begin | None = begin
         self._follower = follower
         self._sessions = follower.sessions
@@ -242,7 +244,7 @@ class Run:
         if self._live is None:
             async for _ in self._read():
                 pass
-            return await self._follower.result(self.session_id, self._last, self._point)
+            return await self._follower.result(self._ref, self._last, self._point)
         try:
             if self._outcome is None:
                 await self._until_over()
@@ -309,17 +311,17 @@ class Run:
             await self.settled()
 
     async def _cancel_elsewhere(self, mode: CancelMode, seconds: float | None) -> None:
-        if not self._has_started or not await self._follower.stop(self._sessions.settings.ref(self.session_id), mode):
+        if not self._has_started or not await self._follower.stop(self._ref, mode):
             return
         try:
             async with asyncio.timeout(seconds):
                 await self._until_it_ends()
         except TimeoutError:
-            await self._follower.stop(self._sessions.settings.ref(self.session_id), "now")
+            await self._follower.stop(self._ref, "now")
             await self._until_it_ends()
 
     async def _until_it_ends(self) -> None:
-        async for _ in self._follower.follow(self.session_id, self.seen, self.since):
+        async for _ in self._follower.follow(self._ref, self.seen, self.since):
             pass
 
     async def settled(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as that of asyncio.wait
@@ -389,11 +391,11 @@ class Run:
                 await self._until_over()
             self._result()
         elif self._last is None or isinstance(self._last, Failed):
-            await self._follower.result(self.session_id, self._last, self._point)
+            await self._follower.result(self._ref, self._last, self._point)
 
     async def _read(self) -> AsyncGenerator[Event]:
         if self._live is None:
-            async with contextlib.aclosing(self._follower.follow(self.session_id, self.seen, self.since)) as events:
+            async with contextlib.aclosing(self._follower.follow(self._ref, self.seen, self.since)) as events:
                 async for event in events:
                     self._note(event)
                     yield event
@@ -411,7 +413,7 @@ class Run:
             if self._behind:
                 # From here on events are queued again; what the log has of them by now is not read twice.
                 self._behind = False
-                async for event in self._follower.logged(self.session_id, self.seen):
+                async for event in self._follower.logged(self._ref, self.seen):
                     self.seen = event.seq or self.seen
                     yield event
             elif has_ended:

@@ -13,6 +13,7 @@ from adjourn.messages import Message
 from adjourn.sessions import Answers, Checkpoint, Sessions
 from adjourn.sessions._settings import check_name
 from adjourn.sessions._sync import sync_twin
+from adjourn.stores.protocol import SessionRef
 
 from ._driving import stored_result
 from ._editing import Editor
@@ -35,9 +36,13 @@ class Runner(Sessions):
         """Make a runner of `agent`; every option can be left out.
 
         store: where sessions are kept: a store or its URL, such as "sqlite:///file.db"; None keeps them in this runner.
+        deps: what code of a run finds as `current().deps` when a call gives none: a value, or a function of the status.
+        require_token: whether an approval must be answered by its token, so that it counts for what was shown alone.
         streaming: whether models are asked for their answers piece by piece; True by default.
         durability: when a step is stored: "step" before it is told, "async" while the next runs, "pause" at pauses.
-        app_name: the name under which `sessions` and `pending` find what this runner began; "adjourn" by default.
+        app_name: whose sessions these are, as the same id in another app is another session; "adjourn" by default.
+        require_by: True refuses an approval that does not say `by` whom it is.
+        may_answer: a function of a question, `by` and the turn's user, which returns True or why the answer is refused.
         middleware: what stands around the calls of models and tools in every agent that this runner runs.
         interrupts: False makes every question an error, for programs that nobody answers.
         after_transfer: who takes the next turn after a transfer: "stay" (whoever has it; the default) or "root".
@@ -58,7 +63,15 @@ class Runner(Sessions):
                 "Give it an agent, a compiled graph (did you call .compile()?) or a @workflow function."
             )
         settings = RunnerSettings(options)
-        super().__init__(settings.store, app_name=settings.app_name, clock=settings.clock, new_id=settings.new_id)
+        super().__init__(
+            settings.store,
+            app_name=settings.app,
+            require_token=settings.require_token,
+            require_by=settings.permission.require_by,
+            may_answer=settings.permission.may_answer,
+            clock=settings.clock,
+            new_id=settings.new_id,
+        )
         self._options = options
         self._live = LiveSessions(settings, agent)
         self._opener = SessionOpener(self._live)
@@ -69,6 +82,11 @@ class Runner(Sessions):
     def program(self) -> Program:
         """What this runner runs."""
         return self._live.program
+
+    @property
+    def app_name(self) -> str:
+        """The app whose sessions these are."""
+        return self._live.settings.app
 
     @property
     def options(self) -> Options:
@@ -99,7 +117,7 @@ class Runner(Sessions):
 
         input: text, a `Message` or a list of them for agents; the state, or a part of it, for graphs.
         session_id: which session; None begins a new one.
-        user_id: whose session it is; that of another user is not found.
+        user_id: whose session and turn it is; that of another user is not found. Without it, the turn is nobody's.
         values: session values to set before the turn begins.
         deps: what code of the run finds as `current().deps`; it is not stored, so give it again on a resume.
         on_pending: what becomes of an unfinished turn: "error" (the default), "abandon" it, or "finish" it first.
@@ -111,7 +129,7 @@ class Runner(Sessions):
             raise UsageError(f"on_pending={on_pending!r}: use 'error', 'abandon' or 'finish'.")
         call = Call(
             session_id=self._settings.new_id() if session_id is None else session_id,
-            user_id=user_id,
+            user_id=self._settings.user(user_id),
             values=values,
             deps=deps,
             max_steps=max_steps,
@@ -128,7 +146,10 @@ class Runner(Sessions):
                     "run(checkpoint_id=...) goes on from a checkpoint: give it a session_id and None as input."
                 )
             begin = partial(self._opener.travel, call, checkpoint_id)
-        return Run(call.session_id, begin, self._follower)
+        return self._run(call, begin)
+
+    def _run(self, call: Call, begin: Begin) -> Run:
+        return Run(self._settings.ref(call.session_id, call.user_id), begin, self._follower)
 
     def _persistence(self, session_id: str | None) -> Persistence:
         """Return what becomes of a turn's session: without a store and a name, nobody else can know of it."""
@@ -161,23 +182,24 @@ class Runner(Sessions):
         max_steps: how many supersteps this run may take.
         user_id: whose session it is; that of another user is not found.
         """
+        user_id = self._settings.user(user_id)
         call = Call(session_id=session_id, user_id=user_id, values=values, deps=deps, max_steps=max_steps)
         if by is not None:
             check_name("by", by)
-        begin = partial(self._opener.resume, call, answers, by, checkpoint_id, state)
-        return Run(session_id, begin, self._follower)
+        return self._run(call, partial(self._opener.resume, call, answers, by, checkpoint_id, state))
 
     def recover(
         self, session_id: str, *, deps: Any = None, max_steps: int | None = None, user_id: str | None = None
     ) -> Run:
         """Go on after a crash, failure or cancel; answers nothing. A finished session gives its stored result."""
-        call = Call(session_id=session_id, user_id=user_id, deps=deps, max_steps=max_steps)
-        return Run(session_id, partial(self._opener.recover, call), self._follower)
+        call = Call(session_id=session_id, user_id=self._settings.user(user_id), deps=deps, max_steps=max_steps)
+        return self._run(call, partial(self._opener.recover, call))
 
     def attach(self, session_id: str, *, after: int = 0, user_id: str | None = None) -> Run:
         """Follow a run that anyone drives, from the event after number `after`."""
         check_name("session_id", session_id)
-        run = Run(session_id, partial(self._follower.find, self._settings.ref(session_id, user_id)), self._follower)
+        ref = self._settings.ref(session_id, user_id)
+        run = Run(ref, partial(self._follower.find, ref), self._follower)
         run.seen, run.is_attached = after, True
         return run
 
@@ -212,9 +234,9 @@ class Runner(Sessions):
         Raises:
             UsageError: the session has no result of such a call.
         """
-        await self._head(session_id, user_id)
+        ref = (await self._head(session_id, user_id)).ref
         found: ToolResult | None = None
-        async for event, _ in self._follower.events(session_id, 0):
+        async for event, _ in self._follower.events(ref, 0):
             if isinstance(event, ToolResult) and event.call_id == call_id:
                 # An agent inside a tool may use the ids of the one outside, who is meant first.
                 found = event if found is None or found.muted or not event.muted else found
@@ -234,7 +256,7 @@ class Runner(Sessions):
 
     async def delete(self, session_id: str, *, user_id: str | None = None) -> None:
         """Remove a session whole."""
-        self._live.pop(session_id)
+        self._live.pop(self._settings.ref(session_id, user_id))
         await super().delete(session_id, user_id=user_id)
 
     # Time travel
@@ -255,12 +277,12 @@ class Runner(Sessions):
                 raise
             return await super().state(session_id, checkpoint_id=checkpoint_id, user_id=user_id)
 
-    async def _held_at(self, session_id: str, checkpoint_id: str) -> tuple[Any, tuple[Interrupt, ...]]:
+    async def _held_at(self, ref: SessionRef, checkpoint_id: str) -> tuple[Any, tuple[Interrupt, ...]]:
         try:
-            return await self._editor.held_at(session_id, checkpoint_id)
+            return await self._editor.held_at(ref, checkpoint_id)
         except ProgramChanged:
             # Nobody can go on from there; it can be looked at all the same.
-            return await super()._held_at(session_id, checkpoint_id)
+            return await super()._held_at(ref, checkpoint_id)
 
     async def edit(
         self,
@@ -277,7 +299,8 @@ class Runner(Sessions):
         With `as_node` it is as if that node had returned the values: what follows on it runs next.
         """
         ref = self._settings.ref(session_id, user_id)
-        return await self.checkpoint(session_id, await self._editor.edit(ref, values, checkpoint_id, as_node, at))
+        point = await self._editor.edit(ref, values, checkpoint_id, as_node, at)
+        return await self.checkpoint(session_id, point, user_id=user_id)
 
     async def fork(
         self,
@@ -294,9 +317,10 @@ class Runner(Sessions):
         Raises:
             ProgramChanged, CheckpointCorrupt: the program could not go on from there.
         """
-        await self._live.load(self._settings.ref(session_id, user_id), checkpoint_id)
+        ref = self._settings.ref(session_id, user_id)
+        await self._live.load(ref, checkpoint_id)
         if to == session_id:
-            self._live.pop(session_id)
+            self._live.pop(ref)
         return await super().fork(session_id, checkpoint_id=checkpoint_id, to=to, user_id=user_id)
 
     # From sync code

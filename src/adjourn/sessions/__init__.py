@@ -1,5 +1,6 @@
 """Sessions without their programs: their status, questions and answers, history, forks, and what is removed."""
 
+from ._permission import MayAnswer
 from ._questions import Answers
 from ._status import SessionStatus
 from ._watch import Notice, QuestionAsked, SessionEnded
@@ -11,6 +12,7 @@ __all__ = [
     "AuditEntry",
     "Checkpoint",
     "Diff",
+    "MayAnswer",
     "Notice",
     "QuestionAsked",
     "SessionEnded",

@@ -20,7 +20,7 @@ from adjourn._engine.scope import Scope
 from adjourn._values import codec
 from adjourn._values.damage import Reading
 from adjourn._values.registry import native
-from adjourn.errors import CheckpointCorrupt, CheckpointNotFound
+from adjourn.errors import CheckpointNotFound
 from adjourn.events import Interrupt
 from adjourn.messages import Message, ToolCall
 from adjourn.stores._logging import note
@@ -103,17 +103,13 @@ async def load(store: Store, ref: SessionRef, checkpoint_id: str | None = None) 
 
 
 def folded(loaded: Loaded) -> Tree:
-    """Fold the records of a session, and check that they are its own.
+    """Fold the records of a session.
 
     Raises:
-        CheckpointCorrupt: they are damaged, or those of another session.
+        CheckpointCorrupt: they are damaged.
     """
-    head = loaded.head
-    with Reading(head.session):
-        tree = fold(loaded.rows)
-        if (tree.app, tree.user, tree.session) != (head.app, head.user, head.session):
-            raise CheckpointCorrupt("its records are those of another session; restore a backup")
-    return tree
+    with Reading(loaded.head.session):
+        return fold(loaded.rows)
 
 
 class Contents:
@@ -189,7 +185,8 @@ class Contents:
         """The questions that are open at this checkpoint."""
         with Reading(self.head.session):
             bodies = [self.rows[each].body for each in self.scope.questions.open]
-        return tuple(read_interrupt(body, self.head.session, self.checkpoint) for body in bodies)
+        ref, branch = self.head.ref, self.checkpoint.rpartition(".")[0]
+        return tuple(read_interrupt(body, ref, branch, self.checkpoint) for body in bodies)
 
     @property
     def _inner_graph(self) -> str | None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
-from adjourn._engine.record import FORMAT, Record, encode
-from adjourn._engine.scope import Scope
+from adjourn._engine.record import FORMAT, NONE, Record, encode
+from adjourn._engine.scope import SESSION_ONLY, Scope
 from adjourn._owner import is_dead, process_id
 from adjourn._values.damage import Reading
-from adjourn.errors import AlreadyResumed, Conflict, UsageError
-from adjourn.stores.protocol import Answer, Head, Header, Question, SessionRef, Status, Store, Write
+from adjourn.errors import Conflict, UsageError
+from adjourn.stores.protocol import Head, Header, Question, SessionRef, Status, Store, Write
 
 from ._contents import Contents
-from ._log import ended
+from ._log import ended, log_question
 from ._settings import Settings, check_name
 from .history import Listed
 
@@ -25,8 +26,9 @@ TTL = 30.0
 async def fork(settings: Settings, ref: SessionRef, checkpoint_id: str | None, to: str | None) -> str:
     """Begin a new session as another one was at a checkpoint, by default its head, and return its id.
 
-    With the session's own id as `to` it is a new branch of that session. Answers that were recorded there, and that
-    no run has taken up, are recorded in the fork, too.
+    With the session's own id as `to` it is a new branch of that session. Answers that were recorded there count in the
+    fork, too, whether a run has taken them up or not; but an approval is spent where it was given, so it is asked anew
+    (rule R16), and what was remembered for the session is left behind.
 
     Raises:
         CheckpointNotFound: there is no such session or checkpoint.
@@ -36,15 +38,36 @@ async def fork(settings: Settings, ref: SessionRef, checkpoint_id: str | None, t
     store, target = settings.store, settings.new_id() if to is None else to
     check_name("session_id", target)
     is_branch = target == ref.id
-    if not is_branch and await store.head(settings.ref(target)) is not None:
+    if not is_branch and await store.head(replace(ref, id=target)) is not None:
         raise UsageError(f"There is a session '{target}' already. Give the new one another id.")
     contents = await Contents.at(store, ref, checkpoint_id)
+    contents.scope.clock = settings.clock
+    with Reading(ref.id):
+        _take_up(contents)
+        contents.scope.reopen_approvals()
+        if not is_branch:
+            _leave_behind(contents.scope)
     header = await _header(store, ref, contents.checkpoint)
     new = SessionRef(target, ref.app, contents.head.user)
     origin = contents.head if is_branch else None
     await _write(store, new, contents, settings.new_branch(), header, origin)
-    await _answer_again(store, new, contents)
     return target
+
+
+def _leave_behind(scope: Scope) -> None:
+    """Drop the session values that count in their session alone."""
+    for _, image in scope.dormant.everything():
+        if image.values is not UNSET:
+            image.values = {key: kept for key, kept in image.values.items() if not key.startswith(SESSION_ONLY)}
+
+
+def _take_up(contents: Contents) -> None:
+    """Count the answers that no run has taken up."""
+    scope = contents.scope
+    for given in contents.loaded.answers:
+        if given.id in scope.questions.open:
+            value = Raw(given.value) if given.value else NONE
+            scope.answer(given.id, how=given.how, value=value, by=given.by, at=given.at)
 
 
 async def _header(store: Store, ref: SessionRef, point: str) -> Header:
@@ -60,7 +83,7 @@ async def _write(
 ) -> None:
     scope = contents.scope
     with Reading(contents.head.session):
-        record, asks = _record(scope, ref), _asks(contents)
+        record, asks = _record(scope, ref.id), _asks(contents)
     status: Status = "waiting" if scope.questions.open else "cancelled" if header.next else "done"
     first = Write(
         branch=branch,
@@ -96,11 +119,18 @@ async def _write(
     await store.commit(claimed.lease, last, after=first.id, release=True)
 
 
-def _record(scope: Scope, ref: SessionRef) -> Record:
-    """Return everything that a session holds as one full record of the fork."""
-    record = Record(v=FORMAT, full=True, turn=scope.turn, asked=scope.questions.asked)
-    record.app, record.user, record.session = ref.app, ref.user, ref.id
-    record.options = dict(scope.turn_options)
+def _record(scope: Scope, session_id: str) -> Record:
+    """Return everything that a session holds as one full record, of the session that begins with it."""
+    record = Record(
+        v=FORMAT,
+        full=True,
+        turn=scope.turn,
+        session=session_id,
+        app=scope.app,
+        user=scope.user_id,
+        asked=scope.questions.asked,
+    )
+    record.options, record.needs_deps = dict(scope.turn_options), scope.needs_deps
     if scope.usage.calls:
         record.usage = scope.usage
     record.frames = dict(scope.dormant.snapshot(""))
@@ -109,19 +139,8 @@ def _record(scope: Scope, ref: SessionRef) -> Record:
 
 
 def _asks(contents: Contents) -> tuple[Question, ...]:
-    """Return the questions as they are stored, those that have ended with their answers."""
+    """Return the questions for their rows, those that have ended with their answers."""
     asked = contents.scope.questions.named(contents.rows)
     return tuple(
-        Question(id=each.id, body=contents.rows[each.id].body, expires=each.expires, ended=ended(each))
-        for each in asked
+        Question(id=each.id, body=log_question(each, None), expires=each.expires, ended=ended(each)) for each in asked
     )
-
-
-async def _answer_again(store: Store, ref: SessionRef, contents: Contents) -> None:
-    for given in contents.loaded.answers:
-        if given.id in contents.scope.questions.open:
-            answer = Answer(id=given.id, value=given.value, how=given.how, by=given.by)
-            try:
-                await store.answer(ref, [answer])
-            except AlreadyResumed:
-                continue  # Somebody found the fork and was faster.

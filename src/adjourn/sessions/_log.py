@@ -18,7 +18,7 @@ from typing import TypeGuard, cast
 import msgspec
 
 from adjourn._engine.questions import parent_at
-from adjourn._engine.record import NONE, UNCHANGED, Change, Question, Tree, check_seal, seal
+from adjourn._engine.record import NONE, UNCHANGED, Change, Question, Tree, check_seal, seal, token_of
 from adjourn._schemas.answers import choices_of
 from adjourn._values import codec
 from adjourn._values.codec import check_nesting
@@ -51,9 +51,13 @@ from .history import split_id
 
 
 class _Row(Question, kw_only=True, omit_defaults=True):
-    """A question in the row that stands beside the log, without what changes."""
+    """A question in the row that stands beside the log, without what changes.
+
+    It is `inherited` if it had ended before the branch of this row began.
+    """
 
     above: Interrupt | None = None
+    inherited: bool = False
 
 
 _LASTING = ("reason", "key", "prompt", "schema", "expires", "default", "raised", "concurrent")
@@ -114,7 +118,10 @@ def log_question(question: Question, parent: Interrupt | None) -> bytes:
     above = map_interrupt(parent, codec.lower) if _says_something(parent) else None
     if above is None and question.how is None and question.state is NONE and type(question) is Question:
         return seal(_encoder.encode(question))
-    row = _Row(id=question.id, info=question.info, created=question.created, above=above)
+    if above is None and isinstance(question, _Row):
+        above = question.above
+    inherited = question.how is not None
+    row = _Row(id=question.id, info=question.info, created=question.created, above=above, inherited=inherited)
     for name in _LASTING:
         setattr(row, name, getattr(question, name))
     return seal(_encoder.encode(row))
@@ -178,7 +185,7 @@ def _restored(session_id: str, row: AuditEntry, change: Change) -> Question:
     _time(question.created)
     _time(question.expires or 0.0)
     choices_of(question.schema)  # What cannot be shown is not to be asked.
-    question.state, question.void = change.state, change.void
+    question.state, question.void, question.optional = change.state, change.void, change.optional
     question.how, question.value, question.by, question.at = None, NONE, None, None
     if change.ended:
         question.how, question.by, question.at = row.how, row.by, row.at
@@ -186,22 +193,23 @@ def _restored(session_id: str, row: AuditEntry, change: Change) -> Question:
     return question
 
 
-def read_interrupt(body: bytes, session_id: str, checkpoint_id: str | None = None) -> Interrupt:
-    """Return the interrupt of a row; types that are not registered here stay readable.
+def read_interrupt(body: bytes, ref: SessionRef, branch: str, checkpoint_id: str | None = None) -> Interrupt:
+    """Return the interrupt of a row of a session's branch; types that are not registered here stay readable.
 
     Raises:
         CheckpointCorrupt: these are not bytes that `log_question` wrote.
     """
-    with Reading(session_id):
-        return _interrupt(read_question(body), session_id, checkpoint_id)
+    with Reading(ref.id):
+        return _interrupt(read_question(body), ref, branch, checkpoint_id)
 
 
-def _interrupt(kept: _Row, session_id: str, checkpoint_id: str | None) -> Interrupt:
+def _interrupt(kept: _Row, ref: SessionRef, branch: str, checkpoint_id: str | None) -> Interrupt:
     created, expires = _time(kept.created), None if kept.expires is None else _time(kept.expires)
     info, address = codec.decode(kept.info, lenient=True), kept.id.partition("#")[0]
     above = None if kept.above is None else map_interrupt(kept.above, codec.lift_leniently)
     return Interrupt(
         id=kept.id,
+        token=token_of(kept, ref.app, ref.id, branch),
         address=address,
         info=info,
         reason=kept.reason,
@@ -212,7 +220,7 @@ def _interrupt(kept: _Row, session_id: str, checkpoint_id: str | None) -> Interr
         created=created,
         expires=expires,
         checkpoint_id=checkpoint_id,
-        session_id=session_id,
+        session_id=ref.id,
         parent=above or parent_at(address.rpartition(";")[0]),
     )
 

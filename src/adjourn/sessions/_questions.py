@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from adjourn._engine.record import Question
+from adjourn._engine.record import APPROVALS, Question, id_of_token, token_of
 from adjourn._schemas import answers as schemas
 from adjourn._values import codec
 from adjourn.errors import (
@@ -25,10 +23,12 @@ from adjourn.errors import (
 from adjourn.events import Interrupt
 from adjourn.stores.protocol import Answer, Head, OpenQuestion, SessionRef, Store
 
+from ._contents import Contents
 from ._log import read_interrupt, read_question
+from ._permission import Permission
 from ._status import owner_of
 
-Answers = Mapping[str, Any] | Sequence[str] | None
+Answers = Mapping[Any, Any] | Sequence[Any] | None  # Any: keys are tokens, ids, keys of questions, or interrupts
 _COLLECTIONS = (dict, Mapping, list, tuple)
 
 MAX_ANSWER = 16 * 1024 * 1024
@@ -44,15 +44,23 @@ def shown(row: OpenQuestion) -> Interrupt:
     Its checkpoint is where the session stands now, not where it stood when it asked: whoever answers with the
     checkpoint means the session as it is listed.
     """
-    return read_interrupt(row.body, row.session, row.checkpoint)
+    return read_interrupt(row.body, SessionRef(row.session, row.app), _branch_of(row.checkpoint), row.checkpoint)
 
 
 class OpenQuestions:
-    """The open questions of one session, and which of them a caller's answers mean."""
+    """The open questions of one session, as its branch has them, and which of them a caller's answers mean.
 
-    def __init__(self, session_id: str, questions: Iterable[Question]) -> None:
-        self._session_id = session_id
+    With `require_token`, approvals must be answered by their tokens.
+    """
+
+    def __init__(
+        self, ref: SessionRef, branch: str, questions: Iterable[Question], *, require_token: bool = False
+    ) -> None:
+        self._ref = ref
+        self._session_id = ref.id
+        self._branch = branch
         self._questions = {question.id: question for question in questions}
+        self._require_token = require_token
 
     def __len__(self) -> int:
         return len(self._questions)
@@ -73,11 +81,27 @@ class OpenQuestions:
             return self._without_data(by)
         found: dict[str, Answer] = {}
         for name, value in _wanted(given).items():
-            question = self._named(name)
+            question, branch = self._by_token(name), self._branch
+            if question is None:
+                question, branch = self._named(name), None
+                self._check_token(question)
             if question.id in found:
-                raise UsageError(f"The answers name question '{question.id}' twice, once by its key. Name it once.")
-            found[question.id] = Answer(id=question.id, value=self._checked(question, value), by=by)
+                raise UsageError(f"The answers name question '{question.id}' twice. Name it once.")
+            found[question.id] = Answer(id=question.id, value=self._checked(question, value), by=by, branch=branch)
         return tuple(found.values())
+
+    def _by_token(self, name: str) -> Question | None:
+        question = self._questions.get(id_of_token(name) or "")
+        if question is not None and token_of(question, self._ref.app, self._ref.id, self._branch) == name:
+            return question
+        return None
+
+    def _check_token(self, question: Question) -> None:
+        """Refuse an approval by id: whoever gave it may have been shown something else."""
+        if self._require_token and question.reason in APPROVALS:
+            raise InvalidAnswer(
+                self._session_id, question.id, ["approvals are answered by token here; `pending` shows it"]
+            )
 
     def _named(self, name: str) -> Question:
         if name in self._questions:
@@ -125,13 +149,20 @@ def _encoded(value: Any) -> bytes:
     return codec.encode(adopted, plain, "the answer", MAX_ANSWER)
 
 
-def _wanted(given: Mapping[str, Any] | Sequence[str]) -> Mapping[str, Any]:
-    names: list[Any] = list(given) if isinstance(given, _COLLECTIONS) else []  # Any: users pass anything
+def _wanted(given: Mapping[Any, Any] | Sequence[Any]) -> dict[str, Any]:
+    """Return the answers by what names their questions; an interrupt stands for its token."""
+    listed: list[Any] = list(given) if isinstance(given, _COLLECTIONS) else []  # Any: users pass anything
+    names = [(each.token or each.id) if isinstance(each, Interrupt) else each for each in listed]
     if not names or [name for name in names if not isinstance(name, str)]:
         raise UsageError(
-            f"answers={given!r}: give a mapping of question ids (or keys) to answers, a list of ids, or None for all."
+            f"answers={given!r}: give a mapping of questions (their tokens, ids or keys, or the interrupts themselves) "
+            "to answers, a list of them, or None for all."
         )
-    return given if isinstance(given, dict | Mapping) else dict.fromkeys(names)
+    values = given.values() if isinstance(given, dict | Mapping) else [None] * len(names)
+    found = dict(zip(names, values, strict=True))
+    if len(found) < len(names) and isinstance(given, dict | Mapping):
+        raise UsageError("The answers name one question twice, as an interrupt and by its token. Name it once.")
+    return found
 
 
 def _problems(data: Any, question: Question) -> list[str]:
@@ -142,32 +173,53 @@ def _problems(data: Any, question: Question) -> list[str]:
 
 
 async def why_not_open(store: Store, ref: SessionRef, unknown: UnknownInterrupt, *, live: bool) -> Exception:
-    """Return the best explanation why a named question is not open: it may have ended."""
-    name = unknown.interrupt_id
+    """Return the best explanation why a named question is not open: it may have ended, or been superseded."""
+    name, head = unknown.interrupt_id, await store.head(ref)
+    if head is None:
+        return CheckpointNotFound(ref.id)
+    named = id_of_token(name)
     ended = [entry for entry in await store.audit(ref) if entry.how is not None]
     for entry in reversed(ended):
-        if name in (entry.id, read_question(entry.body).key):
+        question = read_question(entry.body)
+        is_shown = entry.id == named and token_of(question, ref.app, ref.id, head.branch) == name
+        if is_shown and entry.how == "abandoned":
+            break  # Its code asks something else now, or nothing.
+        if is_shown or name in (entry.id, question.key):
             if entry.how == "expired":
                 return InterruptExpired(ref.id, entry.id)
             return AlreadyResumed(ref.id, entry.id, live=live, by=entry.by, at=entry.at)
+    if named is not None:
+        return StaleCheckpoint(ref.id, "", head.checkpoint, token=name, open=unknown.open)
     return unknown
 
 
 async def record_answers(
-    store: Store, ref: SessionRef, given: Answers, *, by: str | None, seen: str | None = None
+    store: Store,
+    ref: SessionRef,
+    given: Answers,
+    *,
+    by: str | None,
+    seen: str | None = None,
+    require_token: bool = False,
+    permission: Permission | None = None,
 ) -> Head:
     """Record answers beside the log, without going on; with the checkpoint that was `seen`, only if nothing has moved.
 
     Raises:
         CheckpointNotFound: there is no such session.
         UnknownInterrupt, AlreadyResumed, InterruptExpired, InvalidAnswer: naming the first that is wrong.
-        StaleCheckpoint: the session has moved on from the checkpoint that was seen.
+        StaleCheckpoint: the session has moved on from the checkpoint that was seen, or from a token's question.
+        AnswerRefused: whoever answers may not.
     """
     for _ in range(TRIES):
         head = await store.head(ref)
         if head is None:
             raise CheckpointNotFound(ref.id)
-        questions = OpenQuestions(ref.id, [read_question(row.body) for row in await store.questions(ref)])
+        rows = await store.questions(ref)
+        if any(_branch_of(row.checkpoint) != head.branch for row in rows):
+            continue  # It moved in between.
+        asked = [read_question(row.body) for row in rows]
+        questions = OpenQuestions(ref, head.branch, asked, require_token=require_token)
         is_live = owner_of(head) is not None
         if given is None and not questions:
             raise AlreadyResumed(ref.id, live=is_live)
@@ -177,6 +229,8 @@ async def record_answers(
             raise await why_not_open(store, ref, unknown, live=is_live) from None
         if seen not in (None, head.checkpoint):
             raise StaleCheckpoint(ref.id, seen, head.checkpoint)
+        if permission:
+            await _check_permission(permission, store, ref, rows, answers, by)
         try:
             return await store.answer(ref, answers, after=seen)
         except Conflict:
@@ -184,28 +238,21 @@ async def record_answers(
     raise Conflict(ref.id, "others keep writing it")
 
 
-async def record_shown(
-    store: Store, ref: SessionRef, asked: Interrupt, value: Any, *, by: str | None, seen: str | None = None
-) -> Head:
-    """Record the answer to one question, provided that it still is what the person was shown.
+async def _check_permission(
+    permission: Permission,
+    store: Store,
+    ref: SessionRef,
+    rows: Iterable[OpenQuestion],
+    answers: Iterable[Answer],
+    by: str | None,
+) -> None:
+    named = {answer.id for answer in answers}
 
-    Raises:
-        StaleCheckpoint: what is asked there now is something else; or, with `seen`, anything has moved.
-    """
-    for _ in range(TRIES):
-        rows = {row.id: shown(row) for row in await store.questions(ref)}
-        now = rows.get(asked.id)
-        if now is None:
-            return await record_answers(store, ref, {asked.id: value}, by=by)  # which says why it is not open
-        at = now.checkpoint_id or ""
-        if _without_place(now) != _without_place(asked) or seen not in (None, at):
-            raise StaleCheckpoint(ref.id, seen or asked.checkpoint_id or "", at)
-        try:
-            return await record_answers(store, ref, {asked.id: value}, by=by, seen=at)
-        except StaleCheckpoint:
-            continue  # Something else of the session went on; the question may still be the same.
-    raise Conflict(ref.id, "others keep writing it")
+    async def turn_user() -> str | None:
+        return (await Contents.at(store, ref)).scope.user_id
+
+    await permission.check([shown(row) for row in rows if row.id in named], by, turn_user)
 
 
-def _without_place(asked: Interrupt) -> Interrupt:
-    return msgspec.structs.replace(asked, checkpoint_id=None)
+def _branch_of(checkpoint: str) -> str:
+    return checkpoint.rpartition(".")[0]

@@ -2,34 +2,79 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import os
 import random
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from adjourn._values.frozen import check_text
 from adjourn.errors import UsageError
 from adjourn.stores import MemoryStore, SessionRef, Store, open_store
+
+from ._permission import MayAnswer, Permission
 
 Clock = Callable[[], float]
 NewId = Callable[[], str]
 
 
 class Settings:
-    """The store, the app, the clock and the ids; a store's file is opened when it is first needed."""
+    """The store, the app, the clock, the ids, and who may answer; a store's file is opened when it is first needed.
 
-    def __init__(self, store: Store | str | None, app_name: str, clock: Clock | None, new_id: NewId | None) -> None:
-        check_name("app_name", app_name)
+    `app_name` is None for all apps. `user_id` is the one user that all calls are for, if they are bound to one.
+    """
+
+    user_id: str | None = None
+
+    def __init__(
+        self,
+        store: Store | str | None,
+        app_name: str | None,
+        clock: Clock | None,
+        new_id: NewId | None,
+        *,
+        require_token: bool = False,
+        require_by: bool = False,
+        may_answer: MayAnswer | None = None,
+    ) -> None:
+        if app_name is not None:
+            check_name("app_name", app_name)
         self.app_name = app_name
         self.clock = _function("clock", clock) or time.time
         self.new_id = _function("new_id", new_id) or random_id
         self.store = _store(store, self.clock)
+        self.require_token = choice("require_token", require_token)
+        self.permission = Permission(choice("require_by", require_by), _function("may_answer", may_answer))
+
+    def for_user(self, user_id: str) -> Self:
+        """Return the same settings, bound to one user."""
+        check_name("user_id", user_id)
+        bound = copy.copy(self)
+        bound.user_id = self.user(user_id)
+        return bound
+
+    def user(self, given: str | None) -> str | None:
+        """Return the user that a call is for: the one that was given, else the one that all calls are bound to.
+
+        Raises:
+            UsageError: these are two, or what was given is not a name.
+        """
+        if given is None:
+            return self.user_id
+        check_name("user_id", given)
+        if self.user_id not in (None, given):
+            raise UsageError(
+                f"user_id={given!r}: this is bound to the user {self.user_id!r} by `for_user`. "
+                "Leave user_id out, or call what it was made from."
+            )
+        return given
 
     def ref(self, session_id: str, user_id: str | None = None) -> SessionRef:
-        """Return the key of a session of this app; with a user, only that user's session is found under it."""
-        return SessionRef(app=self.app_name, id=session_id, user=user_id)
+        """Return the key of a session of the one app; with a user, only that user's session is found under it."""
+        assert self.app_name is not None
+        return SessionRef(session_id, self.app_name, self.user(user_id))
 
     def new_branch(self) -> str:
         """Return the name of a new branch: short, and of letters and digits whatever the ids are like."""
@@ -75,6 +120,17 @@ def check_name(what: str, text: object) -> None:
 def random_id() -> str:
     """Return a random id."""
     return os.urandom(16).hex()
+
+
+def choice(name: str, value: object) -> bool:
+    """Return an option that is True or False.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    if not isinstance(value, bool):
+        raise UsageError(f"{name}={value!r}: give True or False.")
+    return value
 
 
 F = TypeVar("F", bound=Callable[..., Any])

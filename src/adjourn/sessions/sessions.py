@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncGenerator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, get_args
+from typing import Any, Self, get_args
 
 import msgspec
 
@@ -17,11 +18,12 @@ from adjourn.messages import Message
 from adjourn.stores import protocol
 from adjourn.stores._logging import note_damage
 from adjourn.stores.kit import readable
-from adjourn.stores.protocol import CheckpointRow, Head, OpenQuestion, Outcome, Source, Status, Store
+from adjourn.stores.protocol import CheckpointRow, Head, OpenQuestion, Outcome, SessionRef, Source, Status, Store
 
 from . import _fork
 from ._contents import Contents
-from ._log import read_interrupt
+from ._log import read_interrupt, read_question
+from ._permission import MayAnswer
 from ._questions import Answers, record_answers, shown
 from ._settings import Clock, NewId, Settings, check_name
 from ._status import SessionStatus, describe, status_of
@@ -31,33 +33,47 @@ from .history import Checkpoint, Diff, Tree, as_mapping
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A question with how it ended: `outcome` is None while it is open."""
+    """A question with how it ended: `outcome` is None while it is open.
+
+    An `inherited` one had ended before the branch began, or the session, if that is a fork.
+    """
 
     interrupt: Interrupt
     outcome: Outcome | None
     answer: Any = None
     by: str | None = None
     at: datetime | None = None
+    inherited: bool = False
 
 
 class Sessions:
     """The sessions of one app in a store: looking at them, answering their questions, forking and removing them.
 
     Nothing here needs the program that a session is of. A `Runner` is a `Sessions` that can also run. Every method
-    takes `user_id`: with it, only a session of that user is found (rule C12). Each has a twin for sync code, with
-    `_sync` at the end of its name.
+    takes `user_id`: with it, only a session of that user is found (rule C12); `for_user` gives it to all of them. Each
+    has a twin for sync code, with `_sync` at the end of its name.
     """
 
     def __init__(
         self,
         store: Store | str,
         *,
-        app_name: str = "adjourn",
+        app_name: str | None = "adjourn",
+        require_token: bool = False,
+        require_by: bool = False,
+        may_answer: MayAnswer | None = None,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None:
-        """Open the sessions of `app_name` in a store, given as an object or as a URL."""
-        self._settings: Settings = Settings(store, app_name, clock, new_id)
+        """Open the sessions of `app_name` in a store, given as an object or as a URL; None means those of all apps.
+
+        With `require_token`, approvals must be answered by their tokens, so that they count for what was shown alone.
+        With `require_by`, an approval counts only with `by`. `may_answer` decides whether an answer counts: it gets the
+        question, `by`, and the user whose turn asks, and returns True, or False or the reason why not.
+        """
+        self._settings: Settings = Settings(
+            store, app_name, clock, new_id, require_token=require_token, require_by=require_by, may_answer=may_answer
+        )
 
     @property
     def store(self) -> Store:
@@ -65,9 +81,23 @@ class Sessions:
         return self._settings.store
 
     @property
-    def app_name(self) -> str:
-        """The app whose sessions these are."""
+    def app_name(self) -> str | None:
+        """The app whose sessions these are; None for all apps."""
         return self._settings.app_name
+
+    @property
+    def user_id(self) -> str | None:
+        """The user that every call is for; None if a call can be for anybody."""
+        return self._settings.user_id
+
+    def for_user(self, user_id: str) -> Self:
+        """Return the same object bound to one user, as if every call were made with this `user_id`.
+
+        Sessions of others are not found, and a call with another `user_id` is refused.
+        """
+        bound = copy.copy(self)
+        bound._settings = self._settings.for_user(user_id)
+        return bound
 
     # Looking
 
@@ -88,7 +118,7 @@ class Sessions:
         """
         check_limit(limit)
         _check_choice("status", status, get_args(Status))
-        app, store = self.app_name, self.store
+        app, store, user_id = self.app_name, self.store, self._settings.user(user_id)
         if status not in ("failed", "running"):
             heads = await store.sessions(app=app, user=user_id, status=status, limit=limit)
             return [await self._listed(head) for head in heads]
@@ -109,14 +139,14 @@ class Sessions:
         """
         check_limit(limit)
         if session_id is None:
-            rows = await self.store.questions(app=self.app_name, user=user_id, limit=limit)
+            rows = await self.store.questions(app=self.app_name, user=self._settings.user(user_id), limit=limit)
             return list(readable(rows, shown))
-        rows = await self.store.questions(self._settings.ref(session_id, user_id), limit=limit)
+        rows = await self.store.questions(await self._ref(session_id, user_id), limit=limit)
         return [shown(row) for row in rows]
 
     async def messages(self, session_id: str, *, user_id: str | None = None) -> tuple[Message, ...]:
         """Return the conversation of a session."""
-        return (await Contents.at(self.store, self._settings.ref(session_id, user_id))).messages
+        return (await Contents.at(self.store, await self._ref(session_id, user_id))).messages
 
     async def audit(self, session_id: str, *, user_id: str | None = None) -> list[AuditEntry]:
         """List every question of the session's branch, oldest first: who answered what, and when.
@@ -126,8 +156,8 @@ class Sessions:
         Raises:
             CheckpointNotFound: there is no such session.
         """
-        rows = await self.store.audit(self._settings.ref(session_id, user_id))
-        return list(readable(rows, lambda row: _audit_entry(row, session_id)))
+        head = await self._head(session_id, user_id)
+        return list(readable(await self.store.audit(head.ref), lambda row: _audit_entry(row, head)))
 
     def subscribe(self, *, user_id: str | None = None, report_open: bool = False) -> AsyncGenerator[Notice]:
         """Report new questions and ended sessions, over all sessions, for as long as the caller reads.
@@ -135,7 +165,7 @@ class Sessions:
         With `report_open`, the questions that are open already come first, so that nothing falls between a `pending`
         and this call.
         """
-        return watch(self.store, self.app_name, user_id, report_open=report_open)
+        return watch(self.store, self.app_name, self._settings.user(user_id), report_open=report_open)
 
     # Answering
 
@@ -154,8 +184,16 @@ class Sessions:
         """
         if by is not None:
             check_name("by", by)
-        ref = self._settings.ref(session_id, user_id)
-        return await self._described(await record_answers(self.store, ref, answers, by=by, seen=checkpoint_id))
+        head = await record_answers(
+            self.store,
+            await self._ref(session_id, user_id),
+            answers,
+            by=by,
+            seen=checkpoint_id,
+            permission=self._settings.permission,
+            require_token=self._settings.require_token,
+        )
+        return await self._described(head)
 
     # History
 
@@ -179,31 +217,29 @@ class Sessions:
         """
         check_limit(limit)
         _check_choice("source", source, get_args(Source))
-        page = None if metadata else limit
-        rows = await self.store.checkpoints(
-            self._settings.ref(session_id, user_id), limit=page, before=before, source=source, under=under
-        )
+        page, ref = None if metadata else limit, await self._ref(session_id, user_id)
+        rows = await self.store.checkpoints(ref, limit=page, before=before, source=source, under=under)
         if metadata:
             rows = [row for row in rows if metadata.items() <= row.header.metadata.items()][:limit]
         found: list[Checkpoint] = []
         for row in rows:
             try:
-                found.append(await self._checkpoint(session_id, row))
+                found.append(await self._checkpoint(ref, row))
             except CheckpointCorrupt as damage:
                 note_damage(damage)
         return found
 
     async def checkpoint(self, session_id: str, id: str | None = None, *, user_id: str | None = None) -> Checkpoint:
         """Return one checkpoint, by default the most recent."""
-        rows = await self.store.checkpoints(self._settings.ref(session_id, user_id), limit=1 if id is None else None)
-        for row in rows:
+        ref = await self._ref(session_id, user_id)
+        for row in await self.store.checkpoints(ref, limit=1 if id is None else None):
             if id in (None, row.id):
-                return await self._checkpoint(session_id, row)
+                return await self._checkpoint(ref, row)
         raise CheckpointNotFound(session_id, id)
 
     async def state(self, session_id: str, *, checkpoint_id: str | None = None, user_id: str | None = None) -> Any:
         """Return the state at a checkpoint, by default the head, as a mapping of its fields."""
-        return (await Contents.at(self.store, self._settings.ref(session_id, user_id), checkpoint_id)).state
+        return (await Contents.at(self.store, await self._ref(session_id, user_id), checkpoint_id)).state
 
     async def tree(self, session_id: str, *, user_id: str | None = None) -> Tree:
         """Return the checkpoints as a tree of branches; printing it shows it."""
@@ -228,7 +264,7 @@ class Sessions:
 
         With its own id as `to`, it is a new branch of this session instead.
         """
-        return await _fork.fork(self._settings, self._settings.ref(session_id, user_id), checkpoint_id, to)
+        return await _fork.fork(self._settings, await self._ref(session_id, user_id), checkpoint_id, to)
 
     # Removing
 
@@ -245,7 +281,7 @@ class Sessions:
             raise UsageError("prune needs keep=... or older_than=..., else it would remove nothing.")
         seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
         before = None if seconds is None else self._settings.clock() - seconds
-        return await self.store.prune(self._settings.ref(session_id, user_id), keep=keep, before=before)
+        return await self.store.prune(await self._ref(session_id, user_id), keep=keep, before=before)
 
     async def delete(self, session_id: str, *, user_id: str | None = None) -> None:
         """Remove a session whole.
@@ -253,7 +289,7 @@ class Sessions:
         Raises:
             SessionBusy: somebody runs it.
         """
-        ref = self._settings.ref(session_id, user_id)
+        ref = await self._ref(session_id, user_id)
         try:
             head = await self.store.head(ref)
         except CheckpointCorrupt:
@@ -269,8 +305,25 @@ class Sessions:
 
     # What subclasses build on
 
+    async def _ref(self, session_id: str, user_id: str | None = None) -> SessionRef:
+        """Return the key of a session, of the one app or of whichever app has it.
+
+        Raises:
+            UsageError: several apps have a session of this id.
+        """
+        if self.app_name is not None:
+            return self._settings.ref(session_id, user_id)
+        user = self._settings.user(user_id)
+        apps = sorted({head.app for head in await self.store.sessions(user=user) if head.session == session_id})
+        if len(apps) > 1:
+            raise UsageError(
+                f"Several apps have a session '{session_id}': {', '.join(apps)}. Name one with app_name=..., on the "
+                "command line with --app NAME."
+            )
+        return SessionRef(session_id, apps[0] if apps else "adjourn", user)
+
     async def _head(self, session_id: str, user_id: str | None = None) -> Head:
-        head = await self.store.head(self._settings.ref(session_id, user_id))
+        head = await self.store.head(await self._ref(session_id, user_id))
         if head is None:
             raise CheckpointNotFound(session_id)
         return head
@@ -282,14 +335,14 @@ class Sessions:
         """Describe a session in a listing, where a damaged question of it must not be everybody's trouble."""
         return describe(head, readable(await _questions_of(self.store, head), shown))
 
-    async def _checkpoint(self, session_id: str, row: CheckpointRow) -> Checkpoint:
+    async def _checkpoint(self, ref: SessionRef, row: CheckpointRow) -> Checkpoint:
         if row.damaged:
-            raise CheckpointCorrupt(f"the row of checkpoint '{row.id}' is damaged; restore a backup", session_id)
-        state, interrupts = await self._held_at(session_id, row.id)
+            raise CheckpointCorrupt(f"the row of checkpoint '{row.id}' is damaged; restore a backup", ref.id)
+        state, interrupts = await self._held_at(ref, row.id)
         return Checkpoint.of(row, state, interrupts)
 
-    async def _held_at(self, session_id: str, checkpoint_id: str) -> tuple[Any, tuple[Interrupt, ...]]:
-        contents = await Contents.at(self.store, self._settings.ref(session_id), checkpoint_id)
+    async def _held_at(self, ref: SessionRef, checkpoint_id: str) -> tuple[Any, tuple[Interrupt, ...]]:
+        contents = await Contents.at(self.store, ref, checkpoint_id)
         return contents.state, contents.interrupts
 
     # From sync code
@@ -311,14 +364,15 @@ class Sessions:
     close_sync = sync_twin(close)
 
 
-def _audit_entry(row: protocol.AuditEntry, session_id: str) -> AuditEntry:
-    with Reading(session_id):
+def _audit_entry(row: protocol.AuditEntry, head: Head) -> AuditEntry:
+    with Reading(head.session):
         return AuditEntry(
-            interrupt=read_interrupt(row.body, session_id),
+            interrupt=read_interrupt(row.body, head.ref, head.branch),
             outcome=row.how,
             answer=codec.decode(row.value, lenient=True) if row.value else None,
             by=row.by,
             at=None if row.at is None else datetime.fromtimestamp(row.at, UTC),
+            inherited=row.how is not None and read_question(row.body).inherited,
         )
 
 

@@ -257,6 +257,7 @@ class MemoryStore(KitStore):
     ) -> list[OpenQuestion]:
         with self._lock:
             chosen = self._sessions.values() if ref is None else [self._find(ref)]
+            app = ref.app if ref is not None and app is None else app
             now = self._clock()
             waiting = [
                 (asked.no, open_question(found.row, asked))

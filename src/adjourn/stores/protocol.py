@@ -17,6 +17,9 @@ Status = Literal["running", "waiting", "failed", "cancelled", "done"]
 Source = Literal["input", "step", "interrupt", "resume", "edit", "fork", "cancel", "end"]
 Outcome = Literal["answered", "expired", "abandoned"]
 
+OWN_APPS = "~"
+"""How the names of apps begin in which the library keeps sessions of its own, such as permanent approvals."""
+
 
 class SessionRef(msgspec.Struct, frozen=True):
     """Names one session, which is `id` within `app`.
@@ -49,12 +52,13 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """How a question ends: the encoded value, and who gave it."""
+    """How a question ends: the encoded value, and who gave it; with a `branch`, only if the head is on that one."""
 
     id: str
     value: bytes
     how: Outcome = "answered"
     by: str | None = None
+    branch: str | None = None
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,7 +235,8 @@ class Store(Protocol):
     the same record id and content is a success, so that a caller who did not hear the answer can try again. Calls that
     one task or loop makes one after the other take effect in that order, also when it does not wait for each.
 
-    Where a method raises `CheckpointNotFound` for an unknown session, it does so for another user's, too.
+    Where a method raises `CheckpointNotFound` for an unknown session, it does so for another user's, too. A listing
+    without an app is over all apps, except for those whose names begin with `OWN_APPS`, which must be named.
     """
 
     async def claim(

@@ -22,12 +22,13 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from adjourn._calls.approval import must_ask
-from adjourn._calls.caller import Template, program_options, with_own_ids
+from adjourn._calls.approval import check_call, must_ask
+from adjourn._calls.caller import Template, having, program_options, with_own_ids
 from adjourn._calls.model import Asking, hooked, same_start
 from adjourn._calls.tool import Outcome, use
 from adjourn._engine.address import parse_segment, segment_text
 from adjourn._engine.child import layer
+from adjourn._engine.record import Question
 from adjourn._engine.scope import Request
 from adjourn._values.frozen import shorten
 from adjourn.agents._frame import FULL, SCHEMA, AgentFrame
@@ -42,7 +43,7 @@ from adjourn.middleware.hooks import AgentEnd, Middleware
 from adjourn.models import ModelRequest
 
 from ._config import UNLIMITED, ChatConfig, read_output
-from ._setup import ChatKit, chain_of, check_target, giver, make_kit, plain_kit, reachable
+from ._setup import ChatKit, chain_of, check_target, giver, make_kit, plain_kit, reachable, transfer_tool
 
 NOT_RUN = "This call was not run: another one ended the turn before it."
 
@@ -234,6 +235,18 @@ class ChatFrame(AgentFrame):
         self._check_call_limit(number)
         self._conclude_call(task, call, await use(task, self, self.kit, call))
         return HANDLED
+
+    def check_call(self, task: Task, question: Question) -> None:
+        """Refuse an answer about a call that could not run any more; tools that hooks add are known only to them.
+
+        Raises:
+            ProgramChanged: the tool is gone, or takes something else than was shown.
+        """
+        middleware = (*program_options(self.scope).middleware, *self.agent.middleware)
+        if not having(middleware, "before_agent"):
+            transfer = [transfer_tool(agents)] if (agents := reachable(self, self.agent)) else []
+            tools = {tool.name: tool for tool in (*self.agent.tools, *transfer)}
+            check_call(task.address, question, tools, self.calls[call_number(task) - 1].arguments)
 
     def _check_call_limit(self, number: int) -> None:
         """Raise if a tool call exceeds the limit; those before it in its batch run."""

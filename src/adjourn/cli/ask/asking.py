@@ -63,6 +63,22 @@ def choose(prompt: str) -> str:
     return typed(Screen(sys.stdout).painted(prompt, "bold") + " ")
 
 
+def confirms(prompt: str) -> bool:
+    """Ask for yes or no until the person has typed one.
+
+    Raises:
+        EOFError: there is no more to come.
+    """
+    while True:
+        match choose(prompt).lower():
+            case "y" | "yes":
+                return True
+            case "n" | "no":
+                return False
+            case _:
+                say("Type y or n, then Enter.", "dim")
+
+
 def say(text: str, colour: str | None = None) -> None:
     """Print a line for the person."""
     screen = Screen(sys.stdout)

@@ -6,23 +6,32 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from adjourn._engine.record import id_of_token
 from adjourn._schemas.answers import choices_of, problems
 from adjourn._schemas.jsonschema import resolved
-from adjourn.errors import AlreadyResumed, InterruptExpired, InvalidAnswer, UnknownInterrupt, UsageError
+from adjourn.errors import (
+    AlreadyResumed,
+    InterruptExpired,
+    InvalidAnswer,
+    StaleCheckpoint,
+    UnknownInterrupt,
+    UsageError,
+)
 from adjourn.events import Interrupt
 from adjourn.sessions import AuditEntry, Sessions
 
 
 async def find_question(sessions: Sessions, session_id: str, name: str | None) -> Interrupt:
-    """Return the open question of this id or key, or the only one.
+    """Return the open question of this token, id or key, or the only one.
 
     Raises:
-        UnknownInterrupt, AlreadyResumed, InterruptExpired: there is none, or it is no longer open.
+        UnknownInterrupt, AlreadyResumed, InterruptExpired, StaleCheckpoint: there is none, or it is no longer open.
         UsageError: there are several to choose from.
     """
     found = await sessions.pending(session_id)
     if name is not None:
-        named = [asked for asked in found if asked.id == name] or [asked for asked in found if asked.key == name]
+        exact = [asked for asked in found if name in (asked.token, asked.id)]
+        named = exact or [asked for asked in found if asked.key == name]
     else:
         named = found
     if len(named) == 1:
@@ -39,6 +48,8 @@ async def _not_open(sessions: Sessions, session_id: str, name: str | None, open_
     if not ended:
         if name is None:
             return UsageError(f"Session '{session_id}' asks nothing now. `adjourn show {session_id}` shows its status.")
+        if id_of_token(name) is not None:
+            return StaleCheckpoint(session_id, "", status.checkpoint_id, token=name, open=open_)
         return UnknownInterrupt(session_id, name, open_)
     last = max(ended, key=lambda entry: entry.at.timestamp() if entry.at else 0.0)
     if last.outcome in (None, "expired"):
@@ -48,7 +59,7 @@ async def _not_open(sessions: Sessions, session_id: str, name: str | None, open_
 
 
 def _has_name(entry: AuditEntry, name: str) -> bool:
-    return name in (entry.interrupt.id, entry.interrupt.key)
+    return name in (entry.interrupt.token, entry.interrupt.id, entry.interrupt.key)
 
 
 _KINDS = {"boolean": "yes or no", "string": "text", "integer": "whole number", "number": "number"}

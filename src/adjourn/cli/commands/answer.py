@@ -7,16 +7,16 @@ import json
 import sys
 from typing import Any
 
+from adjourn._engine.record import APPROVALS
 from adjourn._text import visible_line
-from adjourn.cli._stores import add_app_option, add_store_option, command, with_sessions
-from adjourn.cli.ask.asking import LATER, ask, is_terminal, person
+from adjourn.cli._stores import add_store_option, add_whose_options, command, with_sessions
+from adjourn.cli.ask.asking import LATER, ask, confirms, is_terminal, person
 from adjourn.cli.ask.parsing import find_question, parse
 from adjourn.cli.output.documents import add_json_option, plain, print_json, questions
+from adjourn.cli.output.questions import print_question
 from adjourn.errors import UsageError
 from adjourn.events import Interrupt
 from adjourn.sessions import Sessions, SessionStatus
-from adjourn.sessions._questions import record_shown
-from adjourn.stores import SessionRef
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="yes or no, a choice or its number, JSON if the question expects it, else text; - reads standard "
         "input; without it you are asked",
     )
-    parser.add_argument("--question", metavar="ID", help="which question, by its id or key, if there are several")
+    parser.add_argument(
+        "--question", metavar="NAME", help="which question: its token, as `pending` shows it, or its id or key"
+    )
     parser.add_argument("--by", metavar="NAME", default=person(), help="who answers (your login name)")
     parser.add_argument("--checkpoint", metavar="ID", help="count only if the session is still at this checkpoint")
     forms = parser.add_mutually_exclusive_group()
@@ -40,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     forms.add_argument("--edit", metavar="JSON", help="approve a tool call with these arguments instead (all of them)")
     forms.add_argument("--respond", metavar="TEXT", help="do not run the tool; the model gets this as its result")
     parser.add_argument("--remember", choices=("session", "always"), help="with --approve: approve later calls too")
-    add_app_option(parser)
+    add_whose_options(parser)
     add_store_option(parser)
     add_json_option(parser)
 
@@ -58,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     # A person may take their time between these two, and Ctrl-C must work: no event loop is running.
     asked = with_sessions(options, lambda sessions: find_question(sessions, options.session, options.question))
     try:
-        value = _value(options, asked)
+        value = _value(options, asked) if not given or _is_seen(options, asked) else LATER
     except EOFError:
         value = LATER
     if value is LATER:
@@ -69,10 +71,28 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _is_seen(options: argparse.Namespace, asked: Interrupt) -> bool:
+    """Return whether the person means this very question: named by its token, or shown and confirmed now.
+
+    Raises:
+        UsageError: it is an approval, and there is nobody to show it to.
+    """
+    if options.question == asked.token:
+        return True
+    if is_terminal() and not options.json:
+        print_question(asked)
+        return confirms("Is this the question that you answer? [y]es  [n]o ?")
+    if asked.reason in APPROVALS:
+        again = command(options, "answer", asked.session_id, "--question", asked.token, "ANSWER")
+        raise UsageError(
+            "An approval counts for what was shown, so name it by its token. Look at it with "
+            f"`{command(options, 'pending', asked.session_id)}`, then: {again}"
+        )
+    return True
+
+
 async def _record(sessions: Sessions, options: argparse.Namespace, asked: Interrupt, value: Any) -> SessionStatus:
-    ref = SessionRef(options.session, sessions.app_name)
-    await record_shown(sessions.store, ref, asked, value, by=options.by, seen=options.checkpoint)
-    return await sessions.status(options.session)
+    return await sessions.answer(options.session, {asked: value}, by=options.by, checkpoint_id=options.checkpoint)
 
 
 def _value(options: argparse.Namespace, asked: Interrupt) -> Any:  # Any: what the schema takes

@@ -9,7 +9,7 @@ from typing import Any
 
 from adjourn._screen import Card, Screen
 from adjourn._text import visible_line
-from adjourn.cli._stores import add_app_option, add_store_option, with_sessions
+from adjourn.cli._stores import add_store_option, add_whose_options, with_sessions
 from adjourn.cli.output.documents import add_json_option, plain, print_json, question
 from adjourn.cli.output.questions import place_of, pretty, tool_request
 from adjourn.cli.output.tables import clock
@@ -27,7 +27,7 @@ _SIGNS = {
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the session and the options."""
     parser.add_argument("session", metavar="SESSION")
-    add_app_option(parser)
+    add_whose_options(parser)
     add_store_option(parser)
     add_json_option(parser)
 
@@ -53,6 +53,7 @@ def _document(entry: AuditEntry) -> dict[str, Any]:
         "answer": plain(entry.answer),
         "by": entry.by,
         "at": None if entry.at is None else entry.at.isoformat(),
+        "inherited": entry.inherited,
     }
 
 
@@ -78,5 +79,5 @@ def _rows(entry: AuditEntry) -> Iterator[tuple[str, str]]:
     if entry.outcome == "answered":
         yield "by", visible_line(entry.by or "(nobody was named)")
     if entry.at is not None:
-        yield "at", clock(entry.at)
+        yield "at", clock(entry.at) + (", before this branch began" if entry.inherited else "")
     yield "id", visible_line(asked.id)

@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_program_options(parser)
     parser.add_argument("--session", metavar="ID", help="continue this session, or start it (default: a new one)")
     parser.add_argument("--message", "-m", metavar="TEXT", help="send this, and exit with the answer or the question")
-    parser.add_argument("--user", metavar="ID", help="whose session it is")
+    parser.add_argument("--user", metavar="ID", help="whose session it is; that of another user is not found")
     parser.add_argument("--value", metavar="NAME=VALUE", action="append", help="a session value; may be repeated")
     parser.add_argument("--by", metavar="NAME", default=person(), help="who answers here (your login name)")
     add_run_options(parser)
@@ -98,7 +98,6 @@ def _turn(session: Session, options: argparse.Namespace, text: str) -> Ending:
         session.runner.run(
             _input(session, text),
             session_id=session.id,
-            user_id=options.user,
             values=values_of(options.value),
             deps=session.deps,
         )

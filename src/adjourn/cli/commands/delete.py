@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from adjourn._text import visible_line
-from adjourn.cli._stores import add_app_option, add_store_option, with_sessions
+from adjourn.cli._stores import add_store_option, add_whose_options, with_sessions
 from adjourn.cli.ask.asking import is_terminal, typed
 from adjourn.cli.output.documents import add_json_option, print_json
 from adjourn.errors import UsageError
@@ -15,7 +15,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the session and the options."""
     parser.add_argument("session", metavar="SESSION")
     parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
-    add_app_option(parser)
+    add_whose_options(parser)
     add_store_option(parser)
     add_json_option(parser)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from adjourn._text import visible_line
-from adjourn.cli._stores import add_app_option, add_store_option, command, with_sessions
+from adjourn.cli._stores import add_store_option, add_whose_options, command, with_sessions
 from adjourn.cli.output.documents import add_json_option, print_json
 from adjourn.errors import UsageError
 
@@ -15,7 +15,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("session", metavar="SESSION")
     parser.add_argument("--checkpoint", metavar="ID", help="where to start; see `adjourn tree` (default: the head)")
     parser.add_argument("--to", metavar="SESSION", help="the id of the new session (default: a random one)")
-    add_app_option(parser)
+    add_whose_options(parser)
     add_store_option(parser)
     add_json_option(parser)
 

@@ -5,21 +5,19 @@ from __future__ import annotations
 import argparse
 import sys
 
-from adjourn.cli._stores import add_store_option, command, with_sessions, with_store
+from adjourn.cli._stores import add_store_option, add_whose_options, command, with_sessions
 from adjourn.cli.output.documents import add_json_option, print_json, questions
 from adjourn.cli.output.questions import print_question
 from adjourn.events import Interrupt
 from adjourn.sessions import Sessions
-from adjourn.sessions._questions import shown
-from adjourn.stores import Store
 
-from .sessions import add_filters, count
+from .sessions import count
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the session and the filters."""
     parser.add_argument("session", metavar="SESSION", nargs="?", help="only this session's")
-    add_filters(parser)
+    add_whose_options(parser)
     parser.add_argument("--limit", type=count, help="at most this many, oldest first")
     add_store_option(parser)
     add_json_option(parser)
@@ -27,10 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """List the questions."""
-    if options.session is not None:
-        found = with_sessions(options, lambda sessions: _of_one(sessions, options))
-    else:
-        found = with_store(options, lambda store: _of_all(store, options))
+    found = with_sessions(options, lambda sessions: _read(sessions, options))
     if options.json:
         print_json(questions(found))
         return 0
@@ -39,16 +34,11 @@ def run(options: argparse.Namespace) -> int:
         return 0
     for asked in found:
         print_question(asked)
-    several = len({asked.session_id for asked in found}) < len(found)
-    naming = ("--question", "ID") if several else ()
-    print(f"\nAnswer with: {command(options, 'answer', 'SESSION', *naming, 'ANSWER')}", file=sys.stderr)
+    print(f"\nAnswer with: {command(options, 'answer', 'SESSION', '--question', 'TOKEN', 'ANSWER')}", file=sys.stderr)
     return 0
 
 
-async def _of_one(sessions: Sessions, options: argparse.Namespace) -> list[Interrupt]:
-    await sessions.status(options.session, user_id=options.user)
+async def _read(sessions: Sessions, options: argparse.Namespace) -> list[Interrupt]:
+    if options.session is not None:
+        await sessions.status(options.session)  # Raises if there is no such session.
     return await sessions.pending(options.session, limit=options.limit)
-
-
-async def _of_all(store: Store, options: argparse.Namespace) -> list[Interrupt]:
-    return [shown(row) for row in await store.questions(app=options.app, user=options.user, limit=options.limit)]

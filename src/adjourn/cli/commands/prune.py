@@ -6,7 +6,7 @@ import argparse
 from typing import Any  # of JSON documents
 
 from adjourn._text import visible_line
-from adjourn.cli._stores import add_app_option, add_store_option, with_sessions, with_store
+from adjourn.cli._stores import add_store_option, add_whose_options, with_sessions, with_store
 from adjourn.cli.output.documents import add_json_option, print_json
 from adjourn.cli.output.tables import duration
 from adjourn.errors import UsageError
@@ -22,7 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="remove whole sessions that nobody runs and that were last written longer ago than --older-than",
     )
-    add_app_option(parser)
+    add_whose_options(parser)
     add_store_option(parser)
     add_json_option(parser)
 
@@ -54,7 +54,7 @@ def _check(options: argparse.Namespace) -> None:
 def _prune(options: argparse.Namespace) -> dict[str, Any]:
     age = duration(options.older_than).total_seconds() if options.older_than else None
     if options.sessions:
-        removed = with_store(options, lambda store: store.delete_idle(age or 0.0, app=options.app))
+        removed = with_store(options, lambda store: store.delete_idle(age or 0.0, app=options.app, user=options.user))
         return {"sessions": [ref.id for ref in removed]}
     records = with_sessions(
         options, lambda sessions: sessions.prune(options.session, keep=options.keep, older_than=age)

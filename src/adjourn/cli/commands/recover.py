@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from adjourn.cli._programs import add_program_options
+from adjourn.cli._stores import add_user_option
 
 from .resume import add_run_options, go_on
 
@@ -13,6 +14,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the program and the session."""
     add_program_options(parser)
     parser.add_argument("session", metavar="SESSION")
+    add_user_option(parser)
     add_run_options(parser)
     parser.set_defaults(by=None)
 

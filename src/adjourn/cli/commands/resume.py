@@ -7,6 +7,7 @@ import argparse
 from adjourn.cli._failures import INTERRUPTED
 from adjourn.cli._going_on import Session
 from adjourn.cli._programs import add_program_options
+from adjourn.cli._stores import add_user_option
 from adjourn.cli.ask.asking import person
 from adjourn.cli.output.documents import add_json_option
 from adjourn.cli.output.following import Ending
@@ -16,6 +17,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the program and the session."""
     add_program_options(parser)
     parser.add_argument("session", metavar="SESSION")
+    add_user_option(parser)
     parser.add_argument("--by", metavar="NAME", default=person(), help="who answers here (your login name)")
     add_run_options(parser)
 

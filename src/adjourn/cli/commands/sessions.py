@@ -6,7 +6,8 @@ import argparse
 import sys
 from collections import Counter
 
-from adjourn.cli._stores import add_app_option, add_store_option, command, with_store
+from adjourn._text import visible_line
+from adjourn.cli._stores import add_store_option, add_whose_options, command, with_store
 from adjourn.cli.output.documents import add_json_option, print_json, session
 from adjourn.cli.output.tables import ago, at, print_table
 from adjourn.sessions._status import status_of
@@ -19,7 +20,7 @@ STATUSES = ("running", "waiting", "failed", "cancelled", "done")
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the filters."""
     parser.add_argument("--status", choices=STATUSES)
-    add_filters(parser)
+    add_whose_options(parser)
     parser.add_argument("--limit", type=count, default=50, help="at most this many, most recent first (50)")
     add_store_option(parser)
     add_json_option(parser)
@@ -33,12 +34,6 @@ def count(text: str) -> int:
     return number
 
 
-def add_filters(parser: argparse.ArgumentParser) -> None:
-    """Add the options `--user` and `--app`."""
-    parser.add_argument("--user", metavar="ID", help="only sessions of this user")
-    add_app_option(parser)
-
-
 def run(options: argparse.Namespace) -> int:
     """List the sessions."""
     heads, open_ = with_store(options, lambda store: _read(store, options))
@@ -46,9 +41,11 @@ def run(options: argparse.Namespace) -> int:
         print_json([session(head, open_[head.app, head.session]) for head in heads])
         return 0
     if not heads:
-        print("No sessions." if not _filters(options) else f"No sessions with {' and '.join(_filters(options))}.")
+        print(f"No sessions with {' and '.join(_filters(options))}." if _filters(options) else "No sessions.")
+        if options.app is not None:
+            print("With --all-apps, those of other apps are listed, too.", file=sys.stderr)
         return 0
-    print_table(("SESSION", "STATUS", "QUESTIONS", "LAST WRITTEN", "USER"), [_row(head, open_) for head in heads])
+    _print(heads, open_, with_app=options.app is None)
     if any(open_[head.app, head.session] for head in heads):
         print(f"\nSee the questions with: {command(options, 'pending')}", file=sys.stderr)
     return 0
@@ -56,9 +53,6 @@ def run(options: argparse.Namespace) -> int:
 
 async def _read(store: Store, options: argparse.Namespace) -> tuple[list[Head], Counter[tuple[str, str]]]:
     heads = await store.sessions(app=options.app, user=options.user)
-    if options.app is None:
-        # What the library keeps for itself, such as permanent approvals, is in apps whose names begin with a tilde.
-        heads = [head for head in heads if not head.app.startswith("~")]
     if options.status:
         # A session stored as running has failed if its process died, so this is decided here.
         heads = [head for head in heads if status_of(head) == options.status]
@@ -68,7 +62,15 @@ async def _read(store: Store, options: argparse.Namespace) -> tuple[list[Head], 
 
 def _filters(options: argparse.Namespace) -> list[str]:
     given = {name: getattr(options, name) for name in ("status", "user", "app")}
-    return [f"{name} {value}" for name, value in given.items() if value]
+    return [f"{name} {visible_line(value)}" for name, value in given.items() if value]
+
+
+def _print(heads: list[Head], open_: Counter[tuple[str, str]], *, with_app: bool) -> None:
+    titles = ("SESSION", "STATUS", "QUESTIONS", "LAST WRITTEN", "USER")
+    rows = [_row(head, open_) for head in heads]
+    if with_app:
+        titles, rows = (*titles, "APP"), [(*row, head.app) for row, head in zip(rows, heads, strict=True)]
+    print_table(titles, rows)
 
 
 def _row(head: Head, open_: Counter[tuple[str, str]]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import msgspec
 from adjourn._owner import owner_name
 from adjourn._screen import Card, Screen
 from adjourn._text import visible_line
-from adjourn.cli._stores import add_app_option, add_store_option, command, with_sessions
+from adjourn.cli._stores import add_store_option, add_whose_options, command, with_sessions
 from adjourn.cli.output.documents import add_json_option, plain, print_json, questions, session
 from adjourn.cli.output.questions import print_question
 from adjourn.cli.output.tables import ago, at, clock
@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--checkpoint", metavar="ID", help="show this checkpoint instead of the latest; `adjourn tree` lists them"
     )
     parser.add_argument("--events", action="store_true", help="also show its stored events")
-    add_app_option(parser)
+    add_whose_options(parser)
     add_store_option(parser)
     add_json_option(parser)
 
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _read(sessions: Sessions, options: argparse.Namespace) -> _Found:
-    ref = SessionRef(options.session, sessions.app_name)
+    ref = SessionRef(options.session, (await sessions.status(options.session)).app_name, sessions.user_id)
     contents = await Contents.at(sessions.store, ref, options.checkpoint)
     is_head = contents.checkpoint == contents.head.checkpoint
     asked = await sessions.pending(options.session) if is_head else []

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 
 from adjourn._text import visible
-from adjourn.cli._stores import add_app_option, add_store_option, with_sessions
+from adjourn.cli._stores import add_store_option, add_whose_options, with_sessions
 from adjourn.cli.output.documents import add_json_option, checkpoint, print_json
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the session and the options."""
     parser.add_argument("session", metavar="SESSION")
-    add_app_option(parser)
+    add_whose_options(parser)
     add_store_option(parser)
     add_json_option(parser)
 

@@ -42,7 +42,7 @@ async def _start(runner: Runner, folder: Path, input: str) -> None:
 
 async def _resume(runner: Runner, folder: Path, answer: str) -> None:
     (question,) = await runner.pending(SESSION)
-    await _print_events(runner.resume(SESSION, {question.id: json.loads(answer)}, by="you", deps=Book(folder)))
+    await _print_events(runner.resume(SESSION, {question: json.loads(answer)}, by="you", deps=Book(folder)))
 
 
 async def _travel(runner: Runner, folder: Path, checkpoint: str, answer: str) -> None:

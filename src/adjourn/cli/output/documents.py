@@ -57,6 +57,7 @@ def question(asked: Interrupt) -> dict[str, Any]:
     return {
         "session_id": asked.session_id,
         "id": asked.id,
+        "token": asked.token,
         "key": asked.key,
         "address": asked.address,
         "reason": asked.reason,

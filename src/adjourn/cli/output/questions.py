@@ -83,6 +83,8 @@ def _rows(asked: Interrupt) -> Iterator[tuple[str, str]]:
     yield "reason", asked.reason
     yield "id", visible_line(asked.id) + (f", key {visible_line(asked.key)}" if asked.key is not None else "")
     yield "session", visible_line(asked.session_id)
+    if asked.token:
+        yield "token", visible_line(asked.token)
 
 
 def _repeats(prompt: str, request: ToolRequest) -> bool:

@@ -31,6 +31,8 @@ class ProgramNode(Node):
 
     takes_slot = False  # Its own tasks take slots.
 
+    runs_program = True
+
     def __init__(
         self,
         name: str,

@@ -11,12 +11,14 @@ from typing import Any, NamedTuple, cast
 
 from msgspec.structs import replace
 
+from adjourn._calls.approval import check_call
 from adjourn._calls.caller import Kit, as_tools, middleware_around, with_own_ids
 from adjourn._calls.tool import Outcome, use
 from adjourn._engine.address import segment_text
 from adjourn._engine.child import beside
 from adjourn._engine.entry import execute
 from adjourn._engine.frame import here
+from adjourn._engine.record import Question
 from adjourn.errors import Pause, RunError
 from adjourn.events import ToolResult
 from adjourn.graph._frame import Task
@@ -70,6 +72,11 @@ class ToolsNode(Node):
 
     def run(self, task: Task) -> Awaitable[Any]:
         return execute(task, self._answer, task)
+
+    def check_answer(self, task: Task, question: Question) -> None:
+        below = question.address.removeprefix(task.address).lstrip(";")
+        if below and not middleware_around(task):
+            check_call(f"{task.address};{below.partition(';')[0]}", question, self._plain.tools)
 
     def check_restored(self, task: Task, below: Iterable[str]) -> None:
         check_no_graph(task, below)

@@ -38,6 +38,8 @@ def answers(facts: Facts, row: SessionRow, given: Sequence[Answer]) -> None:
     """Refuse answers to questions that are not open."""
     seen: set[str] = set()
     for each in given:
+        if each.branch not in (None, row.branch):
+            raise Conflict(row.session, f"its head has left the branch '{each.branch}', on which it asked")
         asked = facts.question(each.id)
         if asked is None:
             open_ids = [question.id for question in facts.waiting() if question.is_open]

@@ -10,6 +10,7 @@ from adjourn._text import undotted
 from adjourn._values.codec import check_nesting
 from adjourn.errors import CheckpointCorrupt, NotStorable
 from adjourn.stores.protocol import (
+    OWN_APPS,
     Answered,
     AuditEntry,
     CheckpointRow,
@@ -179,8 +180,9 @@ def is_named(row: SessionRow, ref: SessionRef) -> bool:
 
 
 def fits(row: SessionRow, app: str | None, user: str | None) -> bool:
-    """Whether a listing by app and user, each None for all, has this session."""
-    return app in (None, row.app) and user in (None, row.user)
+    """Whether a listing by app and user, each None for all, has this session; the library's own must be named."""
+    in_app = not row.app.startswith(OWN_APPS) if app is None else row.app == app
+    return in_app and user in (None, row.user)
 
 
 def is_live(row: SessionRow, now: float) -> bool:

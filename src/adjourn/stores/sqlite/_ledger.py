@@ -40,7 +40,7 @@ _SESSIONS = 2**35
 # The columns of a session stand in the order of SessionRow's fields, those of a question in that of QuestionRow's.
 _FIND = "SELECT * FROM sessions WHERE app = ? AND id = ?"
 _IDLE = """SELECT id, app, user FROM sessions WHERE touched < ? AND (owner IS NULL OR expires <= ?)
-    AND (? IS NULL OR app = ?) AND (? IS NULL OR user = ?) ORDER BY no"""
+    AND (app = ? OR ? IS NULL AND app NOT LIKE '~%') AND (? IS NULL OR user = ?) ORDER BY no"""
 _NUMBER = "SELECT no FROM sessions WHERE app = ? AND id = ? AND (? IS NULL OR user = ?)"
 # A damaged number beyond all others must not be in the way of every new session; those of other types are larger.
 _NEWEST = """SELECT CAST(max(

@@ -258,7 +258,7 @@ def sessions(
 
 
 _SESSIONS = """SELECT * FROM sessions
-    WHERE (:app IS NULL OR app = :app) AND (:user IS NULL OR user = :user)
+    WHERE (app = :app OR :app IS NULL AND app NOT LIKE '~%') AND (:user IS NULL OR user = :user)
     AND (:status IS NULL OR status = :status) ORDER BY updated DESC, no DESC LIMIT :limit"""
 
 
@@ -290,7 +290,8 @@ _OPEN = """SELECT s.id, s.app, s.branch, s.number, q.id, CAST(q.body AS BLOB), q
 _INBOX = """SELECT s.id, s.app, s.branch, s.number, q.id, CAST(q.body AS BLOB), q.expires
     FROM questions q CROSS JOIN sessions s ON s.no = q.session
     WHERE q.branch = s.branch_no AND q.how IS NULL AND (q.expires IS NULL OR q.expires > :now)
-    AND (:app IS NULL OR s.app = :app) AND (:user IS NULL OR s.user = :user) ORDER BY q.no LIMIT :limit"""
+    AND (s.app = :app OR :app IS NULL AND s.app NOT LIKE '~%') AND (:user IS NULL OR s.user = :user)
+    ORDER BY q.no LIMIT :limit"""
 
 
 def questions(
@@ -402,13 +403,15 @@ def _first_after(connection: sqlite3.Connection, session: SessionRow, high: int,
 
 
 _DEAD = """SELECT * FROM sessions WHERE owner IS NOT NULL AND expires <= :now
-    AND (:app IS NULL OR app = :app) AND (:user IS NULL OR user = :user) ORDER BY no LIMIT :limit"""
+    AND (app = :app OR :app IS NULL AND app NOT LIKE '~%') AND (:user IS NULL OR user = :user)
+    ORDER BY no LIMIT :limit"""
 _ANSWERED = """SELECT * FROM sessions WHERE waiting > 0 AND owner IS NULL
-    AND (:app IS NULL OR app = :app) AND (:user IS NULL OR user = :user) ORDER BY no LIMIT :limit"""
+    AND (app = :app OR :app IS NULL AND app NOT LIKE '~%') AND (:user IS NULL OR user = :user)
+    ORDER BY no LIMIT :limit"""
 _EXPIRED = """SELECT DISTINCT s.* FROM questions q CROSS JOIN sessions s ON s.no = q.session
     WHERE q.how IS NULL AND q.expires IS NOT NULL AND q.expires <= :now AND q.branch = s.branch_no
     AND s.owner IS NULL AND s.waiting = 0
-    AND (:app IS NULL OR s.app = :app) AND (:user IS NULL OR s.user = :user) LIMIT :limit"""
+    AND (s.app = :app OR :app IS NULL AND s.app NOT LIKE '~%') AND (:user IS NULL OR s.user = :user) LIMIT :limit"""
 
 
 def due(connection: sqlite3.Connection, now: float, app: str | None, user: str | None, limit: int) -> list[Due]:

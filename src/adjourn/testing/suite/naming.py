@@ -87,6 +87,26 @@ class NamingSuite(Bench):
             assert [state.lost for state in await store.renew([lease])] == [True]
             assert await _everything(store) == before
 
+    async def test_apps_of_the_library_must_be_named(self) -> None:  # rule C12
+        """What it keeps for itself is neither listed nor cleaned up with the sessions of people."""
+        clock = FakeClock()
+        async with self.fresh(clock) as store:
+            for app in ("~shop", "shop"):
+                run = Drive(store, ttl=self.tick)
+                await run.start(app=app)
+                await run.commit(run.next(asks=(question("q"),)))
+            await self.pass_time(clock, 20 * self.tick)
+            assert [each.app for each in await store.sessions()] == ["shop"]
+            assert [each.app for each in await store.questions()] == ["shop"]
+            assert [each.app for each in await store.due()] == ["shop"]
+            assert [each.app for each in await store.sessions(app="~shop")] == ["~shop"]
+            assert [each.app for each in await store.questions(app="~shop")] == ["~shop"]
+            assert len(await store.questions(SessionRef("s", "~shop"))) == 1
+            assert [each.app for each in await store.due(app="~shop")] == ["~shop"]
+            assert [each.app for each in await store.delete_idle(10 * self.tick)] == ["shop"]
+            assert await store.head(SessionRef("s", "~shop")) is not None
+            assert [each.app for each in await store.delete_idle(10 * self.tick, app="~shop")] == ["~shop"]
+
     async def test_what_is_due_or_idle_by_app_and_user(self) -> None:  # rule C12
         """One by one and together."""
         clock = FakeClock()
