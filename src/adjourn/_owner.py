@@ -13,7 +13,7 @@ from pathlib import Path
 def _read(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
+    except (OSError, ValueError):  # a pid from a damaged file may hold a NUL
         return ""
 
 

@@ -521,11 +521,13 @@ class StoreUnavailable(StoreError):
 
 
 class CheckpointCorrupt(StoreError):
-    """Stored bytes are not what was written."""
+    """Stored bytes are not what was written; `session_id` is the session that is damaged, if it is only one."""
 
-    def __init__(self, detail: str) -> None:
+    def __init__(self, detail: str, session_id: str | None = None) -> None:
         self.detail = detail
-        super().__init__(f"Stored data cannot be read: {detail}.")
+        self.session_id = session_id
+        whose = "" if session_id is None else f" of session '{session_id}'"
+        super().__init__(f"Stored data{whose} cannot be read: {detail}.")
 
 
 class CheckpointTooNew(StoreError):

@@ -91,7 +91,6 @@ READS: dict[str, Read] = {
     "recover": lambda runner: _done(runner.recover(SESSION)),
     "run": lambda runner: _done(runner.run({}, session_id=SESSION, on_pending="abandon")),
     "state": lambda runner: runner.state(SESSION),
-    "history": lambda runner: runner.history(SESSION),
     "checkpoint": lambda runner: runner.checkpoint(SESSION),
     "messages": lambda runner: runner.messages(SESSION),
     "fork": lambda runner: runner.fork(SESSION, to="other"),
@@ -263,9 +262,9 @@ async def test_what_others_write_never_makes_a_run_raise_anything_of_its_own(sto
     source, choice = json.loads(WHOLE), random.Random(7)
     del source["crc"]
     for number in range(150):
-        data = json.loads(json.dumps(source))
-        _mutate(data, choice)
         session = f"s{number}"
+        data = {**json.loads(json.dumps(source)), "session": session}
+        _mutate(data, choice)
         body = sealed(json.dumps(data).encode())
         await plant(store, with_body(writes_of(), body), session)
         runner = Runner(PROGRAMS["order"][0], store=store)
@@ -426,9 +425,14 @@ async def test_a_body_that_was_changed_in_the_file(tmp_path: Path, value: Any): 
 async def test_a_header_that_was_changed_in_the_file(tmp_path: Path, value: Any):  # rule C10
     store = await spoiled(tmp_path / "s.db", "header", value)
     runner = Runner(PROGRAMS["order"][0], store=store)
-    for call in (runner.history(SESSION), runner.checkpoint(SESSION), runner.tree(SESSION)):
-        with pytest.raises(CheckpointCorrupt):
-            await call
+    with pytest.raises(CheckpointCorrupt) as caught:
+        await runner.checkpoint(SESSION)
+    assert caught.value.session_id == SESSION
+    # Lists show the others, and say so.
+    tree, history = await runner.tree(SESSION), await runner.history(SESSION)
+    (damaged,) = [row.id for _, row in tree if row.damaged]
+    assert f"{damaged}  damaged" in str(tree)
+    assert [point.id for point in history] == [row.id for row in await store.checkpoints(SessionRef(SESSION))][1:]
     assert (await runner.resume(SESSION, {"check": True})).status == "done"
     await store.close()
 

@@ -53,6 +53,7 @@ WRONG: dict[str, list[Any]] = {
     "lease_ttl": ["x", 0, -1, None, True, float("nan")],
     "store_timeout": ["30", 0, None, [1]],
     "buffer_size": ["x", 0, 0.5, None, True],
+    "max_session_bytes": ["x", 0, 1.5, None, True, 2**40],
     "clock": [5, "now"],
     "new_id": ["id", 7],
     "store": [5, Path("file.db"), object()],

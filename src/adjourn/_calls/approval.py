@@ -24,7 +24,14 @@ from adjourn._schemas.answers import Checked
 from adjourn._text import visible_line
 from adjourn._values import codec
 from adjourn.context import current
-from adjourn.errors import CheckpointNotFound, Conflict, InvalidArguments, ProgramChanged, SessionBusy
+from adjourn.errors import (
+    CheckpointCorrupt,
+    CheckpointNotFound,
+    Conflict,
+    InvalidArguments,
+    ProgramChanged,
+    SessionBusy,
+)
 from adjourn.interrupts import interrupt
 from adjourn.messages import ToolCall
 from adjourn.runner import Run, Runner
@@ -221,7 +228,10 @@ async def approved(
         task.make_all_optional()  # The memos of the predicate, which is not evaluated again.
         _ask(caller, tool, call, arguments)
         asked = _asked(task, call)
-        assert asked is not None
+        if asked is None:
+            # It was answered already, and then stored as one about another call.
+            where = task.address
+            raise CheckpointCorrupt(f"the question at '{where}' is not about the call there", task.scope.session_id)
     question, shown = asked
     found = await _answer(task, caller, tool, call, dict(shown.arguments), question)
     if isinstance(found, Approve):

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol, Self
 
 from adjourn._values import codec
+from adjourn._values.damage import Reading
 from adjourn.errors import ProgramChanged, UsageError
 
 from .entry import PAUSED, execute
@@ -45,7 +46,8 @@ class FunctionFrame(UserFrame, ProgramFrame):
         if image is not None:
             if not isinstance(image, UserImage):
                 raise ProgramChanged(frame.address, f"what stands there is no workflow, as '{workflow.name}' is")
-            frame.restore(image)
+            with Reading(scope.session_id):
+                frame.restore(image)
         return frame
 
     @property

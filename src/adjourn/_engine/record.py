@@ -19,7 +19,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from adjourn._values import codec
 from adjourn._values.codec import check_nesting
-from adjourn.errors import CheckpointCorrupt, CheckpointTooNew
+from adjourn.errors import CheckpointCorrupt, CheckpointTooNew, NotStorable
 from adjourn.messages import Usage
 
 from .address import segment_text
@@ -30,6 +30,7 @@ OLDEST = 3
 """The oldest format that is still read."""
 
 MAX_BYTES = 256 * 1024 * 1024
+"""The longest record that is read, and the most that the records together may take that a session is loaded from."""
 
 
 APPROVALS = frozenset({"need_approval", "need_review", "need_decision"})
@@ -261,8 +262,25 @@ def seal(encoded: bytes) -> bytes:
 
 
 def encode(record: Record) -> bytes:
-    """The bytes of a record."""
-    return seal(_encoder.encode(record))
+    """The bytes of a record.
+
+    Raises:
+        NotStorable: it is too large to be read again.
+    """
+    body = seal(_encoder.encode(record))
+    if len(body) > MAX_BYTES:
+        raise too_large(len(body), MAX_BYTES)
+    return body
+
+
+def too_large(size: int, limit: int) -> NotStorable:
+    """Return the error for a session that could not be loaded again."""
+    return NotStorable(
+        "session",
+        {},
+        f"What it holds takes {size} bytes, and {limit} is the limit: store files and other large data elsewhere, and "
+        "references to them here.",
+    )
 
 
 def decode(body: bytes) -> Record:
@@ -461,6 +479,8 @@ class Dormant(dict[str, dict[str, Image]]):
         self.pieces = tree.pieces
         for path, image in tree.frames.items():
             parent, _, segment = path.rpartition(";")
+            if not segment:
+                raise CheckpointCorrupt(f"'{path}' is not the path of a frame")
             self.setdefault(parent, {})[segment] = image
 
     def below(self, path: str) -> Mapping[str, Image]:

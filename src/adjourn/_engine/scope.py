@@ -349,7 +349,7 @@ class Questions:
     def has_ended(self, question_id: str) -> bool:
         """Whether this question was asked on this branch and is not open any more."""
         address, _, number = question_id.partition("#")
-        count = int(number) if number.isdigit() else 1
+        count = int(number) if number.isascii() and number.isdigit() and len(number) < 10 else 1
         return count <= self.asked.get(address, 0) and question_id not in self.open
 
 
@@ -572,8 +572,15 @@ class Scope:
         self.changes.dirty[frame] = None
 
     def answer(self, question_id: str, *, how: str, value: Raw, by: str | None = None, at: float | None = None) -> None:
-        """End an open question, and let the frame that asked it run again."""
-        path, question = self.questions.open.pop(question_id)
+        """End an open question, and let the frame that asked it run again.
+
+        Raises:
+            CheckpointCorrupt: no frame has it open, so the stored answer is not to a question of this session.
+        """
+        asked = self.questions.open.pop(question_id, None)
+        if asked is None:
+            raise CheckpointCorrupt(f"it has an answer to '{question_id}', which nothing asks", self.session_id)
+        path, question = asked
         question.how, question.value, question.by, question.at = how, value, by, at
         self.questions.changed[question_id] = question
         self._wake(path)

@@ -10,6 +10,7 @@ import msgspec
 
 from adjourn._text import a_type, undotted
 from adjourn._values.frozen import FrozenDict, check_json, freeze, is_plain, shorten
+from adjourn._values.named_code import why_unsafe
 from adjourn.errors import UsageError
 
 from .jsonschema import JSONSchema, Part, mistakes, resolved
@@ -146,6 +147,8 @@ def _schema_of_model(type_: Any) -> JSONSchema:
         schema = _as_json(type_.model_json_schema())
     except (RuntimeError, TypeError, NameError) as error:  # what Pydantic raises for fields without a JSON form
         raise _refusal(type_, error) from error
+    if reason := why_unsafe(type_):
+        raise UsageError(f"schema={shorten(type_)} cannot describe an answer. {reason}")
     return _checked(schema, f"The schema of {type_.__qualname__}")
 
 

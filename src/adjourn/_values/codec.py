@@ -320,6 +320,10 @@ def check_nesting(data: bytes) -> None:
 
 
 MAX_BYTES = 256 * 1024 * 1024
+"""The longest value that is read: a list that grew over many records."""
+
+MAX_VALUE = 64 * 1024 * 1024
+"""The longest value that is written."""
 
 _TAG_BYTES = b'"$t"'
 
@@ -327,7 +331,7 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()
 
 
-def encode(value: Any, plain: bool, path: str = "value") -> bytes:
+def encode(value: Any, plain: bool, path: str = "value", limit: int = MAX_VALUE) -> bytes:
     """Return the JSON of an adopted value; `plain` is what `adopt` returned with it.
 
     Raises:
@@ -337,9 +341,9 @@ def encode(value: Any, plain: bool, path: str = "value") -> bytes:
         body = _encoder.encode(value if plain else lower(value))
     except (TypeError, ValueError, RecursionError) as error:
         raise NotStorable(path, value, f"It cannot be written as JSON ({error}).") from error
-    if len(body) > MAX_BYTES:
+    if len(body) > limit:
         raise NotStorable(
-            path, value, f"It takes {len(body)} bytes, and {MAX_BYTES} is the limit: store a reference to it."
+            path, value, f"It takes {len(body)} bytes, and {limit} is the limit: store a reference to it."
         )
     return body
 

@@ -22,6 +22,7 @@ from adjourn._text import with_article
 from adjourn.errors import UsageError
 
 from .frozen import FrozenDict, FrozenList
+from .named_code import is_known, why_unsafe
 
 # `Any` in this package is an instance of a user's class, about which nothing is known.
 Check = Callable[[Any, str], None]
@@ -82,7 +83,7 @@ class EnumKind(Kind):
 class FieldsKind(Kind):
     """A class whose instances consist of their fields."""
 
-    __slots__ = ("frozen", "known", "names", "required")
+    __slots__ = ("frozen", "is_checked", "known", "names", "required")
 
     def __init__(
         self, cls: type[Any], name: str, *, names: Iterable[str], required: Collection[str], frozen: bool
@@ -92,6 +93,17 @@ class FieldsKind(Kind):
         self.known = frozenset(self.names)
         self.required = frozenset(required)
         self.frozen = frozen
+        self._check_types()
+
+    def _check_types(self) -> None:
+        """Refuse a class whose validation could import or call what stored data names.
+
+        Raises:
+            UsageError: it is one.
+        """
+        self.is_checked = is_known(self.cls)
+        if reason := why_unsafe(self.cls):
+            raise UsageError(f"{qualified_name(self.cls)} cannot be stored. {reason}")
 
     def read(self, value: Any) -> dict[str, Any]:
         """Return the instance's fields; those that were never set are left out."""
@@ -110,6 +122,8 @@ class FieldsKind(Kind):
         Raises:
             Misfit: a field is unknown, or one without a default is missing. Errors of the class itself are not caught.
         """
+        if not self.is_checked:
+            self._resolve_types()
         if fields.keys() != self.known:
             self._check(fields)
         return self._construct(fields, unset)
@@ -122,6 +136,14 @@ class FieldsKind(Kind):
 
     def _unknown(self, fields: Mapping[str, Any]) -> Collection[str]:
         return fields.keys() - self.known
+
+    def _resolve_types(self) -> None:
+        """Check a Pydantic class that was registered before its annotations could be resolved."""
+        if hasattr(self.cls, "model_rebuild"):
+            self.cls.model_rebuild(raise_errors=False)
+        self._check_types()
+        if not self.is_checked:
+            raise Misfit("has annotations that cannot be resolved")
 
     def _construct(self, fields: dict[str, Any], unset: Collection[str]) -> Any:
         raise NotImplementedError

@@ -16,8 +16,9 @@ from adjourn._calls.approval import IN_SESSION
 from adjourn._engine.address import address_of
 from adjourn._engine.frame import UserFrame, lift_values
 from adjourn._engine.program import Report
+from adjourn._engine.record import GraphImage
 from adjourn._engine.scope import GONE, Audience, Frame, Request, Scope
-from adjourn.errors import ProgramChanged, UsageError
+from adjourn.errors import CheckpointCorrupt, ProgramChanged, UsageError
 from adjourn.events import Event, ToolResult
 from adjourn.graph._channels import Changes
 from adjourn.graph._frame import Task
@@ -333,6 +334,10 @@ class AgentState(TypedDict, total=False):
 SCHEMA = Schema(AgentState)
 
 
+def _consists_of(values: object, kind: type) -> bool:
+    return type(values) is list and all(type(value) is kind for value in cast("list[object]", values))
+
+
 class AgentFrame(TranscriptFrame):
     """A running agent. Each kind of agent defines how a turn begins (`first`) and, with its nodes, how it continues."""
 
@@ -345,6 +350,24 @@ class AgentFrame(TranscriptFrame):
         self.actions: list[Request] = []
         self.fulls: dict[str, str] = {}
         self.since = time.monotonic()
+
+    def restore(self, image: GraphImage) -> None:
+        """Restore the stored frame.
+
+        Raises:
+            CheckpointCorrupt: its state is not that of an agent.
+        """
+        super().restore(image)
+        values = self.fields.values
+        if (
+            type(values.get("progress")) is not Progress
+            or not _consists_of(values.get("entries"), TranscriptEntry)
+            or not _consists_of(values.get("active"), str)
+            or type(values.get("endings")) is not dict
+            or not _consists_of(list(values["endings"].values()), Ending)
+            or type(values.get("states", {})) is not dict
+        ):
+            raise CheckpointCorrupt(f"what is stored at '{self.address}' is not the state of an agent")
 
     # Defined by each kind of agent
 

@@ -11,6 +11,7 @@ from adjourn._engine.frame import decoded
 from adjourn._engine.memos import Key, Kind
 from adjourn._engine.record import GraphImage, Image
 from adjourn._engine.scope import Frame, Scope
+from adjourn._values.damage import Reading
 from adjourn.context import RunContext, current
 from adjourn.errors import ProgramChanged, UsageError
 from adjourn.events import BreakLoop, Exit, MessageEvent
@@ -142,7 +143,8 @@ class Agent(AgentConfig):
             return frame
         if not isinstance(image, GraphImage):
             raise ProgramChanged(frame.address, f"what is stored there is not an agent, but '{self.name}' is")
-        frame.restore(image)
+        with Reading(scope.session_id):
+            frame.restore(image)
         return frame
 
     def convert_product(self, product: Any) -> Any:

@@ -8,6 +8,7 @@ from adjourn._engine.child import run_child
 from adjourn._engine.frame import current_place
 from adjourn._engine.record import GraphImage, Image
 from adjourn._engine.scope import Frame, Scope
+from adjourn._values.damage import Reading
 from adjourn.errors import GraphInterrupted, ProgramChanged
 from adjourn.runner import Options, Runner
 
@@ -52,7 +53,8 @@ class CompiledGraph(Plan, Runner):
             return frame
         if not isinstance(image, GraphImage):
             raise ProgramChanged(frame.address, f"what is stored there is not a graph, but '{self.name}' is")
-        frame.restore(image)
+        with Reading(scope.session_id):
+            frame.restore(image)
         return frame
 
     async def invoke(self, state: Any = None, *, session_id: str | None = None, **options: Any) -> Any:

@@ -13,7 +13,8 @@ from adjourn._engine.frame import current_place
 from adjourn._engine.program import Report
 from adjourn._engine.questions import open_interrupts
 from adjourn._engine.scope import RunCancelled
-from adjourn.errors import AdjournError, add_note, describe
+from adjourn._values.damage import Reading
+from adjourn.errors import AdjournError, CheckpointCorrupt, add_note, describe
 from adjourn.events import Cancelled, Done, Event, Failed, Final, Interrupt, Interrupted
 from adjourn.sessions._log import PAUSED
 from adjourn.stores.protocol import Committed, Status
@@ -48,7 +49,7 @@ async def drive(live: LiveSession) -> RunResult:
         raise
     except Exception as error:
         # When the log broke, that is what failed the run; what user code made of it is only a consequence.
-        cause = live.scope.closed or error
+        cause = live.scope.closed or _naming_session(live, error)
         if live.scope.closed is None:
             tell_place(live.root, error)
         await _fail(live, cause)
@@ -61,6 +62,13 @@ async def drive(live: LiveSession) -> RunResult:
         # As by Ctrl-C where the program lives on, in a notebook: the session must not look alive.
         await _fail(live, error)
         raise
+
+
+def _naming_session(live: LiveSession, error: Exception) -> Exception:
+    """Return an error as it is; damage that was found while the run went on is the session's."""
+    if isinstance(error, CheckpointCorrupt) and error.session_id is None:
+        return CheckpointCorrupt(error.detail, live.scope.session_id)
+    return error
 
 
 async def _done(live: LiveSession) -> RunResult:
@@ -145,7 +153,8 @@ def stored_end(live: LiveSession, result: RunResult) -> Event:
 
 def stored_result(live: LiveSession, last: Event | None = None) -> RunResult:
     """The result of a session that nobody runs, or of a run by its last event."""
-    if isinstance(last, Done) or (last is None and live.status == "done"):
-        return _result(live, "done")
-    cancelled = isinstance(last, Cancelled) or (last is None and live.status == "cancelled")
-    return _result(live, "cancelled" if cancelled else "interrupted")
+    with Reading(live.scope.session_id):
+        if isinstance(last, Done) or (last is None and live.status == "done"):
+            return _result(live, "done")
+        cancelled = isinstance(last, Cancelled) or (last is None and live.status == "cancelled")
+        return _result(live, "cancelled" if cancelled else "interrupted")

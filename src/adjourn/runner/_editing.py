@@ -12,6 +12,7 @@ from adjourn._engine.program import ProgramFrame
 from adjourn._engine.questions import open_interrupts
 from adjourn._engine.record import GraphImage
 from adjourn._engine.scope import Frame
+from adjourn._values.damage import Reading
 from adjourn.errors import Conflict, SessionBusy, UsageError
 from adjourn.events import Interrupt
 from adjourn.sessions._contents import graph_fields
@@ -35,7 +36,8 @@ class Editor:
             ProgramChanged: the program has changed since then, so nobody can go on from there.
         """
         live = await self._sessions.load(ref, checkpoint_id)
-        return plain_state(live.root.report()), open_interrupts(live.scope, checkpoint_id)
+        with Reading(ref.id):
+            return plain_state(live.root.report()), open_interrupts(live.scope, checkpoint_id)
 
     async def state(self, ref: SessionRef, checkpoint_id: str | None, at: str | None) -> Any:
         """Return the state at a checkpoint, of the root or of the frame at the address `at`.
@@ -44,8 +46,9 @@ class Editor:
             ProgramChanged: as for `held_at`.
         """
         live = await self._sessions.load(ref, checkpoint_id)
-        dormant = None if at is None else _dormant_at(live, at)
-        return plain_state(frame_at(live.root, at).report()) if dormant is None else dormant
+        with Reading(ref.id):
+            dormant = None if at is None else _dormant_at(live, at)
+            return plain_state(frame_at(live.root, at).report()) if dormant is None else dormant
 
     async def edit(
         self, ref: SessionRef, values: Mapping[str, Any], checkpoint_id: str | None, as_node: str | None, at: str | None

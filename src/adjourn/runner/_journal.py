@@ -19,9 +19,9 @@ from msgspec.structs import force_setattr, replace
 
 from adjourn._engine.frame import current_place
 from adjourn._engine.questions import Parents
-from adjourn._engine.record import GraphImage, Record, encode
+from adjourn._engine.record import FORMAT, MAX_BYTES, GraphImage, Record, encode, too_large
 from adjourn._engine.scope import Frame, Scope
-from adjourn.errors import AdjournError, AlreadyResumed, Conflict, SessionBusy, StoreUnavailable
+from adjourn.errors import AdjournError, AlreadyResumed, Conflict, NotStorable, SessionBusy, StoreUnavailable
 from adjourn.events import Event, Final
 from adjourn.sessions._log import ended, log_events, log_question, saved
 from adjourn.stores._logging import log, note
@@ -73,11 +73,13 @@ class Size:
     What grew a list is content, not waste; what costs is the row, and values that were replaced.
     """
 
-    __slots__ = ("_since_full", "_state")
+    __slots__ = ("_since_full", "_state", "stored")
 
-    def __init__(self, state: int | None = None, since_full: int = 0) -> None:
+    def __init__(self, state: int | None = None, since_full: int = 0, stored: int = 0) -> None:
         self._state = state
         self._since_full = since_full
+        self.stored = stored
+        """The bytes of the records that the session is loaded from."""
 
     def full_is_due(self) -> bool:
         if self._state is None:
@@ -86,6 +88,7 @@ class Size:
 
     def count(self, size: int, record: Record) -> None:
         """Take note of a record of `size` bytes."""
+        self.stored = size if record.full else self.stored + size
         if record.full or self._state is None:
             self._state, self._since_full = size, 0
             return
@@ -199,6 +202,7 @@ class Journal:
     _pump: asyncio.Task[None] | None = None
     _soon: bool = False
     _sure_until: float = 0.0
+    _refusal: NotStorable | None = None
 
     def __init__(
         self,
@@ -209,7 +213,9 @@ class Journal:
         timeout: float,
         sink: Callable[[list[Event]], None],
         persistence: Persistence = Persistence.STORED,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
+        self.max_bytes = max_bytes
         self.scope = scope
         self.store = store
         self.durability = durability
@@ -273,8 +279,9 @@ class Journal:
         if self.lease is None or self.scope.closed is not None or self._sending:
             return  # A commit under way picks up what gathers behind it.
         if self.scope.changes.dirty or self._events:
-            self._queue.append(self._entry(Header(), "running"))
-            self._start_pump()
+            with contextlib.suppress(NotStorable):  # Whoever makes the next record hears of it.
+                self._queue.append(self._entry(Header(), "running"))
+                self._start_pump()
 
     async def durable(self) -> None:
         self.scope.check_open()
@@ -421,15 +428,17 @@ class Journal:
         taken: tuple[Answer, ...] = (),
     ) -> Entry:
         """A record of what is marked; `last` is the event that comes after that of the record itself."""
-        scope, after, full = self.scope, self.head, self.size.full_is_due()
+        scope, after = self.scope, self.head
         checkpoint = f"{scope.branch}.{self.number}"
-        record = scope.build_record(full=full)
-        body = encode(record)
+        if self._refusal is None:
+            record, body = self._record()
+        else:
+            record, body = self._empty_record(status)
         self.size.count(len(body), record)
-        asks = self._asks(begins=self.number == 0) if scope.questions.all else ()
+        asks = self._asks(begins=self.number == 0) if scope.questions.all and self._refusal is None else ()
         if taken:
             self.take_up(taken)
-        if self.asked_ids:
+        if self.asked_ids and self._refusal is None:
             self._close_given_up()
         told, events = self._told, self._events
         logged = [*told, *events] if last is None else [*told, *events, last]
@@ -440,7 +449,7 @@ class Journal:
             branch=scope.branch,
             number=self.number,
             parent=self.parent or after,
-            full=full,
+            full=record.full,
             body=body,
             header=header,
             status=status,
@@ -461,6 +470,38 @@ class Journal:
         place = self.scope.place
         digests, self._begins = self._begins, ()
         return tuple([Begun(digest, place, self.number) for digest in digests])
+
+    def _record(self) -> tuple[Record, bytes]:
+        """Make a record of what is marked, and its bytes.
+
+        Raises:
+            NotStorable: with it, the session could not be loaded again. Nothing that it holds is stored or reported.
+        """
+        scope = self.scope
+        try:
+            record = scope.build_record(full=self.size.full_is_due())
+            body = encode(record)
+            if not record.full and self.size.stored + len(body) > self.max_bytes:
+                # Values that were replaced count no more in a full one.
+                record = scope.build_record(full=True)
+                body = encode(record)
+            if len(body) > self.max_bytes:
+                raise too_large(len(body), self.max_bytes)
+        except NotStorable as refusal:
+            self._refusal = refusal
+            self._events, self._takes, self._closes = [], (), ()
+            raise
+        return record, body
+
+    def _empty_record(self, status: Status) -> tuple[Record, bytes]:
+        """Make a record without content, for a run that ends because one was refused: what is stored stays as it is."""
+        assert self._refusal is not None
+        if status not in ("failed", "cancelled"):
+            raise self._refusal
+        self.scope.changes.clear()
+        self._takes, self._closes = (), ()
+        record = Record(v=FORMAT)
+        return record, encode(record)
 
     def take_up(self, answers: tuple[Answer | Answered, ...]) -> None:
         """Note answers that the next record holds."""

@@ -24,6 +24,7 @@ from adjourn._engine.record import NONE
 from adjourn._engine.scope import TURN, Frame, Scope
 from adjourn._owner import is_dead, process_id
 from adjourn._text import visible_line
+from adjourn._values.damage import Reading
 from adjourn.errors import (
     AlreadyResumed,
     CheckpointNotFound,
@@ -37,6 +38,7 @@ from adjourn.errors import (
 )
 from adjourn.events import Event
 from adjourn.sessions import SessionStatus
+from adjourn.sessions._contents import folded
 from adjourn.sessions._log import read_questions
 from adjourn.sessions._questions import Answers, OpenQuestions, why_not_open
 from adjourn.stores._logging import note
@@ -194,6 +196,7 @@ class LiveSession:
             timeout=settings.store_timeout,
             sink=_nowhere,
             persistence=persistence,
+            max_bytes=settings.max_session_bytes,
         )
         self.journal.ttl = settings.lease_ttl
         self.ref = self.journal.ref = SessionRef(session_id, settings.app, user_id)
@@ -323,9 +326,10 @@ class LiveSessions:
         if loaded is None:
             return None
         note(logging.DEBUG, "loaded", ref.id, loaded.point)
-        tree = record.fold(loaded.rows)
+        tree = folded(loaded)
         await read_questions(self.settings.store, loaded, tree)
-        return self._restore(loaded, tree)
+        with Reading(ref.id):
+            return self._restore(loaded, tree)
 
     async def load(self, ref: SessionRef, checkpoint_id: str | None = None) -> LiveSession:
         """Return a session that must be there, as `find` does.
@@ -351,7 +355,8 @@ class LiveSessions:
         live.scope.restore(tree)
         live.scope.branch = loaded.point.rpartition(".")[0]
         live.journal.stand(head.checkpoint, head.seq)
-        live.journal.size = Size(size, sum(len(row) + ROW for row in loaded.rows[1:]))
+        partial, full = sum(len(row) for row in loaded.rows[1:]), len(loaded.rows[0])
+        live.journal.size = Size(size, partial + ROW * (len(loaded.rows) - 1), full + partial)
         live.journal.asked_ids = set(live.scope.questions.open)
         image = live.scope.dormant.bind("", self.segment)
         if image is None:

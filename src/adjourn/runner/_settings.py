@@ -9,6 +9,7 @@ import msgspec
 
 from adjourn._checks import check_middleware, is_count, is_positive
 from adjourn._engine.concurrency import MAX_OF_A_SESSION
+from adjourn._engine.record import MAX_BYTES
 from adjourn.errors import UsageError
 from adjourn.sessions._permission import MayAnswer
 from adjourn.sessions._settings import Settings, check_name, choice
@@ -37,6 +38,7 @@ class Options(TypedDict, total=False):
     lease_ttl: seconds after which a session whose process cannot be heard of may be taken over; 30 by default.
     store_timeout: seconds that a run waits for a store that does not answer, before it fails; 30 by default.
     buffer_size: how many events wait in memory for a slow reader; it reads others from the store; 256 by default.
+    max_session_bytes: what a session may hold; a run that would store more fails. 256 MiB by default, and at most.
     clock: a function that gives the time in seconds since 1970, such as a test's own; `time.time` by default.
     new_id: a function that gives ids of sessions and branches; random ones by default.
     """
@@ -57,6 +59,7 @@ class Options(TypedDict, total=False):
     lease_ttl: float
     store_timeout: float
     buffer_size: int
+    max_session_bytes: int
     clock: Callable[[], float] | None
     new_id: Callable[[], str] | None
 
@@ -107,6 +110,9 @@ class RunnerSettings(Settings):
         self.buffer_size = options.get("buffer_size", 256)
         if not is_count(self.buffer_size):
             raise UsageError(f"buffer_size={self.buffer_size!r}: give a number of events, 1 or more.")
+        self.max_session_bytes = options.get("max_session_bytes", MAX_BYTES)
+        if not is_count(self.max_session_bytes) or self.max_session_bytes > MAX_BYTES:
+            raise UsageError(f"max_session_bytes={self.max_session_bytes!r}: give a number up to {MAX_BYTES}.")
 
 
 def _program_options(options: Options) -> ProgramOptions:

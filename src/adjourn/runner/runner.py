@@ -48,6 +48,7 @@ class Runner(Sessions):
         after_transfer: who takes the next turn after a transfer: "stay" (whoever has it; the default) or "root".
         max_concurrency: how many nodes of one run may work at once; None for no limit.
         max_threads: how many sync functions of one session may run at once; 32 by default, of 64 that the process has.
+        max_session_bytes: what a session may hold; a run that would store more fails. 256 MiB by default, and at most.
         lease_ttl: seconds after which a session whose process cannot be heard of may be taken over; 30 by default.
         store_timeout: seconds that a run waits for a store that does not answer, before it fails; 30 by default.
         buffer_size: how many events wait in memory for a slow reader; it reads others from the store; 256 by default.

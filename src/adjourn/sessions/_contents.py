@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from adjourn._engine.record import NONE, GraphImage, Tree, UserImage, fold, join
 from adjourn._engine.scope import Scope
 from adjourn._values import codec
+from adjourn._values.damage import Reading
 from adjourn._values.registry import native
 from adjourn.errors import CheckpointNotFound
 from adjourn.events import Interrupt
@@ -101,6 +102,16 @@ async def load(store: Store, ref: SessionRef, checkpoint_id: str | None = None) 
     return loaded
 
 
+def folded(loaded: Loaded) -> Tree:
+    """Fold the records of a session.
+
+    Raises:
+        CheckpointCorrupt: they are damaged.
+    """
+    with Reading(loaded.head.session):
+        return fold(loaded.rows)
+
+
 class Contents:
     """A session at one of its checkpoints. Values of types that this process does not know stay readable."""
 
@@ -122,8 +133,10 @@ class Contents:
             CheckpointCorrupt: what is stored there is not what was written.
         """
         loaded = await load(store, ref, checkpoint_id)
-        tree = fold(loaded.rows)
-        return cls(loaded, tree, await read_questions(store, loaded, tree))
+        tree = folded(loaded)
+        rows = await read_questions(store, loaded, tree)
+        with Reading(ref.id):
+            return cls(loaded, tree, rows)
 
     @property
     def program(self) -> str:
@@ -133,15 +146,17 @@ class Contents:
     @cached_property
     def fields(self) -> dict[str, Any]:
         """The fields of a graph or agent; of a workflow, its input and output."""
-        if isinstance(self._image, UserImage):
-            parts = {"input": self._image.input, "output": self._image.output}
-            return {name: codec.decode(part, lenient=True) for name, part in parts.items() if part is not NONE}
-        return graph_fields(self.scope, self._root)
+        with Reading(self.head.session):
+            if isinstance(self._image, UserImage):
+                parts = {"input": self._image.input, "output": self._image.output}
+                return {name: codec.decode(part, lenient=True) for name, part in parts.items() if part is not NONE}
+            return graph_fields(self.scope, self._root)
 
     @property
     def state(self) -> dict[str, Any]:
         """The state of the graph that the session is of, or of the graph of a graph agent; else `fields`."""
-        return self.fields if self._inner_graph is None else graph_fields(self.scope, self._inner_graph)
+        with Reading(self.head.session):
+            return self.fields if self._inner_graph is None else graph_fields(self.scope, self._inner_graph)
 
     @property
     def final_state(self) -> dict[str, Any] | None:
@@ -168,7 +183,8 @@ class Contents:
     @property
     def interrupts(self) -> tuple[Interrupt, ...]:
         """The questions that are open at this checkpoint."""
-        bodies = [self.rows[each].body for each in self.scope.questions.open]
+        with Reading(self.head.session):
+            bodies = [self.rows[each].body for each in self.scope.questions.open]
         ref, branch = self.head.ref, self.checkpoint.rpartition(".")[0]
         return tuple(read_interrupt(body, ref, branch, self.checkpoint) for body in bodies)
 

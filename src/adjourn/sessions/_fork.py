@@ -10,12 +10,14 @@ from msgspec.structs import replace
 from adjourn._engine.record import FORMAT, NONE, Left, Record, encode, place_of
 from adjourn._engine.scope import SESSION_ONLY, Scope
 from adjourn._owner import is_dead, process_id
+from adjourn._values.damage import Reading
 from adjourn.errors import Conflict, UsageError
 from adjourn.stores.protocol import Head, Header, Question, SessionRef, Status, Store, Write
 
 from ._contents import Contents
 from ._log import ended, log_question
 from ._settings import Settings, check_name
+from .history import Listed
 
 TTL = 30.0
 """Seconds that a fork has to be written in."""
@@ -40,10 +42,11 @@ async def fork(settings: Settings, ref: SessionRef, checkpoint_id: str | None, t
         raise UsageError(f"There is a session '{target}' already. Give the new one another id.")
     contents = await Contents.at(store, ref, checkpoint_id)
     contents.scope.clock = settings.clock
-    _take_up(contents)
-    contents.scope.reopen_approvals()
-    if not is_branch:
-        _leave_behind(contents.scope)
+    with Reading(ref.id):
+        _take_up(contents)
+        contents.scope.reopen_approvals()
+        if not is_branch:
+            _leave_behind(contents.scope)
     header = await _header(store, ref, contents.checkpoint)
     new = SessionRef(target, ref.app, contents.head.user)
     origin = contents.head if is_branch else None
@@ -69,9 +72,8 @@ def _take_up(contents: Contents) -> None:
 
 async def _header(store: Store, ref: SessionRef, point: str) -> Header:
     """Return the header of the fork, from the listed checkpoint that the point is, or follows."""
-    listed = {row.id: row.header for row in await store.checkpoints(ref)}
-    branch, _, digits = point.rpartition(".")
-    near = next((listed[name] for n in range(int(digits), -1, -1) if (name := f"{branch}.{n}") in listed), Header())
+    rows = {row.id: row.header for row in await store.checkpoints(ref)}
+    near = rows.get(Listed(rows).nearest(point) or "", Header())
     origin: dict[str, Any] = {"forked_from": {"session_id": ref.id, "checkpoint_id": point}}
     return replace(near, source="fork", metadata=origin)
 
@@ -80,16 +82,18 @@ async def _write(
     store: Store, ref: SessionRef, contents: Contents, branch: str, header: Header, origin: Head | None
 ) -> None:
     scope = contents.scope
+    with Reading(contents.head.session):
+        record, asks = _record(contents, ref.id), _asks(contents)
     status: Status = "waiting" if scope.questions.open else "cancelled" if header.next else "done"
     first = Write(
         branch=branch,
         number=0,
         parent=None if origin is None else contents.checkpoint,
         full=True,
-        body=encode(_record(contents, ref.id)),
+        body=encode(record),
         header=header,
         status=status,
-        asks=_asks(contents),
+        asks=asks,
     )
     dead = origin.owner if origin is not None and origin.owner is not None and is_dead(origin.owner) else None
     claimed = await store.claim(

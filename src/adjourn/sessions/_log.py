@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, TypeGuard, cast
+from typing import TypeGuard, cast
 
 import msgspec
 
@@ -21,6 +21,7 @@ from adjourn._engine.record import NONE, UNCHANGED, Change, Question, Tree, chec
 from adjourn._schemas.answers import choices_of
 from adjourn._values import codec
 from adjourn._values.codec import check_nesting
+from adjourn._values.damage import Reading
 from adjourn.errors import CheckpointCorrupt
 from adjourn.events import (
     FINAL,
@@ -43,6 +44,8 @@ from adjourn.stores.protocol import (
     SessionRef,
     Store,
 )
+
+from .history import split_id
 
 
 class _Row(Question, kw_only=True, omit_defaults=True):
@@ -154,8 +157,9 @@ async def read_questions(store: Store, loaded: Loaded, tree: Tree) -> dict[str, 
     ids = tree.asking()
     if not ids:
         return {}
-    rows = {row.id: row for row in await store.asked(loaded.head.ref, _split(loaded.point)[0], ids)}
-    restore_questions(loaded.head.session, tree, rows)
+    rows = {row.id: row for row in await store.asked(loaded.head.ref, split_id(loaded.point)[0], ids)}
+    with Reading(loaded.head.session):
+        restore_questions(loaded.head.session, tree, rows)
     return rows
 
 
@@ -176,6 +180,9 @@ def _restored(session_id: str, row: AuditEntry, change: Change) -> Question:
     question = read_question(row.body)
     if question.id != row.id or (change.ended and row.how is None):
         raise CheckpointCorrupt(f"session '{session_id}' does not fit the row of its question '{row.id}'")
+    _time(question.created)
+    _time(question.expires or 0.0)
+    choices_of(question.schema)  # What cannot be shown is not to be asked.
     question.state, question.void, question.optional = change.state, change.void, change.optional
     question.how, question.value, question.by, question.at = None, NONE, None, None
     if change.ended:
@@ -190,11 +197,12 @@ def read_interrupt(body: bytes, ref: SessionRef, branch: str, checkpoint_id: str
     Raises:
         CheckpointCorrupt: these are not bytes that `log_question` wrote.
     """
-    kept = read_question(body)
-    try:
-        created, expires = _time(kept.created), None if kept.expires is None else _time(kept.expires)
-    except (OverflowError, ValueError, OSError) as error:
-        raise CheckpointCorrupt(f"a question is damaged ({error})") from error
+    with Reading(ref.id):
+        return _interrupt(read_question(body), ref, branch, checkpoint_id)
+
+
+def _interrupt(kept: _Row, ref: SessionRef, branch: str, checkpoint_id: str | None) -> Interrupt:
+    created, expires = _time(kept.created), None if kept.expires is None else _time(kept.expires)
     info, address = codec.decode(kept.info, lenient=True), kept.id.partition("#")[0]
     above = None if kept.above is None else map_interrupt(kept.above, codec.lift_leniently)
     return Interrupt(
@@ -206,7 +214,7 @@ def read_interrupt(body: bytes, ref: SessionRef, branch: str, checkpoint_id: str
         prompt=info if kept.prompt is None and isinstance(info, str) else kept.prompt,
         key=kept.key,
         schema=kept.schema,
-        choices=_choices(kept),
+        choices=() if kept.schema is None else choices_of(kept.schema),
         created=created,
         expires=expires,
         checkpoint_id=checkpoint_id,
@@ -219,19 +227,5 @@ def _time(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def _choices(kept: Question) -> tuple[Any, ...]:
-    if kept.schema is None:
-        return ()
-    try:
-        return choices_of(kept.schema)
-    except Exception as error:  # protects whoever reads: an altered schema may make its reader raise anything
-        raise CheckpointCorrupt(f"the schema of question '{kept.id}' is none ({error})") from error
-
-
 def _says_something(parent: Interrupt | None) -> TypeGuard[Interrupt]:
     return parent is not None and (parent.info is not None or _says_something(parent.parent))
-
-
-def _split(checkpoint: str) -> tuple[str, int]:
-    branch, _, number = checkpoint.rpartition(".")
-    return branch, int(number)

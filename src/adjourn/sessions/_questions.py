@@ -31,6 +31,9 @@ from ._status import owner_of
 Answers = Mapping[Any, Any] | Sequence[Any] | None  # Any: keys are tokens, ids, keys of questions, or interrupts
 _COLLECTIONS = (dict, Mapping, list, tuple)
 
+MAX_ANSWER = 16 * 1024 * 1024
+"""Bytes that an answer may take: it comes from outside, and everyone who looks at the session reads it."""
+
 TRIES = 20
 """How often a call looks again when the session moves under it."""
 
@@ -127,18 +130,23 @@ class OpenQuestions:
         if problems:
             raise InvalidAnswer(self._session_id, question.id, problems)
         try:
-            return codec.encode(*codec.adopt(value, "the answer"))
+            return _encoded(value)
         except NotStorable:
             if question.schema is None:
                 raise
             # The schema says what it is, so its JSON form is enough to build it from.
-            return codec.encode(*codec.adopt(schemas.to_json_data(value), "the answer"))
+            return _encoded(schemas.to_json_data(value))
 
     def _as_data(self, question: Question, value: Any) -> Any:
         try:
             return schemas.to_json_data(value)
         except (TypeError, ValueError) as error:
             raise InvalidAnswer(self._session_id, question.id, [str(error)]) from error
+
+
+def _encoded(value: Any) -> bytes:
+    adopted, plain = codec.adopt(value, "the answer")
+    return codec.encode(adopted, plain, "the answer", MAX_ANSWER)
 
 
 def _wanted(given: Mapping[Any, Any] | Sequence[Any]) -> dict[str, Any]:

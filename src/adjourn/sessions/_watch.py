@@ -8,7 +8,10 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from adjourn.errors import CheckpointCorrupt
 from adjourn.events import Interrupt
+from adjourn.stores._logging import note_damage
+from adjourn.stores.kit import readable
 from adjourn.stores.protocol import Head, OpenQuestion, Store
 
 from ._questions import shown
@@ -73,7 +76,7 @@ class Watch:
         notices: list[Notice] = []
         for row in await self._store.questions(app=self._app, user=self._user):
             self._asked.setdefault((row.app, row.session), set()).add(_question_key(row))
-            notices.append(QuestionAsked(interrupt=shown(row)))
+            notices += _asked([row])
         return notices if report_open else []
 
     async def look(self) -> list[Notice]:
@@ -98,18 +101,29 @@ class Watch:
                 return [head for head in heads if head.updated >= since]
             limit *= 4
 
+    async def _open_questions(self, head: Head) -> list[OpenQuestion]:
+        try:
+            return await self._store.questions(head.ref)
+        except CheckpointCorrupt as damage:
+            note_damage(damage)
+            return []
+
     async def _news(self, head: Head, key: tuple[str, str]) -> list[Notice]:
-        rows = await self._store.questions(head.ref) if head.status in ("waiting", "running") else []
+        rows = await self._open_questions(head) if head.status in ("waiting", "running") else []
         known = self._asked.pop(key, set[tuple[str, str]]())
         if rows:
             self._asked[key] = {_question_key(row) for row in rows}
-        found: list[Notice] = [QuestionAsked(interrupt=shown(row)) for row in rows if _question_key(row) not in known]
+        found = _asked([row for row in rows if _question_key(row) not in known])
         status = status_of(head)
         if status in ("done", "failed", "cancelled"):
             found.append(
                 SessionEnded(session_id=head.session, status=status, checkpoint_id=head.checkpoint, user_id=head.user)
             )
         return found
+
+
+def _asked(rows: list[OpenQuestion]) -> list[Notice]:
+    return [QuestionAsked(interrupt=asked) for asked in readable(rows, shown)]
 
 
 def _question_key(row: OpenQuestion) -> tuple[str, str]:

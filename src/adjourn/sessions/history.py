@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from adjourn._text import visible_line
+from adjourn.errors import CheckpointCorrupt
 from adjourn.events import Interrupt
 from adjourn.stores.protocol import CheckpointRow
 
@@ -45,23 +47,46 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class Listed:
+    """The ids of the checkpoints that are listed: records between them are not."""
+
+    def __init__(self, ids: Iterable[str]) -> None:
+        self._numbers: dict[str, list[int]] = {}
+        for branch, number in map(split_id, ids):
+            insort(self._numbers.setdefault(branch, []), number)
+
+    def nearest(self, id: str | None) -> str | None:
+        """Return the listed checkpoint at or before a record, on its branch."""
+        if id is None:
+            return None
+        branch, number = split_id(id)
+        numbers = self._numbers.get(branch, [])
+        place = bisect_right(numbers, number)
+        return f"{branch}.{numbers[place - 1]}" if place else None
+
+
+def split_id(checkpoint: str) -> tuple[str, int]:
+    """Return the branch of a checkpoint and its number there, by its id.
+
+    Raises:
+        CheckpointCorrupt: it is not an id that was written.
+    """
+    branch, _, number = checkpoint.rpartition(".")
+    if not (number.isascii() and number.isdigit() and len(number) < 20):
+        raise CheckpointCorrupt(f"'{checkpoint:.200}' is not the id of a checkpoint")
+    return branch, int(number)
+
+
 class Tree:
     """The checkpoints of a session as a tree: `print` shows it, iteration gives pairs of depth and checkpoint."""
 
     def __init__(self, session_id: str, rows: list[CheckpointRow], head: str) -> None:
         self.session_id = session_id
         self.head = head
-        self._listed = {row.id: row for row in reversed(rows)}
         self._below: dict[str | None, list[CheckpointRow]] = {}
-        for row in self._listed.values():
-            self._below.setdefault(self._nearest(row.parent), []).append(row)
-
-    def _nearest(self, parent: str | None) -> str | None:
-        """Return the listed checkpoint at or before an unlisted record: numbers of a branch have no gaps."""
-        while parent is not None and parent not in self._listed:
-            branch, _, number = parent.rpartition(".")
-            parent = f"{branch}.{int(number) - 1}" if int(number) > 0 else None
-        return parent
+        listed = Listed(row.id for row in rows)
+        for row in reversed(rows):
+            self._below.setdefault(listed.nearest(row.parent), []).append(row)
 
     def __iter__(self) -> Iterator[tuple[int, CheckpointRow]]:
         todo = [(0, row) for row in reversed(self._below.get(None, []))]
@@ -81,6 +106,8 @@ class Tree:
         following = visible_line(f" → {', '.join(header.next)}") if header.next else ""
         paused = "  ⏸" if header.source == "interrupt" else ""
         head = "  ← head" if row.id == self.head else ""
+        if row.damaged:
+            return f"{'│  ' * depth}● {row.id}  damaged{head}"
         return f"{'│  ' * depth}● {row.id}  {header.source} {header.step}{following}{paused}{head}"
 
 

@@ -11,10 +11,14 @@ import msgspec
 
 from adjourn._owner import is_dead, process_id
 from adjourn._values import codec
-from adjourn.errors import CheckpointNotFound, UsageError
+from adjourn._values.damage import Reading
+from adjourn.errors import CheckpointCorrupt, CheckpointNotFound, UsageError
 from adjourn.events import Interrupt
 from adjourn.messages import Message
-from adjourn.stores.protocol import CheckpointRow, Head, Outcome, SessionRef, Source, Status, Store
+from adjourn.stores import protocol
+from adjourn.stores._logging import note_damage
+from adjourn.stores.kit import readable
+from adjourn.stores.protocol import CheckpointRow, Head, OpenQuestion, Outcome, SessionRef, Source, Status, Store
 
 from . import _fork
 from ._contents import Contents
@@ -108,29 +112,36 @@ class Sessions:
     async def sessions(
         self, *, user_id: str | None = None, status: Status | None = None, limit: int | None = None
     ) -> list[SessionStatus]:
-        """List the sessions, the most recently written first."""
+        """List the sessions, the most recently written first.
+
+        A damaged session is left out, and reported on the log `adjourn.stores`.
+        """
         check_limit(limit)
         _check_choice("status", status, get_args(Status))
         app, store, user_id = self.app_name, self.store, self._settings.user(user_id)
         if status not in ("failed", "running"):
             heads = await store.sessions(app=app, user=user_id, status=status, limit=limit)
-            return [await self._described(head) for head in heads]
+            return [await self._listed(head) for head in heads]
         # A run whose process died is stored as running, and has failed all the same.
         heads = await store.sessions(app=app, user=user_id, status="running")
         if status == "failed":
             heads += await store.sessions(app=app, user=user_id, status="failed", limit=limit)
             heads.sort(key=lambda head: head.updated, reverse=True)
-        return [await self._described(head) for head in heads if status_of(head) == status][:limit]
+        return [await self._listed(head) for head in heads if status_of(head) == status][:limit]
 
     async def pending(
         self, session_id: str | None = None, *, user_id: str | None = None, limit: int | None = None
     ) -> list[Interrupt]:
-        """List open questions, of one session or of all, oldest first."""
+        """List open questions, of one session or of all, oldest first.
+
+        A damaged question is `CheckpointCorrupt` where its session was named; from a list of all it is left out, and
+        reported on the log `adjourn.stores`.
+        """
         check_limit(limit)
         if session_id is None:
             rows = await self.store.questions(app=self.app_name, user=self._settings.user(user_id), limit=limit)
-        else:
-            rows = await self.store.questions(await self._ref(session_id, user_id), limit=limit)
+            return list(readable(rows, shown))
+        rows = await self.store.questions(await self._ref(session_id, user_id), limit=limit)
         return [shown(row) for row in rows]
 
     async def messages(self, session_id: str, *, user_id: str | None = None) -> tuple[Message, ...]:
@@ -140,21 +151,13 @@ class Sessions:
     async def audit(self, session_id: str, *, user_id: str | None = None) -> list[AuditEntry]:
         """List every question of the session's branch, oldest first: who answered what, and when.
 
+        A damaged question is left out, and reported on the log `adjourn.stores`.
+
         Raises:
             CheckpointNotFound: there is no such session.
         """
         head = await self._head(session_id, user_id)
-        return [
-            AuditEntry(
-                interrupt=read_interrupt(entry.body, head.ref, head.branch),
-                outcome=entry.how,
-                answer=codec.decode(entry.value, lenient=True) if entry.value else None,
-                by=entry.by,
-                at=None if entry.at is None else datetime.fromtimestamp(entry.at, UTC),
-                inherited=entry.how is not None and read_question(entry.body).inherited,
-            )
-            for entry in await self.store.audit(head.ref)
-        ]
+        return list(readable(await self.store.audit(head.ref), lambda row: _audit_entry(row, head)))
 
     def subscribe(self, *, user_id: str | None = None, report_open: bool = False) -> AsyncGenerator[Notice]:
         """Report new questions and ended sessions, over all sessions, for as long as the caller reads.
@@ -207,6 +210,8 @@ class Sessions:
     ) -> list[Checkpoint]:
         """List the checkpoints of a session, most recent first; `under` takes those of an address and below it.
 
+        A damaged checkpoint is left out, and reported on the log `adjourn.stores`.
+
         Raises:
             CheckpointNotFound: there is no such session, or `before` is unknown.
         """
@@ -216,7 +221,13 @@ class Sessions:
         rows = await self.store.checkpoints(ref, limit=page, before=before, source=source, under=under)
         if metadata:
             rows = [row for row in rows if metadata.items() <= row.header.metadata.items()][:limit]
-        return [await self._checkpoint(ref, row) for row in rows]
+        found: list[Checkpoint] = []
+        for row in rows:
+            try:
+                found.append(await self._checkpoint(ref, row))
+            except CheckpointCorrupt as damage:
+                note_damage(damage)
+        return found
 
     async def checkpoint(self, session_id: str, id: str | None = None, *, user_id: str | None = None) -> Checkpoint:
         """Return one checkpoint, by default the most recent."""
@@ -279,7 +290,10 @@ class Sessions:
             SessionBusy: somebody runs it.
         """
         ref = await self._ref(session_id, user_id)
-        head = await self.store.head(ref)
+        try:
+            head = await self.store.head(ref)
+        except CheckpointCorrupt:
+            head = None  # Nobody can say who runs it, and it is to be gone.
         if head is not None and head.owner is not None and is_dead(head.owner):
             # Nobody runs it any more: its lease is taken over, and given up at once.
             await self.store.claim(ref, process_id(), 0.0, after=head.checkpoint, replaces=head.owner)
@@ -317,7 +331,13 @@ class Sessions:
     async def _described(self, head: Head) -> SessionStatus:
         return describe(head, [shown(row) for row in await self.store.questions(head.ref)])
 
+    async def _listed(self, head: Head) -> SessionStatus:
+        """Describe a session in a listing, where a damaged question of it must not be everybody's trouble."""
+        return describe(head, readable(await _questions_of(self.store, head), shown))
+
     async def _checkpoint(self, ref: SessionRef, row: CheckpointRow) -> Checkpoint:
+        if row.damaged:
+            raise CheckpointCorrupt(f"the row of checkpoint '{row.id}' is damaged; restore a backup", ref.id)
         state, interrupts = await self._held_at(ref, row.id)
         return Checkpoint.of(row, state, interrupts)
 
@@ -342,6 +362,26 @@ class Sessions:
     prune_sync = sync_twin(prune)
     delete_sync = sync_twin(delete)
     close_sync = sync_twin(close)
+
+
+def _audit_entry(row: protocol.AuditEntry, head: Head) -> AuditEntry:
+    with Reading(head.session):
+        return AuditEntry(
+            interrupt=read_interrupt(row.body, head.ref, head.branch),
+            outcome=row.how,
+            answer=codec.decode(row.value, lenient=True) if row.value else None,
+            by=row.by,
+            at=None if row.at is None else datetime.fromtimestamp(row.at, UTC),
+            inherited=row.how is not None and read_question(row.body).inherited,
+        )
+
+
+async def _questions_of(store: Store, head: Head) -> list[OpenQuestion]:
+    try:
+        return await store.questions(head.ref)
+    except CheckpointCorrupt as damage:
+        note_damage(damage)
+        return []
 
 
 def _check_choice(name: str, value: str | None, known: tuple[str, ...]) -> None:

@@ -158,12 +158,16 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint as it is listed; `created` is the store's time."""
+    """A checkpoint as it is listed; `created` is the store's time.
+
+    If its row is `damaged`, nothing is known of it but its place: it has an empty header.
+    """
 
     id: str
     parent: str | None
     created: float
     header: Header
+    damaged: bool = False
 
 
 class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
@@ -238,9 +242,10 @@ class Store(Protocol):
     """Keeps sessions. Safe to use from any number of tasks, threads, event loops and (if it is shared) processes.
 
     Every method is atomic: it happens as a whole or not at all. A failure of the medium is `StoreUnavailable`,
-    damage is `CheckpointCorrupt`. Times are the store's own. Repeating a claim or commit with the same record id and
-    content is a success, so that a caller who did not hear the answer can try again. Calls that one task or loop makes
-    one after the other take effect in that order, also when it does not wait for each.
+    damage is `CheckpointCorrupt`. Listings over many sessions, and `audit`, leave damaged rows out and report them on
+    the log `adjourn.stores` (`kit.readable` does that). Times are the store's own. Repeating a claim or commit with
+    the same record id and content is a success, so that a caller who did not hear the answer can try again. Calls that
+    one task or loop makes one after the other take effect in that order, also when it does not wait for each.
 
     Where a method raises `CheckpointNotFound` for an unknown session, it does so for another user's, too. A listing
     without an app is over all apps, except for those whose names begin with `OWN_APPS`, which must be named.

@@ -14,7 +14,9 @@ import msgspec
 
 from adjourn._schemas.jsonschema import JSONSchema
 from adjourn._schemas.types import NameTaken
+from adjourn._text import undotted
 from adjourn._values.frozen import shorten
+from adjourn._values.named_code import why_unsafe_schema
 
 Schemas = Callable[[type[Any]], JSONSchema]
 NAMELESS = "nameless_"
@@ -40,6 +42,8 @@ def adapted(annotation: Any) -> type[Any]:
         adapter: Any = TypeAdapter(annotation)
     except (PydanticUserError, NameError, AttributeError) as error:
         raise TypeError(str(error).partition("\n")[0]) from error
+    if reason := why_unsafe_schema(adapter.core_schema):
+        raise TypeError(undotted(f"A model could name code. {reason}"))
     return _Adapted(shorten(annotation), (), {"adapter": adapter})
 
 

@@ -12,6 +12,7 @@ from adjourn._engine.frame import UserFrame, decoded
 from adjourn._engine.memos import Key, Kind
 from adjourn._engine.record import UserImage
 from adjourn._engine.scope import GONE, RunCancelled
+from adjourn._values.damage import Reading
 from adjourn.agents._config import AgentConfig
 from adjourn.agents._frame import HOOKS, AgentFrame, TranscriptFrame
 from adjourn.context import address_segment, current
@@ -204,5 +205,6 @@ def _hooks_frame(frame: AgentFrame) -> HooksFrame:
     hooks = HooksFrame(frame.scope, frame, HOOKS)
     image = frame.scope.dormant.bind(frame.path, HOOKS)
     if isinstance(image, UserImage):
-        hooks.restore(image)
+        with Reading(frame.scope.session_id):
+            hooks.restore(image)
     return hooks

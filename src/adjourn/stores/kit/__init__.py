@@ -26,6 +26,7 @@ reads and writes in two trips. `docs/stores.md` shows how to write a store.
 
 from .effects import Applied, Effects, End, Guard, LeaseChange, Move, advanced, ended, holds, taken
 from .facts import Facts, FactSheet, NotRead, Point, Query, Remembered, removable
+from .reading import Columns, branch_rows, converted, points, question_row, readable, record_row, session_row
 from .requests import Cancel, Claim, Commit, Decision, Delete, GiveAnswers, Prune, Renew, Request
 from .rows import (
     Branch,
@@ -47,6 +48,7 @@ from .rows import (
     is_live,
     is_named,
     lies_under,
+    listed_row,
     locate,
     open_question,
 )
@@ -57,6 +59,7 @@ __all__ = [
     "Branch",
     "Cancel",
     "Claim",
+    "Columns",
     "Commit",
     "Decision",
     "Delete",
@@ -84,7 +87,9 @@ __all__ = [
     "answered",
     "asked_row",
     "audit_entry",
+    "branch_rows",
     "checkpoint_row",
+    "converted",
     "decode_header",
     "due",
     "encode_header",
@@ -98,8 +103,14 @@ __all__ = [
     "is_live",
     "is_named",
     "lies_under",
+    "listed_row",
     "locate",
     "open_question",
+    "points",
+    "question_row",
+    "readable",
+    "record_row",
     "removable",
+    "session_row",
     "taken",
 ]

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from adjourn.errors import CheckpointNotFound, Conflict, SessionBusy, UsageError
+from adjourn.errors import CheckpointNotFound, Conflict, SessionBusy, StoreError, UsageError
 from adjourn.stores.protocol import (
     Answer,
     Answered,
@@ -31,7 +31,7 @@ from adjourn.stores.protocol import (
 from . import _checks as check
 from .effects import Effects, End, Guard, LeaseChange, Move
 from .facts import Facts, Query, removable
-from .rows import Branch, RecordRow, SessionRow, answered, encode_header, head_of, is_live, is_named
+from .rows import MAX_RECORDS, Branch, RecordRow, SessionRow, answered, encode_header, head_of, is_live, is_named
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -401,6 +401,8 @@ def _written(
             ends += tuple([End(write.branch, given, True) for given in write.closes])
         if write.begins:
             begun += write.begins
+    if pos >= MAX_RECORDS:
+        raise StoreError(f"Session '{row.session}' has {MAX_RECORDS} records, and that is the limit. Begin a new one.")
     takes = _takes(facts, row, wanted) if wanted and not begins else ()
     return Effects(
         guard=guard,

@@ -26,6 +26,12 @@ from adjourn.stores.protocol import (
     Write,
 )
 
+EARLIEST, LATEST = -62_135_596_800.0, 253_402_300_800.0
+"""The times that a `datetime` can show, from the year 1 to 9999."""
+
+MAX_RECORDS = 2**28
+"""How many records a session can have over all of its branches."""
+
 
 class SessionRow(msgspec.Struct, frozen=True, gc=False):
     """The one row of a session. Records have positions, counted over all branches in the order of writing.
@@ -144,12 +150,18 @@ def open_question(row: SessionRow, asked: QuestionRow) -> OpenQuestion:
 
 
 def checkpoint_row(record: RecordRow, at: float) -> CheckpointRow:
-    """Return a record as it is listed.
+    """Return a record as it is listed, be its header damaged."""
+    return listed_row(record.id, record.parent, at, record.header)
 
-    Raises:
-        CheckpointCorrupt: its header is damaged.
-    """
-    return CheckpointRow(id=record.id, parent=record.parent, created=at, header=decode_header(record.header))
+
+def listed_row(id: str, parent: str | None, at: object, header: object) -> CheckpointRow:
+    """Return a checkpoint as it is listed, from its place and what is stored of it, which may be damaged."""
+    try:
+        if isinstance(header, bytes) and isinstance(at, float) and EARLIEST <= at < LATEST:
+            return CheckpointRow(id=id, parent=parent, created=at, header=decode_header(header))
+    except CheckpointCorrupt:
+        pass  # It is shown as damaged.
+    return CheckpointRow(id=id, parent=parent, created=0.0, header=Header(), damaged=True)
 
 
 def event_batch(record: RecordRow) -> EventBatch:
@@ -216,13 +228,16 @@ def head_of(row: SessionRow, now: float) -> Head:
     )
 
 
+_DIGITS = 16  # of the number of a record: more are not read, since Python takes long over very long numbers
+
+
 def locate(branches: Sequence[Branch], end: int, id: str) -> int | None:
     """The position that the record `id` has or had, on a log whose last position is `end`."""
     name, _, digits = id.rpartition(".")
     for branch in reversed(branches):
         if branch.name == name:
             # int() would also take "+1", " 1" and "1_0", which are not the ids that were written.
-            if not (digits.isascii() and digits.isdigit()) or str(int(digits)) != digits:
+            if not (digits.isascii() and digits.isdigit()) or len(digits) > _DIGITS or str(int(digits)) != digits:
                 return None
             pos = branch.start + int(digits) - branch.first
             return pos if branch.start <= pos <= end else None
@@ -231,7 +246,7 @@ def locate(branches: Sequence[Branch], end: int, id: str) -> int | None:
 
 
 def id_at(branches: Sequence[Branch], pos: int) -> tuple[str, str | None]:
-    """The id of the record at a position, and its parent's."""
+    """The id of the record at a position, and its parent's; the first of `branches` starts at position 0."""
     branch = next(branch for branch in reversed(branches) if branch.start <= pos)
     number = branch.first + pos - branch.start
     parent = branch.parent if pos == branch.start else f"{branch.name}.{number - 1}"

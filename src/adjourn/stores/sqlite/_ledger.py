@@ -7,25 +7,47 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import astuple
 
+from adjourn.errors import CheckpointCorrupt
+from adjourn.stores._logging import note_damage
 from adjourn.stores.kit.effects import Effects, End, advanced
 from adjourn.stores.kit.facts import Point
-from adjourn.stores.kit.requests import Request
-from adjourn.stores.kit.rows import Branch, QuestionRow, RecordRow, SessionRow, id_at, locate
+from adjourn.stores.kit.reading import (
+    Columns,
+    Count,
+    branch_rows,
+    converted,
+    points,
+    question_row,
+    readable,
+    record_row,
+    session_row,
+)
+from adjourn.stores.kit.requests import Delete, Request
+from adjourn.stores.kit.rows import MAX_RECORDS, Branch, QuestionRow, RecordRow, SessionRow, id_at, locate
 from adjourn.stores.protocol import Answered, Question, SessionRef
 
 _KNOWN = 1000  # rows of sessions that are kept in mind at most
 
 # A record's key is its session's number in the high bits and its position in the low ones.
-_POSITIONS = 28
+_POSITIONS = MAX_RECORDS.bit_length() - 1
+_SESSIONS = 2**35
+"""The numbers that a session can have: with a position behind it, it must fit into the key of a record."""
 
 # The columns of a session stand in the order of SessionRow's fields, those of a question in that of QuestionRow's.
 _FIND = "SELECT * FROM sessions WHERE app = ? AND id = ?"
-_IDLE = """SELECT * FROM sessions WHERE touched < ? AND (owner IS NULL OR expires <= ?)
+_IDLE = """SELECT id, app, user FROM sessions WHERE touched < ? AND (owner IS NULL OR expires <= ?)
     AND (app = ? OR ? IS NULL AND app NOT LIKE '~%') AND (? IS NULL OR user = ?) ORDER BY no"""
+_NUMBER = "SELECT no FROM sessions WHERE app = ? AND id = ? AND (? IS NULL OR user = ?)"
+# A damaged number beyond all others must not be in the way of every new session; those of other types are larger.
+_NEWEST = """SELECT CAST(max(
+    (SELECT coalesce(max(no), 0) FROM sessions WHERE no < :last),
+    (SELECT coalesce(max(key), 0) >> :bits FROM records WHERE key < :last << :bits),
+    (SELECT coalesce(max(session), 0) FROM branches WHERE session < :last),
+    (SELECT coalesce(max(session), 0) FROM questions WHERE session < :last)) AS INTEGER)"""
 _CREATE = "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 # What a step changes; without the columns that indexes look at, so it touches one page of the file.
 _MOVE = """UPDATE sessions SET number = ?, pos = ?, full_pos = ?, size = ?, status = ?, expires = ?, claims = ?,
@@ -50,23 +72,43 @@ _BEGIN = "INSERT OR IGNORE INTO begun VALUES (?, ?, ?)"
 T = TypeVar("T")
 
 
+# Rows are fetched before any is converted: a query that damage cuts short would keep the snapshot that it reads, and
+# with that the connection could not write any more.
+
+
 def key(row: SessionRow, pos: int) -> int:
     """The key of the record at a position."""
     return row.no << _POSITIONS | pos
 
 
+def read_session(values: Sequence[Any]) -> SessionRow:
+    """Return the row of a session from its columns.
+
+    Raises:
+        CheckpointCorrupt: it is damaged.
+    """
+    row = session_row(values)
+    if not 0 < row.no < _SESSIONS:
+        raise CheckpointCorrupt(f"its row has the number {row.no}, which no session can have", row.session)
+    return row
+
+
 def find(connection: sqlite3.Connection, app: str, session: str) -> SessionRow | None:
-    """Return the session's row, None if there is none."""
+    """Return the session's row, None if there is none.
+
+    Raises:
+        CheckpointCorrupt: it is damaged.
+    """
     row = connection.execute(_FIND, (app, session)).fetchone()
-    return None if row is None else SessionRow(*row)
+    return None if row is None else read_session(row)
 
 
 def branches(connection: sqlite3.Connection, row: SessionRow) -> list[Branch]:
     """All branches of a session, in the order of writing."""
     rows = connection.execute(
         "SELECT name, start, first, parent FROM branches WHERE session = ? ORDER BY no", (row.no,)
-    )
-    return [Branch(*row) for row in rows]
+    ).fetchall()
+    return branch_rows(rows, row.session)
 
 
 def has_position(connection: sqlite3.Connection, row: SessionRow, pos: int) -> bool:
@@ -75,9 +117,9 @@ def has_position(connection: sqlite3.Connection, row: SessionRow, pos: int) -> b
 
 
 def asked_on(connection: sqlite3.Connection, row: SessionRow) -> list[QuestionRow]:
-    """The questions of the head's branch, in the order of asking."""
-    rows = connection.execute(_QUESTIONS, (row.no, row.branch_no))
-    return [QuestionRow(*row) for row in rows]
+    """The questions of the head's branch that can be read, in the order of asking."""
+    rows = connection.execute(_QUESTIONS, (row.no, row.branch_no)).fetchall()
+    return list(readable(rows, lambda values: question_row(values, row.session)))
 
 
 def asked_by_id(
@@ -85,13 +127,14 @@ def asked_by_id(
 ) -> list[QuestionRow]:
     """The questions of a branch that have these ids, in the order of asking."""
     found = [connection.execute(_QUESTION, (row.no, branch_no, each)).fetchone() for each in ids]
-    return sorted([QuestionRow(*each) for each in found if each is not None], key=lambda each: each.no)
+    rows = [question_row(each, row.session) for each in found if each is not None]
+    return sorted(rows, key=lambda each: each.no)
 
 
 def waiting(connection: sqlite3.Connection, row: SessionRow) -> list[QuestionRow]:
     """Return the questions of the head's branch that are open, or whose answer no record has taken."""
-    rows = connection.execute(_WAITING, (row.no, row.branch_no))
-    return [QuestionRow(*each) for each in rows]
+    rows = connection.execute(_WAITING, (row.no, row.branch_no)).fetchall()
+    return [question_row(each, row.session) for each in rows]
 
 
 class SQLiteFacts:
@@ -117,7 +160,7 @@ class SQLiteFacts:
     def question(self, id: str) -> QuestionRow | None:
         row = self._there
         found = self._ledger.execute(_QUESTION, (row.no, row.branch_no, id)).fetchone()
-        return None if found is None else QuestionRow(*found)
+        return None if found is None else question_row(found, row.session)
 
     def waiting(self) -> Sequence[QuestionRow]:
         return waiting(self._ledger.connection, self._there)
@@ -130,7 +173,7 @@ class SQLiteFacts:
         row, known = self._there, self.branches()
         pos = locate(known, row.pos, id)
         found = None if pos is None else self._ledger.execute(_RECORD, (key(row, pos),)).fetchone()
-        return None if pos is None or found is None else RecordRow(*id_at(known, pos), pos, *found)
+        return None if pos is None or found is None else record_row(*id_at(known, pos), pos, found, row.session)
 
     def points(self) -> Sequence[Point]:
         self._ledger.add_records()
@@ -139,12 +182,13 @@ class SQLiteFacts:
             """SELECT key - :first, full, source IS NOT NULL, at FROM records
                WHERE key BETWEEN :first AND :last ORDER BY key""",
             {"first": key(row, 0), "last": key(row, row.pos)},
-        )
-        return [Point(*each) for each in rows]
+        ).fetchall()
+        return points(rows, row.session)
 
     def asking(self) -> Sequence[int]:
-        query = "SELECT DISTINCT branch FROM questions WHERE session = ? AND how IS NULL"
-        return [branch for (branch,) in self._ledger.execute(query, (self._there.no,))]
+        query, row = "SELECT DISTINCT branch FROM questions WHERE session = ? AND how IS NULL", self._there
+        rows = self._ledger.execute(query, (row.no,)).fetchall()
+        return [converted(values, _Asking, row.session, "the row of a question").branch for values in rows]
 
 
 class SQLiteLedger:
@@ -163,7 +207,7 @@ class SQLiteLedger:
         self._version: tuple[int] | None = None  # changes with every commit of another connection
         self._rows: dict[tuple[str, str], SessionRow] = {}  # as they are in the file
         self._newest: int | None = None  # the highest number of a session
-        self._records: list[tuple[object, ...]] = []  # which are written together
+        self._records: list[tuple[Any, ...]] = []  # which are written together
 
     def begin(self) -> None:
         """Begin a transaction, which `commit` or `roll_back` must end."""
@@ -196,19 +240,57 @@ class SQLiteLedger:
         row = self._find(request.ref)
         effects, result = request.decide(SQLiteFacts(self, row, now))
         if effects is not None:
-            self._apply(request.ref, row, effects, now)
+            try:
+                self._apply(request.ref, row, effects, now)
+            except sqlite3.IntegrityError as error:
+                # The decision has seen to it that nothing is in the way, so this is not as it was written.
+                raise CheckpointCorrupt(
+                    f"rows that are not its own stand in its way ({error})", request.ref.id
+                ) from error
         return result
 
-    def idle(self, now: float, ttl: float, app: str | None, user: str | None) -> list[SessionRef]:
-        """List sessions that nobody runs now and that nobody has touched for `ttl` seconds."""
-        rows = self.execute(_IDLE, (now - ttl, now, app, app, user, user))
-        return [SessionRow(*row).ref for row in rows]
+    def delete(self, ref: SessionRef, now: float) -> bool:
+        """Remove a session, be it damaged; return whether there was one."""
+        try:
+            return self.carry_out(Delete(ref=ref), now)
+        except CheckpointCorrupt:
+            # What is damaged cannot say who runs it. Whoever deletes it wants it gone.
+            numbers = self.execute(_NUMBER, (ref.app, ref.id, ref.user, ref.user)).fetchall()
+            for (no,) in numbers:
+                self._remove(no)
+            self._rows.pop((ref.app, ref.id), None)
+            return bool(numbers)
+
+    def delete_idle(self, now: float, ttl: float, app: str | None, user: str | None) -> list[SessionRef]:
+        """Remove sessions that nobody runs now and that nobody has touched for `ttl` seconds; those damaged stay."""
+        rows = self.execute(_IDLE, (now - ttl, now, app, app, user, user)).fetchall()
+        idle = list(readable(rows, _idle_ref))
+        return [ref for ref in idle if self._delete_if_idle(ref, now, ttl)]
+
+    def _delete_if_idle(self, ref: SessionRef, now: float, ttl: float) -> bool:
+        try:
+            return self.carry_out(Delete(ref=ref, idle=ttl), now)
+        except CheckpointCorrupt as damage:
+            note_damage(damage)
+            return False
 
     def add_records(self) -> None:
         """Write the records that have gathered."""
-        if self._records:
+        if not self._records:
+            return
+        try:
             self.connection.executemany("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", self._records)
-            self._records = []
+        except sqlite3.IntegrityError as error:
+            raise CheckpointCorrupt(
+                f"records that are not its own stand in its way ({error})", self._whose()
+            ) from error
+        self._records = []
+
+    def _whose(self) -> str | None:
+        """Return the session of the records that have gathered, if it is only one."""
+        numbers = {key >> _POSITIONS for key, *_ in self._records}
+        names = [row.session for row in self._rows.values() if row.no in numbers]
+        return names[0] if len(names) == 1 else None
 
     def _find(self, ref: SessionRef) -> SessionRow | None:
         known = self._rows.get((ref.app, ref.id))
@@ -222,7 +304,8 @@ class SQLiteLedger:
             new = advanced(row, effects, now)
             self.execute(_CREATE, astuple(new))
         elif effects.removes:
-            self._remove(row)
+            self._rows.pop((row.app, row.session), None)
+            self._remove(row.no)
             return
         else:
             new = advanced(row, effects, now)
@@ -243,8 +326,11 @@ class SQLiteLedger:
 
     def _next_number(self) -> int:
         if self._newest is None:
-            self._newest = int(self.execute("SELECT coalesce(max(no), 0) FROM sessions").fetchone()[0])
+            # Rows that a damaged session left behind must not become those of a new one.
+            self._newest = max(0, int(self.execute(_NEWEST, {"last": _SESSIONS - 1, "bits": _POSITIONS}).fetchone()[0]))
         self._newest += 1
+        if self._newest >= _SESSIONS:
+            raise CheckpointCorrupt("a row has the highest number that there is; restore a backup")
         return self._newest
 
     def _save(self, old: SessionRow, s: SessionRow) -> None:
@@ -286,10 +372,26 @@ class SQLiteLedger:
             (given.how, end.taken, now, given.by, given.value, row.no, row.branch_no, given.id),
         )
 
-    def _remove(self, row: SessionRow) -> None:
+    def _remove(self, no: int) -> None:
         self.add_records()
-        self._rows.pop((row.app, row.session), None)
-        self.execute("DELETE FROM records WHERE key BETWEEN ? AND ?", (key(row, 0), key(row, row.pos)))
-        self.execute("DELETE FROM questions WHERE session = ?", (row.no,))
-        self.execute("DELETE FROM branches WHERE session = ?", (row.no,))
-        self.execute("DELETE FROM sessions WHERE no = ?", (row.no,))
+        if 0 < no < _SESSIONS:
+            first = no << _POSITIONS
+            self.execute("DELETE FROM records WHERE key BETWEEN ? AND ?", (first, first + MAX_RECORDS - 1))
+        self.execute("DELETE FROM questions WHERE session = ?", (no,))
+        self.execute("DELETE FROM branches WHERE session = ?", (no,))
+        self.execute("DELETE FROM sessions WHERE no = ?", (no,))
+
+
+class _Idle(Columns, frozen=True, gc=False):
+    id: str
+    app: str
+    user: str | None
+
+
+class _Asking(Columns, frozen=True, gc=False):
+    branch: Count
+
+
+def _idle_ref(values: Sequence[Any]) -> SessionRef:
+    idle = converted(values, _Idle, values[0], "its row")
+    return SessionRef(idle.id, idle.app, idle.user)

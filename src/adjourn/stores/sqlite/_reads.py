@@ -9,9 +9,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
+from adjourn._values.damage import Reading
 from adjourn.errors import CheckpointCorrupt, CheckpointNotFound, StoreError
+from adjourn.stores.kit.reading import Columns, Count, converted, readable
 from adjourn.stores.kit.rows import (
     Branch,
     SessionRow,
@@ -22,6 +24,7 @@ from adjourn.stores.kit.rows import (
     id_at,
     is_named,
     lies_under,
+    listed_row,
     locate,
 )
 from adjourn.stores.protocol import (
@@ -38,7 +41,7 @@ from adjourn.stores.protocol import (
     Status,
 )
 
-from ._ledger import asked_by_id, asked_on, branches, find, has_position, key, waiting
+from ._ledger import asked_by_id, asked_on, branches, find, has_position, key, read_session, waiting
 from ._schema import is_busy
 
 T = TypeVar("T")
@@ -166,7 +169,7 @@ def _head_rows(connection: sqlite3.Connection, row: SessionRow) -> tuple[bytes, 
 def _rows(connection: sqlite3.Connection, row: SessionRow, checkpoint: str) -> tuple[bytes, ...]:
     pos = _position(connection, row, branches(connection, row), checkpoint)
     full = connection.execute(
-        "SELECT key - :first FROM records WHERE key BETWEEN :first AND :last AND full ORDER BY key DESC LIMIT 1",
+        "SELECT key - :first FROM records WHERE key BETWEEN :first AND :last AND full = 1 ORDER BY key DESC LIMIT 1",
         {"first": key(row, 0), "last": key(row, pos)},
     ).fetchone()
     return _range(connection, row, full[0] if full else 0, pos)
@@ -178,9 +181,7 @@ def _range(connection: sqlite3.Connection, row: SessionRow, start: int, end: int
         (key(row, start), key(row, end)),
     ).fetchall()
     if len(rows) != end - start + 1:
-        raise CheckpointCorrupt(
-            f"session '{row.session}' lacks {end - start + 1 - len(rows)} of its records; restore a backup"
-        )
+        raise CheckpointCorrupt(f"it lacks {end - start + 1 - len(rows)} of its records; restore a backup", row.session)
     return tuple([body for (body,) in rows])
 
 
@@ -237,11 +238,11 @@ def _listed(
            AND source IS NOT NULL AND (:source IS NULL OR source = :source) ORDER BY key DESC""",
         {"first": key(row, 0), "last": key(row, 0) + end, "source": source},
     )
-    for pos, at, data in rows:
-        header = decode_header(data)
-        if lies_under(header.address, under):
-            own, parent = id_at(known, pos)
-            yield CheckpointRow(id=own, parent=parent, created=at, header=header)
+
+    for pos, at, header in rows:
+        listed = listed_row(*id_at(known, pos), at, header)
+        if lies_under(listed.header.address, under):
+            yield listed
 
 
 def sessions(
@@ -253,13 +254,32 @@ def sessions(
     limit: int | None,
 ) -> list[Head]:
     """List sessions, the most recently written first."""
-    rows = connection.execute(
-        """SELECT * FROM sessions
-           WHERE (app = :app OR :app IS NULL AND app NOT LIKE '~%') AND (:user IS NULL OR user = :user)
-           AND (:status IS NULL OR status = :status) ORDER BY updated DESC, no DESC LIMIT :limit""",
-        {"app": app, "user": user, "status": status, "limit": -1 if limit is None else limit},
-    )
-    return [head_of(SessionRow(*row), now) for row in rows]
+    filters = {"app": app, "user": user, "status": status}
+    return [head_of(row, now) for row in _list(connection, _SESSIONS, filters, limit, read_session)]
+
+
+_SESSIONS = """SELECT * FROM sessions
+    WHERE (app = :app OR :app IS NULL AND app NOT LIKE '~%') AND (:user IS NULL OR user = :user)
+    AND (:status IS NULL OR status = :status) ORDER BY updated DESC, no DESC LIMIT :limit"""
+
+
+def _list(
+    connection: sqlite3.Connection,
+    query: str,
+    filters: dict[str, Any],
+    limit: int | None,
+    read: Callable[[tuple[Any, ...]], T],
+) -> list[T]:
+    """Read as many rows as are wanted; damaged ones are left out, and do not count."""
+    most = -1 if limit is None else min(limit, _MOST)
+    rows = connection.execute(query, {**filters, "limit": most}).fetchall()
+    found = list(readable(rows, read))
+    if limit is None or len(found) == len(rows):
+        return found
+    return list(islice(readable(connection.execute(query, {**filters, "limit": -1}), read), limit))
+
+
+_MOST = 2**62  # more than that SQLite cannot count
 
 
 _OPEN = """SELECT s.id, s.app, s.branch, s.number, q.id, CAST(q.body AS BLOB), q.expires
@@ -284,14 +304,29 @@ def questions(
     limit: int | None,
 ) -> list[OpenQuestion]:
     """List open questions that have not expired, oldest first."""
-    filters: dict[str, object] = {"now": now, "app": app, "user": user, "limit": -1 if limit is None else limit}
-    if ref is not None:
-        filters |= {"session": ref.id, "in_app": ref.app, "owner": ref.user}
-    rows = connection.execute(_INBOX if ref is None else _OPEN, filters)
-    return [
-        OpenQuestion(session=asker, app=asked_in, checkpoint=f"{branch}.{number}", id=own, body=body, expires=expires)
-        for asker, asked_in, branch, number, own, body, expires in rows
-    ]
+    filters: dict[str, Any] = {"now": now, "app": app, "user": user}
+    if ref is None:
+        return _list(connection, _INBOX, filters, limit, _open_question)
+    filters |= {"session": ref.id, "in_app": ref.app, "owner": ref.user, "limit": -1 if limit is None else limit}
+    return [_open_question(row) for row in connection.execute(_OPEN, filters).fetchall()]
+
+
+class _Open(Columns, frozen=True, gc=False):
+    session: str
+    app: str
+    branch: str
+    number: Count
+    id: str
+    body: bytes
+    expires: float | None
+
+
+def _open_question(values: tuple[Any, ...]) -> OpenQuestion:
+    row = converted(values, _Open, values[0], "the row of a question")
+    checkpoint = f"{row.branch}.{row.number}"
+    return OpenQuestion(
+        session=row.session, app=row.app, checkpoint=checkpoint, id=row.id, body=row.body, expires=row.expires
+    )
 
 
 def audit(connection: sqlite3.Connection, ref: SessionRef) -> list[AuditEntry]:
@@ -324,41 +359,63 @@ def events(connection: sqlite3.Connection, ref: SessionRef, after: int, limit: i
     """Return the stored events above a number."""
     row = _found(connection, ref)
     known, begin, end = branches(connection, row), key(row, 0), key(row, row.pos)
+    after = min(after, _MOST)
     rows = connection.execute(
-        """SELECT key - ?, CAST(header AS BLOB), seq - count + 1, count, CAST(events AS BLOB) FROM records
+        """SELECT key - ?, CAST(header AS BLOB), seq, count, CAST(events AS BLOB) FROM records
            WHERE key BETWEEN ? AND ? AND seq > ? AND count > 0 ORDER BY key LIMIT ?""",
-        (begin, _first_after(connection, begin, end, after), end, after, -1 if limit is None else limit),
-    )
-    return [
-        EventBatch(id=id_at(known, pos)[0], header=decode_header(header), first=first, count=count, body=body)
-        for pos, header, first, count, body in rows
-    ]
+        (begin, _first_after(connection, row, end, after), end, after, -1 if limit is None else limit),
+    ).fetchall()
+    return [_batch(values, known, row) for values in rows]
 
 
-def _first_after(connection: sqlite3.Connection, low: int, high: int, after: int) -> int:
+class _Batch(Columns, frozen=True, gc=False):
+    pos: Count
+    header: bytes
+    seq: Count
+    count: Count
+    body: bytes
+
+
+def _batch(values: tuple[Any, ...], known: list[Branch], session: SessionRow) -> EventBatch:
+    row = converted(values, _Batch, session.session, "the row of a record")
+    first = row.seq - row.count + 1
+    if first < 1 or row.seq > session.seq:
+        raise CheckpointCorrupt(f"its record at {row.pos} has events {first} to {row.seq}", session.session)
+    with Reading(session.session):
+        header = decode_header(row.header)
+    return EventBatch(id=id_at(known, row.pos)[0], header=header, first=first, count=row.count, body=row.body)
+
+
+class _Seq(Columns, frozen=True, gc=False):
+    key: int
+    seq: Count
+
+
+def _first_after(connection: sqlite3.Connection, session: SessionRow, high: int, after: int) -> int:
     """The first key whose record has events above `after`.
 
     Numbers grow with keys, so halving finds it without an index; where records were pruned, the next one tells.
     """
+    low = key(session, 0)
     while low < high:
         middle = (low + high) // 2
         row = connection.execute(
             "SELECT key, seq FROM records WHERE key BETWEEN ? AND ? ORDER BY key LIMIT 1", (middle, high)
         ).fetchone()
-        if row is None or row[1] > after:
+        if row is None or converted(row, _Seq, session.session, "the row of a record").seq > after:
             high = middle
         else:
             low = row[0] + 1
     return low
 
 
-_DEAD = """SELECT id, app FROM sessions WHERE owner IS NOT NULL AND expires <= :now
+_DEAD = """SELECT * FROM sessions WHERE owner IS NOT NULL AND expires <= :now
     AND (app = :app OR :app IS NULL AND app NOT LIKE '~%') AND (:user IS NULL OR user = :user)
     ORDER BY no LIMIT :limit"""
-_ANSWERED = """SELECT id, app FROM sessions WHERE waiting > 0 AND owner IS NULL
+_ANSWERED = """SELECT * FROM sessions WHERE waiting > 0 AND owner IS NULL
     AND (app = :app OR :app IS NULL AND app NOT LIKE '~%') AND (:user IS NULL OR user = :user)
     ORDER BY no LIMIT :limit"""
-_EXPIRED = """SELECT DISTINCT s.id, s.app FROM questions q CROSS JOIN sessions s ON s.no = q.session
+_EXPIRED = """SELECT DISTINCT s.* FROM questions q CROSS JOIN sessions s ON s.no = q.session
     WHERE q.how IS NULL AND q.expires IS NOT NULL AND q.expires <= :now AND q.branch = s.branch_no
     AND s.owner IS NULL AND s.waiting = 0
     AND (s.app = :app OR :app IS NULL AND s.app NOT LIKE '~%') AND (:user IS NULL OR s.user = :user) LIMIT :limit"""
@@ -373,6 +430,7 @@ def due(connection: sqlite3.Connection, now: float, app: str | None, user: str |
         ("question", _EXPIRED),
     )
     for why, query in reasons:
-        rows = connection.execute(query, {"now": now, "app": app, "user": user, "limit": limit - len(found)})
-        found += [Due(session=session, app=of, why=why) for session, of in rows]
+        filters = {"now": now, "app": app, "user": user}
+        rows = _list(connection, query, filters, limit - len(found), read_session)
+        found += [Due(session=row.session, app=row.app, why=why) for row in rows]
     return found

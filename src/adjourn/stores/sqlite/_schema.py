@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
 import re
 import sqlite3
+import stat
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from adjourn._text import visible_line
 from adjourn.errors import CheckpointCorrupt, CheckpointTooNew, NotStorable, StoreError, StoreUnavailable, UsageError
 
+log = logging.getLogger("adjourn.stores")
+
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, None)
-_LASTING = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN)
+_DAMAGED = (
+    *(sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, None),
+    # What is stored is not of the type or shape that our statements leave behind, or something planted wants to run.
+    *(sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_ERROR),
+)
+_LASTING = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_TOOBIG)
 _PLAIN = {
     sqlite3.SQLITE_FULL: "its disk is full; free some space",
     sqlite3.SQLITE_READONLY: "the file or its folder cannot be written; check their owner and mode",
     sqlite3.SQLITE_PERM: "the file or its folder cannot be written; check their owner and mode",
     sqlite3.SQLITE_CANTOPEN: "the file cannot be opened; check its folder, owner and mode",
+    sqlite3.SQLITE_TOOBIG: "what is to be written is larger than SQLite takes; store less with each step",
     sqlite3.SQLITE_IOERR: "the disk reports an error",
 }
 
@@ -135,8 +147,14 @@ def connect(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
         sqlite3.Error: anything else; see `sqlite_errors.explained`.
     """
     _check_place(path)
+    _protect(path)
     connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256)
+    connection.text_factory = _text
+    # Also for what is planted while the file is open: statements are compiled anew when the schema changes.
+    connection.set_authorizer(_refuse_planted)
     try:
+        connection.execute("PRAGMA trusted_schema = OFF")  # a file that somebody handed us must not run functions
+        connection.execute("PRAGMA cell_size_check = ON")  # a damaged page is found out before it is believed
         version = _check_version(connection, path)
         _configure(connection, path, synchronous)
         if version < len(MIGRATIONS):
@@ -210,13 +228,95 @@ def _check_version(connection: sqlite3.Connection, path: Path) -> int:
     connection.execute("BEGIN")
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    objects = _objects(connection)
     connection.execute("COMMIT")
-    if application != APPLICATION and (application or version or tables):
+    if application != APPLICATION and (application or version or objects):
         raise foreign(path)
     if version > len(MIGRATIONS):
         raise CheckpointTooNew(version, len(MIGRATIONS))
+    if not version >= 0 or objects != _expected(version):
+        raise _altered(path, objects, _expected(max(version, 0)))
     return version
+
+
+Objects = dict[tuple[object, object], object]
+
+
+def _objects(connection: sqlite3.Connection) -> Objects:
+    """Return the tables, indexes, triggers and views of a database: what made each, by its type and name.
+
+    Tables in which SQLite itself keeps statistics are not ours, and do no harm.
+    """
+    rows = connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY type, name")
+    return {(kind, name): sql for kind, name, sql in rows if (kind, name) not in _STATISTICS}
+
+
+_STATISTICS = {("table", f"sqlite_stat{number}") for number in (1, 3, 4)}
+
+
+@cache
+def _expected(version: int) -> Objects:
+    """Return the objects of a sound file of a version."""
+    connection = sqlite3.connect(":memory:")
+    try:
+        for statements in MIGRATIONS[:version]:
+            for statement in statements:
+                connection.execute(statement)
+        return _objects(connection)
+    finally:
+        connection.close()
+
+
+def _altered(path: Path, found: Objects, expected: Objects) -> CheckpointCorrupt:
+    """The error for a file that has more than our tables and indexes, or others of the same name: it may be a trap."""
+    foreign = [f"{kind} '{name}'" for (kind, name), sql in found.items() if expected.get((kind, name)) != sql]
+    missing = [f"{kind} '{name}'" for kind, name in expected if (kind, name) not in found]
+    what = f"has {', '.join(foreign)}: not" if foreign else f"lacks {', '.join(missing)}:"
+    return CheckpointCorrupt(
+        f"'{path}' {visible_line(what)} part of a store of Adjourn. Somebody has changed the file, and nothing of it "
+        "was run: find out who, and drop or restore what was changed"
+    )
+
+
+def _refuse_planted(_action: int, _one: str | None, _two: str | None, _db: str | None, inside: str | None) -> int:
+    """Let SQLite compile nothing that belongs to a trigger or a view: we have none."""
+    return sqlite3.SQLITE_OK if inside is None else sqlite3.SQLITE_DENY
+
+
+def _text(data: bytes) -> str | bytes:
+    """Read text; what is not UTF-8 stays bytes, so that one damaged row does not end a listing of all."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_warned: set[Path] = set()
+
+
+def _protect(path: Path) -> None:
+    """Create the file so that nobody else can read it; SQLite gives its log the same mode.
+
+    The mode of a file that exists is its owner's choice, and is left alone; if others can read it, that is logged once.
+    """
+    with contextlib.suppress(OSError):  # what is wrong with the place, SQLite says in its own words
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
+        except FileExistsError:
+            _warn_if_open(path)
+            return
+        try:
+            if hasattr(os, "fchmod"):
+                os.fchmod(handle, 0o600)  # whatever the umask is
+        finally:
+            os.close(handle)
+
+
+def _warn_if_open(path: Path) -> None:
+    if os.name == "posix" and path not in _warned and path.stat().st_mode & _OTHERS:
+        _warned.add(path)
+        log.warning("'%s' can be read or written by other users; `chmod 600` it and its -wal and -shm", path)
 
 
 def _configure(connection: sqlite3.Connection, path: Path, synchronous: Synchronous) -> None:
@@ -228,7 +328,13 @@ def _configure(connection: sqlite3.Connection, path: Path, synchronous: Synchron
         )
     connection.execute(f"PRAGMA synchronous = {synchronous}")
     set_log_length(connection, long=False)
-    connection.execute("PRAGMA trusted_schema = OFF")  # a file that somebody handed us must not run functions
+    connection.execute("PRAGMA secure_delete = ON")  # what is deleted is overwritten
+
+
+def forget_log(connection: sqlite3.Connection) -> bool:
+    """Copy the log, which still has what was deleted, into the database and empty it; False while somebody reads it."""
+    (is_busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    return not is_busy
 
 
 def _migrate(connection: sqlite3.Connection) -> None:

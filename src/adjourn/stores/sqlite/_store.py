@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar, get_args
 
 from adjourn.errors import UsageError
-from adjourn.stores.kit.requests import Claim, Commit, Delete, Renew, Request
+from adjourn.stores.kit.requests import Claim, Commit, Prune, Renew, Request
 from adjourn.stores.kit.store import KitStore
 from adjourn.stores.protocol import (
     AuditEntry,
@@ -65,7 +65,8 @@ class SQLiteStore(KitStore):
         self._clock = clock
         explain = partial(explained, path=self.path)
         self._readers = Readers(partial(connect, self.path, synchronous), explain, timeout)
-        self._writer = Writer(partial(_connect_to_write, self.path, synchronous), explain, clock, timeout)
+        lengthen = partial(grow_log, path=self.path)
+        self._writer = Writer(partial(_connect_to_write, self.path, synchronous), explain, clock, timeout, lengthen)
         weakref.finalize(self, _let_go, self._writer, self._readers)
         _stores.add(self)
 
@@ -90,11 +91,14 @@ class SQLiteStore(KitStore):
         )
 
     async def delete_idle(self, ttl: float, *, app: str | None = None, user: str | None = None) -> list[SessionRef]:
-        def remove(ledger: SQLiteLedger, now: float) -> list[SessionRef]:
-            idle = ledger.idle(now, ttl, app, user)
-            return [ref for ref in idle if ledger.carry_out(Delete(ref=ref, idle=ttl), now)]
+        return await self._writer.submit_removal(lambda ledger, now: ledger.delete_idle(now, ttl, app, user))
 
-        return await self._writer.submit(remove)
+    async def delete(self, ref: SessionRef) -> None:
+        await self._writer.submit_removal(lambda ledger, now: ledger.delete(ref, now))
+
+    async def prune(self, ref: SessionRef, *, keep: int | None = None, before: float | None = None) -> int:
+        request = Prune(ref=ref, keep=keep, before=before)
+        return await self._writer.submit_removal(lambda ledger, now: ledger.carry_out(request, now))
 
     async def load(self, ref: SessionRef, checkpoint: str | None = None) -> Loaded | None:
         now = self._clock()

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from adjourn.errors import AdjournError, StoreError
 
 from ._ledger import SQLiteLedger
-from ._schema import is_busy, is_disk_error, no_text, set_log_length
+from ._schema import forget_log, is_busy, is_disk_error, no_text, set_log_length
 
 T = TypeVar("T")
 
@@ -26,6 +26,7 @@ Operation = Callable[[SQLiteLedger, float], T]
 
 _GROUP = 512  # writes in one transaction at most: the first of them waits for the last
 _MANY = 32  # writes in one transaction from which on the log may grow long
+_EMPTYING = 0.5  # seconds for which a removal waits until nobody reads the log
 _SLOW = 0.005  # seconds; a write that takes longer would be felt by everything else on the loop,
 _WARY = 10  # so after one, lone runs write in the thread until that many in a row were quick
 
@@ -36,6 +37,7 @@ class Job(NamedTuple):
     operation: Operation[Any]
     future: asyncio.Future[Any]
     loop: asyncio.AbstractEventLoop
+    removes: bool = False
 
 
 class Outcome(NamedTuple):
@@ -60,11 +62,14 @@ class Writer:
         explain: Callable[[sqlite3.Error], StoreError],
         clock: Callable[[], float],
         timeout: float,
+        lengthen: Callable[[sqlite3.Connection], None] = lambda connection: None,
     ) -> None:
+        """Write with connections that `connect` opens; `lengthen` gives an empty log its length."""
         self._connect = connect
         self._explain = explain
         self._clock = clock
         self._timeout = timeout
+        self._lengthen = lengthen
         self.forget()
 
     def forget(self) -> list[sqlite3.Connection]:
@@ -79,17 +84,22 @@ class Writer:
         self._disk = threading.Lock()  # guards the connection
         self._ledger: SQLiteLedger | None = None
         self._long_log = False
+        self._remains = False  # whether the log still has what was removed
         self._session: tuple[str, str] | None = None  # which run wrote last and has not ended,
         self._task: weakref.ref[asyncio.Task[Any]] | None = None  # and in which task
         self._wary = 0  # how many more quick writes it takes until one may hold up a loop
         return [inherited.connection] if inherited is not None else []
 
-    async def submit(self, operation: Operation[T]) -> T:
+    async def submit(self, operation: Operation[T], *, removes: bool = False) -> T:
         """Do a write and return its result once it is durable."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._accept(Job(operation, future, loop))
+        self._accept(Job(operation, future, loop, removes))
         return await future
+
+    async def submit_removal(self, operation: Operation[T]) -> T:
+        """Do a write that removes something, and return when it is gone from the write-ahead log, too."""
+        return await self.submit(operation, removes=True)
 
     async def submit_for(
         self,
@@ -140,7 +150,8 @@ class Writer:
             self._task = None if task is None else weakref.ref(task)
             if not waits:
                 return False
-        return self._session in (None, session) and self._accepted == self._settled and not self._wary
+        is_alone = self._session in (None, session) and self._accepted == self._settled
+        return is_alone and not self._wary and not self._remains
 
     def _accept(self, job: Job) -> None:
         with self._gate:
@@ -163,6 +174,9 @@ class Writer:
 
     def _serve(self, jobs: list[Job]) -> bool:
         outcomes = self._settle([job.operation for job in jobs])
+        removes = any(job.removes for job in jobs)
+        if removes or (self._remains and jobs):
+            self._empty_log(_EMPTYING if removes else 0.0)
         self._settled += len(jobs)
         _deliver(jobs, outcomes)
         return bool(jobs)
@@ -189,6 +203,25 @@ class Writer:
                 return [Outcome(None, failure)]
             return [self._settle([operation])[0] for operation in operations]
         return []
+
+    def _empty_log(self, seconds: float) -> None:
+        """Empty the log, which still has what was removed; while somebody reads it, the next write tries again."""
+        deadline = time.monotonic() + seconds
+        self._remains = not self._try_to_empty_log()
+        while self._remains and time.monotonic() < deadline:
+            time.sleep(0.001)
+            self._remains = not self._try_to_empty_log()
+
+    def _try_to_empty_log(self) -> bool:
+        try:
+            with self._disk:
+                connection = self._open().connection
+                if not forget_log(connection):
+                    return False
+                self._lengthen(connection)
+        except (sqlite3.Error, StoreError):
+            return False  # the removal is durable all the same, and the next write meets the trouble
+        return True
 
     def _wait(self) -> None:
         self._wary = _WARY

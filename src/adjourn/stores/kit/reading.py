@@ -1,0 +1,182 @@
+"""Rows from what a database holds, converted strictly: damage is `CheckpointCorrupt`, and names its session.
+
+Databases keep whatever was written to their files, be it by a failing disk or by somebody who means harm. So types,
+ranges and what must hold between columns are checked here, once for all that reads rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
+from msgspec.structs import astuple
+
+from adjourn.errors import CheckpointCorrupt
+from adjourn.stores._logging import note_damage
+from adjourn.stores.protocol import Outcome, Status
+
+from .facts import Point
+from .rows import EARLIEST, LATEST, MAX_RECORDS, Branch, QuestionRow, RecordRow, SessionRow, locate
+
+C = TypeVar("C", bound="Columns")
+R = TypeVar("R")
+T = TypeVar("T")
+
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+_Position = Annotated[int, Meta(ge=0, lt=MAX_RECORDS)]
+_Flag = Annotated[int, Meta(ge=0, le=1)]
+Time = Annotated[float, Meta(ge=EARLIEST, lt=LATEST)]
+
+
+# Classes, since msgspec prepares these once; what it would have to find out about a tuple each time takes far longer.
+
+
+class Columns(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """The columns of a row and what may be in them, in their order."""
+
+
+class _Session(Columns, frozen=True, gc=False):
+    no: Count
+    session: str
+    app: str
+    user: str | None
+    created: Time
+    branch: str
+    branch_no: _Position
+    number: Count
+    pos: _Position
+    full_pos: _Position
+    size: Count
+    status: Status
+    owner: str | None
+    expires: float
+    fence: Count
+    claims: Count
+    seq: Count
+    updated: Time
+    touched: Time
+    cancel: str | None
+    waiting: Count
+
+
+class _Branch(Columns, frozen=True, gc=False):
+    name: str
+    start: _Position
+    first: Count
+    parent: str | None
+
+
+class _Record(Columns, frozen=True, gc=False):
+    full: _Flag
+    source: str | None
+    seq: Count
+    count: Count
+    header: bytes
+    events: bytes
+    body: bytes
+
+
+class _Question(Columns, frozen=True, gc=False):
+    id: str
+    body: bytes
+    expires: float | None
+    value: bytes | None
+    how: Outcome | None
+    by: str | None
+    at: Time | None
+    taken: _Flag
+    no: Count
+
+
+class _Point(Columns, frozen=True, gc=False):
+    pos: _Position
+    full: _Flag
+    listed: _Flag
+    at: Time
+
+
+def session_row(values: Sequence[Any]) -> SessionRow:
+    """Return a session's row from the values of its columns, which stand in the order of the fields.
+
+    Raises:
+        CheckpointCorrupt: they are not what was written.
+    """
+    row = SessionRow(*astuple(converted(values, _Session, values[1], "its row")))
+    if row.full_pos > row.pos or row.branch_no > row.pos:
+        raise CheckpointCorrupt("its row names positions that its log cannot have; restore a backup", row.session)
+    return row
+
+
+def question_row(values: Sequence[Any], session: str) -> QuestionRow:
+    """Return a question's row from the values of its columns, which stand in the order of the fields.
+
+    Raises:
+        CheckpointCorrupt: they are not what was written.
+    """
+    row = QuestionRow(*astuple(converted(values, _Question, session, "the row of a question")))
+    if (row.how is None) != (row.at is None):
+        raise CheckpointCorrupt(f"its question '{row.id}' is half answered; restore a backup", session)
+    return row
+
+
+def record_row(id: str, parent: str | None, pos: int, values: Sequence[Any], session: str) -> RecordRow:
+    """Return a record's row from its place and the values of its other columns.
+
+    Raises:
+        CheckpointCorrupt: they are not what was written.
+    """
+    return RecordRow(id, parent, pos, *astuple(converted(values, _Record, session, f"the row of record '{id}'")))
+
+
+def branch_rows(rows: Iterable[Sequence[Any]], session: str) -> list[Branch]:
+    """Return all branches of a session, in the order of writing: each begins where the one before it ended.
+
+    Raises:
+        CheckpointCorrupt: they are not what was written.
+    """
+    branches = [Branch(*astuple(converted(values, _Branch, session, "the row of a branch"))) for values in rows]
+    if not branches or branches[0].start != 0 or any(one.start >= two.start for one, two in pairwise(branches)):
+        raise CheckpointCorrupt("its branches do not follow on one another; restore a backup", session)
+    for number, branch in enumerate(branches[1:], 1):
+        if branch.parent is None or locate(branches[:number], branch.start - 1, branch.parent) is None:
+            raise CheckpointCorrupt(f"its branch '{branch.name}' does not come from an older one", session)
+    return branches
+
+
+def points(rows: Iterable[Sequence[Any]], session: str) -> list[Point]:
+    """Return what pruning needs to know of every record, in the order of writing.
+
+    Raises:
+        CheckpointCorrupt: they are not what was written, or there are none.
+    """
+    found = [Point(*astuple(converted(values, _Point, session, "the row of a record"))) for values in rows]
+    if not found:
+        raise CheckpointCorrupt("its records are gone; restore a backup", session)
+    return found
+
+
+def converted(values: Sequence[Any], to: type[C], session: object, what: str) -> C:
+    """Return values of columns, checked; `session` is the session's id, or whatever stands in its place.
+
+    Raises:
+        CheckpointCorrupt: they do not fit.
+    """
+    try:
+        return msgspec.convert(values, to)
+    except (msgspec.ValidationError, UnicodeError) as error:
+        name = session if isinstance(session, str) else repr(session)
+        raise CheckpointCorrupt(f"{what} is damaged ({error}); restore a backup", name) from error
+
+
+def readable(rows: Iterable[R], read: Callable[[R], T]) -> Iterator[T]:
+    """Read rows for a listing; one that is damaged is left out, and reported on the log `adjourn.stores`."""
+    for row in rows:
+        try:
+            found = read(row)
+        except CheckpointCorrupt as damage:
+            note_damage(damage)
+            continue
+        yield found
