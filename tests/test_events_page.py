@@ -11,7 +11,7 @@ import pytest
 from adjourn.events import Event
 
 PAGE = (Path(__file__).parent.parent / "docs" / "events.md").read_text(encoding="utf-8")
-ROWS = dict(re.findall(r"^\| `\w+` \| `(\w+)` \| ([^|]*) \|", PAGE, re.MULTILINE))
+ROWS = dict(re.findall(r"^\| `\w+` \| `(\w+)` \|([^|]*)\|", PAGE, re.MULTILINE))
 COMMON = {"agent", "path", "address", "seq"}
 
 
