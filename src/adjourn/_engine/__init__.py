@@ -1,1 +1,1 @@
-"""Frames, questions, kept calls, records and programs: what runs, and what is stored of it."""
+"""Frames, questions, kept calls, records and programs: what runs, and how it is stored."""

@@ -13,7 +13,7 @@ _ESCAPES = str.maketrans({"%": "%25", ";": "%3B", ":": "%3A", "#": "%23"})
 
 def escape(text: str) -> str:
     """Return a text with `% ; : #` escaped, so that these can separate it from others."""
-    # Most texts are names and digests, of which this is found out far faster than translated.
+    # Most texts are names and digests, and checking for that is much faster than translating.
     return text if text.isidentifier() or text.isalnum() else text.translate(_ESCAPES)
 
 
@@ -30,16 +30,16 @@ class Segment(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1024)
 def segment_text(type_: str, id_: str, sub_id: str | None = None) -> str:
-    """A segment in string form, with `% ; : #` escaped in its parts."""
+    """Return a segment in string form, with `% ; : #` escaped in its parts."""
     text = f"{escape(type_)}:{escape(id_)}"
     return text if sub_id is None else f"{text}:{escape(sub_id)}"
 
 
 def parse_segment(text: str) -> Segment:
-    """The segment that `text` stands for."""
+    """Return the segment that `text` stands for."""
     parts = [unquote(part) for part in text.split(":")]
     if not 2 <= len(parts) <= 3:
-        raise ValueError(f"{text!r} is no address segment: write 'type:id' or 'type:id:sub_id'")
+        raise ValueError(f"{text!r} is not an address segment: write 'type:id' or 'type:id:sub_id'")
     return Segment(*parts)
 
 
@@ -53,7 +53,7 @@ class Address(tuple[Segment, ...]):
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Read the string form; a question's `#n` is no part of an address."""
+        """Read the string form; a question's `#n` is not part of an address."""
         return cls(parse_segment(part) for part in text.split(";")) if text else cls()
 
     def __str__(self) -> str:
@@ -63,15 +63,15 @@ class Address(tuple[Segment, ...]):
         return f"Address({str(self)!r})"
 
     def child(self, type_: str, id_: str, sub_id: str | None = None) -> Address:
-        """The place one segment below this one."""
+        """Return the place one segment below this one."""
         return Address((*self, Segment(type_, id_, sub_id)))
 
     def is_under(self, other: Address) -> bool:
-        """Whether this place is `other`, or below it."""
+        """Return whether this place is `other`, or below it."""
         return self[: len(other)] == tuple(other)
 
     def agents(self) -> Address:
-        """The view that people read: only agents and tools."""
+        """Return the address as shown to people: only agents and tools."""
         return Address(self._of_type("agent", "tool"))
 
     def _of_type(self, *types: str) -> Iterator[Segment]:
@@ -79,10 +79,10 @@ class Address(tuple[Segment, ...]):
 
 
 def address_of(path: str) -> str:
-    """The address that people see of a frame's path.
+    """Return the address that people see for a frame's path.
 
-    Segments that begin with `~` are the engine's own. `~call` is what a wrapper or middleware was called around: it
-    stands where it would stand without them, so that adding one moves no question. `~in:` holds several segments.
+    Segments that begin with `~` are internal. `~call` is the call that a wrapper or middleware wraps: it stands
+    where it would stand without them, so adding one does not move any question. `~in:` holds several segments.
     """
     if "~" not in path:
         return path
@@ -99,7 +99,7 @@ def address_of(path: str) -> str:
 
 
 def within(extra: str, segment: str) -> str:
-    """One segment of a path for a frame that stands below segments which code has added to its own address."""
+    """Return one path segment for a frame below segments that code has added to its own address."""
     return f"{_WITHIN}{escape(f'{extra};{segment}'.removeprefix(';'))}" if extra else segment
 
 
@@ -109,5 +109,5 @@ WRAPPERS = ("wrap:", "middleware:")
 
 
 def is_under(place: str, above: str) -> bool:
-    """Whether `place` is `above` or below it, both in string form, at segment borders."""
+    """Return whether `place` is `above` or below it, both in string form, at segment boundaries."""
     return place == above or place.startswith(above + ";")

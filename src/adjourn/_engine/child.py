@@ -1,4 +1,4 @@
-"""Children: programs that user code runs as frames of their own; and layers, which are parts of the code itself."""
+"""Children: programs that user code runs in separate frames; and layers, which are parts of the code itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .scope import Frame, Scope
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How a child run went, for parents that steer by themselves: `raise_interrupt(children=...)` takes the signals."""
+    """How a child run went, for parents that handle pauses: `raise_interrupt(children=...)` takes the signals."""
 
     paused: bool
     result: Any = None
@@ -29,7 +29,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run_child(place: Place, program: Program, input: Any, key: str | None) -> Any:
-    """Run `program` below this frame; raises `Pause` when it waits."""
+    """Run `program` below this frame; raise `Pause` when it waits."""
     outcome = await try_child(place, program, input, key)
     if outcome.signal is not None:
         place.entry.pausing = True
@@ -38,7 +38,7 @@ async def run_child(place: Place, program: Program, input: Any, key: str | None)
 
 
 async def run_children(place: Place, children: Sequence[tuple[Program, Any]]) -> list[Any]:
-    """Run several children at once and give their results in order; all get as far as they can before a pause."""
+    """Run several children at once and return their results in order; all get as far as they can before a pause."""
     entry, segments = place.entry, [_segment(place, program, None) for program, _ in children]
     runs = [_try(entry, program, given, segment) for (program, given), segment in zip(children, segments, strict=True)]
     ends = await asyncio.gather(*runs, return_exceptions=True)
@@ -54,7 +54,7 @@ async def run_children(place: Place, children: Sequence[tuple[Program, Any]]) ->
 
 
 async def try_child(place: Place, program: Program, input: Any, key: str | None) -> Outcome:
-    """Run `program` below this frame and tell how it went, without raising `Pause`."""
+    """Run `program` below this frame and return how it went, without raising `Pause`."""
     end = await _try(place.entry, program, input, _segment(place, program, key))
     _write_values(place.entry, end)
     return end.outcome
@@ -65,7 +65,7 @@ def _segment(place: Place, program: Program, key: str | None) -> str:
     place.check()
     if place.once is not None:
         raise UsageError(
-            f"@once function '{place.once.name}' runs a child. Run it before or after: a child run is kept by itself, "
+            f"@once function '{place.once.name}' runs a child. Run it before or after: a child run is kept anyway, "
             "and may pause."
         )
     if not isinstance(program, Program):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
@@ -124,7 +124,7 @@ async def _run(entry: Entry, child: ProgramFrame, key: Key) -> _End:
     frame = entry.frame
     if not await _advance(frame, child):
         return _End(Outcome(paused=True, signal=Pause(child.path)))
-    # What the child wrote is part of what running it gives, so it is given back with the result.
+    # What the child wrote is part of its result, so both are given back together.
     end = _End(Outcome(paused=False, result=child.product()), dict(child.values or {}))
     entry.keep(key, end.outcome.result, end.values)
     _note_end(entry, key)
@@ -140,7 +140,7 @@ def _note_end(entry: Entry, key: Key) -> None:
 
 
 def _check_unused(entry: Entry, segment: str, key: Key) -> None:
-    """Refuse a second child of the same name: it would be given the first one's result."""
+    """Refuse a second child of the same name: it would get the first one's result."""
     frame = entry.frame
     if segment in (frame.advancing or ()) or key in (entry.ended or ()):
         if segment == CALL:
@@ -182,7 +182,7 @@ def _bind(frame: UserFrame, program: Program, input: Any, segment: str) -> Progr
         if image is None:
             start(child, input)
         frame.children[segment] = child
-        # The parent, too: what is on record below it goes when it ends, if it is on record itself.
+        # Mark the parent, too: records below it are dropped when it ends only if it is on record itself.
         frame.scope.mark(frame)
         frame.scope.mark(child)
     if isinstance(child, FunctionFrame) and child.input is NONE:
@@ -212,7 +212,7 @@ class _LayerFrame(FunctionFrame):
 
 
 class _Layer:
-    """A layer as a program: what runs is made anew by whoever calls it."""
+    """A layer as a program: each caller supplies the code to run."""
 
     kind = "layer"
 
@@ -221,7 +221,7 @@ class _Layer:
         self._call = call
 
     def call(self, argument: object) -> Awaitable[Any]:
-        """The coroutine that does it; a layer has no input."""
+        """Return the coroutine that does the work; a layer has no input."""
         return self._call()
 
     def open(self, scope: Scope, parent: Frame | None, segment: str, image: Image | None) -> _LayerFrame:
@@ -231,18 +231,18 @@ class _Layer:
 async def layer(kind: str, name: str, call: Callable[[], Awaitable[T]], *, part: str = "") -> T:
     """Run `call` at the segment `kind:name` below the calling code; its result, which must be storable, is kept.
 
-    `part` tells calls at one place apart that follow on one another, such as the hooks of one middleware.
+    `part` distinguishes successive calls at one place, such as the hooks of one middleware.
     """
     return await _run_layer(name, segment_text(kind, name), part or f"{kind}:{name}", call)
 
 
 async def inner(call: Callable[[], Awaitable[T]]) -> T:
-    """Run what a wrapper wraps: in a frame of its own, at the address that it would have without the wrapper."""
+    """Run what a wrapper wraps: in a separate frame, at the address that it would have without the wrapper."""
     return await _run_layer("call", CALL, "call", call)
 
 
 async def beside(segment: str, call: Callable[[], Awaitable[T]]) -> T:
-    """Run `call` at `segment` below the calling code, perhaps beside others: `segment` is its own."""
+    """Run `call` at `segment` below the calling code, perhaps beside others: `segment` must be unique."""
     return await run_layer(here("layer"), _Layer(segment, call), segment, Key(Kind.LAYER, segment, number=0))
 
 

@@ -19,7 +19,7 @@ Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
 
 MAX_THREADS = 64
 MAX_OF_A_SESSION = 32
-"""How many of them one session may use at once, so that there are some for the others."""
+"""How many of them one session may use at once, so that some are left for the others."""
 
 
 class Threads:
@@ -34,7 +34,7 @@ class Threads:
         self._waiting = 0
 
     async def run(self, call: Callable[[], T]) -> T:
-        """The result of `call`, made in a thread with the caller's context variables."""
+        """Run `call` in a thread and return its result, with the caller's context variables."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         context = copy_context()
@@ -43,9 +43,9 @@ class Threads:
         return await future
 
     def _find_thread(self) -> None:
-        """Have a job that was put in line done: by a free thread, by a new one, or by whichever ends its own first."""
+        """Get a queued job done: by a free thread, by a new one, or by whichever finishes first."""
         # Threads are counted where jobs come in, not where they wake up: one that is about to take a job is not free
-        # for the next, which may be what the first one waits for.
+        # for the next, which the first one may be waiting for.
         with self._lock:
             if self._free:
                 self._free -= 1
@@ -71,15 +71,15 @@ def _do(job: Job) -> None:
     loop, future, call = job
     result, error = None, None
     if future.cancelled():
-        return  # A cancel or a timeout came before a thread was free: what has not begun must not begin now.
+        return  # A cancel or a timeout came before a thread was free: the call must not start now.
     try:
         result = call()
-    except BaseException as raised:  # noqa: BLE001  # it belongs to whoever awaits the call, Pause included
+    except BaseException as raised:  # noqa: BLE001  # passed on to whoever awaits the call, Pause included
         error = raised
     try:
         loop.call_soon_threadsafe(_deliver, future, result, error)
     except RuntimeError:
-        return  # The loop is closed: nobody waits for this any more.
+        return  # The loop is closed: nobody is waiting for this any more.
 
 
 def _deliver(future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
@@ -98,16 +98,16 @@ _pool_pid = os.getpid()
 
 
 async def in_thread(call: Callable[[], T]) -> T:
-    """Make `call` in the process's pool."""
+    """Run `call` in the process's pool."""
     global _pool, _pool_pid
     if _pool_pid != os.getpid():
-        # After a fork the threads are gone: start anew.
+        # After a fork the threads are gone: start over.
         _pool, _pool_pid = Threads(), os.getpid()
     return await _pool.run(call)
 
 
 class Share:
-    """A session's part of the threads: at most `limit` of its calls run at once, and others wait for one to end.
+    """A session's share of the threads: at most `limit` of its calls run at once, and others wait for one to end.
 
     A thread cannot be killed. One whose call was cancelled, or took too long, is left behind and counts until it ends;
     when all of them are left behind, calls are refused instead of waiting. The lock is needed because calls end in
@@ -123,7 +123,7 @@ class Share:
         self._line: deque[asyncio.Future[None]] = deque()
 
     async def run(self, call: Callable[[], T]) -> T:
-        """Make `call` in the process's pool.
+        """Run `call` in the process's pool.
 
         Raises:
             ThreadsUsedUp: all threads of the session are left behind.
@@ -160,7 +160,7 @@ class Share:
             if turn is None:
                 self._busy -= 1
         if turn is not None and not _tell(turn, self._hand_over, turn):
-            self.end(left_behind=False)  # Its event loop is closed: nobody waits there.
+            self.end(left_behind=False)  # Its event loop is closed: nobody is waiting there.
 
     def _hand_over(self, turn: asyncio.Future[None]) -> None:
         if turn.done():
@@ -198,10 +198,10 @@ class _Held:
         self._state: Literal["waiting", "running", "left", "over"] = "waiting"
 
     def run(self, call: Callable[[], T]) -> T:
-        """Make the call, in its thread."""
+        """Run the call, in its thread."""
         with self._lock:
             if self._state == "over":
-                raise asyncio.CancelledError  # Nobody waits for it: what has not begun must not begin now.
+                raise asyncio.CancelledError  # Nobody is waiting for it, so it must not start now.
             self._state = "running"
         try:
             return call()
@@ -214,7 +214,7 @@ class _Held:
         self._share.end(left_behind=was_left)
 
     def leave(self) -> Literal["waiting", "running", "over"]:
-        """Note that nobody waits for the call any more, and return how far it was; one that runs goes on."""
+        """Note that nobody waits for the call any more, and return how far it got; a running one goes on."""
         with self._lock:
             before = self._state
             assert before != "left", "it is left once"
@@ -223,7 +223,7 @@ class _Held:
 
 
 def _tell(turn: asyncio.Future[None], call: Callable[..., None], *arguments: object) -> bool:
-    """Make a call on the event loop that waits for a turn; return whether there is one."""
+    """Schedule a call on the event loop that waits for a turn; return whether that loop is still open."""
     try:
         turn.get_loop().call_soon_threadsafe(call, *arguments)
     except RuntimeError:
@@ -239,8 +239,8 @@ def _refuse(turn: asyncio.Future[None], error: Exception) -> None:
 class Slot:
     """A task's place among those at work.
 
-    A task that waits for children of its own is not at work: it lends its slot, or children and parent would wait for
-    one another for ever.
+    A task that waits for its children is not at work: it lends its slot, or children and parent would wait for each
+    other forever.
     """
 
     __slots__ = ("_held", "_lent", "_over", "_slots")
@@ -266,7 +266,7 @@ class Slot:
         self._let_go()
 
     async def take_back(self, *, now: bool) -> None:
-        """Have it again when the last of the children has ended; not `now` when the task itself is being ended."""
+        """Take the slot back when the last of the children has ended; not `now` when the task itself is being ended."""
         self._lent -= 1
         if now and not self._lent and not self._over:
             await self._slots.acquire()

@@ -1,4 +1,4 @@
-"""Entries: running user code once, the tasks that it starts, and what its end means."""
+"""Entries: running user code once, the tasks that it starts, and how it ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Task = asyncio.Task[Any]
 
 
 async def tasks_of(entry: Entry) -> list[Task]:
-    """Return the tasks whose code stands in `entry`.
+    """Return the tasks whose code runs in `entry`.
 
     A search goes through all tasks of the event loop, so all entries that ask in one turn of the loop share one.
     """
@@ -65,21 +65,21 @@ def contexts_of(task: Any) -> list[Context]:
     """Return the context of a task, in a list."""
     if sys.version_info >= (3, 12):
         return [task.get_context()]
-    # Before Python 3.12 a task does not give it away; its C implementation shows it to the garbage collector alone.
+    # Before Python 3.12 a task does not expose it; its C implementation shows it only to the garbage collector.
     if hasattr(task, "_context"):
         return [task._context]
     return [each for each in gc.get_referents(task) if isinstance(each, Context)]
 
 
 PAUSED: Final = object()
-"""The outcome of an entry that asked."""
+"""The outcome of an entry that asked a question."""
 
 PATIENCE = 5.0
 """Seconds that tasks left behind by a pause get to end after they are cancelled."""
 
 
 async def execute(frame: UserFrame, call: Callable[[Any], Any], given: Any, *, inline: bool = False) -> Any:
-    """Run user code in its frame, called with what is given, and return its result, or `PAUSED`.
+    """Run user code in its frame, called with `given`, and return its result, or `PAUSED`.
 
     The code is async, or with `inline` a sync function that runs on the event loop itself. Once it has asked, the
     outcome is a pause whatever it returns or raises.
@@ -89,7 +89,7 @@ async def execute(frame: UserFrame, call: Callable[[Any], Any], given: Any, *, i
     entry = frame.enter(task)
     place = Place(entry)
     token = current_place.set(place)
-    # While it is in user code, a cancel of the run can reach a task; code of ours above it may stand there already.
+    # While it is in user code, a cancel of the run can reach a task; a frame above may have added it already.
     reachable = scope.cancellation.tasks
     is_inner = task in reachable
     reachable.add(task)
@@ -107,7 +107,7 @@ async def execute(frame: UserFrame, call: Callable[[Any], Any], given: Any, *, i
     if raised is None and not entry.pausing:
         return _returned(place, result)
     if entry.pausing and isinstance(raised, Pause):
-        raised = None  # With its traceback go the code's variables: who holds on to the place now was left behind.
+        raised = None  # Its traceback holds the code's variables; what holds the place after this was left behind.
     left = weakref.ref(place)
     del place
     if entry.busy or left() is not None:
@@ -119,7 +119,7 @@ async def execute(frame: UserFrame, call: Callable[[Any], Any], given: Any, *, i
 
 
 def execute_inline(frame: UserFrame, call: Callable[[Any], Any], given: Any) -> Any:
-    """`execute` for a sync function where nothing can be awaited."""
+    """Do what `execute` does, for a sync function where nothing can be awaited."""
     entry = frame.enter()
     place = Place(entry)
     token = current_place.set(place)
@@ -138,7 +138,7 @@ def execute_inline(frame: UserFrame, call: Callable[[Any], Any], given: Any) -> 
 
 
 def _returned(place: Place, result: Any) -> Any:
-    """Return the outcome of code that returned, and asked nothing in this entry."""
+    """Return the outcome of code that returned without asking anything in this entry."""
     entry = place.entry
     frame = entry.frame
     place.over, frame.running = True, None
@@ -156,7 +156,7 @@ def _returned(place: Place, result: Any) -> Any:
 
 
 def _outcome(entry: Entry, place: Place | None, raised: BaseException | None) -> Any:
-    """Return the outcome of code that asked, or raised; `place` is where it stood, if anybody can still get there."""
+    """Return the outcome of code that asked, or raised; `place` is where it was, if anything can still reach it."""
     frame = entry.frame
     if place is not None:
         place.over = True
@@ -178,7 +178,7 @@ def _outcome(entry: Entry, place: Place | None, raised: BaseException | None) ->
 
 
 def _is_signal(frame: UserFrame, raised: BaseException | None) -> bool:
-    """Whether the code passes on the pause of a child that it has run with `try_run`."""
+    """Return whether the code passes on the pause of a child that it has run with `try_run`."""
     return isinstance(raised, Pause) and any((child.path,) == raised.args for child in (frame.children or {}).values())
 
 
@@ -188,7 +188,7 @@ def _is_cancelled() -> bool:
 
 
 def _cancellation(frame: UserFrame, error: asyncio.CancelledError) -> BaseException:
-    """Return what a cancellation is: a cancel of the run, one from outside, or one that user code raises by itself."""
+    """Return what a cancellation means: a cancel of the run, one from outside, or one that user code raised itself."""
     current = asyncio.current_task()
     if not _is_cancelled():
         return RunError(
@@ -201,23 +201,23 @@ def _cancellation(frame: UserFrame, error: asyncio.CancelledError) -> BaseExcept
 
 
 async def _settle(entry: Entry) -> None:
-    """Let kept calls that are under way finish, and cancel what else the code has left behind."""
+    """Let kept calls that are under way finish, and cancel whatever else the code has left behind."""
     # Unless it is cut off itself, by a timeout or a cancel: then it cannot wait.
     while entry.busy and not _is_cancelled():
         await asyncio.wait(entry.busy)
-    # Code inside a child run stands in the child, so that a search would not find it for this entry.
+    # Code inside a child run belongs to the child, so a search would not find it for this entry.
     found = [*await tasks_of(entry), *(entry.busy or {}).values()]
     current = asyncio.current_task()
     left = {task for task in found if task is not None and task is not current and not task.done()}
     for task in left:
         task.cancel()
     if left:
-        # Whoever does not end even then can do no harm: its entry refuses it.
+        # A task that does not end even then can do no harm: its entry refuses it.
         await asyncio.wait(left, timeout=PATIENCE)
 
 
 def tell_place(root: Frame, error: BaseException) -> None:
-    """Note on an error that leaves a run in which frame it was raised; one that none of them raised stays as it is."""
+    """Add a note to an error that leaves a run, naming the frame that raised it, if any of them did."""
     frame = _raised_in(root, error)
     if frame is not None:
         add_note(error, f"Raised in '{frame.address}' of session '{root.scope.session_id}'.")

@@ -1,11 +1,11 @@
-"""Frames of user code, entries into them, and where code stands.
+"""Frames of user code, entries into them, and the places where code runs.
 
 A frame is what outlives a run of its code: status, questions, children, memos. An *entry* is one run of the code, from
 its top to its outcome, and is thrown away with it. While the code runs, these hold:
 
-- What is on record when an entry begins is `missing` from it until the code comes to it again. An entry whose code
-  returns while something is missing has gone another way than the first one, and fails.
-- Nothing that an entry has done counts unless its code returns, but for what was asked and kept.
+- What is on record when an entry begins is `missing` from it until the code reaches it again. An entry whose code
+  returns while something is missing has taken a different path than the first one, and fails.
+- Nothing that an entry has done counts unless its code returns, except what was asked and kept.
 - The place of an entry that has ended is over: whatever the code left behind is refused there.
 """
 
@@ -37,9 +37,9 @@ QUESTIONS: Group = (Kind.ASK, "")
 
 
 class UserFrame(Frame):
-    """A frame of user code. It is run again from its top, and what was kept is given back instead of done again.
+    """A frame of user code. It is rerun from its top, and what was kept is given back instead of being done again.
 
-    `paused` tells how many events the code had emitted when it paused last; None, if it never did. `written` are the
+    `paused` is how many events the code had emitted when it last paused; None if it never did. `written` are the
     session values that belong to its result.
     """
 
@@ -67,7 +67,7 @@ class UserFrame(Frame):
 
     @property
     def entry(self) -> Entry:
-        """The run of this frame's code that is under way."""
+        """The current run of this frame's code."""
         assert self.running is not None
         return self.running
 
@@ -118,7 +118,7 @@ class UserFrame(Frame):
         return None if memo is None or memo.result is NONE else memo
 
     def make_optional(self, *keys: Key) -> None:
-        """Note that these need not come again when the code runs again."""
+        """Note that these need not happen again when the code is rerun."""
         for key in keys:
             memo = (self.memos or {}).get(key, _UNKNOWN)
             if not memo.optional:
@@ -127,11 +127,11 @@ class UserFrame(Frame):
                 )
 
     def make_all_optional(self) -> None:
-        """Note that nothing that was kept so far need come again."""
+        """Note that nothing kept so far needs to happen again."""
         self.make_optional(*(self.memos or ()))
 
     def is_optional(self, key: Key) -> bool:
-        """Whether this has happened before and need not come again."""
+        """Return whether this has happened before and need not happen again."""
         memo = self.memos.get(key) if self.memos else None
         return memo is not None and memo.optional
 
@@ -140,7 +140,7 @@ class UserFrame(Frame):
         self.make_optional(Key(Kind.NOTE, name, number=number))
 
     def is_noted(self, name: str, number: int = 1) -> bool:
-        """Whether this note was left."""
+        """Return whether this note was left."""
         return self.is_optional(Key(Kind.NOTE, name, number=number))
 
     def count_notes(self, name: str) -> int:
@@ -162,7 +162,7 @@ class UserFrame(Frame):
         return [*asked, self.composites[address]] if self.composites and address in self.composites else asked
 
     def has_asked_below(self, address: str) -> bool:
-        """Whether code at an address of this frame, or below it, has asked or waits for a child."""
+        """Return whether code at an address of this frame, or below it, has asked or waits for a child."""
         places = [*(question.address for question in self.questions or ()), *(self.composites or ())]
         below = f"{self.path};"
         askers = [address_of(path) for path in self.scope.questions.askers if path.startswith(below)]
@@ -172,9 +172,9 @@ class UserFrame(Frame):
         check_tags(self.path, *(self.memos or {}).values())
 
     def start_over(self) -> None:
-        """Begin again on what was changed by hand (rule C4).
+        """Start over on what was changed by hand (rule C4).
 
-        Open questions are closed. What was kept is given back to equal calls, and need not come again.
+        Open questions are closed. What was kept is given back to equal calls, and need not happen again.
         """
         if self.status == "done":
             return
@@ -245,7 +245,7 @@ class UserFrame(Frame):
             into.update(self.scope.dormant.snapshot(self.path))
 
     def restore(self, image: UserImage) -> None:
-        """Become what was stored."""
+        """Restore this frame from its stored image."""
         self.recorded = True
         self.status = value_or(image.status, "pending")
         self.attempt = value_or(image.attempt, 1)
@@ -280,7 +280,7 @@ _UNKNOWN = Memo()
 
 
 class Mark(NamedTuple):
-    """How far an entry has come, for code in it that is tried again."""
+    """How far an entry has got, for code in it that is tried again."""
 
     seen: dict[tuple[Kind, str, str], int]
     missing: dict[Key, Group | None]
@@ -295,9 +295,9 @@ class Mark(NamedTuple):
 class Entry(Struct, eq=False):
     """One run of a frame's code.
 
-    `task` and `thread` are those of the code's own flow. `busy` has what its end must wait for, with the task that does
-    it. `raised` are the questions that it has raised by hand; `ended` the child runs that have ended in this entry, or
-    were given back to it; `wrote` the session values written by `@once` calls that are under way.
+    `task` and `thread` are those of the code's main flow. `busy` has what its end must wait for, with the task that
+    does it. `raised` are the questions that it has raised by hand; `ended` the child runs that have ended in this
+    entry, or were given back to it; `wrote` the session values written by `@once` calls that are under way.
     """
 
     frame: UserFrame
@@ -318,10 +318,10 @@ class Entry(Struct, eq=False):
     wrote: dict[Key, dict[str, Any]] | None = None
     busy: dict[asyncio.Future[None], asyncio.Task[Any] | None] | None = None
 
-    # What comes again
+    # Replay
 
     def begin_replay(self) -> None:
-        """Expect everything that is on record to come again."""
+        """Expect everything that is on record to happen again."""
         frame, missing = self.frame, dict[Key, Group | None]()
         for key, memo in (frame.memos or {}).items():
             if not memo.optional:
@@ -342,14 +342,14 @@ class Entry(Struct, eq=False):
                 self.ahead[group] = self.ahead.get(group, 0) + 1
 
     def expect_nothing(self) -> None:
-        """Let this entry end without the rest of what is on record: its code has failed, or steers by itself."""
+        """Let this entry end without the rest of what is on record: its code has failed, or steers itself."""
         self.missing = self.ahead = None
 
     def steer_by_hand(self) -> None:
-        """Have this entry go on from the last pause, by code that knows where that was.
+        """Continue this entry from the last pause, with code that knows where that was.
 
-        What was done before need not come again, so what it wrote is written now. What is emitted now comes after what
-        was emitted then.
+        What was done before need not happen again, so what it wrote is written now. What is emitted now comes after
+        what was emitted then.
         """
         for key in self.missing or ():
             memo = self.frame.kept(key)
@@ -359,20 +359,20 @@ class Entry(Struct, eq=False):
         self.emitted = self.frame.paused or 0
 
     def came(self, key: Key) -> None:
-        """Note that something which may be on record has happened in this entry, too."""
+        """Note that something that may be on record has also happened in this entry."""
         if self.missing and key in self.missing:
             group = self.missing.pop(key)
             if group is not None and self.ahead is not None:
                 self.ahead[group] -= 1
 
     def first_missing(self, group: Group) -> Key | None:
-        """Return what straight code has passed over, if it does something new of this group now."""
+        """Return what sequential code has skipped, if it now does something new of this group."""
         if not self.ahead or not self.ahead.get(group):
             return None
         return next(key for key, each in (self.missing or {}).items() if each == group)
 
     def check_replayed(self) -> None:
-        """Refuse to end when something that was recorded did not happen again."""
+        """Raise if something that was recorded did not happen again."""
         for key in self.missing or ():
             match key.kind:
                 case Kind.ASK:
@@ -383,7 +383,7 @@ class Entry(Struct, eq=False):
                     raise self._mismatch(f"the kept call {key}", "the code ended without it")
 
     def check_order(self, key: Key) -> None:
-        """Refuse a new call in straight code while an earlier one of the same function has not come again."""
+        """Refuse a new call in sequential code while an earlier one of the same function has not happened again."""
         if not self.ahead or self.frame.is_optional(key):
             return
         missed = self.first_missing((key.kind, key.name))
@@ -394,12 +394,12 @@ class Entry(Struct, eq=False):
         return ReplayMismatch(self.frame.address, before, now)
 
     def failed(self, error: Exception) -> Exception:
-        """Have this entry fail with an error, even if its code swallows it."""
+        """Make this entry fail with an error, even if its code swallows it."""
         self.fault = error
         return error
 
     def next(self, kind: Kind, name: str, which: str = "") -> Key:
-        """Return the key of something that happens now, by how often its like has happened in this entry."""
+        """Return the key of something that happens now, numbered among its equals in this entry."""
         if self.seen is None:
             self.seen = {}
         what = (kind, name, which)
@@ -409,7 +409,7 @@ class Entry(Struct, eq=False):
     # Kept calls
 
     def replay(self, key: Key) -> Memo | None:
-        """Return what was kept of a call, with the values that it wrote written again; None if it is to be made."""
+        """Return what was kept of a call, with the values that it wrote written again; None if it must be made."""
         memo = self.frame.kept(key)
         if memo is None:
             return None
@@ -430,7 +430,7 @@ class Entry(Struct, eq=False):
         self.fresh.append(key)
 
     def is_straight(self, caller: int | None = None) -> bool:
-        """Whether a thread (this one) is the code's own flow, and not one of several that it has started."""
+        """Return whether a thread (by default this one) is the code's main flow, and not one that it has started."""
         scope, ident = self.frame.scope, caller or threading.get_ident()
         if ident != scope.thread:
             return ident == self.thread
@@ -438,7 +438,7 @@ class Entry(Struct, eq=False):
 
     @contextmanager
     def under_way(self) -> Generator[None]:
-        """Have the end of this entry wait for what is done inside: it is kept, and so it is not to be cut off."""
+        """Make the end of this entry wait for what is done inside: it is kept, so it must not be cut off."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self.busy is None:
             self.busy = {}
@@ -462,7 +462,7 @@ class Entry(Struct, eq=False):
             self.wrote.setdefault(once, {})[key] = value
 
     def emits_next(self) -> bool:
-        """Whether the next event of the code's own flow is a new one, told by its number."""
+        """Return whether the next event of the code's main flow is new, judging by its number."""
         frame = self.frame
         self.emitted += 1
         if self.emitted <= frame.emitted:
@@ -472,7 +472,7 @@ class Entry(Struct, eq=False):
         return True
 
     def emits_beside(self, data: object) -> bool:
-        """Whether an event is new that comes from one of several flows, whose order may change: told by what it is."""
+        """Return whether an event from one of several flows is new, judging by its content: their order may change."""
         key = self.next(Kind.EMIT, codec.fingerprint(data))
         if self.frame.is_optional(key):
             return False
@@ -482,7 +482,7 @@ class Entry(Struct, eq=False):
     # Trying again, and failing
 
     def mark(self) -> Mark:
-        """Return how far this entry has come."""
+        """Return how far this entry has got."""
         return Mark(
             dict(self.seen or {}),
             dict(self.missing or {}),
@@ -495,7 +495,7 @@ class Entry(Struct, eq=False):
         )
 
     def go_back(self, to: Mark) -> None:
-        """Have the code that follows on `to` run again in the same entry: it is given what is on record."""
+        """Rerun the code after `to` in the same entry: it is given what is on record."""
         frame, missing = self.frame, dict(to.missing)
         for key in (self.fresh or [])[to.kept :]:
             memo = (frame.memos or {})[key]
@@ -514,7 +514,7 @@ class Entry(Struct, eq=False):
         self.wrote = None if since.wrote is None else {key: dict(values) for key, values in since.wrote.items()}
 
     def undo(self) -> None:
-        """Undo what this entry has asked, and make what it kept optional: it went wrong, and mended code may differ."""
+        """Undo what this entry has asked, and make what it kept optional: it failed, and fixed code may differ."""
         frame = self.frame
         frame.withdraw_questions(self.asked_before)
         frame.make_optional(*(self.fresh or ()))
@@ -523,20 +523,20 @@ class Entry(Struct, eq=False):
     # Questions
 
     def questions(self) -> Asked:
-        """Return the questions that the code can come to, by key."""
+        """Return the questions that the code can reach, by key."""
         if self.asked is None:
             self.asked = Asked(self.frame.questions or ())
         return self.asked
 
     def meet(self, question: Question) -> None:
-        """Note that the code has come to a question in this entry."""
+        """Note that the code has reached a question in this entry."""
         self.came(question_key(question))
         if self.seen is None:
             self.seen = {}
         self.seen[Kind.ASK, question.id, _MET] = 1
 
     def has_met(self, question: Question) -> bool:
-        """Whether the code has come to a question in this entry."""
+        """Return whether the code has reached a question in this entry."""
         return self.seen is not None and (Kind.ASK, question.id, _MET) in self.seen
 
     def passed(self, question: Question) -> None:
@@ -546,12 +546,12 @@ class Entry(Struct, eq=False):
             self.next(Kind.ASK, question.key or "")
 
     def wait_for(self, question: Question) -> NoReturn:
-        """Pause for a question that is open."""
+        """Pause for an open question."""
         self.pausing = True
         raise Pause(question.id)
 
     def refuse(self, question: Question) -> None:
-        """Note that an answer could not be used, so that the same question is asked anew."""
+        """Note that an answer could not be used, so that the same question is asked again."""
         question.void = True
         self.questions().forget(question)
         if self.seen is not None:
@@ -568,37 +568,37 @@ def _group(key: Key, memo: Memo) -> Group | None:
 
 
 def question_key(question: Question) -> Key:
-    """Return the key under which a question comes again."""
+    """Return the key by which a question is found again."""
     return Key(Kind.ASK, question.id)
 
 
 def value_or(value: object, default: Any) -> Any:  # Any: the field's own type, which pyright cannot see through UNSET
-    """A stored field, or its default when the record left it out."""
+    """Return a stored field, or its default when the record left it out."""
     return default if value is UNSET else value
 
 
 def lower_values(values: Mapping[str, object]) -> dict[str, list[Raw]]:
-    """Session values as records keep them: a list of one, or an empty one for a deleted value."""
+    """Return session values as records keep them: a list of one, or an empty one for a deleted value."""
     return {key: [] if value is GONE else [encoded(value)] for key, value in values.items()}
 
 
 def lift_values(stored: Mapping[str, list[Raw]]) -> dict[str, Any]:
-    """Session values from a record."""
+    """Return session values from a record."""
     return {key: codec.decode(raws[0]) if raws else GONE for key, raws in stored.items()}
 
 
 def encoded(value: object) -> Raw:
-    """An owned value as raw JSON."""
+    """Return an owned value as raw JSON."""
     return Raw(codec.encode(value, plain=False))
 
 
-def decoded(raw: Raw) -> Any:  # Any: it is the user's own value
-    """The value behind a stored raw, None for none."""
+def decoded(raw: Raw) -> Any:  # Any: it is the user's value
+    """Return the value of stored raw JSON, None if there is none."""
     return None if raw is NONE else codec.decode(raw)
 
 
 class Place(Struct, eq=False, weakref=True):
-    """Where code stands: an entry, segments that the code added itself, and the `@once` call it is in.
+    """Where code is running: an entry, segments that the code added itself, and the `@once` call it is in.
 
     A place is `over` when its entry has ended, or the attempt that it was made for: what that left behind (a thread
     past its timeout, a forgotten task) is refused from then on.
@@ -607,7 +607,7 @@ class Place(Struct, eq=False, weakref=True):
     entry: Entry
     extra: str = ""
     once: Key | None = None
-    base: Place | None = None  # None, not itself: a cycle here would be work for the garbage collector at every step
+    base: Place | None = None  # None, not itself: a cycle here would burden the garbage collector at every step
     over: bool = False
 
     @property
@@ -619,7 +619,7 @@ class Place(Struct, eq=False, weakref=True):
         return self.entry.frame.address + self.extra
 
     def within(self, extra: str = "", once: Key | None = None) -> Place:
-        """A place inside this one, over when this one is."""
+        """Return a place inside this one, which is over when this one is."""
         return Place(self.entry, self.extra + extra, once or self.once, self.base or self)
 
     @property
@@ -627,19 +627,19 @@ class Place(Struct, eq=False, weakref=True):
         return (self.base or self).over
 
     def check(self) -> None:
-        """Refuse calls from an entry that has ended, or from a run that has let go of its session."""
+        """Refuse calls from an entry that has ended, or from a run that has released its session."""
         scope = self.entry.frame.scope
         if scope.closed is not None:
             scope.check_open()
         if (self.base or self).over:
-            raise UsageError(f"'{self.address}' has ended, and something that it left behind still calls into the run.")
+            raise UsageError(f"'{self.address}' has ended, but something that it left behind still calls into the run.")
 
 
 current_place: ContextVar[Place | None] = ContextVar("adjourn_place", default=None)
 
 
 def here(call: str) -> Place:
-    """Return where the calling code stands; `call` is what it called.
+    """Return where the calling code is running; `call` is what it called.
 
     Raises:
         NotInRun: there is no run around this call.

@@ -22,14 +22,14 @@ class Routine(Protocol):
     @property
     def name(self) -> str: ...
     def call(self, argument: Any) -> Awaitable[Any]:
-        """The coroutine that does it."""
+        """Return the coroutine that does the work."""
         ...
 
 
 class FunctionFrame(UserFrame, ProgramFrame):
     """A running workflow. Its session values are those of its last finished turn, with its own writes on top."""
 
-    # It has no steps: where a kept call begins, everything before it is kept, so that it can stop there.
+    # It has no steps, but everything before a kept call is kept, so it can stop where one begins.
     stops_between_calls = True
 
     def __init__(self, workflow: Routine, scope: Scope, parent: Frame | None, segment: str) -> None:
@@ -41,11 +41,11 @@ class FunctionFrame(UserFrame, ProgramFrame):
 
     @classmethod
     def of(cls, workflow: Routine, scope: Scope, parent: Frame | None, segment: str, image: Image | None) -> Self:
-        """A frame for this workflow, from its stored image if there is one."""
+        """Return a frame for this workflow, from its stored image if there is one."""
         frame = cls(workflow, scope, parent, segment)
         if image is not None:
             if not isinstance(image, UserImage):
-                raise ProgramChanged(frame.address, f"what stands there is no workflow, as '{workflow.name}' is")
+                raise ProgramChanged(frame.address, f"what is stored there is not a workflow, as '{workflow.name}' is")
             with Reading(scope.session_id):
                 frame.restore(image)
         return frame
@@ -59,7 +59,7 @@ class FunctionFrame(UserFrame, ProgramFrame):
         self._start_anew()
 
     def _start_anew(self) -> None:
-        # A new turn is a new entry into this place: nothing that the last one kept counts.
+        # A new turn enters this place anew: nothing that the last one kept counts.
         self.close_children()
         self.memos = self.memos_new = None
         self.questions = self.composites = self.composites_new = self.paused = None
@@ -131,7 +131,7 @@ class FunctionFrame(UserFrame, ProgramFrame):
         self.status = "done"
 
     def supply(self, state: Mapping[str, Any]) -> None:
-        raise UsageError(f"'{self.workflow.name}' is a workflow: it has no state that could lack something.")
+        raise UsageError(f"'{self.workflow.name}' is a workflow: it has no state to add to.")
 
     def edit(self, values: Mapping[str, Any], as_node: str | None) -> None:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Memos: what user code has done that counts, kept in its frame and given back when the code runs again."""
+"""Memos: results of what user code has done, kept in its frame and given back when the code is rerun."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ NONE = Raw(b"")
 
 
 class Kind(StrEnum):
-    """What user code does that is told apart when it comes again."""
+    """The kinds of things that user code does and that are recognized when it is rerun."""
 
     ONCE = "once"
     """A call of an `@once` function: its name, and its key or the fingerprint of its arguments."""
     RUN = "run"
     """A child run, named by its segment."""
     LAYER = "layer"
-    """A part of the code that stands in a frame of its own."""
+    """A part of the code that has a separate frame."""
     EMIT = "emit"
     """An event from one of several flows, named by its fingerprint."""
     ASK = "ask"
-    """A question. It is not a memo, since its frame has it as a question, but it comes again as memos do."""
+    """A question. It is not a memo, since its frame has it as a question, but it is replayed as memos are."""
     NOTE = "note"
-    """Something that the engine itself has to know when the code runs again."""
+    """Something that the engine itself must know when the code is rerun."""
 
 
 class Key(Struct, frozen=True):
-    """The name of one thing that user code does: which one, and the how-manieth of its like in an entry."""
+    """The name of one thing that user code does: which one, and its number among equals in an entry."""
 
     kind: Kind
     name: str
@@ -42,7 +42,7 @@ class Key(Struct, frozen=True):
     number: int = 1
 
     def __str__(self) -> str:
-        """Return the form that records have, which `read_key` reads."""
+        """Return the form used in records, which `read_key` reads."""
         return f"{self.kind}:{escape(self.name)}:{escape(self.which)}:{self.number}"
 
 
@@ -57,11 +57,11 @@ def read_key(text: str) -> Key:
 
 
 class Memo(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is known of one thing that user code did.
+    """What is known about one thing that user code did.
 
-    Without a `result` it is known only that it happened: it failed, or it is a note. `writes` are the session values
-    that it wrote, which are part of what it gives. What is `optional` need not come again: it failed, or was done by
-    code that was wrong. What is `concurrent` was done by one of several flows, so it may come in another order.
+    Without a `result`, it is only known that it happened: it failed, or it is a note. `writes` are the session values
+    that it wrote, which are part of its result. An `optional` memo need not happen again: it failed, or was done by
+    code that was wrong. A `concurrent` one was done by one of several flows, so the order may differ.
     """
 
     result: Raw = NONE

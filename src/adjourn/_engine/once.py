@@ -36,9 +36,9 @@ def once(
     key: str | Callable[..., str] | None = None,
     ignore: Sequence[str] = (),
 ) -> Any:
-    """Keep a function's result in the frame that calls it: when the frame runs again, it is given back.
+    """Keep a function's result in the frame that calls it, and give it back when the frame is rerun.
 
-    A call is known by `key` (a text, or a function of the arguments), else by name, arguments and its place among
+    A call is identified by `key` (a text, or a function of the arguments), else by name, arguments and position among
     equal calls. Arguments named in `ignore` do not count. Exceptions are not kept. Outside a run it just runs.
     """
 
@@ -66,7 +66,7 @@ class _Naming:
         self._ignore = frozenset(ignore)
 
     def of(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Key:
-        """Return the key of this call, taken when the function is called, so that concurrent calls cannot swap."""
+        """Return the key of this call, computed when the function is called, so that concurrent calls cannot swap."""
         which = self._key(*args, **kwargs) if callable(self._key) else self._key or self._fingerprint(args, kwargs)
         return entry.next(Kind.ONCE, self.name, str(which))
 
@@ -152,7 +152,7 @@ def _keep_sync(place: Place, key: Key, call: Call) -> Any:
 
 
 def _begin(entry: Entry, key: Key) -> bool:
-    """Check that a new call may be made now, and return whether the code's own flow makes it."""
+    """Check that a new call may be made now, and return whether the code's main flow makes it."""
     _check_going_on(entry.frame)
     straight = entry.is_straight()
     if straight:
@@ -177,7 +177,7 @@ def _note_failure(place: Place, key: Key) -> None:
 
 
 def idempotency_key(place: Place) -> str:
-    """Return a key for this very call: equal over attempts, crashes and resumes, new for each pass, turn and fork."""
+    """Return a key for this call: the same across attempts, crashes and resumes, new for each pass, turn and fork."""
     frame = place.frame
     once = "" if place.once is None else str(place.once)
     parts = (frame.scope.session_id, frame.scope.branch, place.address, frame.instance, once)

@@ -14,7 +14,7 @@ from .scope import Frame, Scope
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What a program has to show for itself: the parts of a result. Without `messages`, they are those of the state.
+    """What a program reports: the parts of a result. Without `messages`, they are those of the state.
 
     `fields` are those of a graph's state, by name, whatever class its nodes read it as.
     """
@@ -29,7 +29,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 class ProgramFrame(Frame):
     """The frame of a whole program: a graph, a workflow, an agent.
 
-    `has_tasks` tells whether what runs in it takes places among the tasks that may run at once by itself.
+    `has_tasks` says whether what runs in it takes slots for its own tasks.
     """
 
     has_tasks: bool = True
@@ -40,23 +40,23 @@ class ProgramFrame(Frame):
         raise NotImplementedError
 
     async def advance(self) -> bool:
-        """Run what can run: True when the program has ended, False when it waits."""
+        """Run what can run; return True when the program has ended, False when it waits."""
         raise NotImplementedError
 
     def report(self) -> Report:
-        """What the program shows now."""
+        """Return what the program shows now."""
         raise NotImplementedError
 
     def product(self) -> Any:
-        """What a parent gets for running this as a child; it must be storable."""
+        """Return what a parent gets for running this as a child; it must be storable."""
         raise NotImplementedError
 
     def following(self) -> tuple[str, ...]:
-        """The names of what runs next."""
+        """Return the names of what runs next."""
         raise NotImplementedError
 
     def has_more(self) -> bool:
-        """Whether there is anything left to do, be it to decide what runs next."""
+        """Return whether there is anything left to do, even if only deciding what runs next."""
         return bool(self.following())
 
     def set_values(self, values: Mapping[str, Any]) -> None:
@@ -74,13 +74,13 @@ class ProgramFrame(Frame):
     def edit(self, values: Mapping[str, Any], as_node: str | None) -> None:
         """Change the state by hand, through reducers, as if `as_node` had returned `values`.
 
-        What is unfinished below begins again on the state as it is then.
+        Unfinished work below starts over on the changed state.
         """
         raise NotImplementedError
 
 
 def start(child: ProgramFrame, input: Any) -> None:
-    """Begin a program below another frame; one that cannot begin leaves nothing that would be stored."""
+    """Begin a program below another frame; one that cannot begin leaves nothing to be stored."""
     try:
         child.begin(input)
     except BaseException:
@@ -90,16 +90,16 @@ def start(child: ProgramFrame, input: Any) -> None:
 
 @runtime_checkable
 class ConvertsProduct(Protocol):
-    """A program whose product, which is stored, is not what the code that has run it gets."""
+    """A program whose product, which is stored, is not what the code that ran it gets."""
 
     def convert_product(self, product: Any) -> Any:
-        """What code gets for a product."""
+        """Return what code gets for a product."""
         ...
 
 
 @runtime_checkable
 class Program(Protocol):
-    """Something that runs in a frame of its own."""
+    """Something that runs in its own frame."""
 
     @property
     def name(self) -> str:
@@ -112,7 +112,7 @@ class Program(Protocol):
         ...
 
     def open(self, scope: Scope, parent: Frame | None, segment: str, image: Image | None) -> ProgramFrame:
-        """A frame for this program, from its stored image if there is one.
+        """Return a frame for this program, from its stored image if there is one.
 
         Raises:
             ProgramChanged: what is stored does not fit the program.

@@ -1,4 +1,4 @@
-"""Questions: what code asks of people, how a question is found again when the code runs again, and what is open."""
+"""Questions: what code asks of people, how a question is found again when the code is rerun, and which are open."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MAX_UNUSED = 3
 """Answers in a row, at one place, to questions that the code did not ask again."""
 
 MAX_WAIT = 1_000 * 365 * 86_400.0
-"""Seconds that a question can wait at most: beyond, its date has no form."""
+"""The most seconds that a question can wait: beyond that, its date cannot be written."""
 
 
 class AnswerWith(msgspec.Struct, frozen=True):
@@ -56,20 +56,20 @@ def ask(place: Place, asked: Question, schema: Any) -> Any:
         try:
             return _delivered(scope, question, schema)
         except ValueError as error:
-            # It fitted the JSON Schema, but the type itself refuses it: ask again rather than fail for good.
+            # It fits the JSON Schema, but the type itself rejects it: ask again rather than fail for good.
             scope.on_loop(place.entry.refuse)(question)
             asked = msgspec.structs.replace(asked, prompt=_told_why(prompt or _prompt(decoded(asked.info)), error))
 
 
 def ask_by_hand(place: Place, asked: Question, *, is_composite: bool) -> NoReturn:
-    """Pause for a question whose answer the code takes up by itself; a composite asks nothing of its own."""
+    """Pause for a question whose answer the code handles itself; a composite asks nothing itself."""
     place.frame.scope.on_loop(_compose if is_composite else _raise)(place, asked)
     place.entry.pausing = True
     raise Pause(place.address)
 
 
 def asking_place(call: str) -> Place:
-    """Return where the calling code stands, which must be somewhere that can pause."""
+    """Return where the calling code is running, which must be somewhere that can pause."""
     place = current_place.get()
     if place is None:
         raise NotInRun(call)
@@ -88,7 +88,7 @@ def _told_why(prompt: str | None, error: Exception) -> str:
 
 
 def _ask(place: Place, asked: Question, caller: int) -> Question:
-    """Return the question that this one is: of an earlier entry, or a new one. `caller` is the thread that asks."""
+    """Return the matching question of an earlier entry, or a new one. `caller` is the thread that asks."""
     entry = place.entry
     place.check()
     number = entry.next(Kind.ASK, asked.key or "").number
@@ -104,7 +104,7 @@ def _ask(place: Place, asked: Question, caller: int) -> Question:
 
 
 def _check_new(place: Place, asked: Question) -> None:
-    """Refuse a question that could be taken for another, now or when the code runs again."""
+    """Refuse a question that could be mistaken for another, now or when the code is rerun."""
     entry = place.entry
     missed = None if asked.concurrent or asked.optional else entry.first_missing(QUESTIONS)
     if missed is not None:
@@ -120,7 +120,7 @@ def _mismatched(entry: Entry, question: Question, now: str) -> Exception:
 
 
 def _recorded(entry: Entry, asked: Question, number: int) -> Question | None:
-    """Return the question on record that this is: one that shows the same, and that this entry has not come to yet."""
+    """Return the matching question on record: one that shows the same, and that this entry has not reached yet."""
     all_ = entry.questions().under(asked.key)
     if number <= len(all_) and not entry.has_met(all_[number - 1]) and _is_same(all_[number - 1], asked):
         return all_[number - 1]
@@ -141,16 +141,16 @@ def _recorded(entry: Entry, asked: Question, number: int) -> Question | None:
 
 
 def _check_unused(entry: Entry, left: Sequence[Question], asked: Question) -> None:
-    """Refuse to ask for ever: code that shows something else every time cannot use any answer."""
+    """Refuse to ask forever: code that shows something different every time cannot use any answer."""
     unused = list(takewhile(lambda question: not question.is_open, reversed(left)))
     if asked.key is not None and len(unused) >= MAX_UNUSED:
-        raise _mismatched(entry, unused[0], f"a question {_shown(asked)}, which is another one every time")
+        raise _mismatched(entry, unused[0], f"a question {_shown(asked)}, which is different every time")
 
 
 def _set_aside(entry: Entry, others: Sequence[Question]) -> None:
-    """Go on without questions in whose place the code now asks another; one that is open is superseded (rule I14).
+    """Go on without questions that the code has replaced with another; an open one is superseded (rule I14).
 
-    An answer stays, and counts if the code comes to its question after all.
+    An answer stays, and counts if the code reaches its question after all.
     """
     scope = entry.frame.scope
     for question in others:
@@ -174,7 +174,7 @@ def _is_same(question: Question, asked: Question) -> bool:
 def _shows_the_same(question: Question, asked: Question) -> bool:
     if question.info == asked.info:
         return True
-    # The keys of a dict and the elements of a set may come in another order.
+    # The keys of a dict and the elements of a set may be in a different order.
     return codec.fingerprint(decoded(asked.info)) == codec.fingerprint(decoded(question.info))
 
 
@@ -202,7 +202,7 @@ def _open(place: Place, question: Question) -> None:
 
 
 def _raise(place: Place, asked: Question) -> None:
-    """Open a raised question, or wait on for the one that an earlier entry raised at this address."""
+    """Open a raised question, or keep waiting for the one that an earlier entry raised at this address."""
     entry, frame = place.entry, place.frame
     place.check()
     waiting = [q for q in frame.questions or () if q.raised and q.is_open and q.key == asked.key]
@@ -232,7 +232,7 @@ def new_question(
     on_expire: Any = "fail",
     raised: bool = False,
 ) -> Question:
-    """A question that has no id yet; everything in it is checked for being storable here, where it is asked."""
+    """Return a question without an id yet, checking here, where it is asked, that everything in it can be stored."""
     if reason != "need_input":
         _check_text("reason", reason)
     if key is not None:
@@ -261,7 +261,7 @@ def _stored(value: object, part: str) -> Raw:
 
 
 def _check_text(name: str, text: str) -> None:
-    """Refuse words that could not be stored: here the asker sees it, at the next commit nobody would know why."""
+    """Refuse text that cannot be stored: here the asker sees it; at the next commit nobody would know why."""
     try:
         check_text(text, f"interrupt({name}=...)")
     except (TypeError, ValueError) as error:
@@ -289,7 +289,7 @@ def _default(on_expire: object, type_: Any, schema: dict[str, Any] | None) -> Ra
 
 
 def _check_default(value: Any, type_: Any, schema: dict[str, Any]) -> None:
-    """Refuse an answer for expiry that does not fit the question, before anybody has waited for it in vain."""
+    """Refuse an answer for expiry that does not fit the question, before anybody waits for it in vain."""
     try:
         data = answers.to_json_data(value)
         problems = answers.problems(data, schema)
@@ -321,7 +321,7 @@ def _delivered(scope: Scope, question: Question, schema: Any) -> Any:
 
 
 def open_interrupts(scope: Scope, checkpoint_id: str | None) -> tuple[Interrupt, ...]:
-    """Every open question of the session, in task order; siblings share their parents."""
+    """Return every open question of the session, in task order; siblings share their parents."""
     if not scope.questions.open:
         return ()
     parents = Parents(scope)
@@ -344,7 +344,7 @@ def _paths(frame: Frame) -> list[str]:
 
 
 def open_keys(scope: Scope) -> dict[str, str]:
-    """The keys of the open questions that have one, by id."""
+    """Return the keys of the open questions that have one, by id."""
     return {name: question.key for name, (_, question) in scope.questions.open.items() if question.key is not None}
 
 
@@ -370,7 +370,7 @@ def _shown_to_people(scope: Scope, question: Question, checkpoint_id: str | None
 
 @lru_cache(maxsize=1024)
 def parent_at(place: str) -> Interrupt | None:
-    """A place above questions to which it adds nothing, with all above it; None above the root."""
+    """Return a place above questions that adds nothing to them, with all above it; None above the root."""
     if not place:
         return None
     return Interrupt(id=place, address=place, is_root_cause=False, parent=parent_at(place.rpartition(";")[0]))
@@ -386,7 +386,7 @@ class Parents:
             self.composites.update(getattr(asker, "composites", None) or {})  # Images of graphs have none.
 
     def above(self, address: str) -> Interrupt | None:
-        """The place above `address`, with all above it; None at the root."""
+        """Return the place above `address`, with all above it; None at the root."""
         place = address.rpartition(";")[0]
         if not self.composites:
             return parent_at(place)

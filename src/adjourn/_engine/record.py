@@ -1,4 +1,4 @@
-"""Records: what one commit writes of the frames, and how records fold back into their images.
+"""Records: what one commit writes about the frames, and how records fold back into their images.
 
 An *image* is the durable data of one frame. A full record holds the image of every live frame; a partial one holds,
 per changed frame, only what changed. `fold` is the mirror of the frames' `snapshot`: a test compares the two. A frame
@@ -30,18 +30,18 @@ OLDEST = 3
 """The oldest format that is still read."""
 
 MAX_BYTES = 256 * 1024 * 1024
-"""The longest record that is read, and the most that the records together may take that a session is loaded from."""
+"""The limit, in bytes, on a record that is read, and on all records that a session is loaded from."""
 
 
 APPROVALS = frozenset({"need_approval", "need_review", "need_decision"})
-"""The reasons of questions whose answer lets something happen, rather than giving data."""
+"""The reasons of questions whose answer permits something, rather than giving data."""
 
 
 class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A question in the frame that asked it; values are encoded, since most are only carried around.
 
-    What it asks and how it ended is stored once, in the row that people read. A record names it, and keeps what the
-    engine alone changes (see `Change`).
+    What it asks and how it ended is stored once, in the row that people read. A record names it, and keeps what only
+    the engine changes (see `Change`).
     """
 
     id: str
@@ -59,7 +59,7 @@ class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
     void: bool = False
     """Whether its answer does not count: it was refused, or has been applied for good."""
     optional: bool = False
-    """Whether the code need not come to it again: what it works on was changed by hand."""
+    """Whether the code need not reach it again: what it works on was changed by hand."""
     how: str | None = None
     value: Raw = NONE
     by: str | None = None
@@ -71,16 +71,16 @@ class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     @property
     def address(self) -> str:
-        """Where it is asked; the number behind it in its id tells it from others of the same place."""
+        """Where it is asked; the number after it in the id distinguishes it from others at the same place."""
         return self.id.partition("#")[0]
 
     @property
     def is_spent(self) -> bool:
-        """Whether it is an approval that was given: that counts where it was given, and on no other branch."""
+        """Whether it is an approval that was given: it counts only on the branch where it was given."""
         return self.how == "answered" and self.reason in APPROVALS and not self.void
 
     def reopen(self, now: float) -> None:
-        """Ask it anew, with as much time as it had."""
+        """Ask it again, with as much time as it had."""
         self.how, self.value, self.by, self.at = None, NONE, None, None
         if self.expires is not None:
             self.expires += now - self.created
@@ -104,7 +104,7 @@ def id_of_token(name: str) -> str | None:
 
 
 class Change(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What a record keeps of a question beside its id: that it has ended by then, and what is the engine's alone.
+    """What a record keeps of a question besides its id: that it has ended by then, and what only the engine uses.
 
     An earlier checkpoint has the same question open, although its row has the answer.
     """
@@ -128,7 +128,7 @@ class UserImage(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="k",
 
     A session value is kept as a list of one, and as an empty list when it was deleted. `questions` are the ids of
     those that were asked since the last record; `kept` is how many older ones are left, if some were withdrawn. What
-    becomes of a question later stands in the record itself. `composites` are what the code adds to questions of its
+    becomes of a question later is in the record itself. `composites` are what the code adds to questions of its
     children, by address.
     """
 
@@ -152,7 +152,7 @@ class UserImage(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="k",
 
 
 class GraphImage(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="k", tag="g"):
-    """The image of a graph: its channels and where its superstep stands; its tasks are frames of their own."""
+    """The image of a graph: its channels and how far its superstep has got; its tasks are separate frames."""
 
     fresh: bool = False
     graph: str | UnsetType = UNSET
@@ -184,18 +184,18 @@ class Left(msgspec.Struct, frozen=True, array_like=True):
 
 
 def place_of(app: str, session_id: str, branch: str) -> str:
-    """Return the name of one branch of one session, which says neither session nor branch."""
+    """Return the name of one branch of one session, which reveals neither session nor branch."""
     return codec.fingerprint([app, session_id, branch])
 
 
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One commit. `dropped` names frames that ended, with all below them; a trailing `;` spares the frame itself.
+    """One commit. `dropped` names frames that ended, with all below them; a trailing `;` keeps the frame itself.
 
     With a `turn` come its `options`, and whether it was begun with deps, so that it needs them again. `changed` are
-    questions of which something is new, by id: that they have ended, mostly. The questions themselves and their answers
+    questions with something new, by id: mostly that they have ended. The questions themselves and their answers
     are stored beside the log, once, in rows that people and engine both read.
 
-    `session` and `app` say whose record it is, which must be what its row says. `user` is who began the turn.
+    `session` and `app` say whose record it is, and must match its row. `user` is who began the turn.
     `line`, of a full record on a branch that is not a lineage's first, has the branches that lead to it, the first one
     first.
     """
@@ -249,23 +249,23 @@ _version = msgspec.json.Decoder(_Version)
 _DAMAGE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
-# A record is one JSON object that begins with the check sum of the rest. An altered letter can leave valid JSON that
-# sends a run anywhere; like this it is noticed, and what is stored can still be read by anything that reads JSON.
+# A record is one JSON object that begins with the checksum of the rest. An altered letter can leave valid JSON that
+# sends a run anywhere; the checksum reveals it, and anything that reads JSON can still read what is stored.
 _SEAL = b'{"crc":"%08x",'
 _SEAL_SIZE = len(_SEAL % 0)
 
 
 def seal(encoded: bytes) -> bytes:
-    """Return the JSON of an object that is not empty with its check sum."""
+    """Return the JSON of a non-empty object with its checksum."""
     rest = encoded[1:]
     return _SEAL % crc32(rest) + rest
 
 
 def encode(record: Record) -> bytes:
-    """The bytes of a record.
+    """Return the bytes of a record.
 
     Raises:
-        NotStorable: it is too large to be read again.
+        NotStorable: it is too large to be read back.
     """
     body = seal(_encoder.encode(record))
     if len(body) > MAX_BYTES:
@@ -292,7 +292,7 @@ def decode(body: bytes) -> Record:
         check_seal(body)
         record = _decoder.decode(body)
     except _DAMAGE as error:
-        # A newer format may not fit our types: then its version is the better explanation.
+        # A newer format may not fit our types: then its version explains more.
         _check_version(_version_of(body))
         raise CheckpointCorrupt(f"a record is not valid ({error})") from error
     _check_version(record.v)
@@ -302,7 +302,7 @@ def decode(body: bytes) -> Record:
 def check_seal(body: bytes) -> None:
     """Refuse bytes that are not as `seal` gave them."""
     if body[:_SEAL_SIZE] != _SEAL % crc32(memoryview(body)[_SEAL_SIZE:]):
-        raise msgspec.DecodeError("it is not what was written, by its check sum")
+        raise msgspec.DecodeError("its checksum does not match")
 
 
 def _version_of(body: bytes) -> int:
@@ -316,11 +316,11 @@ def _check_version(version: int) -> None:
     if version > FORMAT:
         raise CheckpointTooNew(version, FORMAT)
     if version < OLDEST:
-        raise CheckpointCorrupt(f"a record has the format {version}, and the oldest that is read is {OLDEST}")
+        raise CheckpointCorrupt(f"a record has format {version}, and the oldest supported is {OLDEST}")
 
 
 def fold(bodies: Iterable[bytes]) -> Tree:
-    """The state after all of these records, of which the first is full."""
+    """Return the state after all of these records, the first of which is full."""
     tree = Tree()
     for number, body in enumerate(bodies):
         record = decode(body)
@@ -382,13 +382,13 @@ def _fold_frame(tree: Tree, path: str, new: Image) -> None:
             _fold_channels(tree.pieces.setdefault(path, {}), new)
         case UserImage(), UserImage():
             if new.status is not UNSET and new.status != "done":
-                # It failed after it was done, as when its writes could not be applied: what it came to is void.
+                # It failed after it was done, as when its writes could not be applied: its result is void.
                 old.values = old.writes = old.goto = old.sends = UNSET
             _fold_fields(old, new)
             old.memos.update(new.memos)
             old.composites.update(new.composites)
         case _:
-            raise CheckpointCorrupt(f"the frame '{path}' changes its kind")
+            raise CheckpointCorrupt(f"the frame '{path}' changes its type")
     if new.kept is not UNSET:
         del old.questions[new.kept :]
     old.questions += new.questions
@@ -415,7 +415,7 @@ def _fold_channels(pieces: dict[str, list[Raw]], new: GraphImage) -> None:
 
 
 def join(pieces: list[Raw]) -> bytes:
-    """The JSON of a channel from the pieces it was stored in: several are arrays that follow on one another."""
+    """Return the JSON of a channel from its stored pieces: several are arrays to be concatenated."""
     if len(pieces) == 1:
         return bytes(pieces[0])
     inner = [body for piece in pieces if (body := bytes(piece).strip()[1:-1].strip())]
@@ -423,7 +423,7 @@ def join(pieces: list[Raw]) -> bytes:
 
 
 class Asked:
-    """The questions of a frame that its code can come to again, by key, oldest first."""
+    """The questions of a frame that its code can reach again, by key, oldest first."""
 
     def __init__(self, questions: Iterable[Question]) -> None:
         self._by_key: dict[str | None, list[Question]] = {}
@@ -432,7 +432,7 @@ class Asked:
             self.add(question)
 
     def add(self, question: Question) -> None:
-        """Note a question; one that was raised by hand, or refused, is not come to again."""
+        """Note a question; one that was raised by hand, or refused, is not reached again."""
         if question.raised or question.void:
             return
         self._by_key.setdefault(question.key, []).append(question)
@@ -440,7 +440,7 @@ class Asked:
             self._open[question.key] = question
 
     def forget(self, question: Question) -> None:
-        """Note that a question is not come to again."""
+        """Note that a question is not reached again."""
         if question in (same := self._by_key.get(question.key, [])):
             same.remove(question)
 
@@ -449,7 +449,7 @@ class Asked:
         return self._by_key.get(key, ())
 
     def is_ambiguous(self, key: str | None) -> bool:
-        """Whether a question with this key could be taken for another one that is open."""
+        """Return whether a question with this key could be mistaken for another open one."""
         if not self._open or not (key is None or None in self._open or key in self._open):
             return False
         # Some may have been answered meanwhile.
@@ -463,11 +463,11 @@ _NOTHING: Mapping[str, Image] = MappingProxyType({})
 class Dormant(dict[str, dict[str, Image]]):
     """The images of a loaded session whose places the program has not reached yet, by parent and segment.
 
-    What a program never reaches stays here and is written again into the next full record, so nothing is lost on the
-    way. `pieces` are the channels of dormant graphs, as encoded as they were stored.
+    What a program never reaches stays here and is written into the next full record, so nothing is lost. `pieces` are
+    the channels of dormant graphs, still encoded as they were stored.
     """
 
-    # A dict, since every step asks whether there are any: for a class with a `__bool__` that would be a call.
+    # A dict, since every step asks whether there are any: with a custom `__bool__` that would be a call.
     __slots__ = ("pieces",)
 
     def __init__(self) -> None:
@@ -503,24 +503,24 @@ class Dormant(dict[str, dict[str, Image]]):
         return image
 
     def everything(self) -> Iterator[tuple[str, Image]]:
-        """Give every dormant frame with its path, wherever it stands."""
+        """Yield every dormant frame with its path, wherever it is."""
         for parent, siblings in self.items():
             for segment, image in siblings.items():
                 yield _path(parent, segment), image
 
     def all_below(self, path: str) -> Iterator[tuple[str, Image]]:
-        """Give every dormant frame below `path`, parents first."""
+        """Yield every dormant frame below `path`, parents first."""
         for segment, image in list(self.below(path).items()):
             below = _path(path, segment)
             yield below, image
             yield from self.all_below(below)
             if isinstance(image, GraphImage) and image.finished:
-                # Routings stand below the node that they lead away from, and that has ended.
+                # Routings are below the node that they lead away from, which has ended.
                 for name in image.finished:
                     yield from self.all_below(f"{below};{segment_text('node', name)}")
 
     def snapshot(self, path: str) -> Iterator[tuple[str, Image]]:
-        """Give every dormant frame below `path` as a full record needs it: with its channels, which are kept apart."""
+        """Yield every dormant frame below `path` as a full record needs it: with its channels, kept separately."""
         for below, image in self.all_below(path):
             pieces = self.pieces.get(below)
             if pieces and isinstance(image, GraphImage):

@@ -1,4 +1,4 @@
-"""Retry policies, and trying again as they say: the same for nodes, tools and models."""
+"""Retry policies, and retrying by them: the same for nodes, tools and models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Matcher = type[BaseException] | tuple[type[BaseException], ...] | Callable[[Exce
 
 
 def backoff(first: float = 0.5, factor: float = 2.0, cap: float = 30.0, jitter: float = 0.2) -> Callable[[int], float]:
-    """Seconds to wait after attempt 1, 2, …: growing by `factor` up to `cap`, varied by a share of `jitter`."""
+    """Return a function for the seconds to wait after attempt 1, 2, …: times `factor` up to `cap`, with `jitter`."""
 
     def delay(attempt: int) -> float:
         try:
@@ -55,21 +55,21 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(f"Retry(backoff={self.backoff!r}): give seconds, or a function of the attempt.")
 
     def matches(self, error: Exception) -> bool:
-        """Whether this policy is for `error`."""
+        """Return whether this policy is for `error`."""
         if isinstance(error, AdjournError) and not error.retryable:
             return False
         if self._names(error):
             return True
-        # A model's own exception comes wrapped; a policy may name it all the same.
+        # A model's own exception comes wrapped; a policy may still name it.
         cause = error.__cause__ if isinstance(error, ModelError) else None
         return isinstance(cause, Exception) and self._names(cause)
 
     def _names(self, error: Exception) -> bool:
-        on = cast("Any", self.on)  # an isinstance of a type alias with a tuple in it is more than pyright can follow
+        on = cast("Any", self.on)  # pyright cannot follow isinstance with a type alias that has a tuple in it
         return isinstance(error, on) if isinstance(on, type | tuple) else on(error)
 
     def delay(self, attempt: int) -> float:
-        """Seconds to wait after this attempt."""
+        """Return the seconds to wait after this attempt."""
         return max(0.0, self.backoff(attempt) if callable(self.backoff) else self.backoff)
 
 
@@ -84,12 +84,12 @@ def _is_error_class(each: object) -> bool:
 
 
 def matching(policies: Sequence[Retry], error: Exception) -> Retry | None:
-    """The first policy that is for `error`."""
+    """Return the first policy that is for `error`."""
     return next((policy for policy in policies if policy.matches(error)), None)
 
 
 STEP = 0.05
-"""Seconds between looks at whether the run was cancelled, while waiting for the next attempt."""
+"""Seconds between checks for a cancel of the run, while waiting for the next attempt."""
 
 
 async def attempted(
@@ -98,7 +98,7 @@ async def attempted(
     call: Callable[[], Awaitable[Any]],
     tell: Callable[[Event], None] | None = None,
 ) -> Any:
-    """The result of `call`, tried as often as the policies allow; each new attempt is told.
+    """Return the result of `call`, tried as often as the policies allow; each new attempt is reported.
 
     Raises:
         RetryExhausted: with the last error as its cause.
@@ -121,7 +121,7 @@ async def attempted(
 async def _wait(
     frame: UserFrame, policy: Retry, tries: int, error: Exception, tell: Callable[[Event], None] | None
 ) -> None:
-    # A provider that says when to come again knows better than a policy, but cannot make it sooner.
+    # A provider that says when to retry knows better than a policy, but cannot make it sooner.
     delay = max(policy.delay(tries), getattr(error, "retry_after", None) or 0.0)
     if tell is not None:
         tell(

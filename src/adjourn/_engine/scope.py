@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 TURN = 0.005
-"""Seconds after which code that never suspends gives the event loop a turn."""
+"""Seconds after which code that never suspends yields to the event loop."""
 
 
 NOTHING_USED = Usage()
@@ -58,10 +58,10 @@ class RunCancelled(BaseException):
 class Recorder(Protocol):
     """What frames need of the journal: the one writer of the session's log."""
 
-    store: Any  # Any: what a store is, is said above this layer
+    store: Any  # Any: stores are defined above this layer
 
     def soon(self) -> None:
-        """Have what is marked written without waiting for it."""
+        """Write what is marked, without waiting for it."""
         ...
 
     async def durable(self) -> None:
@@ -69,23 +69,23 @@ class Recorder(Protocol):
         ...
 
     async def note_begin(self, digest: str) -> list[Any]:
-        """Return when it is stored that something begins, with all of that kind that has begun in any session."""
+        """Store that something begins, and return everything of that kind that has begun in any session."""
         ...
 
     async def assure(self) -> None:
-        """Return when the session is still this run's for sure: who has slept past his lease must ask the store."""
+        """Make sure that this run still has the session: one that slept past its lease must ask the store."""
         ...
 
     async def boundary(self, source: str, frame: Frame, step: int, following: Callable[[], tuple[str, ...]]) -> None:
-        """Add a listed checkpoint at the boundary of a superstep, and wait for it as the durability says."""
+        """Add a listed checkpoint at the boundary of a superstep, and wait for it as the durability requires."""
         ...
 
     def emit(self, event: Event) -> None:
-        """Let a durable event out with the next commit."""
+        """Emit a durable event with the next commit."""
         ...
 
     def emit_live(self, event: Event) -> None:
-        """Let an event out now, unstored."""
+        """Emit an event now, unstored."""
         ...
 
 
@@ -94,9 +94,9 @@ GONE = object()
 
 
 class _Path:
-    """A frame's key among all of its session: computed when it is first needed, an attribute of its own from then on.
+    """A frame's key within its session: computed when first needed, a plain attribute from then on.
 
-    As a `cached_property`, without its lock and the dict that it makes of every frame.
+    Like a `cached_property`, but without its lock and without a dict for every frame.
     """
 
     def __get__(self, frame: Frame, _: type[Frame]) -> str:
@@ -106,7 +106,7 @@ class _Path:
 
 
 class _Address:
-    """The address that people see, computed as a path is: segments of the engine's own are no part of it."""
+    """The address that people see, computed like a path, without the engine's internal segments."""
 
     def __get__(self, frame: Frame, _: type[Frame]) -> str:
         frame.address = address = address_of(frame.path)
@@ -114,7 +114,7 @@ class _Address:
 
 
 class Audience(NamedTuple):
-    """Who hears what frames emit, and as whose it is heard: under which name, and by which path it came about."""
+    """Who receives what frames emit, and as whose: under which name, and by which path."""
 
     name: str = ""
     path: tuple[str, ...] = ()
@@ -125,11 +125,11 @@ EVERYONE = Audience()
 
 
 SESSION_ONLY = "~session:"
-"""Begins the names of session values that count in their session alone: a fork is made without them."""
+"""Prefix of session values that count only in their own session: a fork does not get them."""
 
 
 class Request(Struct, frozen=True):
-    """What code wants of a frame above it, to be done when the code has returned; that frame knows what it means."""
+    """What code wants from a frame above it, once the code has returned; that frame knows what it means."""
 
     name: str
     arguments: dict[str, str] = {}
@@ -138,7 +138,7 @@ class Request(Struct, frozen=True):
 class Frame:
     """A place that runs: its durable data is what `snapshot` gives to a record.
 
-    Frames are made by the thousand and most never ask or keep anything, so what is rare has its default in the class.
+    Frames are made by the thousand and most never ask or keep anything, so rare attributes have class defaults.
     """
 
     alive: bool = True
@@ -147,7 +147,7 @@ class Frame:
     questions_stored: int = 0
     has_withdrawn: bool = False
     composites: dict[str, Question] | None = None
-    path: str = _Path()  # pyright: ignore[reportAssignmentType]  # it gives a str, and becomes one
+    path: str = _Path()  # pyright: ignore[reportAssignmentType]  # it returns a str, and becomes one
     address: str = _Address()  # pyright: ignore[reportAssignmentType]  # likewise
 
     def __init__(self, scope: Scope, parent: Frame | None, segment: str) -> None:
@@ -160,7 +160,7 @@ class Frame:
 
     @property
     def instance(self) -> str:
-        """Which entry into this place this is: equal over crashes and resumes, new for each loop pass and turn."""
+        """Which entry into this place this is: the same across crashes and resumes, new for each loop pass and turn."""
         return self.parent.instance if self.parent else str(self.scope.turn)
 
     @property
@@ -172,45 +172,45 @@ class Frame:
         """Let this frame run again, if it waits."""
 
     def wait(self) -> None:
-        """Do not let this frame run before it is woken."""
+        """Keep this frame from running until it is woken."""
 
     def check_answer(self, question: Question) -> None:
-        """Refuse an answer that what stands here could not use; the question was asked here or below (rule R17).
+        """Refuse an answer that the code here could not use; the question was asked here or below (rule R17).
 
         Raises:
             ProgramChanged: what asked is gone, or has changed.
         """
 
     def start_over(self) -> None:
-        """Begin again what is unfinished, here and below: what it works on was changed by hand."""
+        """Start over what is unfinished, here and below: what it works on was changed by hand."""
         for child in self.live_children():
             child.start_over()
 
     @property
     def audience(self) -> Audience:
-        """Who hears what is emitted here."""
+        """Return who receives what is emitted here."""
         return EVERYONE if self.parent is None else self.parent.audience
 
     def accept(self, request: Request) -> str | None:
         """Return the reserved name under which code below keeps a request for this frame; None if it is not for it.
 
-        What cannot be done raises here, in the code that asks for it.
+        What cannot be done raises here, in the code that requests it.
         """
         return None
 
     def find(self, path: str) -> Frame:
-        """The live frame at `path`, or the nearest one above it."""
+        """Return the live frame at `path`, or the nearest one above it."""
         for child in self.live_children():
             if is_under(path, child.path):
                 return child.find(path)
         return self
 
     def live_children(self) -> Iterable[Frame]:
-        """The frames directly below this one, in task order."""
+        """Return the frames directly below this one, in task order."""
         return ()
 
     def bind_dormant(self) -> None:
-        """Bind what is dormant directly below this frame, as far as its program is known before any code runs."""
+        """Bind dormant frames directly below this one, if their program is known before any code runs."""
 
     def snapshot(self) -> Image:
         """Return what changed since the last record."""
@@ -231,13 +231,13 @@ class Frame:
             scope.forget_below(self.path)
 
     def drop(self) -> None:
-        """End this frame, and have the next record forget it."""
+        """End this frame, and drop it with the next record."""
         self.close()
         if self.recorded:
             self.scope.changes.dropped[self.path] = None
 
     def withdraw_questions(self, after: int = 0) -> None:
-        """Forget the questions of this frame but for the first ones."""
+        """Forget the questions of this frame, except the first ones."""
         questions = self.questions or []
         for question in questions[after:]:
             self.scope.questions.drop(question.id)
@@ -246,7 +246,7 @@ class Frame:
             self.questions_stored, self.has_withdrawn = after, True
 
     def put_questions(self, image: Image) -> None:
-        """Add to an image what is new about which questions there are."""
+        """Add to an image which questions are new or gone."""
         if self.has_withdrawn and not image.fresh:
             image.kept = self.questions_stored
         if self.questions:
@@ -258,7 +258,7 @@ class Frame:
         self.questions_stored, self.has_withdrawn = len(self.questions or ()), False
 
     def read_value(self, key: str) -> object:
-        """A session value as seen from here: own writes first; `GONE` if there is none."""
+        """Return a session value as seen from here: own writes first; `GONE` if there is none."""
         frame: Frame | None = self
         while frame is not None:
             if frame.values and key in frame.values:
@@ -267,7 +267,7 @@ class Frame:
         return GONE
 
     def all_values(self) -> dict[str, Any]:
-        """Every session value as seen from here, uncopied."""
+        """Return every session value as seen from here, uncopied."""
         above = self.parent.all_values() if self.parent else {}
         return {key: value for key, value in {**above, **(self.values or {})}.items() if value is not GONE}
 
@@ -289,9 +289,8 @@ class Questions:
     """The questions of a live session: which are open, how many each place has asked, and who asked.
 
     `all` has those of every frame, live or dormant, by id, and `open` the open ones with the path of their frame.
-    `asked` numbers the questions of a place, `asked_new` those that no
-    record numbers yet. `askers` are the frames that have asked or composed anything. `changed` are questions on record
-    of which the next record must say something new.
+    `asked` numbers the questions of a place, `asked_new` those that no record numbers yet. `askers` are the frames
+    that have asked or composed anything. `changed` are questions on record that the next record must update.
     """
 
     __slots__ = ("all", "asked", "asked_new", "askers", "changed", "has_composites", "open")
@@ -319,18 +318,18 @@ class Questions:
         return [self.all[each] for each in ids]
 
     def changes(self, frames: Mapping[str, Image]) -> dict[str, Change]:
-        """Return what a full record must say of the questions that its frames name."""
+        """Return what a full record must say about the questions that its frames name."""
         asked = [question for image in frames.values() for question in self.named(image.questions)]
         return {each.id: change for each in asked if (change := Change.of(each)) != UNCHANGED}
 
     def note_asker(self, path: str, asker: Frame | Image) -> None:
-        """Note that a frame, be it dormant, has asked or composed something."""
+        """Note that a frame, live or dormant, has asked or composed something."""
         self.askers[path] = asker
         if not isinstance(asker, GraphImage) and asker.composites:
             self.has_composites = True
 
     def number(self, question: Question, address: str) -> None:
-        """Give a new question the next id of the place where it is asked."""
+        """Give a new question the next id at the place where it is asked."""
         self.asked[address] = self.asked_new[address] = count = self.asked.get(address, 0) + 1
         question.id = address if count == 1 else f"{address}#{count}"
 
@@ -347,7 +346,7 @@ class Questions:
             self.askers.pop(path, None)
 
     def has_ended(self, question_id: str) -> bool:
-        """Whether this question was asked on this branch and is not open any more."""
+        """Return whether this question was asked on this branch and is not open any more."""
         address, _, number = question_id.partition("#")
         count = int(number) if number.isascii() and number.isdigit() and len(number) < 10 else 1
         return count <= self.asked.get(address, 0) and question_id not in self.open
@@ -356,7 +355,7 @@ class Questions:
 class Changes:
     """What the next record must hold: frames with something new, frames that ended, dormant frames that were touched.
 
-    `turn`, `user_id` and `usage` are those that are on record.
+    `turn`, `user_id` and `usage` are those on record.
     """
 
     __slots__ = ("dirty", "dropped", "touched", "turn", "usage", "user_id")
@@ -370,7 +369,7 @@ class Changes:
         self.touched: dict[str, Image] = {}
 
     def clear(self) -> None:
-        """Begin anew, with a record made, which may have taken over what was touched."""
+        """Start over after a record was made, which may have taken over what was touched."""
         self.dirty.clear()
         self.dropped.clear()
         self.touched = {}
@@ -403,7 +402,7 @@ class Scope:
     `session_user` is whose session it is, and `user_id` whose turn: that of the session's user, or of nobody.
     """
 
-    # Slots for what most runs have: an object with more than 30 attributes of its own is slow to make and to read.
+    # Slots for what most runs have: an object with more than 30 instance attributes is slow to make and to read.
     __slots__ = (
         "__dict__",
         "app",
@@ -433,19 +432,19 @@ class Scope:
     loop: asyncio.AbstractEventLoop
     thread: int
 
-    # What is seldom anything else:
-    deps: Any = None  # Any: whatever the user brings
+    # Rarely anything else:
+    deps: Any = None  # Any: whatever the user passes
     interrupts: bool = True
     max_threads: int = MAX_OF_A_SESSION
     share: Share | None = None
     has_reader: bool = False
     max_steps: int | None = None
-    program_options: Any = None  # Any: whatever the runner has for its program, which knows what it is
+    program_options: Any = None  # Any: whatever the runner has for its program, which knows the type
     turn_options: Mapping[str, Any] = NO_OPTIONS
     needs_deps: bool = False
     usage: Usage = NOTHING_USED
     line: tuple[Left, ...] = ()
-    """The branches that lead to this one, of this session and of those that it was forked from."""
+    """The branches that lead to this one, in this session and in those that it was forked from."""
 
     def __init__(self, session_id: str, *, app: str, user_id: str | None, clock: Callable[[], float]) -> None:
         self.session_id = session_id
@@ -465,7 +464,7 @@ class Scope:
         self.cancellation = Cancellation()
 
     def next_input(self, options: Mapping[str, Any], user_id: str | None) -> None:
-        """Begin a turn of this user: what it uses is counted from here; its options, and having deps, are stored."""
+        """Begin a turn of this user: usage is counted from here; its options, and whether it has deps, are stored."""
         self.turn += 1
         self.user_id = user_id
         self.usage = NOTHING_USED
@@ -480,11 +479,11 @@ class Scope:
 
     @property
     def lineage(self) -> str:
-        """The name of the branch that it all began with, which all forks and branches of a session have in common."""
+        """The name of the very first branch, which all forks and branches of a session share."""
         return self.line[0].place if self.line else self.place
 
     def leave_branch(self, number: int, branch: str) -> None:
-        """Go on on a new branch after the record `number` of this one."""
+        """Continue on a new branch after the record `number` of this one."""
         self.line = (*self.line, Left(self.place, number))
         self.branch = branch
 
@@ -511,7 +510,7 @@ class Scope:
         self.dormant.restore(tree)
 
     def _check_whose(self, tree: Tree) -> None:
-        """Refuse records that say something else than their row: they would run as another app or user (rule C12)."""
+        """Refuse records that contradict their row: they would run as another app or user (rule C12)."""
         is_here = tree.session == self.session_id and tree.app == self.app
         if not is_here or tree.user not in (None, self.session_user):
             raise CheckpointCorrupt(
@@ -519,7 +518,7 @@ class Scope:
             )
 
     def note_bound(self, frame: Frame) -> None:
-        """Note that `frame` has become what was dormant at its place: what that had to store, the frame has now."""
+        """Note that `frame` has replaced what was dormant at its place, and took over what that had to store."""
         changes = self.changes
         if changes.touched and changes.touched.pop(frame.path, None) is not None:
             changes.dirty[frame] = None
@@ -531,7 +530,7 @@ class Scope:
             self.changes.touched.pop(below, None)
 
     def start_over_dormant(self, path: str) -> None:
-        """Begin again what is unfinished in the dormant frames below `path`."""
+        """Start over what is unfinished in the dormant frames below `path`."""
         for below, image in self.dormant.all_below(path):
             asked = self.questions.named(image.questions)
             image.questions = [question.id for question in asked if not question.is_open]
@@ -546,7 +545,7 @@ class Scope:
                 image.status, image.composites, image.input = "pending", {}, NONE
 
     def check_types(self, path: str) -> None:
-        """Refuse to wake dormant frames, from `path` up, that hold values of types which this process lacks.
+        """Refuse to wake dormant frames, from `path` up, that hold values of types that this process lacks.
 
         Raises:
             ProgramChanged: naming the type.
@@ -563,7 +562,7 @@ class Scope:
     # Questions
 
     def ask(self, frame: Frame, question: Question, address: str) -> None:
-        """Open a question of `frame`: it is asked at `address`, under the next id of that place."""
+        """Open a question of `frame` at `address`, under the next id of that place."""
         questions, path = self.questions, frame.path
         questions.number(question, address)
         questions.askers[path] = frame
@@ -586,7 +585,7 @@ class Scope:
         self._wake(path)
 
     def reopen_approvals(self) -> None:
-        """Open the approvals again that were given on the branch which is left now, and have their askers wait."""
+        """Reopen the approvals that were given on the branch being left, and make their askers wait."""
         for path, asker in self.questions.askers.items():
             asked = asker.questions or () if isinstance(asker, Frame) else self.questions.named(asker.questions)
             spent = [question for question in asked if question.is_spent]
@@ -614,7 +613,7 @@ class Scope:
             frame = frame.parent
 
     def _touch(self, path: str) -> Frame | None:
-        """Wake the images from `path` up, and return the live frame that they are below, if there is one."""
+        """Wake the images from `path` up, and return the live frame above them, if there is one."""
         while (image := self.dormant.at(path)) is not None:
             if isinstance(image, UserImage):
                 image.status = "pending"
@@ -628,14 +627,14 @@ class Scope:
     # Calls from user code
 
     def in_thread(self, call: Callable[[], T]) -> Awaitable[T]:
-        """Make a call of user code in one of the threads that the session may use."""
+        """Run a call of user code in one of the session's threads."""
         share = self.share
         if share is None:
             share = self.share = Share(self.max_threads, self.session_id)
         return share.run(call)
 
     def on_loop(self, call: Callable[P, T]) -> Callable[P, T]:
-        """`call` as it can be made from here: on the session's own thread, where alone frames are touched."""
+        """Return `call` as it can be made from here: on the session's thread, the only one that may touch frames."""
         return call if threading.get_ident() == self.thread else partial(self._carry_over, call)
 
     def _carry_over(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
@@ -659,13 +658,13 @@ class Scope:
         return value  # pyright: ignore[reportReturnType]  # it is a T: there was no error
 
     async def yield_to_loop(self) -> None:
-        """Give the event loop a turn. Who has slept over his may have lost the session meanwhile."""
+        """Yield to the event loop, and check that the session was not lost if that took long."""
         await asyncio.sleep(0)
         await self.journal.assure()
         self.yield_deadline = time.monotonic() + TURN
 
     def check_open(self) -> None:
-        """Refuse what comes after the run has let go of its session."""
+        """Refuse calls after the run has released its session."""
         if self.closed is not None:
             raise Conflict(self.session_id, "the run that made this call has ended") from self.closed
 
@@ -682,7 +681,7 @@ class Scope:
         if full and self.root.recorded:
             self.root.snapshot_all(frames)
         else:
-            # Of a session of which nothing is stored yet, all is marked.
+            # In a session that has not been stored yet, everything is marked.
             for frame in changes.dirty:
                 if frame.alive:
                     frames[frame.path] = frame.snapshot()
@@ -719,14 +718,14 @@ def adopt_value(key: str, value: object) -> Any:
     """Return a session value as the session's own.
 
     Raises:
-        UsageError: its name is not a text, or one of the engine's.
+        UsageError: its name is not text, or is reserved for the engine.
         NotStorable: it cannot be kept.
     """
     try:
         check_text(key, "The name of a session value")
         if key.startswith("~"):
             raise ValueError(
-                f"The session value {key!r} begins with '~', which is kept for the engine. Name it otherwise."
+                f"The session value {key!r} begins with '~', which is reserved for the engine. Choose another name."
             )
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from error

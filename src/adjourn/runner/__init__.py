@@ -1,4 +1,4 @@
-"""Running programs in sessions: `Runner`, `Run` and what they give."""
+"""Running programs in sessions: `Runner`, `Run` and their results."""
 
 from adjourn.sessions import Checkpoint, Diff, SessionStatus, Tree
 

@@ -1,4 +1,4 @@
-"""Driving: running a claimed session to its pause or end, and saying so after it is stored."""
+"""Driving: running a claimed session to its pause or end, and reporting that once it is stored."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from .result import RunResult
 
 
 async def drive(live: LiveSession) -> RunResult:
-    """Run a session until it ends or waits, and give back its lease.
+    """Run a session until it ends or waits, and release its lease.
 
     Raises:
-        Exception: what failed the run; the session is stored as failed and can be recovered.
+        Exception: what made the run fail; the session is stored as failed and can be recovered.
     """
     current_place.set(None)
     try:
@@ -43,12 +43,12 @@ async def drive(live: LiveSession) -> RunResult:
     except RunCancelled:
         return await stop(live)
     except asyncio.CancelledError:
-        # The run's own task is ended from outside, as by a loop that closes: its session must not look alive.
+        # The run's own task was cancelled from outside, as by a closing loop: its session must not look alive.
         with contextlib.suppress(AdjournError):
             await stop(live)
         raise
     except Exception as error:
-        # When the log broke, that is what failed the run; what user code made of it is only a consequence.
+        # If the log broke, that is why the run failed; what user code raised is only a consequence.
         cause = live.scope.closed or _naming_session(live, error)
         if live.scope.closed is None:
             tell_place(live.root, error)
@@ -59,13 +59,13 @@ async def drive(live: LiveSession) -> RunResult:
     except GeneratorExit:
         raise
     except BaseException as error:
-        # As by Ctrl-C where the program lives on, in a notebook: the session must not look alive.
+        # For example Ctrl-C in a notebook, where the process lives on: the session must not look alive.
         await _fail(live, error)
         raise
 
 
 def _naming_session(live: LiveSession, error: Exception) -> Exception:
-    """Return an error as it is; damage that was found while the run went on is the session's."""
+    """Return an error as it is, but let damage that was found during the run name its session."""
     if isinstance(error, CheckpointCorrupt) and error.session_id is None:
         return CheckpointCorrupt(error.detail, live.scope.session_id)
     return error
@@ -88,7 +88,7 @@ def _paused(live: LiveSession, checkpoint: str) -> RunResult:
 
 
 async def stop(live: LiveSession) -> RunResult:
-    """Store that a run was stopped, and let go of its session."""
+    """Store that a run was stopped, and release its session."""
     mode = live.scope.cancellation.mode or "now"
     if live.scope.closed is not None:
         raise live.scope.closed
@@ -107,8 +107,8 @@ async def _fail(live: LiveSession, error: BaseException) -> None:
             _tell_last(live, failed)
             return
         except AdjournError as second:
-            add_note(error, f"And it could not be stored that it failed: {second}")
-    # The log cannot be written any more. The reader of this run is told all the same, by an event without a number.
+            add_note(error, f"The failure itself could not be stored: {second}")
+    # The log cannot be written any more. The reader of this run still gets the event, without a number.
     live.journal.sink([failed])
 
 
@@ -119,10 +119,8 @@ async def _finish(live: LiveSession, source: str | None, status: Status, last: F
     return committed
 
 
-def _tell_last(
-    live: LiveSession, last: Final, **more: Any
-) -> None:  # Any: fields of the event that the log does without
-    """Tell the reader of a run its last event, which is stored by now."""
+def _tell_last(live: LiveSession, last: Final, **more: Any) -> None:  # Any: fields of the event that are not logged
+    """Send the last event, which is stored by now, to the reader of a run."""
     if live.scope.has_reader:
         live.journal.sink([replace(last, seq=live.journal.seq, **more)])
 
@@ -144,7 +142,7 @@ def _result(
 
 
 def stored_end(live: LiveSession, result: RunResult) -> Event:
-    """The last event of a run that had nothing to do: it says how the session stands, and has no number."""
+    """Return the last event of a run that had nothing to do: the state of the session, without a number."""
     address = live.root.address
     if result.status == "interrupted":
         return Interrupted(address=address, interrupts=result.interrupts, checkpoint_id=result.checkpoint_id or "")
@@ -152,7 +150,7 @@ def stored_end(live: LiveSession, result: RunResult) -> Event:
 
 
 def stored_result(live: LiveSession, last: Event | None = None) -> RunResult:
-    """The result of a session that nobody runs, or of a run by its last event."""
+    """Return the result of a session that nobody runs, or of a run from its last event."""
     with Reading(live.scope.session_id):
         if isinstance(last, Done) or (last is None and live.status == "done"):
             return _result(live, "done")

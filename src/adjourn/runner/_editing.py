@@ -23,17 +23,17 @@ from .result import plain_state
 
 
 class Editor:
-    """Reads and changes states of a runner's sessions with the program that they are of."""
+    """Reads and changes states of a runner's sessions with their program."""
 
     def __init__(self, sessions: LiveSessions) -> None:
         self._sessions = sessions
         self._settings = sessions.settings
 
     async def held_at(self, ref: SessionRef, checkpoint_id: str) -> tuple[Any, tuple[Interrupt, ...]]:
-        """Return the state at a checkpoint in the types of the program, and the questions that are open there.
+        """Return the state at a checkpoint in the program's types, and the questions that are open there.
 
         Raises:
-            ProgramChanged: the program has changed since then, so nobody can go on from there.
+            ProgramChanged: the program has changed since then, so it cannot continue from there.
         """
         live = await self._sessions.load(ref, checkpoint_id)
         with Reading(ref.id):
@@ -53,7 +53,7 @@ class Editor:
     async def edit(
         self, ref: SessionRef, values: Mapping[str, Any], checkpoint_id: str | None, as_node: str | None, at: str | None
     ) -> str | None:
-        """Write a checkpoint, on a branch of its own, with values changed by hand, and return its id."""
+        """Write a checkpoint, on a new branch, with values changed by hand, and return its id."""
         metadata = {
             "edited": sorted(values),
             **({"as_node": as_node} if as_node else {}),
@@ -77,7 +77,7 @@ class Editor:
         raise Conflict(ref.id, "others keep writing it")
 
     def _keep_answers(self, live: LiveSession) -> None:
-        """Answers that stand beside the log are not lost with the branch that they were given on."""
+        """Keep answers beside the log from being lost with the branch that they were given on."""
         apply_answers(
             live, [answer for answer in live.answers if answer.id in live.scope.questions.open], self._settings.clock()
         )
@@ -85,7 +85,7 @@ class Editor:
     async def _write(
         self, live: LiveSession, source: str, metadata: dict[str, Any], status: Status | None = None
     ) -> None:
-        """Add one record and let go again at once."""
+        """Add one record and release the session at once."""
         header = msgspec.structs.replace(live.header(source), metadata=metadata)
         if status is None:
             status = "waiting" if live.scope.questions.open else "cancelled" if live.root.has_more() else "done"
@@ -100,7 +100,7 @@ class Editor:
 
 
 def frame_at(root: ProgramFrame, at: str | None) -> ProgramFrame:
-    """The program frame at an address.
+    """Return the program frame at an address.
 
     Raises:
         UsageError: there is none.
@@ -111,7 +111,7 @@ def frame_at(root: ProgramFrame, at: str | None) -> ProgramFrame:
         if frame.address == at:
             return frame
     places = ", ".join(frame.address for frame in _programs(root))
-    raise UsageError(f"at='{at}': nothing with a state of its own stands there. There is: {places}.")
+    raise UsageError(f"at='{at}': there is nothing with a state there. Places that have one: {places}.")
 
 
 def _edit(live: LiveSession, values: Mapping[str, Any], as_node: str | None, at: str | None) -> None:
@@ -124,13 +124,13 @@ def _edit(live: LiveSession, values: Mapping[str, Any], as_node: str | None, at:
     frame.start_over()
     above = frame.parent
     while above is not None:
-        above.wake()  # What was edited runs next, so what waited for it runs again.
+        above.wake()  # What was edited runs next, so whatever waited for it runs again.
         above = above.parent
 
 
 def _dormant_at(live: LiveSession, at: str) -> dict[str, Any] | None:
-    """The state of a graph that user code runs as a child: its program is not known before that code runs."""
-    list(_programs(live.root))  # Those that are known are bound by this.
+    """Return the state of a graph that user code runs as a child: its program is unknown until that code runs."""
+    list(_programs(live.root))  # This binds those that are known.
     places = [
         (f"{parent};{segment}", image) for parent, kept in live.scope.dormant.items() for segment, image in kept.items()
     ]

@@ -1,4 +1,4 @@
-"""Runs that somebody else drives: following them, what they came to, and stopping them."""
+"""Runs that somebody else drives: following them, their results, and stopping them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CancelMode = Literal["now", "after_model", "after_tools", "after_step"]
 MODES = ("now", "after_model", "after_tools", "after_step")
 
 POLL = (0.01, 0.25)
-"""Seconds between looks at a session that somebody else runs: the first and the longest."""
+"""Seconds between polls of a session that somebody else runs: the first and the longest."""
 
 PAGE = 100
 """Records whose events are read at once."""
@@ -38,7 +38,7 @@ def check_mode(mode: str) -> None:
 
 
 class RunFollower:
-    """The runs of a runner's sessions, by what is stored of them."""
+    """The runs of a runner's sessions, as stored."""
 
     def __init__(self, sessions: LiveSessions, editor: Editor) -> None:
         self.sessions = sessions
@@ -49,12 +49,12 @@ class RunFollower:
         return self.sessions.settings.store
 
     async def find(self, ref: SessionRef, _: object) -> None:
-        """Begin to follow a session, which must be there."""
+        """Begin to follow a session, which must exist."""
         if await self._store.head(ref) is None:
             raise CheckpointNotFound(ref.id)
 
     async def follow(self, ref: SessionRef, after: int, since: int | None) -> AsyncGenerator[Event]:
-        """The stored events after a number, until the run that is live now (or was live at `since`) has ended."""
+        """Yield the stored events after a number, until the run that is live now (or was live at `since`) has ended."""
         head = await self._store.head(ref)
         since = since if since is not None else head.seq if head else 0
         pause = POLL[0]
@@ -72,13 +72,13 @@ class RunFollower:
             head = await self._store.head(ref)
 
     async def logged(self, ref: SessionRef, after: int) -> AsyncIterator[Event]:
-        """The events after a number that are stored by now, as readers of the run get them."""
+        """Yield the events after a number that are stored by now, as readers of the run get them."""
         async for event, point in self.events(ref, after):
             if not is_muted(event):
                 yield await self._whole(ref, event, point)
 
     async def events(self, ref: SessionRef, after: int) -> AsyncIterator[tuple[Event, str]]:
-        """Every stored event after a number, with the checkpoint that holds it."""
+        """Yield every stored event after a number, with the checkpoint that holds it."""
         try:
             while batches := await self._store.events(ref, after, limit=PAGE):
                 for batch in batches:
@@ -87,10 +87,10 @@ class RunFollower:
                             after = event.seq
                             yield event, batch.id
         except CheckpointNotFound:
-            return  # It was forgotten or deleted meanwhile, and its events with it.
+            return  # It has been forgotten or deleted since, and its events with it.
 
     async def _whole(self, ref: SessionRef, event: Event, point: str) -> Event:
-        """An event from the log; a pause and an end with the questions and the state of their checkpoint, `point`."""
+        """Return a logged event; a pause or an end with the questions and the state of its checkpoint, `point`."""
         if not isinstance(event, Done | Interrupted):
             return event
         try:
@@ -102,7 +102,7 @@ class RunFollower:
         return msgspec.structs.replace(event, interrupts=contents.interrupts)
 
     async def result(self, ref: SessionRef, last: Event | None, point: str | None) -> RunResult:
-        """What a run came to that somebody else drove: its last event, and the checkpoint before that, if any came."""
+        """Return the result of a run that somebody else drove, from its last event and the checkpoint before it."""
         if isinstance(last, Failed):
             failure = f"{last.error}: {last.message}"
             raise RunError(f"Session '{ref.id}' failed with {undotted(failure)}. Try again with `recover`.")
@@ -133,7 +133,7 @@ class RunFollower:
         raise Conflict(ref.id, "others keep writing it")
 
     async def _stopped(self, head: Head, mode: CancelMode) -> bool:
-        """Whether its owner could be asked to stop, or it could be stopped here; else it moved on meanwhile."""
+        """Return whether its owner could be asked to stop, or it could be stopped here; if not, it has moved on."""
         if owner_of(head) is not None:
             return await self._store.cancel(head.ref, mode)
         found = await self.sessions.load(head.ref)

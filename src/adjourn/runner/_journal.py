@@ -1,7 +1,7 @@
 """The journal: the only writer of a live session's log.
 
-Frames mark what they changed. The journal folds the marks that have gathered into one record, keeps one batch of
-records under way at a time, and lets durable events out when the commit that holds their data is through.
+Frames mark what they changed. The journal folds the accumulated marks into one record, keeps one batch of records
+in flight at a time, and emits durable events once the commit that holds their data has gone through.
 """
 
 from __future__ import annotations
@@ -46,31 +46,31 @@ A = TypeVar("A")
 
 
 class Persistence(Enum):
-    """What becomes of a session in the store."""
+    """How long a session stays in the store."""
 
     STORED = auto()
-    """It is stored from its first record on, and stays."""
+    """It is stored from its first record on, and kept."""
     UNTIL_DONE = auto()
     """It is stored while it waits for an answer, and forgotten when it is done."""
     UNSTORED = auto()
-    """Nobody else can know of it: nothing is stored until it has to wait for an answer."""
+    """Nobody else can know about it: nothing is stored until it has to wait for an answer."""
 
 
 BATCH = 256
-"""Records that may be under way at once with durability "async"."""
+"""Records that may be in flight at once with durability "async"."""
 
 FIRST_DELAY = 0.05
-"""Seconds before a write is tried again the first time."""
+"""Seconds before a write is first retried."""
 
 SMALL = 8 * 1024
 ROW = 1_100
-"""What a row costs when it is read, in bytes."""
+"""The cost of reading a row, in bytes."""
 
 
 class Size:
     """Decides when a full record is due: when folding the partial ones would cost more than twice reading a full one.
 
-    What grew a list is content, not waste; what costs is the row, and values that were replaced.
+    Additions to a list are content, not waste; the cost is the row, and values that were replaced.
     """
 
     __slots__ = ("_since_full", "_state", "stored")
@@ -100,7 +100,7 @@ class Size:
 
 
 class Patience:
-    """Cuts calls to a store that take too long, with one timer for all calls of a run."""
+    """Cancels calls to a store that take too long, with one timer for all calls of a run."""
 
     _since: float = 0.0
     _task: asyncio.Task[Any] | None = None
@@ -112,7 +112,7 @@ class Patience:
         self._seconds = seconds
 
     async def wait_for(self, call: Awaitable[T]) -> T:
-        """What a call to the store gives.
+        """Return the result of a call to the store.
 
         Raises:
             StoreUnavailable: it took too long.
@@ -120,7 +120,7 @@ class Patience:
         loop = asyncio.get_running_loop()
         self._task, self._since = asyncio.current_task(), loop.time()
         if self._timer is None:
-            # Most calls are through by the loop's next turn; only one that is not needs a timer.
+            # Most calls are done by the loop's next turn; only one that is not needs a timer.
             self._timer = loop.call_soon(self._check, loop)
         try:
             return await call
@@ -132,7 +132,7 @@ class Patience:
             self._task = None
 
     def _was_cut(self) -> bool:
-        """Whether the cancellation that reached the current task was ours; it is taken back then."""
+        """Return whether the cancellation that reached the current task was ours; if so, undo it."""
         was_cut, self._cut = self._cut, False
         task = asyncio.current_task()
         if was_cut and task is not None:
@@ -140,7 +140,7 @@ class Patience:
         return was_cut
 
     def stop(self) -> None:
-        """No more calls."""
+        """Stop the timer: there are no more calls."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -161,7 +161,7 @@ _UNDER_WAY = Committed()
 
 
 class Entry(msgspec.Struct, eq=False):
-    """One record on its way to the store; of its events, some were `told` before, and the others begin with `first`."""
+    """One record on its way to the store; some of its events were `told` before, the others begin with `first`."""
 
     write: Write
     after: str
@@ -174,7 +174,7 @@ class Entry(msgspec.Struct, eq=False):
     waiter: asyncio.Future[None] | None = None
 
     def settle(self, error: Exception | None = None) -> None:
-        """Let whoever waits for it go on."""
+        """Release whoever waits for it."""
         self.done = True
         if self.waiter is None or self.waiter.done():
             return
@@ -220,7 +220,7 @@ class Journal:
         self.store = store
         self.durability = durability
         self.timeout = timeout
-        # Memory does not keep anybody waiting.
+        # Memory never keeps anybody waiting.
         self.patience = None if isinstance(store, MemoryStore) else Patience(store, timeout)
         self.sink = sink
         self.persistence = persistence
@@ -234,16 +234,16 @@ class Journal:
 
     @property
     def is_unstored(self) -> bool:
-        """Whether nothing of the session is in the store, and nothing need be."""
+        """Whether nothing of the session is in the store, and nothing needs to be."""
         return self.persistence is Persistence.UNSTORED
 
     def stand(self, head: str | None, seq: int) -> None:
-        """Stand at the head of a session that was loaded, or (None) before a new one."""
+        """Start at the head of a session that was loaded, or (None) before a new one."""
         self.head, self.seq = head, seq
         self.number = 0 if head is None else int(head.rpartition(".")[2]) + 1
 
     def branch_off(self, branch: str, parent: str) -> None:
-        """Go on on a new branch that begins after the checkpoint `parent`."""
+        """Continue on a new branch that begins after the checkpoint `parent`."""
         self.scope.leave_branch(int(parent.rpartition(".")[2]), branch)
         self.parent, self.number = parent, 0
         self.size = Size()
@@ -251,12 +251,12 @@ class Journal:
 
     @property
     def has_news(self) -> bool:
-        """Whether anything has been marked that no record holds."""
+        """Whether anything marked is not in a record yet."""
         return bool(self.scope.changes or self._takes or self._closes)
 
     @property
     def is_letting_go(self) -> bool:
-        """Whether the record that gives the lease back is on its way: its commit tells how the lease stands."""
+        """Whether the record that releases the lease is on its way: its commit shows what became of the lease."""
         return any(entry.release for entry in self._queue)  # Code that was left behind may have queued after it.
 
     # What frames call
@@ -277,9 +277,9 @@ class Journal:
     def _write_soon(self) -> None:
         self._soon = False
         if self.lease is None or self.scope.closed is not None or self._sending:
-            return  # A commit under way picks up what gathers behind it.
+            return  # A commit in flight picks up what accumulates behind it.
         if self.scope.changes.dirty or self._events:
-            with contextlib.suppress(NotStorable):  # Whoever makes the next record hears of it.
+            with contextlib.suppress(NotStorable):  # Whoever makes the next record gets the error.
                 self._queue.append(self._entry(Header(), "running"))
                 self._start_pump()
 
@@ -298,7 +298,7 @@ class Journal:
         return [] if self.is_unstored else await self.store.begun(digest)
 
     async def assure(self) -> None:
-        # The heartbeat may have been asleep as long as this run was, as when its process was stopped.
+        # The heartbeat may have slept as long as this run did, for example when its process was suspended.
         if self.scope.closed is not None or (self.lease is not None and time.monotonic() > self._sure_until):
             await self.durable()
 
@@ -317,15 +317,15 @@ class Journal:
         elif self._sending or (
             self.scope.cancellation.tasks and asyncio.current_task() in self.scope.cancellation.tasks
         ):
-            # A cancel must not cut a commit in the middle, so it is not made in a task that can be cut.
+            # A cancel must not interrupt a commit, so it is not made in a task that can be cancelled.
             self._start_pump()
             await self._wait(entry)
         else:
             await self._drain()
 
     def _let_out(self) -> None:
-        """Tell what has gathered, unsaved."""
-        # With durability "pause" only pauses and ends are promised; what happens in between is told as it happens.
+        """Emit the accumulated events, unsaved."""
+        # With durability "pause" only pauses and ends are promised; what happens in between is reported as it happens.
         if self._events:
             events, self._events = self._events, []
             self._told += events
@@ -336,7 +336,7 @@ class Journal:
     def _show(self, events: list[Event], first: int) -> None:
         """Give events, numbered from `first`, to the reader of the run."""
         for number, event in enumerate(events, first):
-            force_setattr(event, "seq", number)  # Nobody has seen it yet, so it can still be changed.
+            force_setattr(event, "seq", number)  # Nobody has seen it yet, so it may still be changed.
         self.sink(events)
 
     # What the runner calls
@@ -364,10 +364,10 @@ class Journal:
         except SessionBusy as busy:
             if busy.owner_id != self.owner:
                 raise
-            # We have it ourselves: of the claim that got it we did not hear.
+            # We have it ourselves: the reply to the claim that got it was lost.
             claimed = await self._retrying(claim, self.owner)
         except asyncio.CancelledError:
-            # It may have been made. Made again, which is harmless, it tells the caller what there is to give back.
+            # The claim may have succeeded. Repeating it is harmless, and shows the caller what there is to release.
             with contextlib.suppress(AdjournError):
                 self.lease = (await self._retrying(claim, over if write else self.owner)).lease
             raise
@@ -382,11 +382,11 @@ class Journal:
         return claimed
 
     async def finish(self, header: Header, status: Status, last: Final | None = None) -> Committed:
-        """Write all that is left and let go of the session; `last` is the run's last event as the log keeps it."""
+        """Write all that is left and release the session; `last` is the run's last event as the log keeps it."""
         if self.scope.closed is not None:
-            raise self.scope.closed  # The log broke behind code that swallowed the error: nothing is taken anew.
+            raise self.scope.closed  # The log broke and code swallowed the error: nothing more is accepted.
         if self.is_unstored and status == "done":
-            # Nobody else can know this session, and it is forgotten now.
+            # Nobody else can know this session, and it is now forgotten.
             self._let_out()
             self.seq += 1
             return Committed(released=True)
@@ -408,7 +408,7 @@ class Journal:
         return entry.result
 
     def close(self, error: Exception) -> None:
-        """Refuse everything from now on, and what has not been sent."""
+        """Refuse everything from now on, including what has not been sent."""
         self.scope.closed = error
         self.lease = None
         while self._queue:
@@ -427,7 +427,7 @@ class Journal:
         release: bool = False,
         taken: tuple[Answer, ...] = (),
     ) -> Entry:
-        """A record of what is marked; `last` is the event that comes after that of the record itself."""
+        """Return a record of what is marked; `last` is the event that comes after the record's own."""
         scope, after = self.scope, self.head
         checkpoint = f"{scope.branch}.{self.number}"
         if self._refusal is None:
@@ -482,7 +482,7 @@ class Journal:
             record = scope.build_record(full=self.size.full_is_due())
             body = encode(record)
             if not record.full and self.size.stored + len(body) > self.max_bytes:
-                # Values that were replaced count no more in a full one.
+                # Values that were replaced no longer count in a full one.
                 record = scope.build_record(full=True)
                 body = encode(record)
             if len(body) > self.max_bytes:
@@ -494,7 +494,7 @@ class Journal:
         return record, body
 
     def _empty_record(self, status: Status) -> tuple[Record, bytes]:
-        """Make a record without content, for a run that ends because one was refused: what is stored stays as it is."""
+        """Make a record without content, for a run that ends because one was refused: stored data stays as it is."""
         assert self._refusal is not None
         if status not in ("failed", "cancelled"):
             raise self._refusal
@@ -504,11 +504,11 @@ class Journal:
         return record, encode(record)
 
     def take_up(self, answers: tuple[Answer | Answered, ...]) -> None:
-        """Note answers that the next record holds."""
+        """Note answers for the next record to hold."""
         self._takes += tuple([answer.id for answer in answers])
 
     def close_questions(self, closes: list[Answer]) -> None:
-        """Note questions that the next record ends."""
+        """Note questions for the next record to end."""
         self._closes += tuple(closes)
         self.asked_ids -= {answer.id for answer in closes}
 
@@ -520,7 +520,7 @@ class Journal:
         self.asked_ids.intersection_update(self.scope.questions.open)
 
     def _asks(self, *, begins: bool) -> tuple[Question, ...]:
-        """Return the questions that have no row on this branch yet: of one that begins, those that have ended, too."""
+        """Return the questions without a row on this branch yet; if it `begins`, including those that have ended."""
         questions, known = self.scope.questions, self.asked_ids
         if begins:
             new = [question for question in questions.all.values() if question.id not in known]
@@ -540,13 +540,13 @@ class Journal:
     def _start_pump(self) -> None:
         if not self._sending:
             self._sending = True
-            # It is ours, whatever code waits for it: a frame that ends must not cancel it with what it has started.
+            # The task is ours, whatever code waits for it: a frame that ends must not cancel it with its own tasks.
             token = current_place.set(None)
             self._pump = self.scope.loop.create_task(self._drain_behind())
             current_place.reset(token)
 
     async def _drain_behind(self) -> None:
-        with contextlib.suppress(Exception):  # Whoever waits for an entry has been told.
+        with contextlib.suppress(Exception):  # Whoever waits for an entry gets the error.
             await self._drain()
 
     async def _wait(self, entry: Entry) -> None:
@@ -567,8 +567,8 @@ class Journal:
                 except AlreadyResumed as late:
                     if not _leave_open(batch, late.interrupt_id):
                         raise
-                    # Else it is sent again as it is now.
-        except Exception as error:  # whatever a store raises: nobody may be left waiting, and nobody else gets in
+                    # Otherwise it is sent again as it is now.
+        except Exception as error:  # whatever a store raises: nobody may be left waiting, and nothing more is written
             for entry in self._queue:
                 entry.settle(error)
             self.close(error)
@@ -588,7 +588,7 @@ class Journal:
         return self.store.commit(self.lease, *writes, after=first.after, release=last.release)
 
     def _through(self, batch: list[Entry], committed: Committed) -> None:
-        """Let go on whoever waits for records that are stored now, and let their events out."""
+        """Release whoever waits for records that are stored now, and emit their events."""
         del self._queue[: len(batch)]
         batch[-1].result = committed
         if committed.released:
@@ -607,7 +607,7 @@ class Journal:
             note(logging.DEBUG, "saved", self.scope.session_id, write.id, source=write.header.source)
 
     async def _retrying(self, call: Callable[[A], Awaitable[T]], argument: A) -> T:
-        """Try the same write again while the store is away: its id makes a second success harmless."""
+        """Retry the same write while the store is unavailable: its id makes a second success harmless."""
         patience, delay, begun = self.patience, FIRST_DELAY, time.monotonic()
         while True:
             try:
@@ -626,7 +626,7 @@ class Journal:
 
 
 def _up_to_release(batch: list[Entry]) -> list[Entry]:
-    """What is sent together: nothing goes with a record that lets go of the session, and comes after it."""
+    """Return what is sent together: nothing after a record that releases the session."""
     for number, entry in enumerate(batch, 1):
         if entry.release:
             return batch[:number]
@@ -634,7 +634,7 @@ def _up_to_release(batch: list[Entry]) -> list[Entry]:
 
 
 def _leave_open(batch: list[Entry], id: str | None) -> bool:
-    """Do not close a question that somebody was first to answer after the program gave it up: the answer stands."""
+    """Keep a question from being closed that was answered after the program gave it up: the answer stands."""
     for entry in batch:
         closes = tuple([answer for answer in entry.write.closes if answer.id != id])
         if id is not None and len(closes) < len(entry.write.closes):
@@ -644,7 +644,7 @@ def _leave_open(batch: list[Entry], id: str | None) -> bool:
 
 
 def _events_of(entry: Entry) -> list[Event]:
-    """What a record has to tell that nobody was told yet, but for the end of its run."""
+    """Return the events of a record that were not emitted yet, except for the end of its run."""
     write = entry.write
     return entry.events if write.header.source is None else [*entry.events, saved(write.id, write.header)]
 

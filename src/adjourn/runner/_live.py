@@ -57,15 +57,15 @@ class LeaseHolder(Protocol):
     """Whoever holds a lease."""
 
     def hear(self, lease: Lease, state: Renewed) -> None:
-        """Take in, on the heartbeat's thread, what became of it."""
+        """Receive, on the heartbeat's thread, what became of it."""
         ...
 
 
 class Heartbeat:
-    """Renews the leases of live runs from a thread of its own, so that a blocked event loop cannot lose them.
+    """Renews the leases of live runs from a separate thread, so that a blocked event loop cannot lose them.
 
     There is one for each store, with one event loop for as long as its thread lives: a store that keeps connections
-    for each loop opens one for all renewals.
+    per loop opens one for all renewals.
     """
 
     _of: ClassVar[weakref.WeakKeyDictionary[Store, Heartbeat]] = weakref.WeakKeyDictionary()
@@ -79,7 +79,7 @@ class Heartbeat:
 
     @classmethod
     def of(cls, store: Store) -> Heartbeat:
-        """The heartbeat of a store."""
+        """Return the heartbeat of a store."""
         beat = cls._of.get(store)
         if beat is not None:
             return beat
@@ -88,7 +88,7 @@ class Heartbeat:
 
     @classmethod
     def forget(cls) -> None:
-        """Start anew in the child of a fork, which has none of the threads."""
+        """Start over in the child of a fork, which has none of the threads."""
         cls._lock = threading.Lock()
         for beat in cls._of.values():
             beat._leases, beat._wake, beat._thread = {}, threading.Event(), None
@@ -104,13 +104,13 @@ class Heartbeat:
                 self._wake.set()
 
     def remove(self, holder: LeaseHolder) -> None:
-        """Let a lease be."""
+        """Stop renewing a lease."""
         self._leases.pop(holder, None)
 
     _interval = IDLE
 
     def _beat(self) -> None:
-        loop = asyncio.Runner()  # It makes its loop when it is first used; most threads never come to that.
+        loop = asyncio.Runner()  # It makes its loop when first used; most threads never get that far.
         try:
             self._beat_on(loop)
         finally:
@@ -119,7 +119,7 @@ class Heartbeat:
     def _beat_on(self, loop: asyncio.Runner) -> None:
         while True:
             with self._lock:
-                # Of a copy: runs end meanwhile.
+                # A copy, since runs may end meanwhile.
                 self._interval = min((lease.ttl / 3 for lease in list(self._leases.values())), default=IDLE)
             woken = self._wake.wait(self._interval)
             self._wake.clear()
@@ -140,7 +140,7 @@ class Heartbeat:
                 if state.lost or state.cancel:
                     holder.hear(lease, state)
         except Exception as error:  # noqa: BLE001  # protects every lease of this store: without this thread they expire
-            # The run's own commits meet the same trouble and decide; here it is only tried again.
+            # The run's own commits meet the same trouble and decide; here we just try again.
             log.warning("leases not renewed: %s", visible_line(text_of(error)))
 
 
@@ -155,10 +155,10 @@ if hasattr(os, "register_at_fork"):
 _runs = count(1)
 
 CACHED = 24
-"""Sessions that a runner keeps ready after their runs have ended."""
+"""How many sessions a runner keeps ready after their runs have ended."""
 
 TRIES = 20
-"""How often a call looks again when the session moves under it."""
+"""How often a call retries when the session changes under it."""
 
 MAX_CLAIMS = 5
 """Claims without progress after which a run counts as a crash loop."""
@@ -218,7 +218,7 @@ class LiveSession:
         self.journal.owner = f"{process_id()}/{next(_runs)}"
 
     def header(self, source: str | None) -> Header:
-        """What history tells of a record that is made now; without a source, it tells nothing."""
+        """Return what history shows of a record that is made now; without a source, nothing."""
         if source is None:
             return _UNLISTED
         root = self.root
@@ -229,10 +229,10 @@ class LiveSession:
         self.scope.cancellation.cancel(mode)
 
     def hear(self, lease: Lease, state: Renewed) -> None:
-        """Take in, on the heartbeat's thread, that its run has lost the lease or is to be cancelled."""
+        """Learn, on the heartbeat's thread, that its run has lost the lease or is to be cancelled."""
         loop = self.scope.loop
         if loop.is_closed():
-            # The run's event loop is gone without a word: its session is to be taken over.
+            # The run's event loop was closed under it: leave its session to be taken over.
             self.beat.remove(self)
         elif state.lost:
             loop.call_soon_threadsafe(self._lose, lease)
@@ -245,26 +245,26 @@ class LiveSession:
             self.cut("now")
 
     def check_claims(self) -> None:
-        """Refuse a run that was claimed time and again, and crashed."""
+        """Refuse a run that was claimed again and again, and crashed each time."""
         if self.claims > MAX_CLAIMS:
             raise CrashLoop(self.scope.session_id, self.claims - 1)
 
     def begin(self) -> None:
-        """Have its lease renewed while its run goes on."""
+        """Keep its lease renewed during its run."""
         if self.journal.lease is not None:
             self.beat.add(self, self.journal.lease)
 
     def end(self) -> None:
-        """Let go of the run that has ended, of its lease, and of its reader."""
+        """Release the run that has ended, its lease, and its reader."""
         self.beat.remove(self)
         self.journal.close(_ENDED)
         self.journal.sink, self.scope.deps = _nowhere, None
 
     def dissolve(self) -> None:
-        """Nobody goes on with it: its parts let go of each other, so that their memory is free at once."""
+        """Separate its parts, which nobody uses any more, so that their memory is freed at once."""
         self.journal.scope = _NOBODYS
         del self.scope.root
-        self.scope.changes.dirty.clear()  # Without a store nobody has taken the marks.
+        self.scope.changes.dirty.clear()  # Without a store, nothing has cleared the marks.
 
     @property
     def dead_owner(self) -> str | None:
@@ -272,7 +272,7 @@ class LiveSession:
         return self.owner if self.owner and is_dead(self.owner) else None
 
     def note_takeover(self) -> None:
-        """Say so, if the claim just made took the session from an owner who was gone."""
+        """Log it if the claim just made took the session from an owner that was gone."""
         if self.dead_owner or (self.head is not None and self.status == "running"):
             owner = self.owner or "an owner whose lease was over"
             note(logging.INFO, "took over", self.scope.session_id, self.journal.head, owner=owner)
@@ -288,10 +288,10 @@ def _nowhere(_: list[Event]) -> None:
 
 
 _ENDED = RunError("the run has ended")
-"""Why a journal is closed when all is well; it is only ever the cause of what is raised."""
+"""Why a journal is closed when all went well; it is only ever the cause of what is raised."""
 
 _NOBODYS = Scope("", app="", user_id=None, clock=time.time)
-"""What a dissolved session's journal writes: nothing, for what is left of its code to find it closed."""
+"""What a dissolved session's journal writes: nothing, so that leftover code finds it closed."""
 _NOBODYS.closed = _ENDED
 
 
@@ -306,7 +306,7 @@ class LiveSessions:
         self.running: dict[str, LiveSession] = {}
         self.until_done: set[str] = set()
         self._kept: OrderedDict[str, LiveSession] = OrderedDict()
-        # When the event loop is due a turn: one time for all runs, as one may follow on another.
+        # When to yield to the event loop: one time for all runs, as one may follow another.
         self.yield_deadline = 0.0
 
     def new(self, session_id: str, user_id: str | None, persistence: Persistence) -> LiveSession:
@@ -332,10 +332,10 @@ class LiveSessions:
             return self._restore(loaded, tree)
 
     async def load(self, ref: SessionRef, checkpoint_id: str | None = None) -> LiveSession:
-        """Return a session that must be there, as `find` does.
+        """Return a session that must exist, as `find` does.
 
         Raises:
-            CheckpointNotFound: it is not.
+            CheckpointNotFound: it does not.
         """
         live = await self.find(ref, checkpoint_id)
         if live is None:
@@ -365,10 +365,10 @@ class LiveSessions:
         live.root = live.scope.root = self.program.open(live.scope, None, self.segment, image)
         return live
 
-    # Kept ready between runs: the first commit of the next run proves one right, or it is dropped.
+    # Kept ready between runs: the first commit of the next run confirms one, or it is dropped.
 
     def pop(self, ref: SessionRef) -> LiveSession | None:
-        """Return a session that was kept ready, for one run alone; one that `ref` does not name stays."""
+        """Return a session that was kept ready, for a single run; one that `ref` does not name stays."""
         kept = self._kept.get(ref.id)
         if kept is None or not _is_named(kept, ref):
             return None
@@ -383,7 +383,7 @@ class LiveSessions:
     def ended(self, live: LiveSession, *, well: bool) -> None:
         """Note that the run of a session has ended: after one that ended well, it is kept ready."""
         session_id = live.scope.session_id
-        if self.running.get(session_id) is live:  # Else the next run was faster: this one had let go of it.
+        if self.running.get(session_id) is live:  # Otherwise the next run was faster: this one had released it.
             del self.running[session_id]
         live.end()
         if live.journal.persistence is not Persistence.STORED and live.status == "done":
@@ -394,12 +394,12 @@ class LiveSessions:
                 return
             _, live = self._kept.popitem(last=False)
         else:
-            return  # What is left of a run that was cut off may still hold on to it.
+            return  # Leftovers of a run that was cut off may still hold on to it.
         live.dissolve()
 
 
 def status_of_live(live: LiveSession) -> SessionStatus:
-    """Return where a session stands that is about to run."""
+    """Return the status of a session that is about to run."""
     scope, checkpoint = live.scope, live.journal.head
     return SessionStatus(
         session_id=scope.session_id,
@@ -414,7 +414,7 @@ def status_of_live(live: LiveSession) -> SessionStatus:
 
 
 def _is_named(live: LiveSession, ref: SessionRef) -> bool:
-    """Return whether `ref` names this session; as in a store, one that names a user names only that user's."""
+    """Return whether `ref` names this session; as in a store, with a user it names only that user's."""
     return ref.app == live.ref.app and ref.user in (None, live.ref.user)
 
 
@@ -433,7 +433,7 @@ async def resolve(settings: RunnerSettings, live: LiveSession, given: Answers, b
     except UnknownInterrupt as unknown:
         error = await why_not_open(settings.store, live.ref, unknown, live=live.is_running)
         if error is unknown and scope.questions.has_ended(unknown.interrupt_id):
-            # It has ended on the branch that this one came from.
+            # It ended on the branch that this one came from.
             error = AlreadyResumed(scope.session_id, unknown.interrupt_id, live=live.is_running)
         raise error from None
 
@@ -452,7 +452,7 @@ def check_usable(live: LiveSession, answers: Sequence[Answer]) -> None:
 
 
 def _bound(frame: Frame, path: str) -> Iterator[Frame]:
-    """Give the frames that lead to `path`, bound as far as their programs are known before any code runs."""
+    """Yield the frames that lead to `path`, bound as far as their programs are known before any code runs."""
     below: Frame | None = frame
     while below is not None:
         yield below
@@ -469,7 +469,7 @@ def apply_answers(live: LiveSession, taken: Sequence[Answer | Answered], now: fl
 
 
 async def expire(store: Store, live: LiveSession, now: float) -> tuple[Answered, ...]:
-    """End, beside the log and once, the open questions whose time is over, as their askers chose."""
+    """End, once and beside the log, the open questions that have expired, as their askers chose."""
     due = [q for _, q in live.scope.questions.open.values() if q.expires is not None and q.expires <= now]
     expired: list[Answered] = []
     for question in due:
@@ -478,7 +478,7 @@ async def expire(store: Store, live: LiveSession, now: float) -> tuple[Answered,
         try:
             await store.answer(live.ref, [answer])
         except (AlreadyResumed, InterruptExpired):
-            continue  # Somebody was first; the loaded answers, or the next load, tell how it ended.
+            continue  # Somebody was faster; the loaded answers, or the next load, show how it ended.
         note(logging.INFO, "expired", live.scope.session_id, live.journal.head, question=question.id)
         expired.append(Answered(id=question.id, value=value, how="expired", by=None, at=now))
     return tuple(expired)

@@ -41,7 +41,7 @@ OnPending = Literal["error", "abandon", "finish"]
 
 
 class Call(msgspec.Struct, kw_only=True):
-    """What a caller asked for, in common to run, resume and recover."""
+    """What a caller asked for, as far as run, resume and recover share it."""
 
     session_id: str
     user_id: str | None = None
@@ -51,7 +51,7 @@ class Call(msgspec.Struct, kw_only=True):
     model_options: dict[str, Any] = {}
     persistence: Persistence = Persistence.STORED
     is_new: bool = False
-    """Whether the session's id has just been made up, so that there is nothing to look for."""
+    """Whether the session's id was just generated, so that there is nothing to look for."""
 
     def __post_init__(self) -> None:
         check_name("session_id", self.session_id)
@@ -62,14 +62,14 @@ class Call(msgspec.Struct, kw_only=True):
 
 
 class Reader(Protocol):
-    """Whoever hears of a run: what it is told, and from which event on it follows one that somebody else drives."""
+    """Whoever reads a run: what it receives, and from which event on it follows one that somebody else drives."""
 
     wants_events: bool
     seen: int
     since: int | None
 
     def deliver(self, events: list[Event]) -> None:
-        """Take in what has happened."""
+        """Receive what has happened."""
         ...
 
 
@@ -86,7 +86,7 @@ class SessionOpener:
     # A new turn
 
     async def turn(self, call: Call, input: Any, on_pending: OnPending, reader: Reader) -> LiveSession:
-        """A session with a turn's input, claimed (unless nobody else could know it)."""
+        """Return a session with a turn's input, claimed (unless nobody else could know it)."""
         for _ in range(TRIES):
             live = None if call.is_new else self._sessions.pop(self._ref(call))
             cached = live is not None
@@ -99,7 +99,7 @@ class SessionOpener:
                 _check_not_running(live)
             if live.status != "done":
                 if cached:
-                    continue  # What was kept may be older than what is stored: look there.
+                    continue  # What was kept may be older than what is stored: look in the store.
                 await self._end_last_turn(live, on_pending)
             live.scope.next_input(call.model_options, call.user_id)
             live.root.begin(input)
@@ -120,8 +120,8 @@ class SessionOpener:
             return False
         except CheckpointNotFound:
             if not cached:
-                raise  # It is somebody else's.
-            return False  # What was kept is gone, and another may be there by now.
+                raise  # It belongs to somebody else.
+            return False  # What was kept is gone, and another may exist by now.
         return True
 
     async def _prepare(self, live: LiveSession, call: Call, reader: Reader) -> None:
@@ -142,7 +142,7 @@ class SessionOpener:
             live.root.set_values(call.values)
 
     async def _end_last_turn(self, live: LiveSession, on_pending: OnPending) -> None:
-        """Give up what is unfinished, if `on_pending` says so, or say what it is."""
+        """Give up what is unfinished, if `on_pending` says so, or raise an error that names it."""
         live.answers += await expire(self._settings.store, live, self._settings.clock())
         answered = {answer.id for answer in live.answers}
         waiting = [name for name in live.scope.questions.open if name not in answered]
@@ -153,7 +153,7 @@ class SessionOpener:
         elif waiting:
             raise PendingInterrupts(live.scope.session_id, waiting, open_keys(live.scope))
         else:
-            # Nobody is asked any more, but what the answers (or their absence) lead to has not been done.
+            # No question is open, but what the answers (or their absence) lead to has not been done.
             ended = {"running": "crashed", "waiting": "answered"}.get(live.status, live.status)
             raise UnfinishedRun(live.scope.session_id, ended)
 
@@ -168,7 +168,7 @@ class SessionOpener:
         state: Mapping[str, Any] | None,
         reader: Reader,
     ) -> LiveSession | None:
-        """A session with answers in place, claimed; None when a live owner has it and takes the answers up."""
+        """Return a session with answers in place, claimed; None when a live owner has it and takes the answers up."""
         for _ in range(TRIES):
             live = self._sessions.pop(self._ref(call))
             cached = live is not None
@@ -187,7 +187,7 @@ class SessionOpener:
             except (SessionError, UsageError):
                 if not cached:
                     raise
-                # What was kept may be older than what is stored: look there.
+                # What was kept may be older than what is stored: look in the store.
         raise Conflict(call.session_id, "others keep writing it")
 
     async def _answered(self, live: LiveSession, given: Answers, by: str | None, cached: bool) -> tuple[Answer, ...]:
@@ -201,7 +201,7 @@ class SessionOpener:
         taken = await resolve(self._settings, live, given, by) if live.scope.questions.open or given is not None else ()
         if taken and self._settings.permission:
             await self._check_permission(live, taken, by)
-        if not live.is_running:  # Else its owner goes on, who may have what is lacking here.
+        if not live.is_running:  # Otherwise its owner goes on, who may have what is missing here.
             _check_deps(live)
             if not cached:
                 check_usable(live, taken)
@@ -225,7 +225,7 @@ class SessionOpener:
         if stored is not None and stored.checkpoint == checkpoint_id:
             return
         if given:
-            # The question may have been answered since: that is the better explanation.
+            # The question may have been answered since: that error explains more.
             await resolve(self._settings, live, given, None)
         await self._settings.store.load(live.ref, checkpoint_id)  # Raises if there is no such checkpoint.
         raise StaleCheckpoint(live.scope.session_id, checkpoint_id, head)
@@ -252,7 +252,7 @@ class SessionOpener:
         return None
 
     async def recover(self, call: Call, reader: Reader) -> LiveSession:
-        """A session that goes on where it was cut off, claimed if there is anything left to run."""
+        """Return a session that goes on where it was cut off, claimed if there is anything left to run."""
         for _ in range(TRIES):
             live = await self._sessions.load(self._ref(call))
             self._sessions.pop(live.ref)
@@ -274,7 +274,7 @@ class SessionOpener:
     # Going back
 
     async def travel(self, call: Call, checkpoint_id: str, reader: Reader) -> LiveSession:
-        """A session at `checkpoint_id`, on a new branch unless that is its head, claimed."""
+        """Return a session at `checkpoint_id`, on a new branch unless that is its head, claimed."""
         for _ in range(TRIES):
             live = await self._sessions.load(self._ref(call), checkpoint_id)
             self._sessions.pop(live.ref)
@@ -303,7 +303,7 @@ class SessionOpener:
         try:
             claimed = await live.journal.claim(live.header(source), answers=taken, over=live.dead_owner, write=writes)
         except asyncio.CancelledError:
-            # Whoever called has left: the session must not look alive.
+            # The caller has left: the session must not look alive.
             if live.journal.lease is not None:
                 with contextlib.suppress(AdjournError):
                     await stop(live)
@@ -323,7 +323,7 @@ class SessionOpener:
                 _check_not_running(live)
 
 
-async def _made(deps: Any, live: LiveSession) -> Any:  # Any: whatever the user brings
+async def _made(deps: Any, live: LiveSession) -> Any:  # Any: whatever the user passes
     """Return the deps that a runner has for a session."""
     if not inspect.isroutine(deps) and not isinstance(deps, partial):
         return deps
@@ -332,10 +332,10 @@ async def _made(deps: Any, live: LiveSession) -> Any:  # Any: whatever the user 
 
 
 def _check_deps(live: LiveSession) -> None:
-    """Refuse to go on with a turn that was begun with deps, and has none now: its code would not find them."""
+    """Refuse to go on with a turn that was begun with deps and has none now: its code would not find them."""
     if live.scope.needs_deps and live.scope.deps is None and live.status != "done":
         raise UsageError(
-            f"The turn of session '{live.scope.session_id}' was begun with deps, and there are none now. Pass deps=... "
+            f"The turn of session '{live.scope.session_id}' was begun with deps, but there are none now. Pass deps=... "
             "again, or give them to the runner: Runner(..., deps=...)."
         )
 

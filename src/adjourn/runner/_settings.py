@@ -24,23 +24,23 @@ class Options(TypedDict, total=False):
 
     store: where sessions are kept: a store or its URL, such as "sqlite:///file.db"; None keeps them in this runner.
     deps: what code of a run finds as `current().deps` when a call gives none: a value, or a function of the status.
-    require_token: whether an approval must be answered by its token, so that it counts for what was shown alone.
+    require_token: whether an approval must be answered by its token, so that it counts only for what was shown.
     streaming: whether models are asked for their answers piece by piece; True by default.
-    durability: when a step is stored: "step" before it is told, "async" while the next runs, "pause" at pauses.
+    durability: when a step is stored: "step" before it is reported, "async" while the next runs, "pause" at pauses.
     app_name: whose sessions these are, as the same id in another app is another session; "adjourn" by default.
-    require_by: True refuses an approval that does not say `by` whom it is.
+    require_by: True refuses an approval that does not say who gave it, as `by`.
     may_answer: a function of a question, `by` and the turn's user, which returns True or why the answer is refused.
-    middleware: what stands around the calls of models and tools in every agent that this runner runs.
+    middleware: what wraps the calls of models and tools in every agent that this runner runs.
     interrupts: False makes every question an error, for programs that nobody answers.
     after_transfer: who takes the next turn after a transfer: "stay" (whoever has it; the default) or "root".
     max_concurrency: how many nodes of one run may work at once; None for no limit.
-    max_threads: how many sync functions of one session may run at once; 32 by default, of 64 that the process has.
-    lease_ttl: seconds after which a session whose process cannot be heard of may be taken over; 30 by default.
+    max_threads: how many sync functions of one session may run at once; 32 by default, out of 64 for the process.
+    lease_ttl: seconds after which a session whose process does not respond may be taken over; 30 by default.
     store_timeout: seconds that a run waits for a store that does not answer, before it fails; 30 by default.
-    buffer_size: how many events wait in memory for a slow reader; it reads others from the store; 256 by default.
+    buffer_size: how many events wait in memory for a slow reader; the rest are read from the store; 256 by default.
     max_session_bytes: what a session may hold; a run that would store more fails. 256 MiB by default, and at most.
-    clock: a function that gives the time in seconds since 1970, such as a test's own; `time.time` by default.
-    new_id: a function that gives ids of sessions and branches; random ones by default.
+    clock: a function that returns the time in seconds since 1970, such as a fake for tests; `time.time` by default.
+    new_id: a function that returns ids for sessions and branches; random ones by default.
     """
 
     store: Store | str | None
@@ -82,7 +82,7 @@ class RunnerSettings(Settings):
                 f"Unknown option {', '.join(sorted(unknown))}. There are: {', '.join(Options.__annotations__)}."
             )
         store, self.app = options.get("store"), options.get("app_name", "adjourn")
-        check_name("app_name", self.app)  # One app runs the programs, so None for all is not a name here.
+        check_name("app_name", self.app)  # One app runs the programs, so None, for all apps, is not valid here.
         super().__init__(
             store,
             self.app,
@@ -127,10 +127,10 @@ def _program_options(options: Options) -> ProgramOptions:
 
 
 def stored_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The options of a turn's model calls, which are kept with it: JSON.
+    """Return the options of a turn's model calls, which are kept with it, as JSON.
 
     Raises:
-        UsageError: they are something else, or would store a secret.
+        UsageError: they are not JSON, or would store a secret.
     """
     if options is None:
         return {}
@@ -148,7 +148,7 @@ def stored_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
     return stored
 
 
-# The names under which SDKs take what must never be stored.
+# The names that SDKs use for what must never be stored.
 _SECRET = frozenset({"api_key", "authorization", "default_headers", "extra_headers", "headers"})
 
 

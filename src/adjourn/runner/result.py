@@ -13,7 +13,7 @@ from adjourn.messages import Message, Usage
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """What a run came to: `output` is text, `value` a typed result, `state` a graph's state."""
+    """The result of a run: `output` is text, `value` a typed result, `state` a graph's state."""
 
     status: Literal["done", "interrupted", "cancelled"]
     session_id: str
@@ -64,6 +64,6 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 def plain_state(report: Report) -> Any:
-    """A program's state as users have it: a mapping as a dict."""
+    """Return a program's state as users see it: a mapping as a dict."""
     state = report.state
     return dict(cast("Mapping[str, Any]", state)) if isinstance(state, Mapping) else state

@@ -38,7 +38,7 @@ async def _awaited(run: Run) -> RunResult:
 
 
 def read_from_thread(run: Run) -> Iterator[Event]:
-    """The events of a run that has an event loop and a thread of its own."""
+    """Yield the events of a run that has a separate event loop and thread."""
     reader = _Reader(run)
     try:
         yield from reader.events()
@@ -65,14 +65,14 @@ class _Reader:
             yield item
 
     def leave(self) -> None:
-        """Stop reading; return when the run has come to its safe point, or at once if it was detached."""
+        """Stop reading; return when the run has reached its safe point, or at once if it was detached."""
         self._left = True
         if self._loop is not None and self._reading is not None:
             with contextlib.suppress(RuntimeError):  # The loop is closed, so the run has ended.
                 self._loop.call_soon_threadsafe(self._reading.cancel)
         while self._thread.is_alive():
             with contextlib.suppress(queue.Empty):
-                self._handed.get(timeout=0.02)  # Somebody may stand there with an event in hand.
+                self._handed.get(timeout=0.02)  # The run may be waiting to hand over an event.
             if self._run.is_detached:
                 return
 
@@ -80,7 +80,7 @@ class _Reader:
         try:
             asyncio.run(self._read_to_the_end())
             self._hand(None)
-        except BaseException as error:  # noqa: BLE001  # it belongs to the reading thread
+        except BaseException as error:  # noqa: BLE001  # passed on to the reading thread
             self._hand(error)
 
     async def _read_to_the_end(self) -> None:
@@ -105,14 +105,14 @@ class _Reader:
                 return
 
 
-# A run that never has to wait is then over before the event loop hears of it; Python 3.11 pays a turn of the loop.
+# A run that never has to wait is then over before the event loop sees it; Python 3.11 pays a turn of the loop.
 _EAGERLY: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
 
 Begin = Callable[[Reader], Awaitable[LiveSession | None]]
 
 
 class _OfResult:
-    """A name that a result has and a run has not: asked of a run, it says what to do."""
+    """An attribute that a result has and a run does not: on a run, it raises an error that says what to do."""
 
     # Not a __getattr__ of the run: with one, Python looks up every attribute of a run the slow way.
 
@@ -126,7 +126,7 @@ class _OfResult:
 
 
 class Run:
-    """One run of a session. It starts when it is first awaited or iterated, and errors before any work come there.
+    """One run of a session. It starts when first awaited or iterated, and that is where early errors are raised.
 
     Leaving the loop early stops the run at its next safe point, unless it was detached.
     """
@@ -169,7 +169,7 @@ class Run:
 
     def __del__(self) -> None:
         if not self._was_asked_for:
-            # As for a coroutine: whoever forgot the await would else wonder why nothing happens.
+            # As for a coroutine: whoever forgot the await would otherwise wonder why nothing happens.
             warnings.warn(
                 f"The run of session '{self.session_id}' was never awaited or iterated, so it did not start.",
                 RuntimeWarning,
@@ -180,7 +180,7 @@ class Run:
     # Starting and ending
 
     async def _start(self, *, at_once: bool = False) -> None:
-        """Begin, unless that was done; `at_once` drives the run here and now, until it first has to wait."""
+        """Begin, unless already begun; `at_once` drives the run here and now, until it first has to wait."""
         self._was_asked_for = True
         if self._has_started:
             return
@@ -198,14 +198,14 @@ class Run:
         self._has_started = True
         if live is not None:
             self._sessions.running[self.session_id] = live
-            # Made without the loop's factory, as the engine makes its tasks: it is for tasks of users.
+            # Made without the loop's task factory, like all tasks of the engine: it is for users' tasks.
             eagerly = _EAGERLY if at_once else {}
             self._driver = asyncio.Task(self._drive(live), loop=live.scope.loop, name=self.session_id, **eagerly)
         if self._started is not None:
             self._tell_started(None)
 
     def _tell_started(self, error: BaseException | None) -> None:
-        """Tell others who wait for this run to start that it did, or why it did not."""
+        """Let others who wait for this run to start know that it did, or why it did not."""
         started, self._started = self._started, None
         if started is None or started.done():
             return
@@ -213,7 +213,7 @@ class Run:
             started.set_result(None)
         else:
             started.set_exception(error)
-            started.exception()  # Whoever waits for it hears it; nobody has to.
+            started.exception()  # Mark it as retrieved: those who wait get it, but nobody has to wait.
 
     async def _drive(self, live: LiveSession) -> None:
         live.begin()
@@ -228,7 +228,7 @@ class Run:
         except asyncio.CancelledError as error:
             self._outcome = error
             raise
-        except BaseException as error:  # noqa: BLE001  # it belongs to whoever awaits or reads the run
+        except BaseException as error:  # noqa: BLE001  # passed on to whoever awaits or reads the run
             self._outcome = error
         finally:
             self._sessions.ended(live, well=well)
@@ -239,7 +239,7 @@ class Run:
                     waiter.set_result(None)
 
     async def _finish(self) -> RunResult:
-        # In code of another run it gets its turn from the loop: one in another, they would fill up Python's stack.
+        # Inside another run, the loop starts it: nested eager runs would exhaust Python's stack.
         await self._start(at_once=current_place.get() is None)
         if self._live is None:
             async for _ in self._read():
@@ -249,9 +249,9 @@ class Run:
             if self._outcome is None:
                 await self._until_over()
             elif time.monotonic() > self._sessions.yield_deadline:
-                await asyncio.sleep(0)  # Others on the loop have their turns, however many runs one task awaits.
+                await asyncio.sleep(0)  # Others on the loop get their turns, however many runs one task awaits.
         except asyncio.CancelledError:
-            # Whoever awaits is cancelled, not the run's own task: it stops at a point from which it can be recovered.
+            # The awaiting task is cancelled, not the run's own: the run stops where it can be recovered.
             if self._outcome is None and not self.is_detached:
                 self._live.cut("now")
                 await self.settled()
@@ -259,13 +259,13 @@ class Run:
         return self._result()
 
     async def _until_over(self) -> None:
-        """Wait for the run's end, as many may do; each has a future of its own, and may leave with it."""
+        """Wait for the run's end, as many may do; each has a separate future, so it can leave."""
         waiter = asyncio.get_running_loop().create_future()
         self._waiters = (*self._waiters, waiter)
         await waiter
 
     def _result(self) -> RunResult:
-        """What the run came to."""
+        """Return the result of the run."""
         if isinstance(self._outcome, RunResult):
             return self._outcome
         assert self._outcome is not None
@@ -325,7 +325,7 @@ class Run:
             pass
 
     async def settled(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as that of asyncio.wait
-        """Return when nothing of the run goes on any more, whatever became of it, or after `timeout` seconds."""
+        """Return when nothing of the run goes on any more, whatever its outcome, or after `timeout` seconds."""
         if self._driver is not None:
             await asyncio.wait([self._driver], timeout=timeout)
 
@@ -343,7 +343,7 @@ class Run:
                 if is_muted(event):
                     continue
             elif type(event) in FINAL:
-                self._last = event  # It is in no log; it comes after all that is.
+                self._last = event  # It is not in the log; it comes after everything that is.
                 continue
             if not self._behind and (len(self._events) < limit or self._is_unsaved(event)):
                 self._events.append((self._told, event))
@@ -358,7 +358,7 @@ class Run:
             self._news.set()
 
     def _is_unsaved(self, event: Event) -> bool:
-        # With durability "pause" a reader is told before the log is, so that it cannot be read from there.
+        # With durability "pause" a reader gets events before the log does, so they cannot be read from there.
         return event.seq is not None and self._live is not None and self._live.journal.emits_unsaved
 
     def _squeeze(self, event: Event) -> None:
@@ -368,7 +368,7 @@ class Run:
             if last.address == event.address and last.call_id == event.call_id:
                 text, reasoning = last.text + event.text, last.reasoning + event.reasoning
                 self._events[-1] = number, replace(last, text=text, reasoning=reasoning)
-        elif isinstance(event, Delta | Retrying):  # Without the latter, what it makes void would stand.
+        elif isinstance(event, Delta | Retrying):  # Without the latter, text that it makes void would remain.
             self._events.append((self._told, event))
 
     async def __aiter__(self) -> AsyncGenerator[Event]:
@@ -381,7 +381,7 @@ class Run:
                 async for event in events:
                     yield event
         finally:
-            # Nobody reads now, so nothing is kept in memory; one who comes back reads the log.
+            # Nobody reads now, so nothing is kept in memory; a reader who comes back reads the log.
             self.wants_events, self._behind = False, True
             self._events.clear()
             if self._live is not None and self._outcome is None and not self.is_detached:
@@ -406,12 +406,12 @@ class Run:
             has_ended = self._outcome is not None
             while self._events:
                 number, event = self._events.popleft()
-                # The log may have overtaken the queue: then a live event is too old, too.
+                # The log may have overtaken the queue: then a live event is also too old.
                 if number > self.seen or (number == self.seen and event.seq is None):
                     self.seen = number
                     yield event
             if self._behind:
-                # From here on events are queued again; what the log has of them by now is not read twice.
+                # From here on events are queued again; those that the log has by now are not read twice.
                 self._behind = False
                 async for event in self._follower.logged(self._ref, self.seen):
                     self.seen = event.seq or self.seen
@@ -424,7 +424,7 @@ class Run:
             yield self._last
 
     def _note(self, event: Event) -> None:
-        """Remember of a run that somebody else drives what tells its result."""
+        """Remember what shows the result of a run that somebody else drives."""
         self.seen = event.seq or self.seen
         if isinstance(event, FINAL):
             self._last = event
@@ -432,7 +432,7 @@ class Run:
             self._point = event.checkpoint_id
 
     async def text(self) -> AsyncIterator[str]:
-        """Only the pieces of text, as they arrive."""
+        """Yield only the pieces of text, as they arrive."""
         async with contextlib.aclosing(self.__aiter__()) as events:
             async for event in events:
                 if isinstance(event, Delta) and event.text:

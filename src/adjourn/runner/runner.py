@@ -29,7 +29,7 @@ from .run import Begin, Run, wait_for_run
 class Runner(Sessions):
     """Runs a compiled graph, a workflow or an agent in sessions of a store.
 
-    A runner is a `Sessions` that can also run: what it can do besides, and that needs no program, is there.
+    A runner is a `Sessions` that can also run: everything that needs no program is defined there.
     """
 
     def __init__(self, agent: Any, **options: Unpack[Options]) -> None:
@@ -37,23 +37,23 @@ class Runner(Sessions):
 
         store: where sessions are kept: a store or its URL, such as "sqlite:///file.db"; None keeps them in this runner.
         deps: what code of a run finds as `current().deps` when a call gives none: a value, or a function of the status.
-        require_token: whether an approval must be answered by its token, so that it counts for what was shown alone.
+        require_token: whether an approval must be answered by its token, so that it counts only for what was shown.
         streaming: whether models are asked for their answers piece by piece; True by default.
-        durability: when a step is stored: "step" before it is told, "async" while the next runs, "pause" at pauses.
+        durability: when a step is stored: "step" before it is reported, "async" while the next runs, "pause" at pauses.
         app_name: whose sessions these are, as the same id in another app is another session; "adjourn" by default.
-        require_by: True refuses an approval that does not say `by` whom it is.
+        require_by: True refuses an approval that does not say who gave it, as `by`.
         may_answer: a function of a question, `by` and the turn's user, which returns True or why the answer is refused.
-        middleware: what stands around the calls of models and tools in every agent that this runner runs.
+        middleware: what wraps the calls of models and tools in every agent that this runner runs.
         interrupts: False makes every question an error, for programs that nobody answers.
         after_transfer: who takes the next turn after a transfer: "stay" (whoever has it; the default) or "root".
         max_concurrency: how many nodes of one run may work at once; None for no limit.
-        max_threads: how many sync functions of one session may run at once; 32 by default, of 64 that the process has.
+        max_threads: how many sync functions of one session may run at once; 32 by default, out of 64 for the process.
         max_session_bytes: what a session may hold; a run that would store more fails. 256 MiB by default, and at most.
-        lease_ttl: seconds after which a session whose process cannot be heard of may be taken over; 30 by default.
+        lease_ttl: seconds after which a session whose process does not respond may be taken over; 30 by default.
         store_timeout: seconds that a run waits for a store that does not answer, before it fails; 30 by default.
-        buffer_size: how many events wait in memory for a slow reader; it reads others from the store; 256 by default.
-        clock: a function that gives the time in seconds since 1970, such as a test's own; `time.time` by default.
-        new_id: a function that gives ids of sessions and branches; random ones by default.
+        buffer_size: how many events wait in memory for a slow reader; the rest are read from the store; 256 by default.
+        clock: a function that returns the time in seconds since 1970, such as a fake for tests; `time.time` by default.
+        new_id: a function that returns ids for sessions and branches; random ones by default.
 
         Raises:
             UsageError: `agent` cannot be run, or an option cannot be used.
@@ -91,7 +91,7 @@ class Runner(Sessions):
 
     @property
     def options(self) -> Options:
-        """The options that this runner was made with: `Runner(runner.program, **runner.options)` is its equal."""
+        """The options that this runner was made with: `Runner(runner.program, **runner.options)` is equivalent."""
         return self._options.copy()
 
     @property
@@ -153,7 +153,7 @@ class Runner(Sessions):
         return Run(self._settings.ref(call.session_id, call.user_id), begin, self._follower)
 
     def _persistence(self, session_id: str | None) -> Persistence:
-        """Return what becomes of a turn's session: without a store and a name, nobody else can know of it."""
+        """Return how a turn's session is kept: without a store and a name, nobody else can know about it."""
         is_nameless = session_id is None and self._live.settings.has_own_store
         return Persistence.UNSTORED if is_nameless else Persistence.STORED
 
@@ -176,9 +176,9 @@ class Runner(Sessions):
         answers: a mapping from questions' ids (or keys, where one question has it) to answers; a list of ids, which
             are answered without data; None for all open questions, without data.
         by: who answers; it is kept with the answer.
-        checkpoint_id: the answer counts only if this is where the session stands, and nothing has moved since.
+        checkpoint_id: the answer counts only if the session is still at this checkpoint.
         values: session values to set.
-        state: fields for a graph's state that it does not have yet.
+        state: fields that a graph's state does not have yet.
         deps: what code of the run finds as `current().deps`.
         max_steps: how many supersteps this run may take.
         user_id: whose session it is; that of another user is not found.
@@ -192,12 +192,12 @@ class Runner(Sessions):
     def recover(
         self, session_id: str, *, deps: Any = None, max_steps: int | None = None, user_id: str | None = None
     ) -> Run:
-        """Go on after a crash, failure or cancel; answers nothing. A finished session gives its stored result."""
+        """Go on after a crash, failure or cancel, without answering. A finished session gives its stored result."""
         call = Call(session_id=session_id, user_id=self._settings.user(user_id), deps=deps, max_steps=max_steps)
         return self._run(call, partial(self._opener.recover, call))
 
     def attach(self, session_id: str, *, after: int = 0, user_id: str | None = None) -> Run:
-        """Follow a run that anyone drives, from the event after number `after`."""
+        """Follow a run, whoever drives it, from the event after number `after`."""
         check_name("session_id", session_id)
         ref = self._settings.ref(session_id, user_id)
         run = Run(ref, partial(self._follower.find, ref), self._follower)
@@ -228,7 +228,7 @@ class Runner(Sessions):
         return stored_result(live).messages
 
     async def tool_output(self, session_id: str, call_id: str, *, user_id: str | None = None) -> str:
-        """Return the whole result of a tool call, of which its model may have read a part.
+        """Return the whole result of a tool call, even if its model read only a part.
 
         If several turns use the same id, it is the most recent.
 
@@ -239,7 +239,7 @@ class Runner(Sessions):
         found: ToolResult | None = None
         async for event, _ in self._follower.events(ref, 0):
             if isinstance(event, ToolResult) and event.call_id == call_id:
-                # An agent inside a tool may use the ids of the one outside, who is meant first.
+                # An agent inside a tool may use the same ids as the outer one, which takes precedence.
                 found = event if found is None or found.muted or not event.muted else found
         if found is None:
             raise UsageError(f"Session '{session_id}' has no result of a tool call '{call_id}'.")
@@ -248,7 +248,7 @@ class Runner(Sessions):
     # Stopping and removing
 
     async def cancel(self, session_id: str, mode: CancelMode = "now", *, user_id: str | None = None) -> bool:
-        """Stop a session's run, in whatever process; a session that waits is cancelled, its questions stay open.
+        """Stop a session's run, in any process; a waiting session is cancelled, and its questions stay open.
 
         Returns whether there was anything to stop.
         """
@@ -256,7 +256,7 @@ class Runner(Sessions):
         return await self._follower.stop(self._settings.ref(session_id, user_id), mode)
 
     async def delete(self, session_id: str, *, user_id: str | None = None) -> None:
-        """Remove a session whole."""
+        """Remove a whole session."""
         self._live.pop(self._settings.ref(session_id, user_id))
         await super().delete(session_id, user_id=user_id)
 
@@ -282,7 +282,7 @@ class Runner(Sessions):
         try:
             return await self._editor.held_at(ref, checkpoint_id)
         except ProgramChanged:
-            # Nobody can go on from there; it can be looked at all the same.
+            # A run cannot go on from there, but it can still be looked at.
             return await super()._held_at(ref, checkpoint_id)
 
     async def edit(
@@ -297,7 +297,7 @@ class Runner(Sessions):
     ) -> Checkpoint:
         """Change the state by hand, through reducers, on a new branch; go on there with `run(None, checkpoint_id=...)`.
 
-        With `as_node` it is as if that node had returned the values: what follows on it runs next.
+        With `as_node` it is as if that node had returned the values: what follows it runs next.
         """
         ref = self._settings.ref(session_id, user_id)
         point = await self._editor.edit(ref, values, checkpoint_id, as_node, at)
