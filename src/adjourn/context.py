@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Generic
 from ._checks import is_number
 from ._engine.address import Address, segment_text
 from ._engine.child import Outcome, run_child, run_children, try_child
-from ._engine.frame import Place, current_place, decoded, here, question_key
+from ._engine.frame import Place, current_place, here, question_key
 from ._engine.memos import NONE
 from ._engine.once import idempotency_key
 from ._engine.program import Program
-from ._engine.scope import GONE, Frame, Request, adopt_value
+from ._engine.scope import Frame, Request
+from ._engine.values import GONE, adopt_value, decoded
 from ._values import codec
 from ._values.frozen import check_text
 from .errors import UsageError

@@ -17,9 +17,10 @@ import msgspec
 from msgspec import Struct
 
 from adjourn._engine.address import parse_segment, segment_text
-from adjourn._engine.frame import UserFrame, decoded, here
+from adjourn._engine.frame import UserFrame, here
 from adjourn._engine.record import APPROVALS, Question
 from adjourn._engine.scope import SESSION_ONLY
+from adjourn._engine.values import decoded
 from adjourn._schemas.answers import Checked
 from adjourn._text import visible_line
 from adjourn._values import codec

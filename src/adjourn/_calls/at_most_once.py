@@ -13,8 +13,9 @@ from contextlib import asynccontextmanager
 from itertools import count
 from typing import NoReturn
 
-from adjourn._engine.frame import UserFrame, decoded
+from adjourn._engine.frame import UserFrame
 from adjourn._engine.record import Question
+from adjourn._engine.values import decoded
 from adjourn._values import codec
 from adjourn.errors import ToolError
 from adjourn.interrupts import interrupt

@@ -10,7 +10,8 @@ from typing import Any, Literal, Protocol, cast, get_args
 import msgspec
 from msgspec.structs import replace
 
-from adjourn._engine.scope import GONE, Audience, Frame, Scope
+from adjourn._engine.scope import Audience, Frame, Scope
+from adjourn._engine.values import GONE
 from adjourn.errors import RunError, UsageError
 from adjourn.events import Event
 from adjourn.messages import Message, ToolCall

@@ -14,10 +14,11 @@ import msgspec
 from msgspec import Struct
 
 from adjourn._engine.child import inner, layer
-from adjourn._engine.frame import Entry, Place, UserFrame, current_place, decoded, here
+from adjourn._engine.frame import Entry, Place, UserFrame, current_place, here
 from adjourn._engine.memos import Key, Kind
 from adjourn._engine.retry import attempted
 from adjourn._engine.scope import RunCancelled
+from adjourn._engine.values import decoded
 from adjourn._text import visible_line
 from adjourn._values.frozen import freeze
 from adjourn.errors import (

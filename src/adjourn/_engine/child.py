@@ -12,12 +12,13 @@ from adjourn._values import codec
 from adjourn.errors import Pause, UsageError
 
 from .address import CALL, address_of, parse_segment, segment_text, within
-from .frame import Entry, Place, UserFrame, current_place, decoded, here, lift_values
+from .frame import Entry, Place, UserFrame, current_place, here
 from .function import FunctionFrame
 from .memos import NONE, Key, Kind
 from .program import ConvertsProduct, Program, ProgramFrame, start
 from .record import Image
 from .scope import Frame, Scope
+from .values import decoded, lift_values
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -278,3 +278,21 @@ class Slot:
         if self._held:
             self._held = False
             self._slots.release()
+
+
+class Cancellation:
+    """Whether and how the run is to stop, and the tasks that are in user code, which a cancel may cut short."""
+
+    __slots__ = ("mode", "tasks")
+
+    def __init__(self) -> None:
+        self.mode: str | None = None
+        self.tasks: set[asyncio.Task[Any] | None] = set()
+
+    def cancel(self, mode: str) -> None:
+        """Stop at the next safe point, or with mode "now" in the middle of user code."""
+        self.mode = mode
+        if mode == "now":
+            for task in list(self.tasks):
+                if task is not None:
+                    task.cancel()

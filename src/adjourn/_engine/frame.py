@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, NoReturn
 
-from msgspec import UNSET, Raw, Struct
+from msgspec import Struct
 
 from adjourn._values import codec
 from adjourn.errors import NotInRun, Pause, ReplayMismatch, UsageError
@@ -28,7 +28,8 @@ from .address import address_of, is_under
 from .concurrency import Slot
 from .memos import NONE, Key, Kind, Memo, read_memos
 from .record import Asked, Image, Question, UserImage
-from .scope import GONE, Frame, check_tags
+from .scope import Frame
+from .values import check_tags, lift_values, lower_values, value_or
 
 Group = tuple[Kind, str]
 """What keeps its order in straight code: the calls of one `@once` function, or all questions."""
@@ -570,31 +571,6 @@ def _group(key: Key, memo: Memo) -> Group | None:
 def question_key(question: Question) -> Key:
     """Return the key by which a question is found again."""
     return Key(Kind.ASK, question.id)
-
-
-def value_or(value: object, default: Any) -> Any:  # Any: the field's own type, which pyright cannot see through UNSET
-    """Return a stored field, or its default when the record left it out."""
-    return default if value is UNSET else value
-
-
-def lower_values(values: Mapping[str, object]) -> dict[str, list[Raw]]:
-    """Return session values as records keep them: a list of one, or an empty one for a deleted value."""
-    return {key: [] if value is GONE else [encoded(value)] for key, value in values.items()}
-
-
-def lift_values(stored: Mapping[str, list[Raw]]) -> dict[str, Any]:
-    """Return session values from a record."""
-    return {key: codec.decode(raws[0]) if raws else GONE for key, raws in stored.items()}
-
-
-def encoded(value: object) -> Raw:
-    """Return an owned value as raw JSON."""
-    return Raw(codec.encode(value, plain=False))
-
-
-def decoded(raw: Raw) -> Any:  # Any: it is the user's value
-    """Return the value of stored raw JSON, None if there is none."""
-    return None if raw is NONE else codec.decode(raw)
 
 
 class Place(Struct, eq=False, weakref=True):

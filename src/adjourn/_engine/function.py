@@ -10,10 +10,11 @@ from adjourn._values.damage import Reading
 from adjourn.errors import ProgramChanged, UsageError
 
 from .entry import PAUSED, execute
-from .frame import UserFrame, decoded, lift_values, lower_values, value_or
+from .frame import UserFrame
 from .program import ProgramFrame, Report
 from .record import NONE, Image, Question, UserImage
-from .scope import Frame, RunCancelled, Scope, adopt_value, check_tags
+from .scope import Frame, RunCancelled, Scope
+from .values import adopt_value, check_tags, decoded, lift_values, lower_values, value_or
 
 
 class Routine(Protocol):

@@ -13,9 +13,10 @@ from typing import Any, ParamSpec, TypeVar, overload
 from adjourn._values import codec
 from adjourn.errors import NotStorable, UsageError
 
-from .frame import Entry, Place, UserFrame, current_place, decoded
+from .frame import Entry, Place, UserFrame, current_place
 from .memos import Key, Kind
 from .scope import RunCancelled
+from .values import decoded
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -28,10 +28,11 @@ from adjourn.errors import (
 )
 from adjourn.events import Interrupt
 
-from .frame import QUESTIONS, Entry, Place, current_place, decoded, question_key
+from .frame import QUESTIONS, Entry, Place, current_place, question_key
 from .memos import NONE, Kind
 from .record import Question, token_of
 from .scope import Frame, Scope
+from .values import decoded
 
 MAX_UNUSED = 3
 """Answers in a row, at one place, to questions that the code did not ask again."""

@@ -13,22 +13,18 @@ from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from adjourn._values import codec
-from adjourn._values.frozen import check_text
-from adjourn._values.registry import is_known_tag
-from adjourn.errors import CheckpointCorrupt, Conflict, ProgramChanged, UsageError
+from adjourn.errors import CheckpointCorrupt, Conflict
 from adjourn.events import Event
 from adjourn.messages import Usage
 
 from .address import address_of, is_under
-from .concurrency import MAX_OF_A_SESSION, Share
+from .asked import Questions
+from .concurrency import MAX_OF_A_SESSION, Cancellation, Share
 from .memos import NONE
 from .record import (
     FORMAT,
-    UNCHANGED,
     Change,
     Dormant,
-    GraphImage,
     Image,
     Left,
     Question,
@@ -36,8 +32,8 @@ from .record import (
     Tree,
     UserImage,
     place_of,
-    tags_in,
 )
+from .values import GONE, check_tags
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -87,10 +83,6 @@ class Recorder(Protocol):
     def emit_live(self, event: Event) -> None:
         """Emit an event now, unstored."""
         ...
-
-
-GONE = object()
-"""Marks a session value that was deleted."""
 
 
 class _Path:
@@ -272,86 +264,6 @@ class Frame:
         return {key: value for key, value in {**above, **(self.values or {})}.items() if value is not GONE}
 
 
-def check_tags(path: str, *encoded: object) -> None:
-    """Refuse encoded values of types that this process lacks.
-
-    Raises:
-        ProgramChanged: naming the type.
-    """
-    for tag in tags_in(*encoded):
-        if not is_known_tag(tag):
-            raise ProgramChanged(
-                address_of(path), f"no class is registered here as '{tag}': import the module that defines it"
-            )
-
-
-class Questions:
-    """The questions of a live session: which are open, how many each place has asked, and who asked.
-
-    `all` has those of every frame, live or dormant, by id, and `open` the open ones with the path of their frame.
-    `asked` numbers the questions of a place, `asked_new` those that no record numbers yet. `askers` are the frames
-    that have asked or composed anything. `changed` are questions on record that the next record must update.
-    """
-
-    __slots__ = ("all", "asked", "asked_new", "askers", "changed", "has_composites", "open")
-
-    def __init__(self) -> None:
-        self.all: dict[str, Question] = {}
-        self.open: dict[str, tuple[str, Question]] = {}
-        self.asked: dict[str, int] = {}
-        self.asked_new: dict[str, int] = {}
-        self.askers: dict[str, Frame | Image] = {}
-        self.changed: dict[str, Question] = {}
-        self.has_composites = False
-
-    def restore(self, tree: Tree) -> None:
-        """Find the questions of a folded session."""
-        self.asked, self.all = tree.asked, tree.questions
-        for path, image in tree.frames.items():
-            if image.questions or (isinstance(image, UserImage) and image.composites):
-                self.note_asker(path, image)
-                asked = self.named(image.questions)
-                self.open.update({each.id: (path, each) for each in asked if each.is_open})
-
-    def named(self, ids: Iterable[str]) -> list[Question]:
-        """Return questions by their ids."""
-        return [self.all[each] for each in ids]
-
-    def changes(self, frames: Mapping[str, Image]) -> dict[str, Change]:
-        """Return what a full record must say about the questions that its frames name."""
-        asked = [question for image in frames.values() for question in self.named(image.questions)]
-        return {each.id: change for each in asked if (change := Change.of(each)) != UNCHANGED}
-
-    def note_asker(self, path: str, asker: Frame | Image) -> None:
-        """Note that a frame, live or dormant, has asked or composed something."""
-        self.askers[path] = asker
-        if not isinstance(asker, GraphImage) and asker.composites:
-            self.has_composites = True
-
-    def number(self, question: Question, address: str) -> None:
-        """Give a new question the next id at the place where it is asked."""
-        self.asked[address] = self.asked_new[address] = count = self.asked.get(address, 0) + 1
-        question.id = address if count == 1 else f"{address}#{count}"
-
-    def drop(self, question_id: str) -> None:
-        """Forget a question: nobody waits for it any more."""
-        self.all.pop(question_id, None)
-        self.open.pop(question_id, None)
-
-    def forget(self, path: str, question_ids: Iterable[str]) -> None:
-        """Drop the questions of a frame that has ended."""
-        for each in question_ids:
-            self.drop(each)
-        if self.askers:
-            self.askers.pop(path, None)
-
-    def has_ended(self, question_id: str) -> bool:
-        """Return whether this question was asked on this branch and is not open any more."""
-        address, _, number = question_id.partition("#")
-        count = int(number) if number.isascii() and number.isdigit() and len(number) < 10 else 1
-        return count <= self.asked.get(address, 0) and question_id not in self.open
-
-
 class Changes:
     """What the next record must hold: frames with something new, frames that ended, dormant frames that were touched.
 
@@ -376,24 +288,6 @@ class Changes:
 
     def __bool__(self) -> bool:
         return bool(self.dirty or self.touched)
-
-
-class Cancellation:
-    """Whether and how the run is to stop, and the tasks that are in user code, which a cancel may cut short."""
-
-    __slots__ = ("mode", "tasks")
-
-    def __init__(self) -> None:
-        self.mode: str | None = None
-        self.tasks: set[asyncio.Task[Any] | None] = set()
-
-    def cancel(self, mode: str) -> None:
-        """Stop at the next safe point, or with mode "now" in the middle of user code."""
-        self.mode = mode
-        if mode == "now":
-            for task in list(self.tasks):
-                if task is not None:
-                    task.cancel()
 
 
 class Scope:
@@ -587,7 +481,10 @@ class Scope:
     def reopen_approvals(self) -> None:
         """Reopen the approvals that were given on the branch being left, and make their askers wait."""
         for path, asker in self.questions.askers.items():
-            asked = asker.questions or () if isinstance(asker, Frame) else self.questions.named(asker.questions)
+            if isinstance(asker, Frame):
+                asked = asker.questions or ()
+            else:
+                asked = self.questions.named(asker.questions) if isinstance(asker, UserImage) else ()
             spent = [question for question in asked if question.is_spent]
             for question in spent:
                 question.reopen(self.clock())
@@ -712,21 +609,3 @@ class Scope:
         changes.clear()
         questions.asked_new, questions.changed = {}, {}
         return record
-
-
-def adopt_value(key: str, value: object) -> Any:
-    """Return a session value as the session's own.
-
-    Raises:
-        UsageError: its name is not text, or is reserved for the engine.
-        NotStorable: it cannot be kept.
-    """
-    try:
-        check_text(key, "The name of a session value")
-        if key.startswith("~"):
-            raise ValueError(
-                f"The session value {key!r} begins with '~', which is reserved for the engine. Choose another name."
-            )
-    except (TypeError, ValueError) as error:
-        raise UsageError(str(error)) from error
-    return codec.adopt(value, f"values[{key!r}]")[0]

@@ -14,10 +14,11 @@ from msgspec.structs import replace
 
 from adjourn._calls.approval import IN_SESSION
 from adjourn._engine.address import address_of
-from adjourn._engine.frame import UserFrame, lift_values
+from adjourn._engine.frame import UserFrame
 from adjourn._engine.program import Report
 from adjourn._engine.record import GraphImage
-from adjourn._engine.scope import GONE, Audience, Frame, Request, Scope
+from adjourn._engine.scope import Audience, Frame, Request, Scope
+from adjourn._engine.values import GONE, lift_values
 from adjourn.errors import CheckpointCorrupt, ProgramChanged, UsageError
 from adjourn.events import Event, ToolResult
 from adjourn.graph._channels import Changes

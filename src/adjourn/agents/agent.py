@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from functools import cached_property
 from typing import Any, ClassVar, cast
 
-from adjourn._engine.frame import decoded
 from adjourn._engine.memos import Key, Kind
 from adjourn._engine.record import GraphImage, Image
 from adjourn._engine.scope import Frame, Scope
+from adjourn._engine.values import decoded
 from adjourn._values.damage import Reading
 from adjourn.context import RunContext, current
 from adjourn.errors import ProgramChanged, UsageError

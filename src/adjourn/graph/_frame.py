@@ -12,10 +12,11 @@ from typing import Any, Final, cast
 from msgspec import Raw
 
 from adjourn._engine.address import address_of, parse_segment
-from adjourn._engine.frame import UserFrame, encoded, lift_values, lower_values, value_or
+from adjourn._engine.frame import UserFrame
 from adjourn._engine.program import ProgramFrame, Report
 from adjourn._engine.record import GraphImage, Image, Question, UserImage
-from adjourn._engine.scope import Audience, Frame, Scope, adopt_value
+from adjourn._engine.scope import Audience, Frame, Scope
+from adjourn._engine.values import adopt_value, encoded, lift_values, lower_values, value_or
 from adjourn._text import a_type
 from adjourn._values import codec
 from adjourn.errors import CheckpointCorrupt, ProgramChanged, UsageError, describe

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from msgspec import Raw
 
-from adjourn._engine.frame import lift_values, lower_values
+from adjourn._engine.values import lift_values, lower_values
 from adjourn._text import a_type
 from adjourn._values import codec
 from adjourn.errors import RunError, UsageError

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from adjourn._engine.entry import PAUSED, execute, execute_inline
-from adjourn._engine.frame import decoded
 from adjourn._engine.questions import new_question
+from adjourn._engine.values import decoded
 from adjourn._schemas import answers
 from adjourn._values import codec
 from adjourn.errors import InterruptsDisabled, NodeNotFound, UsageError

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from enum import Enum, auto
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import force_setattr, replace
@@ -40,6 +40,8 @@ from adjourn.stores.protocol import (
     Store,
     Write,
 )
+
+from ._patience import Patience
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -97,64 +99,6 @@ class Size:
             if type(image) is GraphImage and image.add:
                 self._state += size
                 return
-
-
-class Patience:
-    """Cancels calls to a store that take too long, with one timer for all calls of a run."""
-
-    _since: float = 0.0
-    _task: asyncio.Task[Any] | None = None
-    _timer: asyncio.Handle | None = None
-    _cut: bool = False
-
-    def __init__(self, store: Store, seconds: float) -> None:
-        self._store = store
-        self._seconds = seconds
-
-    async def wait_for(self, call: Awaitable[T]) -> T:
-        """Return the result of a call to the store.
-
-        Raises:
-            StoreUnavailable: it took too long.
-        """
-        loop = asyncio.get_running_loop()
-        self._task, self._since = asyncio.current_task(), loop.time()
-        if self._timer is None:
-            # Most calls are done by the loop's next turn; only one that is not needs a timer.
-            self._timer = loop.call_soon(self._check, loop)
-        try:
-            return await call
-        except asyncio.CancelledError:
-            if not self._was_cut():
-                raise
-            raise StoreUnavailable(repr(self._store), f"no answer within {self._seconds:g} s") from None
-        finally:
-            self._task = None
-
-    def _was_cut(self) -> bool:
-        """Return whether the cancellation that reached the current task was ours; if so, undo it."""
-        was_cut, self._cut = self._cut, False
-        task = asyncio.current_task()
-        if was_cut and task is not None:
-            task.uncancel()
-        return was_cut
-
-    def stop(self) -> None:
-        """Stop the timer: there are no more calls."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _check(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer = None
-        if self._task is None:
-            return
-        left = self._since + self._seconds - loop.time()
-        if left <= 0:
-            self._cut = True
-            self._task.cancel()
-        else:
-            self._timer = loop.call_later(left, self._check, loop)
 
 
 _UNDER_WAY = Committed()

@@ -8,10 +8,11 @@ from typing import Any
 
 from adjourn._calls.caller import Kit, Template
 from adjourn._engine.entry import PAUSED, execute
-from adjourn._engine.frame import UserFrame, decoded
+from adjourn._engine.frame import UserFrame
 from adjourn._engine.memos import Key, Kind
 from adjourn._engine.record import UserImage
-from adjourn._engine.scope import GONE, RunCancelled
+from adjourn._engine.scope import RunCancelled
+from adjourn._engine.values import GONE, decoded
 from adjourn._values.damage import Reading
 from adjourn.agents._config import AgentConfig
 from adjourn.agents._frame import HOOKS, AgentFrame, TranscriptFrame
