@@ -177,7 +177,7 @@ def test_filesystems_are_told_apart():
 
 @pytest.mark.parametrize("kind", ["nfs4", "cifs", "fuse.sshfs"])
 def test_network_filesystems_are_refused(kind: str):
-    with pytest.raises(UsageError, match=f"'/srv/a.db' lies on a network filesystem .{kind}."):
+    with pytest.raises(UsageError, match=f"'/srv/a.db' is on a network filesystem .{kind}."):
         check_filesystem(Path("/srv/a.db"), kind)
 
 

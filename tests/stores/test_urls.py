@@ -63,9 +63,9 @@ def test_one_file_is_one_store_while_it_is_in_use(here: Path):
 @pytest.mark.parametrize(
     ("url", "advice"),
     [
-        ("sqlite://", "names no file"),
-        ("sqlite:///", "names no file"),
-        ("sqlite://a.db", "names no file"),
+        ("sqlite://", "does not name a file"),
+        ("sqlite:///", "does not name a file"),
+        ("sqlite://a.db", "does not name a file"),
         ("a.db", "'sqlite:///a.db'"),
         ("/srv/a.db", "'sqlite:////srv/a.db'"),
         ("redis://localhost:6379/0", "no store for 'redis://' yet"),
@@ -129,12 +129,12 @@ def test_a_scheme_can_be_registered(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("scheme", ["", "Shelf", "a b", "shelf://", "1shelf"])
 def test_what_is_not_a_scheme_cannot_be_registered(scheme: str):
-    with pytest.raises(UsageError, match="a scheme is of lower-case letters"):
+    with pytest.raises(UsageError, match="a scheme consists of lower-case letters"):
         register_store(scheme, lambda _: MemoryStore())
 
 
 def test_a_scheme_is_not_taken_from_another():
-    with pytest.raises(UsageError, match="'memory://' has an opener already"):
+    with pytest.raises(UsageError, match="'memory://' already has an opener"):
         register_store("memory", lambda _: MemoryStore())
 
 

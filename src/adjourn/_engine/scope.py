@@ -180,7 +180,7 @@ class Frame:
 
     @property
     def audience(self) -> Audience:
-        """Return who receives what is emitted here."""
+        """Who receives what is emitted here."""
         return EVERYONE if self.parent is None else self.parent.audience
 
     def accept(self, request: Request) -> str | None:

@@ -1,4 +1,4 @@
-"""Sessions without their programs: their status, questions and answers, history, forks, and what is removed."""
+"""Sessions without their programs: their status, questions and answers, history, forks, and removal."""
 
 from ._permission import MayAnswer
 from ._questions import Answers

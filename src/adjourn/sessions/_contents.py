@@ -1,7 +1,7 @@
 """What a session holds at a checkpoint, read without the program that made it: its transcript above all.
 
 The transcript only grows. Editing a tool call's arguments, or an agent's view of what was said, adds an entry that says
-so; what stood there stays on record.
+so; the original stays on record.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ native(TranscriptEntry)
 
 
 def conversation(entries: Iterable[TranscriptEntry]) -> list[Message]:
-    """Return all that was said, for people."""
+    """Return everything that was said, for people."""
     messages: list[Message] = []
     for entry in entries:
         if entry.edited is not None:
@@ -113,7 +113,7 @@ def folded(loaded: Loaded) -> Tree:
 
 
 class Contents:
-    """A session at one of its checkpoints. Values of types that this process does not know stay readable."""
+    """A session at one of its checkpoints. Values of types unknown to this process stay readable."""
 
     def __init__(self, loaded: Loaded, tree: Tree, rows: Mapping[str, AuditEntry]) -> None:
         self.loaded = loaded
@@ -130,7 +130,7 @@ class Contents:
 
         Raises:
             CheckpointNotFound: there is no such session or checkpoint.
-            CheckpointCorrupt: what is stored there is not what was written.
+            CheckpointCorrupt: the stored data is damaged.
         """
         loaded = await load(store, ref, checkpoint_id)
         tree = folded(loaded)
@@ -140,7 +140,7 @@ class Contents:
 
     @property
     def program(self) -> str:
-        """The name of the program that the session is of."""
+        """The name of the session's program."""
         return self._root.partition(":")[2]
 
     @cached_property
@@ -154,7 +154,7 @@ class Contents:
 
     @property
     def state(self) -> dict[str, Any]:
-        """The state of the graph that the session is of, or of the graph of a graph agent; else `fields`."""
+        """The state of the session's graph, or of the graph of a graph agent; otherwise `fields`."""
         with Reading(self.head.session):
             return self.fields if self._inner_graph is None else graph_fields(self.scope, self._inner_graph)
 

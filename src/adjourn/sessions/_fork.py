@@ -1,4 +1,4 @@
-"""Forking by what is stored: a new session, or a new branch, from the records of a session, without its program."""
+"""Forking from storage: a new session, or a new branch, from the records of a session, without its program."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from ._settings import Settings, check_name
 from .history import Listed
 
 TTL = 30.0
-"""Seconds that a fork has to be written in."""
+"""Seconds within which a fork must be written."""
 
 
 async def fork(settings: Settings, ref: SessionRef, checkpoint_id: str | None, to: str | None) -> str:
     """Begin a new session as another one was at a checkpoint, by default its head, and return its id.
 
-    With the session's own id as `to` it is a new branch of that session. Answers that were recorded there count in the
-    fork, too, whether a run has taken them up or not; but an approval is spent where it was given, so it is asked anew
-    (rule R16), and what was remembered for the session is left behind.
+    With the session's own id as `to` it is a new branch of that session. Answers that were recorded there also count
+    in the fork, whether a run has taken them up or not; but an approval is spent where it was given, so it is asked
+    again (rule R16), and what was remembered for the session is left behind.
 
     Raises:
         CheckpointNotFound: there is no such session or checkpoint.
@@ -55,14 +55,14 @@ async def fork(settings: Settings, ref: SessionRef, checkpoint_id: str | None, t
 
 
 def _leave_behind(scope: Scope) -> None:
-    """Drop the session values that count in their session alone."""
+    """Drop the session values that count only in their own session."""
     for _, image in scope.dormant.everything():
         if image.values is not UNSET:
             image.values = {key: kept for key, kept in image.values.items() if not key.startswith(SESSION_ONLY)}
 
 
 def _take_up(contents: Contents) -> None:
-    """Count the answers that no run has taken up."""
+    """Apply the answers that no run has taken up."""
     scope = contents.scope
     for given in contents.loaded.answers:
         if given.id in scope.questions.open:
@@ -71,7 +71,7 @@ def _take_up(contents: Contents) -> None:
 
 
 async def _header(store: Store, ref: SessionRef, point: str) -> Header:
-    """Return the header of the fork, from the listed checkpoint that the point is, or follows."""
+    """Return the header of the fork, from the listed checkpoint at or before the point."""
     rows = {row.id: row.header for row in await store.checkpoints(ref)}
     near = rows.get(Listed(rows).nearest(point) or "", Header())
     origin: dict[str, Any] = {"forked_from": {"session_id": ref.id, "checkpoint_id": point}}
@@ -106,7 +106,7 @@ async def _write(
     )
     if claimed.lease is None:
         raise Conflict(ref.id, "somebody else runs it")
-    # A lease is given back with a record, so there is one that says nothing.
+    # A lease is released with a record, so write an empty one.
     last = Write(
         branch=branch,
         number=1,
@@ -120,7 +120,7 @@ async def _write(
 
 
 def _record(contents: Contents, session_id: str) -> Record:
-    """Return everything that a session holds as one full record, of the session or branch that begins with it."""
+    """Return everything that a session holds as one full record, for the session or branch that begins with it."""
     scope = contents.scope
     record = Record(
         v=FORMAT,
@@ -142,7 +142,7 @@ def _record(contents: Contents, session_id: str) -> Record:
 
 
 def _asks(contents: Contents) -> tuple[Question, ...]:
-    """Return the questions for their rows, those that have ended with their answers."""
+    """Return the questions for their rows; those that have ended come with their answers."""
     asked = contents.scope.questions.named(contents.rows)
     return tuple(
         Question(id=each.id, body=log_question(each, None), expires=each.expires, ended=ended(each)) for each in asked

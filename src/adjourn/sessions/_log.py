@@ -1,9 +1,9 @@
-"""Events and interrupts as the log keeps them: without what their record, their place or their session tells.
+"""Events and interrupts as the log keeps them: without what their record, place or session already says.
 
-An event's number is its place in the log, and that a checkpoint was saved is told by every listed record itself. A
+An event's number is its place in the log, and every listed record itself shows that a checkpoint was saved. A
 pause's questions are those that its checkpoint has open, and the state that a graph ended with is that of its
 checkpoint. An interrupt is kept as the question that its frame has; its address is in its id, its choices are in its
-schema, its prompt is its info unless it was given one, and its parents, unless they say something of their own, are
+schema, its prompt is its info unless it was given one, and its parents, unless they add something, are
 the places above it. This row is the only place where it is stored: records name it, and whoever restores one reads the
 question and its answer from here, as people do (`read_questions`).
 """
@@ -59,7 +59,7 @@ class _Row(Question, kw_only=True, omit_defaults=True):
 
 
 _LASTING = ("reason", "key", "prompt", "schema", "expires", "default", "raised", "concurrent")
-"""What a row may leave out; what becomes of a question is in the other columns of its row, or in records."""
+"""What a row may leave out; how a question ends is in the other columns of its row, or in records."""
 
 _encoder = msgspec.json.Encoder()
 _rows = msgspec.json.Decoder(_Row)
@@ -71,7 +71,7 @@ PAUSED = Interrupted(checkpoint_id="")
 
 
 def log_events(events: list[Event]) -> bytes:
-    """The events of one record, which tells by itself that it was saved; the list is the log's from here on."""
+    """Return the events of one record as bytes, without its own `CheckpointSaved`; the log now owns the list."""
     for place, event in enumerate(events):
         if type(event) is Custom:
             events[place] = lowered(event)
@@ -79,14 +79,14 @@ def log_events(events: list[Event]) -> bytes:
 
 
 def saved(checkpoint: str, header: Header) -> CheckpointSaved:
-    """The event that a listed record stands for."""
+    """Return the event that a listed record stands for."""
     return CheckpointSaved(
         checkpoint_id=checkpoint, source=header.source or "", step=header.step, address=header.address
     )
 
 
 def read_events(batch: EventBatch) -> list[Event]:
-    """The events of one record with their numbers: a pause without its questions, an end without its state.
+    """Return the events of one record with their numbers: a pause without its questions, an end without its state.
 
     Raises:
         CheckpointCorrupt: these are not bytes that `log_events` wrote.
@@ -97,7 +97,7 @@ def read_events(batch: EventBatch) -> list[Event]:
     except _DAMAGE as error:
         raise CheckpointCorrupt(f"the events of a record are damaged ({error})") from error
     if batch.header.source is not None:
-        # Whoever reads up to the end of a run has heard of its last checkpoint.
+        # Whoever reads up to the end of a run must have seen its last checkpoint.
         place = len(events) - (1 if events and isinstance(events[-1], FINAL) else 0)
         events.insert(place, saved(batch.id, batch.header))
     if len(events) != batch.count:
@@ -112,7 +112,7 @@ def _placed(event: Event, batch: EventBatch, number: int) -> Event:
 
 
 def log_question(question: Question, parent: Interrupt | None) -> bytes:
-    """A question for the row that stands beside the log; with `parent`, if a place above adds something to it."""
+    """Return a question as bytes for its row beside the log; with `parent`, if a place above adds something to it."""
     above = map_interrupt(parent, codec.lower) if _says_something(parent) else None
     if above is None and question.how is None and question.state is NONE and type(question) is Question:
         return seal(_encoder.encode(question))
@@ -152,7 +152,7 @@ async def read_questions(store: Store, loaded: Loaded, tree: Tree) -> dict[str, 
 
     Raises:
         CheckpointCorrupt: a row is missing or damaged.
-        CheckpointNotFound: the session was deleted meanwhile.
+        CheckpointNotFound: the session has been deleted.
     """
     ids = tree.asking()
     if not ids:
@@ -179,10 +179,10 @@ def restore_questions(session_id: str, tree: Tree, rows: Mapping[str, AuditEntry
 def _restored(session_id: str, row: AuditEntry, change: Change) -> Question:
     question = read_question(row.body)
     if question.id != row.id or (change.ended and row.how is None):
-        raise CheckpointCorrupt(f"session '{session_id}' does not fit the row of its question '{row.id}'")
+        raise CheckpointCorrupt(f"session '{session_id}' does not match the row of its question '{row.id}'")
     _time(question.created)
     _time(question.expires or 0.0)
-    choices_of(question.schema)  # What cannot be shown is not to be asked.
+    choices_of(question.schema)  # What cannot be shown must not be asked.
     question.state, question.void, question.optional = change.state, change.void, change.optional
     question.how, question.value, question.by, question.at = None, NONE, None, None
     if change.ended:

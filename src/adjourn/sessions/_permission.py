@@ -1,4 +1,4 @@
-"""Who may answer: approvals that need a name, and the rule that a program has for its people."""
+"""Who may answer: approvals that need a name, and a program's own rule for that."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from adjourn.errors import AnswerRefused, UsageError
 from adjourn.events import Interrupt
 
 MayAnswer: TypeAlias = Callable[[Interrupt, str | None, str | None], bool | str | Awaitable[bool | str]]
-"""Decides by the question, who answers it, and whose turn asks it: True, or False or the reason why not."""
+"""Decides from the question, who answers it, and whose turn asks it: True, or False or the reason why not."""
 
 TurnUser = Callable[[], Awaitable[str | None]]
 
@@ -27,17 +27,17 @@ class Permission:
         return self.require_by or self.may_answer is not None
 
     async def check(self, asked: Iterable[Interrupt], by: str | None, turn_user: TurnUser) -> None:
-        """Refuse answers to these questions by whoever may not give them.
+        """Refuse answers to these questions by anybody who may not give them.
 
         Raises:
-            UsageError: an approval needs to be by somebody; or the rule does not say whether it may be given.
+            UsageError: an approval does not say who gave it; or the rule returned neither a bool nor a text.
             AnswerRefused: the rule says that it may not.
         """
         for each in asked:
             if self.require_by and each.reason in APPROVALS and not (by or "").strip():
                 raise UsageError(
-                    f"Question '{each.id}' of session '{each.session_id}' is an approval, which counts only with who "
-                    "gave it (require_by). Answer with by=..., on the command line with --by NAME."
+                    f"Question '{each.id}' of session '{each.session_id}' is an approval, which must say who gave "
+                    "it (require_by). Answer with by=..., on the command line with --by NAME."
                 )
             if self.may_answer is not None:
                 await self._ask_rule(self.may_answer, each, by, await turn_user())

@@ -1,4 +1,4 @@
-"""Open questions: reading them, finding those that answers mean, and recording the answers beside the log."""
+"""Open questions: reading them, finding those that answers refer to, and recording the answers beside the log."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ MAX_ANSWER = 16 * 1024 * 1024
 """Bytes that an answer may take: it comes from outside, and everyone who looks at the session reads it."""
 
 TRIES = 20
-"""How often a call looks again when the session moves under it."""
+"""How often a call retries when the session changes under it."""
 
 
 def shown(row: OpenQuestion) -> Interrupt:
     """Return an open question as people see it.
 
-    Its checkpoint is where the session stands now, not where it stood when it asked: whoever answers with the
-    checkpoint means the session as it is listed.
+    Its checkpoint is the session's current one, not the one at which it asked: whoever answers with the checkpoint
+    means the session as listed.
     """
     return read_interrupt(row.body, SessionRef(row.session, row.app), _branch_of(row.checkpoint), row.checkpoint)
 
 
 class OpenQuestions:
-    """The open questions of one session, as its branch has them, and which of them a caller's answers mean.
+    """The open questions of one session, on its branch, and which of them a caller's answers refer to.
 
     With `require_token`, approvals must be answered by their tokens.
     """
@@ -71,7 +71,7 @@ class OpenQuestions:
         return {question.id: question.key for question in self._questions.values() if question.key is not None}
 
     def resolve(self, given: Answers, by: str | None) -> tuple[Answer, ...]:
-        """Return the answers as the store takes them, every one checked before any is written (rules R1, R2).
+        """Return the answers as the store expects them, all checked before any is written (rules R1, R2).
 
         Raises:
             UnknownInterrupt, InvalidAnswer: naming the first that is wrong.
@@ -150,7 +150,7 @@ def _encoded(value: Any) -> bytes:
 
 
 def _wanted(given: Mapping[Any, Any] | Sequence[Any]) -> dict[str, Any]:
-    """Return the answers by what names their questions; an interrupt stands for its token."""
+    """Return the answers by the names of their questions; an interrupt stands for its token."""
     listed: list[Any] = list(given) if isinstance(given, _COLLECTIONS) else []  # Any: users pass anything
     names = [(each.token or each.id) if isinstance(each, Interrupt) else each for each in listed]
     if not names or [name for name in names if not isinstance(name, str)]:
@@ -168,12 +168,12 @@ def _wanted(given: Mapping[Any, Any] | Sequence[Any]) -> dict[str, Any]:
 def _problems(data: Any, question: Question) -> list[str]:
     try:
         return schemas.problems(data, question.schema)
-    except Exception as error:  # protects whoever answers: an altered schema may make its reader raise anything
+    except Exception as error:  # protects whoever answers: a tampered schema may make its reader raise anything
         raise CheckpointCorrupt(f"the schema of question '{question.id}' cannot be read ({error})") from error
 
 
 async def why_not_open(store: Store, ref: SessionRef, unknown: UnknownInterrupt, *, live: bool) -> Exception:
-    """Return the best explanation why a named question is not open: it may have ended, or been superseded."""
+    """Return the error that best explains why a named question is not open: it may have ended, or been superseded."""
     name, head = unknown.interrupt_id, await store.head(ref)
     if head is None:
         return CheckpointNotFound(ref.id)
@@ -203,13 +203,13 @@ async def record_answers(
     require_token: bool = False,
     permission: Permission | None = None,
 ) -> Head:
-    """Record answers beside the log, without going on; with the checkpoint that was `seen`, only if nothing has moved.
+    """Record answers beside the log, without going on; with the checkpoint that was `seen`, only if nothing changed.
 
     Raises:
         CheckpointNotFound: there is no such session.
         UnknownInterrupt, AlreadyResumed, InterruptExpired, InvalidAnswer: naming the first that is wrong.
         StaleCheckpoint: the session has moved on from the checkpoint that was seen, or from a token's question.
-        AnswerRefused: whoever answers may not.
+        AnswerRefused: this person may not answer.
     """
     for _ in range(TRIES):
         head = await store.head(ref)
@@ -217,7 +217,7 @@ async def record_answers(
             raise CheckpointNotFound(ref.id)
         rows = await store.questions(ref)
         if any(_branch_of(row.checkpoint) != head.branch for row in rows):
-            continue  # It moved in between.
+            continue  # It changed in between.
         asked = [read_question(row.body) for row in rows]
         questions = OpenQuestions(ref, head.branch, asked, require_token=require_token)
         is_live = owner_of(head) is not None

@@ -21,7 +21,7 @@ NewId = Callable[[], str]
 
 
 class Settings:
-    """The store, the app, the clock, the ids, and who may answer; a store's file is opened when it is first needed.
+    """The store, the app, the clock, the ids, and who may answer; a store's file is opened when first needed.
 
     `app_name` is None for all apps. `user_id` is the one user that all calls are for, if they are bound to one.
     """
@@ -59,7 +59,7 @@ class Settings:
         """Return the user that a call is for: the one that was given, else the one that all calls are bound to.
 
         Raises:
-            UsageError: these are two, or what was given is not a name.
+            UsageError: these differ, or what was given is not a name.
         """
         if given is None:
             return self.user_id
@@ -72,25 +72,25 @@ class Settings:
         return given
 
     def ref(self, session_id: str, user_id: str | None = None) -> SessionRef:
-        """Return the key of a session of the one app; with a user, only that user's session is found under it."""
+        """Return the key of a session of the one app; with a user, it finds only that user's session."""
         assert self.app_name is not None
         return SessionRef(session_id, self.app_name, self.user(user_id))
 
     def new_branch(self) -> str:
-        """Return the name of a new branch: short, and of letters and digits whatever the ids are like."""
+        """Return the name of a new branch: short, and made of letters and digits whatever the ids look like."""
         if self.new_id is random_id:
             return f"{_branches.getrandbits(32):08x}"
         return hashlib.blake2b(self.new_id().encode(errors="replace"), digest_size=4).hexdigest()
 
 
-# Names of branches need not be hard to guess; they must differ between processes, whatever they do with `random.seed`.
+# Names of branches need not be hard to guess; they must differ between processes, even after `random.seed`.
 _branches = random.Random()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_branches.seed)
 
 
 def _store(given: Store | str | None, clock: Clock) -> Store:
-    """Return the store that is meant. A wrong URL is refused here, where it is written; no file is opened yet."""
+    """Return the store that was given. A wrong URL is refused here, where it was passed; no file is opened yet."""
     if given is None:
         return MemoryStore(clock=clock)
     if isinstance(given, str):
@@ -103,7 +103,7 @@ def _store(given: Store | str | None, clock: Clock) -> Store:
 
 
 def check_name(what: str, text: object) -> None:
-    """Refuse a name that is not valid text: it could be stored, but not read again.
+    """Refuse a name that is not valid text: it could be stored, but not read back.
 
     Raises:
         UsageError: naming `what`; also for a session id that is empty.
@@ -123,10 +123,10 @@ def random_id() -> str:
 
 
 def choice(name: str, value: object) -> bool:
-    """Return an option that is True or False.
+    """Return an option that must be True or False.
 
     Raises:
-        UsageError: it is something else.
+        UsageError: it is neither.
     """
     if not isinstance(value, bool):
         raise UsageError(f"{name}={value!r}: give True or False.")

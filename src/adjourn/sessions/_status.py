@@ -1,4 +1,4 @@
-"""Where a session stands, and who owns it."""
+"""The status of a session, and who owns it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from adjourn.stores.protocol import Head, Status
 
 
 class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a session stands. A run whose process died counts as failed, and nobody owns it.
+    """The status of a session. A run whose process died counts as failed, and nobody owns it.
 
     `owner` is for people ("process 4711 on this machine"); `owner_id` is what the store knows it by.
     """
@@ -30,12 +30,12 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def owner_of(head: Head) -> str | None:
-    """Return who runs a session now. The lease of a process that died stands for a while, but it owns nothing."""
+    """Return who runs a session now. The lease of a process that died remains for a while, but it owns nothing."""
     return None if head.owner is None or is_dead(head.owner) else head.owner
 
 
 def status_of(head: Head) -> Status:
-    """Return the status of a session; a run whose process died is stored as running, and has failed."""
+    """Return the status of a session; a run whose process died is stored as running, but has failed."""
     return "failed" if head.status == "running" and owner_of(head) is None else head.status
 
 

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def sync_twin(method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[S, P], T]:
-    """Make the sync twin of an async method; a subclass that overrides the method has changed its twin, too."""
+    """Make the sync twin of an async method; a subclass that overrides the method changes its twin, too."""
     name = method.__name__
 
     @wraps(method)
@@ -38,7 +38,7 @@ def wait_for(begin: Callable[[], Coroutine[Any, Any, T]], *, name: str = "adjour
     def work() -> None:
         try:
             outcome.append(asyncio.run(begin()))
-        except BaseException as error:  # noqa: BLE001  # it belongs to the waiting thread
+        except BaseException as error:  # noqa: BLE001  # passed on to the waiting thread
             failure.append(error)
 
     thread = threading.Thread(target=work, name=name)

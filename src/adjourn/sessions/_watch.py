@@ -1,4 +1,4 @@
-"""Watching a store: new questions and ended sessions, as they come."""
+"""Watching a store: new questions and ended sessions, as they happen."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ._questions import shown
 from ._status import status_of
 
 POLL = (0.05, 1.0)
-"""Seconds between looks at the store: the first after something was found, and the longest."""
+"""Seconds between polls of the store: the first after something was found, and the longest."""
 
 MARGIN = 10.0
 """Seconds by which a write may become visible after others that carry a later time: clocks differ, commits queue."""
 
 PAGE = 50
-"""Sessions that are looked at first; more, as long as all of them are new."""
+"""How many sessions are read at first; more, as long as all of them are new."""
 
 
 class QuestionAsked(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,11 +52,11 @@ Notice: TypeAlias = QuestionAsked | SessionEnded
 
 
 class Watch:
-    """Looks at the sessions that were written since the last look.
+    """Polls the sessions that were written since the last poll.
 
-    Between two looks it remembers where every session stood that was written within `MARGIN` of the last write it has
-    seen, and which questions are open. Of other sessions nothing need be known: the store lists the most recently
-    written first.
+    Between two polls it remembers the state of every session that was written within `MARGIN` of the last write it has
+    seen, and which questions are open. Nothing else need be remembered: the store lists the most recently written
+    first.
     """
 
     def __init__(self, store: Store, app: str | None, user: str | None) -> None:
@@ -68,7 +68,7 @@ class Watch:
         self._asked: dict[tuple[str, str], set[tuple[str, str]]] = {}
 
     async def begin(self, *, report_open: bool) -> list[Notice]:
-        """Take note of how things stand; only what comes later is reported, unless `report_open` adds what is open."""
+        """Note the current state; only what comes later is reported, unless `report_open` adds what is open."""
         heads = await self._store.sessions(app=self._app, user=self._user, limit=1)
         self._since = heads[0].updated if heads else 0.0
         for head in await self._recent():
@@ -80,7 +80,7 @@ class Watch:
         return notices if report_open else []
 
     async def look(self) -> list[Notice]:
-        """Return what has happened since the last look, oldest first."""
+        """Return what has happened since the last poll, oldest first."""
         notices: list[Notice] = []
         fresh: dict[tuple[str, str], tuple[str, str]] = {}
         for head in reversed(await self._recent()):
@@ -93,7 +93,7 @@ class Watch:
         return notices
 
     async def _recent(self) -> list[Head]:
-        """Return the sessions that were written lately, the most recent first."""
+        """Return the recently written sessions, most recent first."""
         limit, since = PAGE, self._since - MARGIN
         while True:
             heads = await self._store.sessions(app=self._app, user=self._user, limit=limit)
@@ -127,7 +127,7 @@ def _asked(rows: list[OpenQuestion]) -> list[Notice]:
 
 
 def _question_key(row: OpenQuestion) -> tuple[str, str]:
-    """Return what tells a question from others of its session: on another branch the same id is asked anew."""
+    """Return what distinguishes a question within its session: on another branch the same id is a new question."""
     return row.checkpoint.rpartition(".")[0], row.id
 
 

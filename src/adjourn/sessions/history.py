@@ -31,7 +31,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, row: CheckpointRow, state: Any, interrupts: tuple[Interrupt, ...]) -> Checkpoint:
-        """Return a listed checkpoint with what the session held there."""
+        """Return a listed checkpoint with the state and questions that it had."""
         header = row.header
         return cls(
             id=row.id,
@@ -48,7 +48,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Listed:
-    """The ids of the checkpoints that are listed: records between them are not."""
+    """The ids of the listed checkpoints: records between them are not listed."""
 
     def __init__(self, ids: Iterable[str]) -> None:
         self._numbers: dict[str, list[int]] = {}
@@ -69,7 +69,7 @@ def split_id(checkpoint: str) -> tuple[str, int]:
     """Return the branch of a checkpoint and its number there, by its id.
 
     Raises:
-        CheckpointCorrupt: it is not an id that was written.
+        CheckpointCorrupt: it is not a valid id.
     """
     branch, _, number = checkpoint.rpartition(".")
     if not (number.isascii() and number.isdigit() and len(number) < 20):
@@ -78,7 +78,7 @@ def split_id(checkpoint: str) -> tuple[str, int]:
 
 
 class Tree:
-    """The checkpoints of a session as a tree: `print` shows it, iteration gives pairs of depth and checkpoint."""
+    """The checkpoints of a session as a tree: `print` shows it, iteration yields pairs of depth and checkpoint."""
 
     def __init__(self, session_id: str, rows: list[CheckpointRow], head: str) -> None:
         self.session_id = session_id
@@ -94,7 +94,7 @@ class Tree:
             depth, row = todo.pop()
             yield depth, row
             below = self._below.get(row.id, [])
-            # The first child goes on in line; further ones are branches, shown one level deeper and first.
+            # The first child continues the line; further ones are branches, shown first and one level deeper.
             todo += [(depth, child) for child in below[:1]]
             todo += [(depth + 1, child) for child in reversed(below[1:])]
 
@@ -112,7 +112,7 @@ class Tree:
 
 
 class Diff(msgspec.Struct, frozen=True, kw_only=True):
-    """What differs between two states: values before and after by field, absent ones left out."""
+    """What differs between two states: values before and after, by field, without absent ones."""
 
     added: dict[str, Any] = {}
     removed: dict[str, Any] = {}
@@ -129,7 +129,7 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def as_mapping(state: Any) -> Mapping[str, Any]:
-    """Return a state as a mapping, whatever class its schema is."""
+    """Return a state as a mapping, whatever its schema class."""
     if isinstance(state, Mapping):
         return state  # pyright: ignore[reportUnknownVariableType]  # of whatever the schema has
     fields = getattr(state, "__struct_fields__", None) or getattr(state, "__dict__", {})

@@ -35,7 +35,7 @@ from .history import Checkpoint, Diff, Tree, as_mapping
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A question with how it ended: `outcome` is None while it is open.
 
-    An `inherited` one had ended before the branch began, or the session, if that is a fork.
+    An `inherited` one had ended before the branch (or a forked session) began.
     """
 
     interrupt: Interrupt
@@ -49,8 +49,8 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
 class Sessions:
     """The sessions of one app in a store: looking at them, answering their questions, forking and removing them.
 
-    Nothing here needs the program that a session is of. A `Runner` is a `Sessions` that can also run. Every method
-    takes `user_id`: with it, only a session of that user is found (rule C12); `for_user` gives it to all of them. Each
+    Nothing here needs a session's program. A `Runner` is a `Sessions` that can also run. Every method
+    takes `user_id`: with it, only a session of that user is found (rule C12); `for_user` passes it to all of them. Each
     has a twin for sync code, with `_sync` at the end of its name.
     """
 
@@ -67,7 +67,7 @@ class Sessions:
     ) -> None:
         """Open the sessions of `app_name` in a store, given as an object or as a URL; None means those of all apps.
 
-        With `require_token`, approvals must be answered by their tokens, so that they count for what was shown alone.
+        With `require_token`, approvals must be answered by their tokens, so that they count only for what was shown.
         With `require_by`, an approval counts only with `by`. `may_answer` decides whether an answer counts: it gets the
         question, `by`, and the user whose turn asks, and returns True, or False or the reason why not.
         """
@@ -102,7 +102,7 @@ class Sessions:
     # Looking
 
     async def status(self, session_id: str, *, user_id: str | None = None) -> SessionStatus:
-        """Return where a session stands, who runs it, and what it asks.
+        """Return the status of a session, who runs it, and what it asks.
 
         Raises:
             CheckpointNotFound: there is no such session.
@@ -112,7 +112,7 @@ class Sessions:
     async def sessions(
         self, *, user_id: str | None = None, status: Status | None = None, limit: int | None = None
     ) -> list[SessionStatus]:
-        """List the sessions, the most recently written first.
+        """List the sessions, most recently written first.
 
         A damaged session is left out, and reported on the log `adjourn.stores`.
         """
@@ -122,7 +122,7 @@ class Sessions:
         if status not in ("failed", "running"):
             heads = await store.sessions(app=app, user=user_id, status=status, limit=limit)
             return [await self._listed(head) for head in heads]
-        # A run whose process died is stored as running, and has failed all the same.
+        # A run whose process died is stored as running, but has failed.
         heads = await store.sessions(app=app, user=user_id, status="running")
         if status == "failed":
             heads += await store.sessions(app=app, user=user_id, status="failed", limit=limit)
@@ -134,7 +134,7 @@ class Sessions:
     ) -> list[Interrupt]:
         """List open questions, of one session or of all, oldest first.
 
-        A damaged question is `CheckpointCorrupt` where its session was named; from a list of all it is left out, and
+        A damaged question raises `CheckpointCorrupt` if its session was named; from a list of all it is left out, and
         reported on the log `adjourn.stores`.
         """
         check_limit(limit)
@@ -178,7 +178,7 @@ class Sessions:
         checkpoint_id: str | None = None,
         user_id: str | None = None,
     ) -> SessionStatus:
-        """Record answers and return; a run that is live takes them up, else whoever resumes or recovers the session.
+        """Record answers and return; a live run takes them up, or else whoever resumes or recovers the session.
 
         `answers` and the errors are those of `Runner.resume`.
         """
@@ -208,7 +208,7 @@ class Sessions:
         metadata: Mapping[str, Any] | None = None,
         user_id: str | None = None,
     ) -> list[Checkpoint]:
-        """List the checkpoints of a session, most recent first; `under` takes those of an address and below it.
+        """List the checkpoints of a session, most recent first; `under` selects those at or below an address.
 
         A damaged checkpoint is left out, and reported on the log `adjourn.stores`.
 
@@ -278,13 +278,13 @@ class Sessions:
     ) -> int:
         """Remove old checkpoints, except the last `keep` and those younger than `older_than`; return how many."""
         if keep is None and older_than is None:
-            raise UsageError("prune needs keep=... or older_than=..., else it would remove nothing.")
+            raise UsageError("prune needs keep=... or older_than=...; otherwise it would remove nothing.")
         seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
         before = None if seconds is None else self._settings.clock() - seconds
         return await self.store.prune(await self._ref(session_id, user_id), keep=keep, before=before)
 
     async def delete(self, session_id: str, *, user_id: str | None = None) -> None:
-        """Remove a session whole.
+        """Remove a whole session.
 
         Raises:
             SessionBusy: somebody runs it.
@@ -293,9 +293,9 @@ class Sessions:
         try:
             head = await self.store.head(ref)
         except CheckpointCorrupt:
-            head = None  # Nobody can say who runs it, and it is to be gone.
+            head = None  # It is damaged, so nobody knows who runs it; delete it anyway.
         if head is not None and head.owner is not None and is_dead(head.owner):
-            # Nobody runs it any more: its lease is taken over, and given up at once.
+            # Nobody runs it any more: take its lease over, and give it up at once.
             await self.store.claim(ref, process_id(), 0.0, after=head.checkpoint, replaces=head.owner)
         await self.store.delete(ref)
 
@@ -332,7 +332,7 @@ class Sessions:
         return describe(head, [shown(row) for row in await self.store.questions(head.ref)])
 
     async def _listed(self, head: Head) -> SessionStatus:
-        """Describe a session in a listing, where a damaged question of it must not be everybody's trouble."""
+        """Describe a session in a listing, where a damaged question must not break the whole list."""
         return describe(head, readable(await _questions_of(self.store, head), shown))
 
     async def _checkpoint(self, ref: SessionRef, row: CheckpointRow) -> Checkpoint:

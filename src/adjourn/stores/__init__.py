@@ -61,7 +61,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # SQLite is loaded by those who use it: it would be a good part of the time that `import adjourn` takes.
+    # SQLite is loaded only when used: it would be a large part of the time that `import adjourn` takes.
     if name == "SQLiteStore":
         from .sqlite._store import SQLiteStore  # noqa: PLC0415
 

@@ -14,7 +14,7 @@ _noted: set[tuple[str | None, str]] = set()
 
 
 def note(level: int, what: str, session: str, checkpoint: str | None, **facts: object) -> None:
-    """Write one line; ids may hold any characters, and must not make two lines of it."""
+    """Write one log line; ids may hold any characters, but must not break it into two."""
     if log.isEnabledFor(level):
         more = "".join(f" {name}={visible_line(str(fact))}" for name, fact in facts.items())
         log.log(level, "%s session=%s checkpoint=%s%s", what, visible_line(session), checkpoint, more)

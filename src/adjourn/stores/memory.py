@@ -60,7 +60,7 @@ T = TypeVar("T")
 
 
 class Kept(msgspec.Struct, frozen=True, gc=False):
-    """A record without what its place says: its position, its id and its parent; `at` is when it was written."""
+    """A record without what its place implies: position, id and parent; `at` is when it was written."""
 
     full: bool
     source: str | None
@@ -73,7 +73,7 @@ class Kept(msgspec.Struct, frozen=True, gc=False):
 
 
 class Session(msgspec.Struct, gc=False):
-    """A session whole: positions are indexes of `log`, where pruned records leave None.
+    """A whole session: positions are indexes of `log`, where pruned records leave None.
 
     `asked` are the questions of the head's branch, `past` those of the branches before it, in their order.
     """
@@ -107,7 +107,7 @@ class Session(msgspec.Struct, gc=False):
 
 
 class MemoryFacts:
-    """The facts of a session, looked up as they are wanted."""
+    """The facts of a session, looked up as needed."""
 
     __slots__ = ("_found", "now", "row")
     assumed = False
@@ -119,7 +119,7 @@ class MemoryFacts:
 
     @property
     def found(self) -> Session:
-        """The session, which is there."""
+        """The session, which must exist."""
         assert self._found is not None
         return self._found
 
@@ -247,7 +247,7 @@ class MemoryStore(KitStore):
         with self._lock:
             now = self._clock()
             rows = sorted((found.row for found in self._sessions.values()), key=lambda row: row.updated)
-            rows.reverse()  # sorting is stable: of those written at one time, too, the younger comes first
+            rows.reverse()  # sorting is stable: of those written at the same time, too, the newest comes first
             chosen = (row for row in rows if fits(row, app, user) and status in (None, row.status))
             return [head_of(row, now) for row in _first(limit, chosen)]
 
@@ -323,7 +323,7 @@ def _position(found: Session, id: str) -> int:
 
 
 def _fold(found: Session, pos: int) -> tuple[bytes, ...]:
-    """The bodies from the last full record up to a position; pruning leaves no holes in between."""
+    """Return the bodies from the last full record up to a position; pruning leaves no holes in between."""
     rows: list[bytes] = []
     for kept in reversed(found.log[: pos + 1]):
         assert kept is not None

@@ -18,13 +18,13 @@ Source = Literal["input", "step", "interrupt", "resume", "edit", "fork", "cancel
 Outcome = Literal["answered", "expired", "abandoned"]
 
 OWN_APPS = "~"
-"""How the names of apps begin in which the library keeps sessions of its own, such as permanent approvals."""
+"""Prefix of the apps in which the library keeps its own sessions, such as permanent approvals."""
 
 
 class SessionRef(msgspec.Struct, frozen=True):
     """Names one session, which is `id` within `app`.
 
-    With a `user`, it names the session only if it is that user's: for anybody else it is as if there were none.
+    With a `user`, it names the session only if it is that user's: for anybody else it does not exist.
     """
 
     id: str
@@ -52,7 +52,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """How a question ends: the encoded value, and who gave it; with a `branch`, only if the head is on that one."""
+    """How a question ends: the encoded value, and who gave it; with a `branch`, only if the head is on it."""
 
     id: str
     value: bytes
@@ -84,9 +84,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """That something began which must not happen twice: its digest, and the record that it began with.
+    """Something that began and must not happen twice: its digest, and the record that it began with.
 
-    `place` names a branch of a session, and `number` a record of it. Neither says anything about what it was.
+    `place` names a branch of a session, and `number` a record of it. Neither reveals what it was.
     """
 
     digest: str
@@ -99,7 +99,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
 
     Its id is `<branch>.<number>`; numbers of a branch have no gaps. `parent` is the record before it, which for the
     first record of a branch stands on another one. The first record of a branch is full. The store numbers the
-    `event_count` events through, over all branches. What `begins` says outlives the record and its session.
+    `event_count` events consecutively, over all branches. `begins` outlives the record and its session.
     """
 
     branch: str
@@ -123,7 +123,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a session stands. `owner` is None unless a lease is live now; `seq` is the last event's number."""
+    """The current state of a session. `owner` is None unless a lease is live now; `seq` is the last event's number."""
 
     session: str
     app: str
@@ -160,7 +160,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
 class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
     """A checkpoint as it is listed; `created` is the store's time.
 
-    If its row is `damaged`, nothing is known of it but its place: it has an empty header.
+    If its row is `damaged`, only its place is known, and its header is empty.
     """
 
     id: str
@@ -241,14 +241,14 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
 class Store(Protocol):
     """Keeps sessions. Safe to use from any number of tasks, threads, event loops and (if it is shared) processes.
 
-    Every method is atomic: it happens as a whole or not at all. A failure of the medium is `StoreUnavailable`,
-    damage is `CheckpointCorrupt`. Listings over many sessions, and `audit`, leave damaged rows out and report them on
+    Every method is atomic: it happens as a whole or not at all. A failure of the medium raises `StoreUnavailable`,
+    damage `CheckpointCorrupt`. Listings over many sessions, and `audit`, leave damaged rows out and report them on
     the log `adjourn.stores` (`kit.readable` does that). Times are the store's own. Repeating a claim or commit with
-    the same record id and content is a success, so that a caller who did not hear the answer can try again. Calls that
-    one task or loop makes one after the other take effect in that order, also when it does not wait for each.
+    the same record id and content is a success, so that a caller who did not get the reply can try again. Calls that
+    one task or loop makes one after the other take effect in that order, even if it does not wait for each.
 
-    Where a method raises `CheckpointNotFound` for an unknown session, it does so for another user's, too. A listing
-    without an app is over all apps, except for those whose names begin with `OWN_APPS`, which must be named.
+    A method that raises `CheckpointNotFound` for an unknown session also does so for another user's. A listing
+    without an app covers all apps, except those whose names begin with `OWN_APPS`, which must be named.
     """
 
     async def claim(
@@ -277,7 +277,7 @@ class Store(Protocol):
         ...
 
     async def renew(self, leases: Sequence[Lease]) -> list[Renewed]:
-        """Prolong leases that are still held; tell of each, in their order, whether it is lost or to be cancelled."""
+        """Renew leases that are still held; return for each, in order, whether it is lost or to be cancelled."""
         ...
 
     async def commit(self, lease: Lease, *writes: Write, after: str, release: bool = False) -> Committed:
@@ -286,8 +286,8 @@ class Store(Protocol):
         The lease is renewed, and given up with `release`.
 
         With `release` and status "waiting", answers that no record has taken keep the lease and are returned instead;
-        the record is stored all the same, but as running and without its events, since the run goes on.
-        The count of claims without progress starts again.
+        the record is still stored, but as running and without its events, since the run goes on.
+        The count of claims without progress is reset.
 
         Raises:
             Conflict: the head is not `after`, or the lease was released or taken over; nothing was written.
@@ -301,8 +301,8 @@ class Store(Protocol):
         Raises:
             CheckpointNotFound: no such session.
             UnknownInterrupt: no such question on the branch.
-            AlreadyResumed: one of them has ended before.
-            InterruptExpired: one of them has expired (an answer with `how="expired"` is taken all the same).
+            AlreadyResumed: one of them has already ended.
+            InterruptExpired: one of them has expired (an answer with `how="expired"` is still accepted).
             Conflict: the head is not `after` (when given).
         """
         ...
@@ -316,7 +316,7 @@ class Store(Protocol):
         ...
 
     async def head(self, ref: SessionRef) -> Head | None:
-        """Return where the session stands, None if there is no such session."""
+        """Return the current state of a session, None if there is no such session."""
         ...
 
     async def checkpoints(
@@ -328,7 +328,7 @@ class Store(Protocol):
         source: str | None = None,
         under: str | None = None,
     ) -> list[CheckpointRow]:
-        """List the checkpoints of all branches, most recent first; `under` filters by address at segment borders.
+        """List the checkpoints of all branches, most recent first; `under` filters by address at segment boundaries.
 
         Raises:
             CheckpointNotFound: no such session, or `before` is unknown.
@@ -338,7 +338,7 @@ class Store(Protocol):
     async def sessions(
         self, *, app: str | None = None, user: str | None = None, status: Status | None = None, limit: int | None = None
     ) -> list[Head]:
-        """List sessions, the most recently written first."""
+        """List sessions, most recently written first."""
         ...
 
     async def questions(
@@ -351,7 +351,7 @@ class Store(Protocol):
     ) -> list[OpenQuestion]:
         """List open questions on the branch of each session's head that have not expired, oldest first.
 
-        `ref` takes those of one session, `app` and `user` those of many.
+        `ref` selects those of one session, `app` and `user` those of many.
         """
         ...
 
@@ -376,7 +376,7 @@ class Store(Protocol):
     async def begun(self, digest: str) -> list[Begun]:
         """Return everything under this digest that records have begun with, in any session, deleted ones included.
 
-        Nothing ever removes it: not `delete`, not `prune`, not `delete_idle`.
+        Nothing ever removes it: neither `delete` nor `prune` nor `delete_idle`.
         """
         ...
 
@@ -393,7 +393,7 @@ class Store(Protocol):
         ...
 
     async def cancel(self, ref: SessionRef, mode: str) -> bool:
-        """Ask the live owner to stop; False if nobody runs the session.
+        """Ask the live owner to stop; return False if nobody runs the session.
 
         Raises:
             CheckpointNotFound: no such session.
@@ -401,7 +401,7 @@ class Store(Protocol):
         ...
 
     async def delete(self, ref: SessionRef) -> None:
-        """Remove a session whole; an unknown one is not an error.
+        """Remove a whole session; an unknown one is not an error.
 
         Raises:
             SessionBusy: somebody runs it.
@@ -423,5 +423,5 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None:
-        """Finish what was accepted and let go of everything."""
+        """Finish what was accepted and release all resources."""
         ...

@@ -58,18 +58,20 @@ def register_store(scheme: str, opener: Opener) -> None:
     """Let `open_store` open URLs of a scheme; `opener` is given the whole URL.
 
     Raises:
-        UsageError: the scheme is not one, or another opener has it.
+        UsageError: the scheme is not valid, or already has another opener.
     """
     if not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
-        raise UsageError(f"register_store({scheme!r}): a scheme is of lower-case letters, digits, '+', '-' and '.'.")
+        raise UsageError(
+            f"register_store({scheme!r}): a scheme consists of lower-case letters, digits, '+', '-' and '.'."
+        )
     with _lock:
         if _openers.setdefault(scheme, opener) is not opener:
-            raise UsageError(f"register_store({scheme!r}): '{scheme}://' has an opener already. Choose another scheme.")
+            raise UsageError(f"register_store({scheme!r}): '{scheme}://' already has an opener. Choose another scheme.")
 
 
 def _installed(scheme: str) -> Opener | None:
     """Return the opener that an installed package has for a scheme."""
-    from importlib.metadata import entry_points  # noqa: PLC0415 - expensive, and wanted for unknown schemes alone
+    from importlib.metadata import entry_points  # noqa: PLC0415 - expensive, and needed only for unknown schemes
 
     for found in entry_points(group=_GROUP, name=scheme):
         return found.load()
@@ -98,7 +100,7 @@ def _sqlite(url: str) -> SQLiteStore:
     _, _, rest = url.partition("://")
     path, _, query = rest.partition("?")
     if not path.startswith("/") or path == "/":
-        raise UsageError(f"{url!r} names no file. {_FORMS}")
+        raise UsageError(f"{url!r} does not name a file. {_FORMS}")
     timeout, synchronous = _options(url, query)
     store = SQLiteStore(path[1:], timeout, cast("Synchronous", synchronous))
     with _lock:
@@ -114,7 +116,7 @@ def _options(url: str, query: str) -> tuple[float, str]:
         elif name == "synchronous":
             synchronous = value
         else:
-            raise UsageError(f"{url!r} has the unknown option '{name}'. Known are timeout and synchronous.")
+            raise UsageError(f"{url!r} has the unknown option '{name}'. Use timeout or synchronous.")
     try:
         return float(timeout), synchronous
     except ValueError:

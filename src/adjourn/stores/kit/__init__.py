@@ -1,22 +1,22 @@
-"""The store kit: what every store decides alike, without any I/O, and drivers that make a `Store` of it.
+"""The store kit: the decisions that all stores share, without any I/O, and drivers that make a `Store` of them.
 
 A *request* (`Claim`, `Commit`, …) is a pure function of the *facts* that were read, giving *effects* or a refusal. A
 store reads facts in one go and applies effects in one go. Effects name their *guard*: what must still hold at the
-moment of writing, on the rows that the same write changes. A guard that does not hold means that the request is
-decided anew, by new facts; only a decision is a `Conflict`.
+moment of writing, on the rows that the same write changes. If a guard does not hold, the request is decided
+again from new facts; only a decision raises `Conflict`.
 
 What holds between any two writes to a session:
 
 - There is one head, the newest record. Positions of records only grow; a branch is one stretch of them, its numbers
   have no gaps, and once the head has left it, it is never written again.
 - The fence grows with every claim and never shrinks. Records are added by whoever holds the lease with the newest
-  fence, after the head that it has seen. So of a stale owner nothing is ever written.
+  fence, after the head that it has seen. So a stale owner never writes anything.
 - A question is asked once on its branch and ends at most once; its row stays as long as the session, whichever records
   are pruned, because records refer to it by its id. `waiting` is the number of answers on the head's branch
   that no record has taken. A session is not released as waiting while there is one that its owner has not seen.
 - Answers, cancels and renewals change only counters that are added to, their own questions, `cancel`, `expires` and
   `touched`. No commit's guard looks at these, except that of a pause, which looks at `waiting`. So they never make a
-  live owner's commit fail, and answers to different questions never each other's.
+  live owner's commit fail, and answers to different questions never make each other fail.
 - A lease is taken over only when it has ended by the store's clock at the moment of writing, or while the owner that
   is known to be dead still holds it.
 

@@ -14,7 +14,7 @@ from .rows import QuestionRow, SessionRow, answered, encode_header, is_live, is_
 
 
 def user(row: SessionRow, ref: SessionRef) -> None:
-    """Refuse another user's session, in the words for one that does not exist."""
+    """Refuse another user's session, with the error for one that does not exist."""
     if ref.user is not None and not is_named(row, ref):
         raise CheckpointNotFound(ref.id)
 
@@ -70,7 +70,7 @@ def write(facts: Facts, row: SessionRow, head: str, new: Write, given: Sequence[
 
 
 def rest(facts: Facts, row: SessionRow, writes: Sequence[Write]) -> None:
-    """Refuse records that do not follow the first one of a commit, for which alone the facts say all there is."""
+    """Refuse records that do not follow the first one of a commit, the only one that the facts fully cover."""
     session, is_new = row.session, writes[0].branch != row.branch
     asked, ended = {question.id for question in writes[0].asks}, {given.id for given in writes[0].closes}
     ended |= {question.id for write in writes for question in write.asks if question.ended is not None}
@@ -99,7 +99,7 @@ def _new_question(facts: Facts, row: SessionRow, question: Question) -> None:
 
 
 def _left_to_guards(facts: Facts, closes: Sequence[Answer]) -> bool:
-    """Return whether the guards can tell that these are open; whether one has expired, they cannot."""
+    """Return whether the guards can check that these are open; they cannot check whether one has expired."""
     return facts.assumed and len({given.id for given in closes}) == len(closes) and _by_nobody(closes)
 
 
@@ -130,14 +130,14 @@ def _asks(session: str, new: Write) -> None:
 
 
 def repeats(facts: Facts, row: SessionRow, new: Write) -> bool:
-    """Return whether the write is there already, with the same content."""
+    """Return whether the write was already made, with the same content."""
     kept = facts.record(new.id)
     if kept is None or kept.parent != new.parent:
         return False
     content = (kept.full, kept.count, kept.header, kept.events, kept.body)
     if content != (new.full, new.event_count, encode_header(new), new.events, new.body):
         return False
-    # The questions of a branch that the head has left are out of reach; its record's content has to do.
+    # The questions of a branch that the head has left are out of reach; comparing the record must suffice.
     return new.branch != row.branch or all(_asked_so(facts.question(question.id), question) for question in new.asks)
 
 

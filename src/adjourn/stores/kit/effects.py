@@ -12,13 +12,13 @@ from .rows import Branch, QuestionRow, RecordRow, SessionRow, is_live
 
 
 class Guard(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What must hold of the session's row at the moment of writing, else nothing is written.
+    """What must hold of the session's row at the moment of writing, or nothing is written.
 
-    What is None is not looked at. Times are the store's, at that moment.
+    A field that is None is not checked. Times are the store's, at that moment.
     """
 
     exists: bool = True
-    """Whether there must be such a session, or must not."""
+    """Whether the session must exist, or must not."""
     checkpoint: str | None = None
     branch: str | None = None
     fence: int | None = None
@@ -34,7 +34,7 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Move(msgspec.Struct, frozen=True, gc=False):
-    """Where the head stands after the write. The time of writing becomes the row's `updated`."""
+    """Where the head is after the write. The time of writing becomes the row's `updated`."""
 
     branch: str
     branch_no: int
@@ -69,11 +69,11 @@ class End(msgspec.Struct, frozen=True, gc=False):
 class Effects(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One write to one session: all of it or, if its guard does not hold, nothing.
 
-    A question of `asks` must not have been asked on its branch, and one of `ends` must be open: these are guards, too.
+    A question of `asks` must not have been asked on its branch, and one of `ends` must be open: these are also guards.
     Questions are asked on the branch of `move`; `ends` follow, and `takes`, which are of the row's own branch.
     `waiting` is added to the row's count, which starts from zero when a branch begins. `cancel` unset leaves it.
     The row's `touched` becomes the time of writing with a `move`, a `lease` or an end.
-    `begins` is added to what no write ever removes; what is there already is not an error.
+    `begins` is added to what no write ever removes; what is already there is not an error.
     """
 
     guard: Guard
@@ -88,9 +88,9 @@ class Effects(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     takes: tuple[str, ...] = ()
     begins: tuple[Begun, ...] = ()
     drops: tuple[int, ...] = ()
-    """Positions of records that go."""
+    """Positions of records to remove."""
     removes: bool = False
-    """Whether the session goes whole."""
+    """Whether to remove the whole session."""
 
 
 class Applied(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from .rows import Branch, QuestionRow, RecordRow, SessionRow, locate
 
 
 class Point(msgspec.Struct, frozen=True, gc=False):
-    """What pruning needs to know of a record."""
+    """What pruning needs to know about a record."""
 
     pos: int
     full: bool
@@ -29,10 +29,10 @@ def removable(
     before: float | None,
     asking: Sequence[int],
 ) -> list[Point]:
-    """The records that no checkpoint to be kept is folded from.
+    """Return the records that no checkpoint to be kept is folded from.
 
     Kept are the head, the last `keep`, those written since `before`, the last of each branch in `asking` (which has
-    open questions), and for every branch of which something stays the checkpoint that it came from.
+    open questions), and the checkpoint that each branch with anything kept came from.
     `points` and `branches` are in the order of writing; `asking` are indexes of `branches`.
     """
     head = points[-1].pos
@@ -51,7 +51,7 @@ def _end(branches: Sequence[Branch], number: int, head: int) -> int:
 
 
 def _add_bases(anchors: set[int], branches: Sequence[Branch], head: int) -> None:
-    # From the newest branch down: a base lies on an older branch, which then stays and has a base of its own.
+    # From the newest branch down: a base lies on an older branch, which then stays and has its own base.
     for number in range(len(branches) - 1, -1, -1):
         branch = branches[number]
         stays = any(branch.start <= pos <= _end(branches, number, head) for pos in anchors)
@@ -75,8 +75,8 @@ def _unneeded(points: Sequence[Point], anchors: set[int]) -> list[Point]:
 class Facts(Protocol):
     """Facts of one session. Questions are those of the head's branch.
 
-    A store that decides inside a lock or transaction looks them up when they are wanted; one that reads them in a trip
-    of its own has a `FactSheet`.
+    A store that decides inside a lock or transaction looks them up as needed; one that reads them in a
+    separate trip has a `FactSheet`.
     """
 
     @property
@@ -95,32 +95,32 @@ class Facts(Protocol):
         ...
 
     def question(self, id: str) -> QuestionRow | None:
-        """The question of this id, None if it was never asked."""
+        """Return the question of this id, None if it was never asked."""
         ...
 
     def waiting(self) -> Sequence[QuestionRow]:
-        """The questions that are open or whose answer no record has taken, in the order of asking."""
+        """Return the questions that are open or whose answer no record has taken, in the order of asking."""
         ...
 
     def branches(self) -> Sequence[Branch]:
-        """All branches, in the order of writing."""
+        """Return all branches, in the order of writing."""
         ...
 
     def record(self, id: str) -> RecordRow | None:
-        """The record of this id, None if there is none (any more)."""
+        """Return the record of this id, None if there is none (any more)."""
         ...
 
     def points(self) -> Sequence[Point]:
-        """Every record that is left, in the order of writing."""
+        """Return every record that is left, in the order of writing."""
         ...
 
     def asking(self) -> Sequence[int]:
-        """The numbers of the branches that have open questions."""
+        """Return the numbers of the branches that have open questions."""
         ...
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """Which facts are wanted beside the session's row: questions and records by id, and whole lists by their flag."""
+    """Which facts are wanted besides the session's row: questions and records by id, and whole lists by their flag."""
 
     ref: SessionRef
     questions: frozenset[str] = frozenset()
@@ -143,7 +143,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotRead(Exception):
-    """A decision wants facts that were not read; whoever drives it reads again, with what it wants."""
+    """A decision wants facts that were not read; the driver reads again, including those."""
 
     def __init__(self, query: Query) -> None:
         super().__init__(query)
@@ -151,7 +151,7 @@ class NotRead(Exception):
 
 
 class FactSheet:
-    """Facts that were read in one go, as a `Query` wanted them; whatever else is asked for is `NotRead`."""
+    """Facts that were read in one go, as a `Query` requested them; asking for anything else raises `NotRead`."""
 
     assumed = False
 
@@ -217,7 +217,7 @@ class FactSheet:
 class Remembered(FactSheet):
     """What a live owner knows without reading: the row as its own last write left it.
 
-    Others may have answered, cancelled or renewed since. The guards of a write notice what of that matters.
+    Others may have answered, cancelled or renewed since. The guards of a write catch whatever of that matters.
     """
 
     assumed = True

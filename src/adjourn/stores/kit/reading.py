@@ -1,7 +1,7 @@
-"""Rows from what a database holds, converted strictly: damage is `CheckpointCorrupt`, and names its session.
+"""Strict conversion of database values to rows: damage raises `CheckpointCorrupt`, which names its session.
 
-Databases keep whatever was written to their files, be it by a failing disk or by somebody who means harm. So types,
-ranges and what must hold between columns are checked here, once for all that reads rows.
+Databases keep whatever was written to their files, whether by a failing disk or by an attacker. So types, ranges and
+what must hold between columns are checked here, once for everything that reads rows.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _Flag = Annotated[int, Meta(ge=0, le=1)]
 Time = Annotated[float, Meta(ge=EARLIEST, lt=LATEST)]
 
 
-# Classes, since msgspec prepares these once; what it would have to find out about a tuple each time takes far longer.
+# Classes, since msgspec prepares these once; inspecting a tuple type each time takes far longer.
 
 
 class Columns(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """The columns of a row and what may be in them, in their order."""
+    """The columns of a row, in order, and what may be in them."""
 
 
 class _Session(Columns, frozen=True, gc=False):
@@ -139,7 +139,7 @@ def branch_rows(rows: Iterable[Sequence[Any]], session: str) -> list[Branch]:
     """
     branches = [Branch(*astuple(converted(values, _Branch, session, "the row of a branch"))) for values in rows]
     if not branches or branches[0].start != 0 or any(one.start >= two.start for one, two in pairwise(branches)):
-        raise CheckpointCorrupt("its branches do not follow on one another; restore a backup", session)
+        raise CheckpointCorrupt("its branches do not follow one another; restore a backup", session)
     for number, branch in enumerate(branches[1:], 1):
         if branch.parent is None or locate(branches[:number], branch.start - 1, branch.parent) is None:
             raise CheckpointCorrupt(f"its branch '{branch.name}' does not come from an older one", session)
@@ -147,7 +147,7 @@ def branch_rows(rows: Iterable[Sequence[Any]], session: str) -> list[Branch]:
 
 
 def points(rows: Iterable[Sequence[Any]], session: str) -> list[Point]:
-    """Return what pruning needs to know of every record, in the order of writing.
+    """Return what pruning needs to know about every record, in the order of writing.
 
     Raises:
         CheckpointCorrupt: they are not what was written, or there are none.
@@ -159,7 +159,7 @@ def points(rows: Iterable[Sequence[Any]], session: str) -> list[Point]:
 
 
 def converted(values: Sequence[Any], to: type[C], session: object, what: str) -> C:
-    """Return values of columns, checked; `session` is the session's id, or whatever stands in its place.
+    """Return column values, checked; `session` is the session's id, or whatever is stored in its place.
 
     Raises:
         CheckpointCorrupt: they do not fit.

@@ -1,6 +1,6 @@
-"""What callers ask of a store, and what is decided: pure functions of facts, without any I/O.
+"""What callers ask of a store, and how that is decided: pure functions of facts, without any I/O.
 
-A request says which facts it wants (`query`), and given them either refuses (an exception) or decides: a result, and
+A request says which facts it wants (`query`); given those, it either refuses (an exception) or decides: a result, and
 the effects that make it true. All checks come before anything is written, so a refusal has written nothing.
 """
 
@@ -37,7 +37,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 Decision: TypeAlias = tuple[Effects | None, T_co]
-"""What was decided: the effects, None if nothing is to be written, and the result once they are applied."""
+"""A decision: the effects, None if there is nothing to write, and the result once they are applied."""
 
 
 class Request(Protocol[T_co]):
@@ -53,7 +53,7 @@ class Request(Protocol[T_co]):
         ...
 
     def decide(self, facts: Facts) -> Decision[T_co]:
-        """Decide by facts, or refuse."""
+        """Decide from facts, or refuse."""
         ...
 
 
@@ -69,7 +69,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     replaces: str | None
 
     def query(self) -> Query:
-        """Want the questions it names, and its record, which may be there already."""
+        """Request the questions it names, and its record, which may already be there."""
         return _query(self.ref, () if self.write is None else (self.write,), self.answers)
 
     def decide(self, facts: Facts) -> Decision[Claimed]:
@@ -87,7 +87,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if live and not answers:
             raise SessionBusy(self.ref.id, row.owner or "", row.expires)
         if live:
-            # The owner moves the head all the time; what counts is that the questions are open.
+            # The owner keeps moving the head; what counts is that the questions are open.
             return (_answered(row, answers, Guard(branch=row.branch)), _left_to_owner(row))
         head = row.checkpoint
         check.after(row, self.after)
@@ -120,7 +120,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return Claimed(lease=given, checkpoint=head, seq=seq, claims=claims)
 
     def _was_made(self, facts: Facts, row: SessionRow, write: Write) -> bool:
-        """Return whether this very claim was made before and its caller did not hear of it."""
+        """Return whether this very claim was made before and its caller did not get the reply."""
         if row.owner != self.owner or row.checkpoint != write.id:
             return False
         return check.repeats(facts, row, write) and all(
@@ -142,7 +142,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.lease.ref
 
     def query(self) -> Query:
-        """Want the questions it names, its records, which may be there already, and what waits for a pause."""
+        """Request the questions it names, its records, which may already be there, and what waits for a pause."""
         waiting = self.release or any(write.takes for write in self.writes)
         return replace(_query(self.ref, self.writes), waiting=waiting)
 
@@ -183,7 +183,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return (effects, Committed(released=self.release and not answers, answers=answers, cancel=row.cancel))
 
     def _made_before(self, facts: Facts, row: SessionRow) -> Decision[Committed]:
-        """Decide a commit that was made before and whose caller did not hear of it; else say why it cannot be made."""
+        """Decide a commit that was made before and whose caller did not get the reply; else raise why it is refused."""
         lease, last = self.lease, self.writes[-1]
         held = row.fence == lease.fence and row.owner == lease.owner
         if all(check.repeats(facts, row, write) for write in self.writes):
@@ -198,7 +198,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         raise AssertionError("a commit that can be made is made")
 
     def _end_again(self, facts: Facts, row: SessionRow) -> Decision[Committed]:
-        """Keep or release the lease once more; a pause that met answers, and whose record looks the same, keeps it."""
+        """Keep or release the lease again; a pause that met answers, and whose record looks the same, keeps it."""
         pauses = self.release and self.writes[-1].status == "waiting" and self.writes[-1].branch == row.branch
         answers = _untaken(facts, row, ()) if pauses else ()
         if answers:
@@ -222,17 +222,17 @@ class Renew(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.lease.ref
 
     def query(self) -> Query:
-        """Want the row alone."""
+        """Request only the row."""
         return Query(ref=self.ref)
 
     def effects(self) -> Effects:
-        """Return what prolongs the lease if it is still held, which the guard can tell without any facts."""
+        """Return what renews the lease if it is still held, which the guard can check without any facts."""
         lease = self.lease
         longer = LeaseChange(lease.owner, lease.fence, None, lease.ttl)
         return Effects(guard=Guard(fence=lease.fence, owner=lease.owner), lease=longer)
 
     def decide(self, facts: Facts) -> Decision[Renewed]:
-        """Prolong the lease, or report it as lost."""
+        """Renew the lease, or report it as lost."""
         row, lease = facts.row, self.lease
         if row is None or not is_named(row, lease.ref) or (row.fence, row.owner) != (lease.fence, lease.owner):
             return (None, Renewed(ref=lease.ref, lost=True))
@@ -247,7 +247,7 @@ class GiveAnswers(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     after: str | None
 
     def query(self) -> Query:
-        """Want the questions that are answered."""
+        """Request the questions that are answered."""
         return Query(ref=self.ref, questions=frozenset([given.id for given in self.answers]))
 
     def decide(self, facts: Facts) -> Decision[Head]:
@@ -268,7 +268,7 @@ class Cancel(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     mode: str
 
     def query(self) -> Query:
-        """Want the row alone."""
+        """Request only the row."""
         return Query(ref=self.ref)
 
     def decide(self, facts: Facts) -> Decision[bool]:
@@ -280,13 +280,13 @@ class Cancel(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Delete(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """`Store.delete`; with `idle`, only if nobody has written, answered or renewed for so many seconds."""
+    """`Store.delete`; with `idle`, only if nobody has written, answered or renewed for that many seconds."""
 
     ref: SessionRef
     idle: float | None = None
 
     def query(self) -> Query:
-        """Want the row alone."""
+        """Request only the row."""
         return Query(ref=self.ref)
 
     def decide(self, facts: Facts) -> Decision[bool]:
@@ -310,16 +310,16 @@ class Prune(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     before: float | None
 
     def query(self) -> Query:
-        """Want the whole log, without its bodies."""
+        """Request the whole log, without its bodies."""
         return Query(ref=self.ref, branches=True, log=True)
 
     def decide(self, facts: Facts) -> Decision[int]:
-        """Drop what nothing that is kept is folded from."""
+        """Drop the records that nothing kept is folded from."""
         if self.keep is not None and self.keep < 0:
             raise UsageError(f"prune(keep={self.keep}) was called. Give the number of checkpoints to keep, 0 or more.")
         row = _found(facts, self.ref)
         gone = removable(facts.points(), facts.branches(), keep=self.keep, before=self.before, asking=facts.asking())
-        # Records that came since on the same branch need nothing that goes: they follow on the head, which stays.
+        # Records added since on the same branch need nothing that is dropped: they follow the head, which stays.
         effects = Effects(guard=Guard(branch=row.branch), drops=tuple([point.pos for point in gone])) if gone else None
         return (effects, sum(point.listed for point in gone))
 
@@ -377,7 +377,7 @@ def _written(
     answers: Sequence[Answer] = (),
     cancel: str | None | UnsetType = UNSET,
 ) -> Effects:
-    """Return the effects of records that were checked, with the lease as it is then."""
+    """Return the effects of records that were checked, with the resulting lease."""
     first, last = writes[0], writes[-1]
     begins = row.pos < 0 or first.branch != row.branch
     pos, full_pos, size, seq = row.pos, row.full_pos, row.size, row.seq
@@ -402,7 +402,7 @@ def _written(
         if write.begins:
             begun += write.begins
     if pos >= MAX_RECORDS:
-        raise StoreError(f"Session '{row.session}' has {MAX_RECORDS} records, and that is the limit. Begin a new one.")
+        raise StoreError(f"Session '{row.session}' has {MAX_RECORDS} records, which is the limit. Begin a new one.")
     takes = _takes(facts, row, wanted) if wanted and not begins else ()
     return Effects(
         guard=guard,
@@ -420,7 +420,7 @@ def _written(
 
 
 def _takes(facts: Facts, row: SessionRow, wanted: Sequence[str]) -> tuple[str, ...]:
-    """Return which of the answers that the writes take are there to be taken."""
+    """Return which of the answers that the writes take can be taken."""
     if not (row.waiting or facts.assumed):
         return ()
     there = {each.id for each in facts.waiting() if not each.is_open}

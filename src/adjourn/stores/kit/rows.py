@@ -30,7 +30,7 @@ EARLIEST, LATEST = -62_135_596_800.0, 253_402_300_800.0
 """The times that a `datetime` can show, from the year 1 to 9999."""
 
 MAX_RECORDS = 2**28
-"""How many records a session can have over all of its branches."""
+"""How many records a session can have across all of its branches."""
 
 
 class SessionRow(msgspec.Struct, frozen=True, gc=False):
@@ -39,7 +39,7 @@ class SessionRow(msgspec.Struct, frozen=True, gc=False):
     A branch is never written again once the head has left it, so each is one stretch of positions, and the newest
     is the head's. `full_pos` is the head's last full record and `size` the bytes from there on; `waiting` counts the
     answers on the head's branch that no record has taken. `updated` is the time of the last commit, `touched` that of
-    the last commit, answer or renewal. `no` is the store's own number for it.
+    the last commit, answer or renewal. `no` is the store's internal number for it.
     """
 
     no: int
@@ -87,7 +87,7 @@ class Branch(msgspec.Struct, frozen=True, gc=False):
 class RecordRow(msgspec.Struct, frozen=True, gc=False):
     """A record as it is stored, at a position of the log; `seq` is the session's last event number after it.
 
-    It is listed as a checkpoint if it has a `source`. The time of writing is the store's to add.
+    It is listed as a checkpoint if it has a `source`. The store adds the time of writing.
     """
 
     id: str
@@ -138,7 +138,7 @@ def answered(row: QuestionRow) -> Answered:
 
 
 def audit_entry(row: QuestionRow) -> AuditEntry:
-    """Return a question with how it ended, as it is read."""
+    """Return a question with how it ended, as callers read it."""
     return AuditEntry(id=row.id, body=row.body, value=row.value, how=row.how, by=row.by, at=row.at)
 
 
@@ -150,7 +150,7 @@ def open_question(row: SessionRow, asked: QuestionRow) -> OpenQuestion:
 
 
 def checkpoint_row(record: RecordRow, at: float) -> CheckpointRow:
-    """Return a record as it is listed, be its header damaged."""
+    """Return a record as it is listed, even if its header is damaged."""
     return listed_row(record.id, record.parent, at, record.header)
 
 
@@ -175,23 +175,23 @@ def event_batch(record: RecordRow) -> EventBatch:
 
 
 def is_named(row: SessionRow, ref: SessionRef) -> bool:
-    """Whether `ref` names this session: one that names a user names only that user's."""
+    """Return whether `ref` names this session: with a user, it names only that user's."""
     return row.session == ref.id and row.app == ref.app and ref.user in (None, row.user)
 
 
 def fits(row: SessionRow, app: str | None, user: str | None) -> bool:
-    """Whether a listing by app and user, each None for all, has this session; the library's own must be named."""
+    """Return whether a listing by app and user (None for all) has this session; the library's own must be named."""
     in_app = not row.app.startswith(OWN_APPS) if app is None else row.app == app
     return in_app and user in (None, row.user)
 
 
 def is_live(row: SessionRow, now: float) -> bool:
-    """Whether somebody runs the session: a lease is held and has not expired."""
+    """Return whether somebody runs the session: a lease is held and has not expired."""
     return row.owner is not None and row.expires > now
 
 
 def is_expired(asked: QuestionRow, now: float) -> bool:
-    """Return whether a question's time is over."""
+    """Return whether a question has expired."""
     return asked.expires is not None and asked.expires <= now
 
 
@@ -228,15 +228,15 @@ def head_of(row: SessionRow, now: float) -> Head:
     )
 
 
-_DIGITS = 16  # of the number of a record: more are not read, since Python takes long over very long numbers
+_DIGITS = 16  # of a record's number: longer ones are not read, since Python is slow to parse very long numbers
 
 
 def locate(branches: Sequence[Branch], end: int, id: str) -> int | None:
-    """The position that the record `id` has or had, on a log whose last position is `end`."""
+    """Return the position that the record `id` has or had, on a log whose last position is `end`."""
     name, _, digits = id.rpartition(".")
     for branch in reversed(branches):
         if branch.name == name:
-            # int() would also take "+1", " 1" and "1_0", which are not the ids that were written.
+            # int() would also accept "+1", " 1" and "1_0", which are not the ids that were written.
             if not (digits.isascii() and digits.isdigit()) or len(digits) > _DIGITS or str(int(digits)) != digits:
                 return None
             pos = branch.start + int(digits) - branch.first
@@ -246,7 +246,7 @@ def locate(branches: Sequence[Branch], end: int, id: str) -> int | None:
 
 
 def id_at(branches: Sequence[Branch], pos: int) -> tuple[str, str | None]:
-    """The id of the record at a position, and its parent's; the first of `branches` starts at position 0."""
+    """Return the id of the record at a position, and its parent's; the first of `branches` starts at position 0."""
     branch = next(branch for branch in reversed(branches) if branch.start <= pos)
     number = branch.first + pos - branch.start
     parent = branch.parent if pos == branch.start else f"{branch.name}.{number - 1}"
@@ -258,7 +258,7 @@ _header = msgspec.json.Decoder(Header)
 
 
 def encode_header(write: Write) -> bytes:
-    """The header of a write as JSON.
+    """Return the header of a write as JSON.
 
     Raises:
         NotStorable: its metadata is not JSON.
@@ -270,10 +270,10 @@ def encode_header(write: Write) -> bytes:
 
 
 def decode_header(data: bytes) -> Header:
-    """A header from its JSON.
+    """Return a header from its JSON.
 
     Raises:
-        CheckpointCorrupt: it is none.
+        CheckpointCorrupt: it is not one.
     """
     check_nesting(data)
     try:
@@ -285,5 +285,5 @@ def decode_header(data: bytes) -> Header:
 
 
 def lies_under(address: str, under: str) -> bool:
-    """Whether an address is `under` or below it; it counts whole segments, and everything lies under ''."""
+    """Return whether an address is `under` or below it, by whole segments; everything lies under ''."""
     return not under or address == under or address.startswith(under + ";")

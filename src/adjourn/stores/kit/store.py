@@ -25,13 +25,13 @@ from .rows import SessionRow
 T = TypeVar("T")
 
 TRIES = 50
-"""How often a write whose guard failed is decided anew."""
+"""How often a write whose guard failed is decided again."""
 
 _REMEMBERED = 10_000  # rows of sessions that are run here
 
 
 class KitStore(ABC):
-    """The verbs of `Store` that write to one session; how a request is carried out is the store's own."""
+    """The verbs of `Store` that write to one session; each store defines how a request is carried out."""
 
     @abstractmethod
     async def carry_out(self, request: Request[T]) -> T:
@@ -69,9 +69,9 @@ class KitStore(ABC):
 
 
 class RemoteStore(KitStore):
-    """A store that reads facts in one trip and applies effects in another, with anybody in between.
+    """A store that reads facts in one trip and applies effects in another, while others may write in between.
 
-    A store of this kind has `read`, `apply` and `idle`, and the verbs of `Store` that only read. It should also have a
+    Such a store has `read`, `apply` and `idle`, and the verbs of `Store` that only read. It should also have a
     `renew` that does all leases in one trip.
 
     A live owner's commit takes one trip: its facts are those that its last write left. Writes that one event loop
@@ -95,7 +95,7 @@ class RemoteStore(KitStore):
 
     @abstractmethod
     async def idle(self, ttl: float, *, app: str | None, user: str | None) -> list[SessionRef]:
-        """List sessions that nobody runs and that nobody has written, answered or renewed for `ttl` seconds."""
+        """List sessions that nobody runs, and nobody has written, answered or renewed for `ttl` seconds."""
 
     async def carry_out(self, request: Request[T]) -> T:
         ref = request.ref
@@ -112,7 +112,7 @@ class RemoteStore(KitStore):
             try:
                 done = await self._try(request, remembered)
             except NotRead:
-                pass  # what it depends on, others may have changed
+                pass  # others may have changed what it depends on
             else:
                 if done is not None:
                     return done[0]
@@ -134,7 +134,7 @@ class RemoteStore(KitStore):
                 query = query.widened(more.query)
 
     async def _try(self, request: Request[T], facts: FactSheet) -> tuple[T] | None:
-        """Decide and apply; None if a guard did not hold, so that it is to be decided anew."""
+        """Decide and apply; None if a guard did not hold, so it must be decided again."""
         effects, result = request.decide(facts)
         if effects is None:
             return (result,)
@@ -152,12 +152,12 @@ class RemoteStore(KitStore):
         if effects.lease is None or effects.lease.owner is None:
             return
         if len(self._held) >= _REMEMBERED:
-            self._held.clear()  # of runs that have died, most of them
+            self._held.clear()  # most of them belong to runs that have died
         row = facts.row or SessionRow(0, ref.id, ref.app, ref.user, facts.now)
         self._held[ref.app, ref.id] = advanced(row, effects, facts.now)
 
     def _remembered(self, request: Request[object]) -> Remembered | None:
-        """Return what a live owner knows; nothing if this is not its next commit."""
+        """Return what a live owner knows; None if this is not its next commit."""
         if not isinstance(request, Commit):
             return None
         row, lease = self._held.get((request.ref.app, request.ref.id)), request.lease

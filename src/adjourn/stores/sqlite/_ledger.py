@@ -30,26 +30,26 @@ from adjourn.stores.kit.requests import Delete, Request
 from adjourn.stores.kit.rows import MAX_RECORDS, Branch, QuestionRow, RecordRow, SessionRow, id_at, locate
 from adjourn.stores.protocol import Answered, Question, SessionRef
 
-_KNOWN = 1000  # rows of sessions that are kept in mind at most
+_KNOWN = 1000  # how many rows of sessions are cached at most
 
 # A record's key is its session's number in the high bits and its position in the low ones.
 _POSITIONS = MAX_RECORDS.bit_length() - 1
 _SESSIONS = 2**35
-"""The numbers that a session can have: with a position behind it, it must fit into the key of a record."""
+"""The numbers that a session can have: with a position after it, it must fit into the key of a record."""
 
 # The columns of a session stand in the order of SessionRow's fields, those of a question in that of QuestionRow's.
 _FIND = "SELECT * FROM sessions WHERE app = ? AND id = ?"
 _IDLE = """SELECT id, app, user FROM sessions WHERE touched < ? AND (owner IS NULL OR expires <= ?)
     AND (app = ? OR ? IS NULL AND app NOT LIKE '~%') AND (? IS NULL OR user = ?) ORDER BY no"""
 _NUMBER = "SELECT no FROM sessions WHERE app = ? AND id = ? AND (? IS NULL OR user = ?)"
-# A damaged number beyond all others must not be in the way of every new session; those of other types are larger.
+# A damaged number beyond all others must not block every new session; values of other types compare as larger.
 _NEWEST = """SELECT CAST(max(
     (SELECT coalesce(max(no), 0) FROM sessions WHERE no < :last),
     (SELECT coalesce(max(key), 0) >> :bits FROM records WHERE key < :last << :bits),
     (SELECT coalesce(max(session), 0) FROM branches WHERE session < :last),
     (SELECT coalesce(max(session), 0) FROM questions WHERE session < :last)) AS INTEGER)"""
 _CREATE = "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-# What a step changes; without the columns that indexes look at, so it touches one page of the file.
+# What a step changes, without indexed columns, so it touches one page of the file.
 _MOVE = """UPDATE sessions SET number = ?, pos = ?, full_pos = ?, size = ?, status = ?, expires = ?, claims = ?,
     seq = ?, updated = ?, touched = ? WHERE no = ?"""
 _SAVE = """UPDATE sessions SET number = ?, pos = ?, full_pos = ?, size = ?, status = ?, expires = ?, claims = ?,
@@ -72,12 +72,12 @@ _BEGIN = "INSERT OR IGNORE INTO begun VALUES (?, ?, ?)"
 T = TypeVar("T")
 
 
-# Rows are fetched before any is converted: a query that damage cuts short would keep the snapshot that it reads, and
-# with that the connection could not write any more.
+# Rows are fetched before any is converted: a query cut short by damage would keep its snapshot open, and then
+# the connection could not write any more.
 
 
 def key(row: SessionRow, pos: int) -> int:
-    """The key of the record at a position."""
+    """Return the key of the record at a position."""
     return row.no << _POSITIONS | pos
 
 
@@ -104,7 +104,7 @@ def find(connection: sqlite3.Connection, app: str, session: str) -> SessionRow |
 
 
 def branches(connection: sqlite3.Connection, row: SessionRow) -> list[Branch]:
-    """All branches of a session, in the order of writing."""
+    """Return all branches of a session, in the order of writing."""
     rows = connection.execute(
         "SELECT name, start, first, parent FROM branches WHERE session = ? ORDER BY no", (row.no,)
     ).fetchall()
@@ -112,12 +112,12 @@ def branches(connection: sqlite3.Connection, row: SessionRow) -> list[Branch]:
 
 
 def has_position(connection: sqlite3.Connection, row: SessionRow, pos: int) -> bool:
-    """Whether the record at a position is there."""
+    """Return whether the record at a position is there."""
     return connection.execute("SELECT 1 FROM records WHERE key = ?", (key(row, pos),)).fetchone() is not None
 
 
 def asked_on(connection: sqlite3.Connection, row: SessionRow) -> list[QuestionRow]:
-    """The questions of the head's branch that can be read, in the order of asking."""
+    """Return the questions of the head's branch that can be read, in the order of asking."""
     rows = connection.execute(_QUESTIONS, (row.no, row.branch_no)).fetchall()
     return list(readable(rows, lambda values: question_row(values, row.session)))
 
@@ -125,7 +125,7 @@ def asked_on(connection: sqlite3.Connection, row: SessionRow) -> list[QuestionRo
 def asked_by_id(
     connection: sqlite3.Connection, row: SessionRow, branch_no: int, ids: Iterable[str]
 ) -> list[QuestionRow]:
-    """The questions of a branch that have these ids, in the order of asking."""
+    """Return the questions of a branch that have these ids, in the order of asking."""
     found = [connection.execute(_QUESTION, (row.no, branch_no, each)).fetchone() for each in ids]
     rows = [question_row(each, row.session) for each in found if each is not None]
     return sorted(rows, key=lambda each: each.no)
@@ -138,7 +138,7 @@ def waiting(connection: sqlite3.Connection, row: SessionRow) -> list[QuestionRow
 
 
 class SQLiteFacts:
-    """The facts of a session, looked up as they are wanted, inside one transaction."""
+    """The facts of a session, looked up as needed, inside one transaction."""
 
     __slots__ = ("_ledger", "_row", "now")
     assumed = False
@@ -194,8 +194,8 @@ class SQLiteFacts:
 class SQLiteLedger:
     """Carries out requests on the one connection that writes, in one transaction at a time.
 
-    The rows of sessions that were read or written last are kept in mind, and count for as long as no other connection
-    has written to the file.
+    The rows of sessions that were read or written last are cached, and stay valid until another connection writes to
+    the file.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -207,7 +207,7 @@ class SQLiteLedger:
         self._version: tuple[int] | None = None  # changes with every commit of another connection
         self._rows: dict[tuple[str, str], SessionRow] = {}  # as they are in the file
         self._newest: int | None = None  # the highest number of a session
-        self._records: list[tuple[Any, ...]] = []  # which are written together
+        self._records: list[tuple[Any, ...]] = []  # to be written together
 
     def begin(self) -> None:
         """Begin a transaction, which `commit` or `roll_back` must end."""
@@ -225,14 +225,14 @@ class SQLiteLedger:
     def roll_back(self) -> None:
         """Undo the transaction."""
         self._forget()
-        # When the disk is full, SQLite has rolled back by itself; after some errors it cannot any more.
+        # When the disk is full, SQLite has already rolled back; after some errors it no longer can.
         if self.connection.in_transaction:
             with contextlib.suppress(sqlite3.Error):
                 self.execute("ROLLBACK")
 
     @property
     def changes(self) -> int:
-        """How much has been changed up to now; it only grows."""
+        """How much has been changed so far; it only grows."""
         return self.connection.total_changes + len(self._records)
 
     def carry_out(self, request: Request[T], now: float) -> T:
@@ -243,18 +243,18 @@ class SQLiteLedger:
             try:
                 self._apply(request.ref, row, effects, now)
             except sqlite3.IntegrityError as error:
-                # The decision has seen to it that nothing is in the way, so this is not as it was written.
+                # The decision made sure that nothing is in the way, so the file is not as it was written.
                 raise CheckpointCorrupt(
-                    f"rows that are not its own stand in its way ({error})", request.ref.id
+                    f"rows that do not belong to it are in its way ({error})", request.ref.id
                 ) from error
         return result
 
     def delete(self, ref: SessionRef, now: float) -> bool:
-        """Remove a session, be it damaged; return whether there was one."""
+        """Remove a session, even a damaged one; return whether there was one."""
         try:
             return self.carry_out(Delete(ref=ref), now)
         except CheckpointCorrupt:
-            # What is damaged cannot say who runs it. Whoever deletes it wants it gone.
+            # A damaged row does not say who runs the session. Whoever deletes it wants it gone.
             numbers = self.execute(_NUMBER, (ref.app, ref.id, ref.user, ref.user)).fetchall()
             for (no,) in numbers:
                 self._remove(no)
@@ -262,7 +262,7 @@ class SQLiteLedger:
             return bool(numbers)
 
     def delete_idle(self, now: float, ttl: float, app: str | None, user: str | None) -> list[SessionRef]:
-        """Remove sessions that nobody runs now and that nobody has touched for `ttl` seconds; those damaged stay."""
+        """Remove sessions that nobody runs now, and nobody has touched for `ttl` seconds; damaged ones stay."""
         rows = self.execute(_IDLE, (now - ttl, now, app, app, user, user)).fetchall()
         idle = list(readable(rows, _idle_ref))
         return [ref for ref in idle if self._delete_if_idle(ref, now, ttl)]
@@ -275,19 +275,19 @@ class SQLiteLedger:
             return False
 
     def add_records(self) -> None:
-        """Write the records that have gathered."""
+        """Write the gathered records."""
         if not self._records:
             return
         try:
             self.connection.executemany("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", self._records)
         except sqlite3.IntegrityError as error:
             raise CheckpointCorrupt(
-                f"records that are not its own stand in its way ({error})", self._whose()
+                f"records that do not belong to it are in its way ({error})", self._whose()
             ) from error
         self._records = []
 
     def _whose(self) -> str | None:
-        """Return the session of the records that have gathered, if it is only one."""
+        """Return the session of the gathered records, if there is only one."""
         numbers = {key >> _POSITIONS for key, *_ in self._records}
         names = [row.session for row in self._rows.values() if row.no in numbers]
         return names[0] if len(names) == 1 else None
@@ -326,11 +326,11 @@ class SQLiteLedger:
 
     def _next_number(self) -> int:
         if self._newest is None:
-            # Rows that a damaged session left behind must not become those of a new one.
+            # Rows left behind by a damaged session must not become those of a new one.
             self._newest = max(0, int(self.execute(_NEWEST, {"last": _SESSIONS - 1, "bits": _POSITIONS}).fetchone()[0]))
         self._newest += 1
         if self._newest >= _SESSIONS:
-            raise CheckpointCorrupt("a row has the highest number that there is; restore a backup")
+            raise CheckpointCorrupt("a row has the highest possible number; restore a backup")
         return self._newest
 
     def _save(self, old: SessionRow, s: SessionRow) -> None:

@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 Read = Callable[[sqlite3.Connection], T]
 
-_KEPT = 4  # idle connections; reads beyond that many at once open and close their own
+_KEPT = 4  # idle connections; more reads at once open and close their own
 
 
 class Readers:
@@ -67,25 +67,25 @@ class Readers:
         self._closed = 0
 
     def forget(self) -> list[sqlite3.Connection]:
-        """Start anew, as in the child of a fork; gives what must be neither used nor closed there."""
+        """Start over, as in the child of a fork; return what must be neither used nor closed there."""
         inherited = list(self._idle)
         self._idle = deque()
         self._closed += 1
         return inherited
 
     def close(self) -> None:
-        """Close all; a later read opens its own."""
+        """Close all connections; a later read opens its own."""
         self._closed += 1
         while connection := self._take():
             connection.close()
 
     async def read(self, read: Read[T], *, small: bool = False) -> T:
-        """Read in a thread; or at once, if it is `small` and takes less time than that."""
+        """Read in a thread; or at once, if it is `small` and takes less time than a thread would."""
         if small and self._idle:
             try:
                 return self._once(read)
             except sqlite3.Error:
-                pass  # the thread meets it again, and can wait
+                pass  # the thread meets the same error, and can wait
         return await asyncio.get_running_loop().run_in_executor(None, self._patiently, read)
 
     def _patiently(self, read: Read[T]) -> T:
@@ -96,7 +96,7 @@ class Readers:
             except sqlite3.Error as error:
                 if not is_busy(error) or time.monotonic() >= deadline:
                     raise self._explain(error) from error
-            time.sleep(random.uniform(0.0005, 0.005))  # seldom: another process recovers or closes the file
+            time.sleep(random.uniform(0.0005, 0.005))  # rare: another process recovers or closes the file
 
     def _once(self, read: Read[T]) -> T:
         closed = self._closed
@@ -122,16 +122,16 @@ class Readers:
             return None
 
 
-# Up to here a session is read while the event loop waits: it takes less than handing it to a thread.
+# Up to this size a session is read on the event loop: that takes less time than handing it to a thread.
 _SMALL_BYTES = 128 * 1024
 SMALL_ROWS = 100
 
 
-# SQLite keeps whatever type a row was given; read as bytes, damage is left to those who know what the bytes mean.
+# SQLite keeps whatever type a row was given; reading bytes leaves damage to those who know what the bytes mean.
 
 
 class TooBig(Exception):
-    """The session is too big to be read while the event loop waits."""
+    """The session is too big to be read on the event loop."""
 
 
 def load(
@@ -205,7 +205,7 @@ def _found(connection: sqlite3.Connection, ref: SessionRef) -> SessionRow:
 
 
 def head(connection: sqlite3.Connection, now: float, ref: SessionRef) -> Head | None:
-    """Return where a session stands."""
+    """Return the current state of a session."""
     row = _find(connection, ref)
     return None if row is None else head_of(row, now)
 
@@ -253,7 +253,7 @@ def sessions(
     status: Status | None,
     limit: int | None,
 ) -> list[Head]:
-    """List sessions, the most recently written first."""
+    """List sessions, most recently written first."""
     filters = {"app": app, "user": user, "status": status}
     return [head_of(row, now) for row in _list(connection, _SESSIONS, filters, limit, read_session)]
 
@@ -279,7 +279,7 @@ def _list(
     return list(islice(readable(connection.execute(query, {**filters, "limit": -1}), read), limit))
 
 
-_MOST = 2**62  # more than that SQLite cannot count
+_MOST = 2**62  # SQLite cannot count further
 
 
 _OPEN = """SELECT s.id, s.app, s.branch, s.number, q.id, CAST(q.body AS BLOB), q.expires
@@ -350,7 +350,7 @@ def _branch_no(connection: sqlite3.Connection, row: SessionRow, name: str) -> in
 
 
 def begun(connection: sqlite3.Connection, digest: str) -> list[Begun]:
-    """Everything that has begun under a digest."""
+    """Return everything that has begun under a digest."""
     rows = connection.execute("SELECT digest, place, number FROM begun WHERE digest = ?", (digest,))
     return [Begun(*row) for row in rows]
 
@@ -392,9 +392,9 @@ class _Seq(Columns, frozen=True, gc=False):
 
 
 def _first_after(connection: sqlite3.Connection, session: SessionRow, high: int, after: int) -> int:
-    """The first key whose record has events above `after`.
+    """Return the first key whose record has events above `after`.
 
-    Numbers grow with keys, so halving finds it without an index; where records were pruned, the next one tells.
+    Numbers grow with keys, so bisecting finds it without an index; where records were pruned, the next one counts.
     """
     low = key(session, 0)
     while low < high:

@@ -20,7 +20,7 @@ log = logging.getLogger("adjourn.stores")
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _DAMAGED = (
     *(sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, None),
-    # What is stored is not of the type or shape that our statements leave behind, or something planted wants to run.
+    # Stored data does not have the type or shape that our statements write, or something planted tries to run.
     *(sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_ERROR),
 )
 _LASTING = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_TOOBIG)
@@ -29,23 +29,23 @@ _PLAIN = {
     sqlite3.SQLITE_READONLY: "the file or its folder cannot be written; check their owner and mode",
     sqlite3.SQLITE_PERM: "the file or its folder cannot be written; check their owner and mode",
     sqlite3.SQLITE_CANTOPEN: "the file cannot be opened; check its folder, owner and mode",
-    sqlite3.SQLITE_TOOBIG: "what is to be written is larger than SQLite takes; store less with each step",
+    sqlite3.SQLITE_TOOBIG: "the data is larger than SQLite accepts; store less with each step",
     sqlite3.SQLITE_IOERR: "the disk reports an error",
 }
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Whether somebody else has the file locked, so that trying again makes sense."""
+    """Return whether somebody else has locked the file, so that trying again makes sense."""
     return _code(error) in _BUSY
 
 
 def is_disk_error(error: sqlite3.Error) -> bool:
-    """Whether reading or writing failed in a way after which the connection is not to be trusted."""
+    """Return whether reading or writing failed in a way that makes the connection untrustworthy."""
     return _code(error) == sqlite3.SQLITE_IOERR
 
 
 def explained(error: sqlite3.Error, path: Path) -> StoreError:
-    """The error that says in plain words what is wrong with the database at `path`, and what to do."""
+    """Return the error that says plainly what is wrong with the database at `path`, and what to do."""
     code = _code(error)
     if code in _DAMAGED:
         return _damaged(path, error)
@@ -57,22 +57,22 @@ def explained(error: sqlite3.Error, path: Path) -> StoreError:
 
 
 def no_text(error: UnicodeEncodeError) -> NotStorable:
-    """The error for an id or name with half a surrogate pair, which is no text that a file can hold."""
+    """Return the error for an id or name with half a surrogate pair, which cannot be stored as text."""
     return NotStorable("id", error.object, f"It must be text that UTF-8 can hold: {error}.")
 
 
 def foreign(path: Path) -> CheckpointCorrupt:
-    """The error for a sound database that is not ours."""
+    """Return the error for a sound database that is not ours."""
     return CheckpointCorrupt(
         f"'{path}' is a database of another program, not a store of Adjourn. It was left as it is: choose another path"
     )
 
 
 def _damaged(path: Path, error: sqlite3.Error) -> CheckpointCorrupt:
-    """The error for a file that is not, or no longer, a database."""
+    """Return the error for a file that is not, or no longer, a database."""
     return CheckpointCorrupt(
-        f"'{path}' is no sound store of Adjourn ({error}). It was left as it is: use another path, or if it was one, "
-        "restore it from a backup, or try the `.recover` command of the sqlite3 program on a copy"
+        f"'{path}' is not a sound store of Adjourn ({error}). It was left as it is: use another path, or if it was "
+        "one, restore it from a backup, or try the `.recover` command of the sqlite3 program on a copy"
     )
 
 
@@ -85,16 +85,16 @@ def _code(error: sqlite3.Error) -> int | None:
 
 Synchronous = Literal["NORMAL", "FULL", "EXTRA"]
 
-APPLICATION = 0x41444A4E  # "ADJN": tells our files from those of other programs
+APPLICATION = 0x41444A4E  # "ADJN": distinguishes our files from those of other programs
 
-# After so many pages SQLite copies its log into the database and starts it anew. A log that is overwritten costs half
-# of one that grows, so it is short for a few runs; many runs at once touch many pages with each commit, and copying
-# them less often pays for a longer one.
+# After so many pages SQLite copies its log into the database and starts over. Overwriting a log costs half as much as
+# growing it, so it is short for a few runs; many runs at once touch many pages with each commit, and copying them less
+# often pays for a longer one.
 _LOG_PAGES = 128
 _LONG_LOG_PAGES = 1024
 
 # Number n brings a file to version n; none is ever changed once released. Each runs in one transaction, so one that
-# was cut off has not happened. A record's key is the session's number and its position; see `_ledger.py`.
+# was interrupted has not happened. A record's key is the session's number and its position; see `_ledger.py`.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE sessions (
@@ -123,7 +123,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX questions_expiring ON questions (expires) WHERE how IS NULL AND expires IS NOT NULL",
     ),
     (
-        # What has begun and must not happen twice. It belongs to no session, so that it outlives them all.
+        # What has begun and must not happen twice. It does not belong to a session, so that it outlives them all.
         """CREATE TABLE begun (
             digest TEXT NOT NULL, place TEXT NOT NULL, number INTEGER NOT NULL,
             PRIMARY KEY (digest, place, number)) WITHOUT ROWID""",
@@ -135,12 +135,12 @@ _NETWORK_FUSE = {"fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.rclone", "fu
 
 
 def connect(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
-    """A connection to the database at `path`, made or brought to the newest version if need be.
+    """Return a connection to the database at `path`, created or migrated to the newest version if necessary.
 
-    It waits for no lock: a locked file is an error at once.
+    It does not wait for locks: a locked file raises at once.
 
     Raises:
-        UsageError: the file would lie on a network filesystem.
+        UsageError: the file would be on a network filesystem.
         StoreUnavailable: its folder does not exist.
         CheckpointCorrupt: the file is something else.
         CheckpointTooNew: a newer version of Adjourn has written it.
@@ -150,11 +150,11 @@ def connect(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
     _protect(path)
     connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256)
     connection.text_factory = _text
-    # Also for what is planted while the file is open: statements are compiled anew when the schema changes.
+    # This also covers what is planted while the file is open: statements are recompiled when the schema changes.
     connection.set_authorizer(_refuse_planted)
     try:
         connection.execute("PRAGMA trusted_schema = OFF")  # a file that somebody handed us must not run functions
-        connection.execute("PRAGMA cell_size_check = ON")  # a damaged page is found out before it is believed
+        connection.execute("PRAGMA cell_size_check = ON")  # a damaged page is detected before it is trusted
         version = _check_version(connection, path)
         _configure(connection, path, synchronous)
         if version < len(MIGRATIONS):
@@ -166,14 +166,14 @@ def connect(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
 
 
 def grow_log(connection: sqlite3.Connection, path: Path) -> None:
-    """Give the write-ahead log its length at once, since commits to a log that grows take twice as long.
+    """Give the write-ahead log its full length at once, since commits to a growing log take twice as long.
 
     A transaction that spills out of a tiny cache and is rolled back leaves nothing but the file's length.
     """
     log = Path(f"{path}-wal")
     if log.exists() and log.stat().st_size >= _LOG_PAGES * 4096:
         return
-    with contextlib.suppress(sqlite3.Error):  # it is for speed alone; what is wrong, the first commit will tell
+    with contextlib.suppress(sqlite3.Error):  # it is only for speed; the first commit will report what is wrong
         connection.execute("PRAGMA cache_size = 1")
         connection.execute("BEGIN IMMEDIATE")
         fill = "INSERT INTO records VALUES (-1, 0, 0, 0, 0, NULL, x'', x'', zeroblob(?))"
@@ -189,12 +189,12 @@ def set_log_length(connection: sqlite3.Connection, *, long: bool) -> None:
 
 
 def filesystem(path: Path, mounts: str) -> str:
-    """The type of the filesystem that `path` lies on, by the text of /proc/self/mountinfo."""
+    """Return the type of the filesystem that `path` is on, given the text of /proc/self/mountinfo."""
     best, kind = "", ""
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
         point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), before.split(" ")[4])
-        # Of two mounts on one point, the later covers the earlier.
+        # Of two mounts at the same point, the later covers the earlier.
         if path.is_relative_to(point) and len(point) >= len(best):
             best, kind = point, after.split(" ")[0]
     return kind
@@ -218,13 +218,13 @@ def check_filesystem(path: Path, kind: str) -> None:
     """
     if kind in _NETWORK | _NETWORK_FUSE:
         raise UsageError(
-            f"'{path}' lies on a network filesystem ({kind}), where SQLite can lose data. "
+            f"'{path}' is on a network filesystem ({kind}), where SQLite can lose data. "
             "Put the file on a local disk, or use a database server for several machines."
         )
 
 
 def _check_version(connection: sqlite3.Connection, path: Path) -> int:
-    # In one transaction: another process may be making the tables right now, and has made either none or all.
+    # In one transaction: another process may be creating the tables right now, and we must see either none or all.
     connection.execute("BEGIN")
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -243,7 +243,7 @@ Objects = dict[tuple[object, object], object]
 
 
 def _objects(connection: sqlite3.Connection) -> Objects:
-    """Return the tables, indexes, triggers and views of a database: what made each, by its type and name.
+    """Return the tables, indexes, triggers and views of a database: the SQL of each, by its type and name.
 
     Tables in which SQLite itself keeps statistics are not ours, and do no harm.
     """
@@ -268,7 +268,7 @@ def _expected(version: int) -> Objects:
 
 
 def _altered(path: Path, found: Objects, expected: Objects) -> CheckpointCorrupt:
-    """The error for a file that has more than our tables and indexes, or others of the same name: it may be a trap."""
+    """Return the error for a file with more than our tables and indexes, or others of the same name: maybe a trap."""
     foreign = [f"{kind} '{name}'" for (kind, name), sql in found.items() if expected.get((kind, name)) != sql]
     missing = [f"{kind} '{name}'" for kind, name in expected if (kind, name) not in found]
     what = f"has {', '.join(foreign)}: not" if foreign else f"lacks {', '.join(missing)}:"
@@ -279,12 +279,12 @@ def _altered(path: Path, found: Objects, expected: Objects) -> CheckpointCorrupt
 
 
 def _refuse_planted(_action: int, _one: str | None, _two: str | None, _db: str | None, inside: str | None) -> int:
-    """Let SQLite compile nothing that belongs to a trigger or a view: we have none."""
+    """Keep SQLite from compiling anything that belongs to a trigger or a view: we have none."""
     return sqlite3.SQLITE_OK if inside is None else sqlite3.SQLITE_DENY
 
 
 def _text(data: bytes) -> str | bytes:
-    """Read text; what is not UTF-8 stays bytes, so that one damaged row does not end a listing of all."""
+    """Read text; what is not UTF-8 stays bytes, so that one damaged row does not break a whole listing."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -300,7 +300,7 @@ def _protect(path: Path) -> None:
 
     The mode of a file that exists is its owner's choice, and is left alone; if others can read it, that is logged once.
     """
-    with contextlib.suppress(OSError):  # what is wrong with the place, SQLite says in its own words
+    with contextlib.suppress(OSError):  # SQLite itself reports what is wrong with the path
         try:
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
         except FileExistsError:
@@ -332,7 +332,7 @@ def _configure(connection: sqlite3.Connection, path: Path, synchronous: Synchron
 
 
 def forget_log(connection: sqlite3.Connection) -> bool:
-    """Copy the log, which still has what was deleted, into the database and empty it; False while somebody reads it."""
+    """Copy the log, which still holds deleted data, into the database and empty it; False while somebody reads it."""
     (is_busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     return not is_busy
 

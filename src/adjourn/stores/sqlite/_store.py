@@ -44,9 +44,9 @@ T = TypeVar("T")
 class SQLiteStore(KitStore):
     """Keeps sessions in one file, with its write-ahead log beside it.
 
-    Every commit is on the disk before it is acknowledged; with `synchronous="NORMAL"` a power cut (not a crash of the
-    process) may cost the last ones. A file that another process has locked is tried again for `timeout` seconds.
-    Safe to use from any loop, thread or process of one machine, also after a fork. The file is opened at the first
+    Every commit is on the disk before it is acknowledged; with `synchronous="NORMAL"` a power cut (but not a crash of
+    the process) may lose the last ones. A file that another process has locked is tried again for `timeout` seconds.
+    Safe to use from any loop, thread or process of one machine, even after a fork. The file is opened at the first
     call; after `close`, at the next one. `clock` gives the store's time.
     """
 
@@ -58,7 +58,9 @@ class SQLiteStore(KitStore):
         clock: Callable[[], float] = time.time,
     ) -> None:
         if os.fspath(path) in ("", ":memory:"):
-            raise UsageError(f"SQLiteStore({os.fspath(path)!r}) names no file. Give a path, or use MemoryStore().")
+            raise UsageError(
+                f"SQLiteStore({os.fspath(path)!r}) does not name a file. Give a path, or use MemoryStore()."
+            )
         if synchronous not in get_args(Synchronous):
             raise UsageError(f"SQLiteStore(synchronous={synchronous!r}) is not one of {get_args(Synchronous)}.")
         self.path = Path(path).resolve()

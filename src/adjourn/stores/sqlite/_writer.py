@@ -24,11 +24,11 @@ T = TypeVar("T")
 # What a write does, given a ledger inside a transaction and the store's time.
 Operation = Callable[[SQLiteLedger, float], T]
 
-_GROUP = 512  # writes in one transaction at most: the first of them waits for the last
-_MANY = 32  # writes in one transaction from which on the log may grow long
-_EMPTYING = 0.5  # seconds for which a removal waits until nobody reads the log
-_SLOW = 0.005  # seconds; a write that takes longer would be felt by everything else on the loop,
-_WARY = 10  # so after one, lone runs write in the thread until that many in a row were quick
+_GROUP = 512  # the most writes in one transaction: the first of them waits for the last
+_MANY = 32  # with this many writes in one transaction, the log may grow long
+_EMPTYING = 0.5  # seconds that a removal waits for others to stop reading the log
+_SLOW = 0.005  # seconds; a longer write would hold up everything else on the loop,
+_WARY = 10  # so after one, lone runs write in the thread until this many in a row were quick
 
 
 class Job(NamedTuple):
@@ -41,7 +41,7 @@ class Job(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of a write."""
+    """The result of a write."""
 
     result: Any
     error: BaseException | None
@@ -52,8 +52,8 @@ class Writer:
 
     All writes that wait are done in one transaction, with one wait for the disk. A lone run that waits for each of its
     writes gains nothing by that and would pay for two thread switches a step; so while nobody else writes, its writes
-    are done at once on its own thread, unless the disk was slow or the file locked lately. It is for the run to give
-    others on its loop a turn now and then: once one of them writes, too, nobody is alone.
+    are done at once on its own thread, unless the disk was recently slow or the file locked. The run must yield
+    to others on its loop now and then: once one of them also writes, nobody is alone.
     """
 
     def __init__(
@@ -73,21 +73,21 @@ class Writer:
         self.forget()
 
     def forget(self) -> list[sqlite3.Connection]:
-        """Start anew, as in the child of a fork; gives what must be neither used nor closed there."""
+        """Start over, as in the child of a fork; return what must be neither used nor closed there."""
         inherited: SQLiteLedger | None = getattr(self, "_ledger", None)
         self._gate = threading.Lock()  # guards the four fields that follow
         self._inbox: SimpleQueue[Job | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._leaving: threading.Thread | None = None
         self._accepted = 0
-        self._settled = 0  # of those; only the thread counts it
+        self._settled = 0  # of those; only the thread updates it
         self._disk = threading.Lock()  # guards the connection
         self._ledger: SQLiteLedger | None = None
         self._long_log = False
-        self._remains = False  # whether the log still has what was removed
+        self._remains = False  # whether the log still holds removed data
         self._session: tuple[str, str] | None = None  # which run wrote last and has not ended,
         self._task: weakref.ref[asyncio.Task[Any]] | None = None  # and in which task
-        self._wary = 0  # how many more quick writes it takes until one may hold up a loop
+        self._wary = 0  # how many more quick writes until one may hold up a loop
         return [inherited.connection] if inherited is not None else []
 
     async def submit(self, operation: Operation[T], *, removes: bool = False) -> T:
@@ -98,7 +98,7 @@ class Writer:
         return await future
 
     async def submit_removal(self, operation: Operation[T]) -> T:
-        """Do a write that removes something, and return when it is gone from the write-ahead log, too."""
+        """Do a write that removes something, and return when it is also gone from the write-ahead log."""
         return await self.submit(operation, removes=True)
 
     async def submit_for(
@@ -110,9 +110,9 @@ class Writer:
         ends: bool = False,
         gathered: bool = False,
     ) -> T:
-        """Do a write of a run, which is the first or last one of it, or one in between.
+        """Do a write of a run: its first, its last, or one in between.
 
-        What has `gathered` behind a run is of one that goes on without waiting.
+        What has `gathered` behind a run comes from one that goes on without waiting.
         """
         is_lone = not gathered and self._is_lone(session, waits=begins or ends)
         self._session = None if ends else session
@@ -140,10 +140,10 @@ class Writer:
             thread.join()
 
     def _is_lone(self, session: tuple[str, str], waits: bool) -> bool:
-        """Whether a run waits for this write, nobody else writes, and the disk is quick.
+        """Return whether a run waits for this write, nobody else writes, and the disk is quick.
 
-        A run that saves in the background makes a new task for what has gathered; one that writes in the same task
-        again has waited.
+        A run that saves in the background makes a new task for what has gathered; one that writes in the same
+        task again has waited.
         """
         task = asyncio.current_task()
         if self._task is None or self._task() is not task:
@@ -156,7 +156,7 @@ class Writer:
     def _accept(self, job: Job) -> None:
         with self._gate:
             if self._thread is None:
-                # A daemon, so that it does not keep the interpreter; the store's finalizer stops it in good order.
+                # A daemon, so that it does not keep the interpreter alive; the store's finalizer stops it cleanly.
                 work = (self._inbox, self._leaving)
                 thread = threading.Thread(target=self._work, args=work, name="adjourn-sqlite", daemon=True)
                 thread.start()
@@ -168,7 +168,7 @@ class Writer:
         if before is not None:
             before.join()  # its writes come first
         while self._serve(_gather(inbox)):
-            pass  # without a name for the jobs here, an idle thread keeps none of them alive
+            pass  # no variable holds the jobs here, so an idle thread keeps none of them alive
         with self._disk:
             self._disconnect()
 
@@ -197,7 +197,7 @@ class Writer:
                     continue
                 if is_busy(error):
                     return [Outcome(None, self._explain(error)) for _ in operations]
-            except Exception as error:  # noqa: BLE001 - it is its caller's; the thread serves the others, too
+            except Exception as error:  # noqa: BLE001 - passed on to its caller; the thread also serves others
                 failure = error
             if len(operations) == 1:
                 return [Outcome(None, failure)]
@@ -205,7 +205,7 @@ class Writer:
         return []
 
     def _empty_log(self, seconds: float) -> None:
-        """Empty the log, which still has what was removed; while somebody reads it, the next write tries again."""
+        """Empty the log, which still holds removed data; while somebody reads it, the next write tries again."""
         deadline = time.monotonic() + seconds
         self._remains = not self._try_to_empty_log()
         while self._remains and time.monotonic() < deadline:
@@ -220,7 +220,7 @@ class Writer:
                     return False
                 self._lengthen(connection)
         except (sqlite3.Error, StoreError):
-            return False  # the removal is durable all the same, and the next write meets the trouble
+            return False  # the removal is still durable, and the next write meets the same trouble
         return True
 
     def _wait(self) -> None:
@@ -269,7 +269,7 @@ def _attempt_all(operations: Sequence[Operation[Any]], ledger: SQLiteLedger, now
 
 
 def _attempt(operation: Operation[Any], ledger: SQLiteLedger, now: float) -> Outcome:
-    """Do one write of a transaction. A refusal that has changed nothing does not concern the others."""
+    """Do one write of a transaction. A refusal that has changed nothing does not affect the others."""
     changes = ledger.changes
     try:
         return Outcome(operation(ledger, now), None)
@@ -280,13 +280,13 @@ def _attempt(operation: Operation[Any], ledger: SQLiteLedger, now: float) -> Out
 
 
 def _gather(inbox: SimpleQueue[Job | None]) -> list[Job]:
-    """All writes that wait, at least one; none at the end."""
+    """Return all waiting writes, at least one; none at the end."""
     jobs: list[Job] = []
     while not jobs or (len(jobs) < _GROUP and not inbox.empty()):
         job = inbox.get()
         if job is None:
             if jobs:
-                inbox.put(None)  # for the next time: these come first
+                inbox.put(None)  # for next time: these come first
             break
         jobs.append(job)
     return jobs
@@ -297,7 +297,7 @@ def _deliver(jobs: list[Job], outcomes: list[Outcome]) -> None:
     for job, outcome in zip(jobs, outcomes, strict=True):
         waiting.setdefault(job.loop, []).append((job.future, outcome))
     for loop, settled in waiting.items():
-        with contextlib.suppress(RuntimeError):  # the loop was closed, so nobody waits there any more
+        with contextlib.suppress(RuntimeError):  # the loop was closed, so nobody is waiting there any more
             loop.call_soon_threadsafe(_resolve, settled)
 
 
