@@ -70,16 +70,22 @@ async def test_shown_differently_after_its_answer_it_is_asked_anew(store: Store)
     assert (await runner.resume("s", {sure: "yes"})).value == ["two", False, "yes"]
 
 
-async def test_an_unused_answer_counts_when_the_code_comes_to_its_question_again(store: Store) -> None:  # rule I14
-    runner = Runner(varying, store=store)
-    (old,) = (await runner.run("x", session_id="s")).interrupts
+@pytest.mark.parametrize("fresh", [False, True])
+async def test_an_unused_answer_counts_when_the_code_comes_to_its_question_again(store: Store, fresh: bool) -> None:
+    # rule I14
+    kept = Runner(varying, store=store)
+
+    def runner() -> Runner:
+        return Runner(varying, store=store) if fresh else kept
+
+    (old,) = (await runner().run("x", session_id="s")).interrupts
     said["a"] = "two"
-    await runner.resume("s", {old: True})
+    await runner().resume("s", {old: True})
     said["a"] = "one"
-    (now,) = await runner.pending("s")
-    (sure,) = (await runner.resume("s", {now: False})).interrupts
+    (now,) = await runner().pending("s")
+    (sure,) = (await runner().resume("s", {now: False})).interrupts
     assert sure.key == "b"
-    assert (await runner.resume("s", {sure: "yes"})).value == ["one", True, "yes"]
+    assert (await runner().resume("s", {sure: "yes"})).value == ["one", True, "yes"]
 
 
 async def test_three_unused_answers_in_a_row_are_a_mismatch(store: Store) -> None:  # rule I14

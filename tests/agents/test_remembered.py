@@ -14,9 +14,12 @@ from adjourn import (
     CheckpointNotFound,
     Edit,
     Middleware,
+    ParallelAgent,
     Reject,
     Runner,
+    SequentialAgent,
     ToolCall,
+    UsageError,
     interrupt,
     tool,
 )
@@ -25,7 +28,7 @@ from adjourn.graph import START, MessagesState, StateGraph
 from adjourn.middleware import ApprovalPolicy, ApprovalRule
 from adjourn.middleware.hooks import Setup, ToolCallable, ToolRequest
 from adjourn.stores import Store
-from adjourn.testing import ScriptedModel
+from adjourn.testing import FunctionModel, ScriptedModel
 
 paid: list[int] = []
 
@@ -244,3 +247,48 @@ async def test_what_was_approved_for_a_session_is_listed_and_revoked(store: Stor
     await runner.edit("s1", {"approvals": []})
     assert (await runner.state("s1"))["approvals"] == []
     assert (await Runner(payer(1, 2), store=store).run("pay", session_id="s1")).status == "interrupted"
+
+
+@pytest.mark.parametrize("shape", ["sequential", "parallel", "tool", "plain"])
+async def test_what_a_member_remembered_is_listed_and_revoked_too(store: Store, shape: str) -> None:  # rule T5
+    @tool
+    async def ask() -> str:
+        """Ask."""
+        return str(interrupt("go?", key="go"))
+
+    def model(request: Any) -> Any:
+        calls = [
+            ToolCall(id="c1", name="pay", arguments={"amount": 1}),
+            ToolCall(id="q", name="ask", arguments={}),
+            ToolCall(id="c2", name="pay", arguments={"amount": 2}),
+        ]
+        return [*calls, "end"][sum(message.role == "tool" for message in request.messages)]
+
+    def outer(request: Any) -> Any:
+        done = request.messages[-1].role == "tool"
+        return "end" if done else ToolCall(id="d", name="P", arguments={"request": "pay"})
+
+    def made() -> Runner:
+        member = ChatModelAgent("P", model=FunctionModel(model), tools=[pay, ask])
+        match shape:
+            case "sequential":
+                return Runner(SequentialAgent("R", agents=[member]), store=store)
+            case "parallel":
+                return Runner(ParallelAgent("R", agents=[member]), store=store)
+            case "tool":
+                return Runner(ChatModelAgent("R", model=FunctionModel(outer), tools=[member.as_tool()]), store=store)
+            case _:
+                return Runner(member, store=store)
+
+    paid.clear()
+    (asked,) = (await made().run("x", session_id="s")).interrupts
+    await made().resume("s", {asked: Approve(remember="session")})
+    assert [each["tool"] for each in (await made().state("s"))["approvals"]] == ["pay"]
+    for wrong in (5, [1], "pay"):
+        with pytest.raises(UsageError, match="approvals"):
+            await made().edit("s", {"approvals": wrong})
+    await made().edit("s", {"approvals": []})
+    assert (await made().state("s"))["approvals"] == []
+    await made().recover("s")
+    result = await made().resume("s", {"go": 1})
+    assert (result.status, paid) == ("interrupted", [1])

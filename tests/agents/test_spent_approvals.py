@@ -199,3 +199,63 @@ async def test_the_same_below_agents_in_agents(store: Store, depth: int) -> None
     assert (await runner.recover("s")).status == "done"
     assert (await runner.recover(fork)).status == "interrupted"
     assert len(paid) == 1
+
+
+def twice(store: Store, **options: Any) -> Runner:
+    @tool(approval=True, name="pay", **options)
+    async def pay(cents: int) -> str:
+        """Pay."""
+        paid.append(str(cents))
+        return f"paid {cents}"
+
+    def model(request: Any) -> Any:
+        if request.messages[-1].role == "tool":
+            return "/".join(message.text for message in request.messages if message.role == "tool")
+        return [ToolCall(id=f"c{cents}", name="pay", arguments={"cents": cents}) for cents in (1, 2)]
+
+    return Runner(ChatModelAgent("Payer", model=FunctionModel(model), tools=[pay]), store=store)
+
+
+@pytest.mark.parametrize("at_most_once", [False, True])
+@pytest.mark.parametrize("way", ["fork", "branch", "travel", "edit"])
+async def test_what_has_finished_is_not_asked_again(store: Store, way: str, at_most_once: bool) -> None:
+    # rules R16, R7
+    runner = twice(store, at_most_once=at_most_once)
+    first, second = (await runner.run("pay", session_id="s")).interrupts
+    paused = await runner.resume("s", {first: True}, by="ann")
+    session = "s"
+    match way:
+        case "fork":
+            session = await twice(store, at_most_once=at_most_once).fork("s")
+        case "branch":
+            await runner.fork("s", to="s")
+        case "travel":
+            await runner.run(None, session_id="s", checkpoint_id=paused.checkpoint_id)
+        case _:
+            await runner.edit("s", {"values": {"tone": "dry"}})
+            await runner.recover("s")
+    (left,) = await runner.pending(session)
+    assert left.address == second.address
+    result = await twice(store, at_most_once=at_most_once).resume(session, {left: True})
+    assert (result.output, paid) == ("paid 1/paid 2", ["1", "2"])
+    audit = {entry.interrupt.address: (entry.by, entry.inherited) for entry in await runner.audit(session)}
+    assert audit[first.address] == ("ann", way != "travel")
+
+
+async def test_what_a_child_remembered_stays_in_its_session_too(store: Store) -> None:  # rule R16
+    agent = payer(store).program
+
+    @workflow
+    async def work(input: str) -> str:
+        await current().run(agent, "one", key="a")
+        interrupt("go on?", key="go")
+        await current().run(agent, "two", key="b")
+        return "end"
+
+    runner = Runner(work, store=store)
+    (asked,) = (await runner.run("x", session_id="s")).interrupts
+    await runner.resume("s", {asked: Approve(remember="session")})
+    fork = await runner.fork("s")
+    assert (await runner.resume(fork, {"go": 1})).status == "interrupted"
+    assert (await runner.resume("s", {"go": 1})).status == "done"
+    assert len(paid) == 2

@@ -6,9 +6,21 @@ from typing import Any
 
 import pytest
 
-from adjourn import Interrupt, Runner, Sessions, UsageError, current, interrupt, workflow
+from adjourn import (
+    ChatModelAgent,
+    Interrupt,
+    Runner,
+    Sessions,
+    ToolCall,
+    UsageError,
+    current,
+    interrupt,
+    tool,
+    workflow,
+)
 from adjourn.errors import AnswerRefused
 from adjourn.stores import Store
+from adjourn.testing import FunctionModel
 
 REASONS = ("need_approval", "need_review", "need_decision")
 
@@ -160,3 +172,33 @@ async def test_one_refused_answer_refuses_the_whole_call(store: Store):
         with pytest.raises(AnswerRefused):
             await give("s", {"one": 1, "two": 2})
         assert len(await runner.pending("s")) == 2
+
+
+async def test_what_the_rule_saw_is_what_is_answered(store: Store) -> None:  # rule I13
+    amounts = iter([5, 999_999])
+    ran: list[int] = []
+
+    @tool(approval=True)
+    async def pay(cents: int) -> str:
+        """Pay."""
+        ran.append(cents)
+        return "paid"
+
+    def model(request: Any) -> Any:
+        done = request.messages[-1].role == "tool"
+        return "end" if done else ToolCall(id="c", name="pay", arguments={"cents": next(amounts)})
+
+    runner = Runner(ChatModelAgent("P", model=FunctionModel(model), tools=[pay]), store=store)
+    (asked,) = (await runner.run("x", session_id="s")).interrupts
+    start = (await runner.history("s"))[-1].id
+    looked: list[int] = []
+
+    async def small(shown: Interrupt, by: str | None, user_id: str | None) -> bool:
+        looked.append(shown.info.arguments["cents"])
+        if len(looked) == 1:  # Somebody regenerates while the rule is asked.
+            await runner.run(None, session_id="s", checkpoint_id=start)
+        return shown.info.arguments["cents"] < 100
+
+    with pytest.raises(AnswerRefused):
+        await Sessions(store, may_answer=small).answer("s", {asked.id: True}, by="eve")
+    assert (looked, ran) == ([5, 999_999], [])

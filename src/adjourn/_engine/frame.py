@@ -14,12 +14,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from asyncio import current_task
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, NoReturn
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from adjourn._values import codec
 from adjourn.errors import NotInRun, Pause, ReplayMismatch, UsageError
@@ -265,6 +266,20 @@ class UserFrame(Frame):
 
     def live_children(self) -> Iterable[Frame]:
         return self.children.values() if self.children else ()
+
+    @property
+    def is_done(self) -> bool:
+        return self.status == "done"
+
+    def drop_values(self, is_dropped: Callable[[str], bool]) -> None:
+        super().drop_values(is_dropped)
+        if self.written:
+            self.written = {key: value for key, value in self.written.items() if not is_dropped(key)}
+        for key, memo in (self.memos or {}).items():
+            if any(map(is_dropped, memo.writes)):
+                left = {name: kept for name, kept in memo.writes.items() if not is_dropped(name)}
+                self._set_memo(key, replace(memo, writes=left))
+        self.scope.mark(self)
 
     def wake(self) -> None:
         if self.status == "waiting":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from binascii import crc32
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -361,6 +361,17 @@ def tags_in(*encoded: object) -> set[str]:
     """Return the names of the types of encoded values, or of those in images, found without decoding any of them."""
     found = _TAGS.findall(_encoder.encode(encoded))
     return {msgspec.json.decode(b'"%b"' % tag, type=str) for tag in found}
+
+
+def drop_values(image: Image, is_dropped: Callable[[str], bool]) -> None:
+    """Forget session values of an image, by their names, also those that kept calls would write again."""
+    if image.values is not UNSET:
+        image.values = {key: kept for key, kept in image.values.items() if not is_dropped(key)}
+    if isinstance(image, UserImage):
+        for key, memo in image.memos.items():
+            if any(map(is_dropped, memo.writes)):
+                left = {name: kept for name, kept in memo.writes.items() if not is_dropped(name)}
+                image.memos[key] = msgspec.structs.replace(memo, writes=left)
 
 
 def _drop(tree: Tree, path: str) -> None:

@@ -31,6 +31,7 @@ from .record import (
     Record,
     Tree,
     UserImage,
+    drop_values,
     place_of,
 )
 from .values import GONE, check_tags
@@ -160,6 +161,18 @@ class Frame:
         """Session values written in this frame that have not reached its parent yet."""
         raise NotImplementedError
 
+    @property
+    def is_done(self) -> bool:
+        """Whether it has finished, and is only kept for its result."""
+        return False
+
+    def drop_values(self, is_dropped: Callable[[str], bool]) -> None:
+        """Forget session values that were written here or below, by their names."""
+        for child in self.live_children():
+            child.drop_values(is_dropped)
+        for _, image in self.scope.dormant.all_below(self.path):
+            drop_values(image, is_dropped)
+
     def wake(self) -> None:
         """Let this frame run again, if it waits."""
 
@@ -245,7 +258,7 @@ class Frame:
             new = self.questions[0 if image.fresh else self.questions_stored :]
             image.questions = [question.id for question in new]
             for question in new:
-                if question.state is not NONE or question.how is not None:
+                if question.state is not NONE or question.how is not None or question.optional:
                     self.scope.questions.changed[question.id] = question
         self.questions_stored, self.has_withdrawn = len(self.questions or ()), False
 
@@ -479,12 +492,16 @@ class Scope:
         self._wake(path)
 
     def reopen_approvals(self) -> None:
-        """Reopen the approvals that were given on the branch being left, and make their askers wait."""
+        """Reopen the approvals that were given on the branch being left, and make their askers wait.
+
+        What has finished has spent its approval and stays finished.
+        """
         for path, asker in self.questions.askers.items():
             if isinstance(asker, Frame):
-                asked = asker.questions or ()
+                asked = () if asker.is_done else asker.questions or ()
             else:
-                asked = self.questions.named(asker.questions) if isinstance(asker, UserImage) else ()
+                is_user = isinstance(asker, UserImage)
+                asked = self.questions.named(asker.questions) if is_user and asker.status != "done" else ()
             spent = [question for question in asked if question.is_spent]
             for question in spent:
                 question.reopen(self.clock())

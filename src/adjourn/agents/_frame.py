@@ -6,17 +6,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile
 from typing import Annotated, Any, TypedDict, cast
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from adjourn._calls.approval import IN_SESSION
 from adjourn._engine.address import address_of
 from adjourn._engine.frame import UserFrame
 from adjourn._engine.program import Report
-from adjourn._engine.record import GraphImage
+from adjourn._engine.record import GraphImage, UserImage
 from adjourn._engine.scope import Audience, Frame, Request, Scope
 from adjourn._engine.values import GONE, lift_values
 from adjourn.errors import CheckpointCorrupt, ProgramChanged, UsageError
@@ -214,6 +215,19 @@ class TranscriptFrame(GraphFrame):
                 f"The tool calls {', '.join(ids)} are being answered: messages cannot be added before they have "
                 "results. Answer them first, or abandon the turn: run(..., on_pending='abandon')."
             )
+
+
+def _values_below(frame: Frame) -> Iterator[Mapping[str, Any]]:
+    """Give the session values that were written in a frame and in those below it, live or dormant."""
+    yield frame.values or {}
+    if isinstance(frame, UserFrame):
+        yield from [lift_values(memo.writes) for memo in (frame.memos or {}).values() if memo.writes]
+    for child in frame.live_children():
+        yield from _values_below(child)
+    for _, image in frame.scope.dormant.all_below(frame.path):
+        yield lift_values({} if image.values is UNSET else image.values)
+        if isinstance(image, UserImage):
+            yield from [lift_values(memo.writes) for memo in image.memos.values() if memo.writes]
 
 
 def _is_member(parent: Frame | None) -> bool:
@@ -514,8 +528,11 @@ class AgentFrame(TranscriptFrame):
         return Report(output=ending.output, value=value, messages=messages, state=state)
 
     def _approved(self) -> dict[str, Any]:
-        """Return what was approved for the session, by the names of the session values."""
-        return {key: value for key, value in self._values.items() if key.startswith(IN_SESSION) and value is not GONE}
+        """Return what was approved for the session, here and below, by the names of the session values."""
+        found: dict[str, Any] = {}
+        for values in _values_below(self):
+            found.update({key: value for key, value in values.items() if key.startswith(IN_SESSION)})
+        return {key: value for key, value in found.items() if value is not GONE}
 
     def product(self) -> Any:
         # The value is kept as JSON, since a store may not know its type. See `Agent.convert_product`.
@@ -550,11 +567,22 @@ class AgentFrame(TranscriptFrame):
                 f"An agent's state has no '{', '.join(sorted(unknown))}' to edit. It has: messages, values, approvals."
             )
         self.set_values(values.get("values", {}))
-        left = values.get("approvals", list(self._approved().values()))
-        self.merge_values({key: GONE for key, value in self._approved().items() if value not in left})
+        if "approvals" in values:
+            self._revoke(values["approvals"])
         self.scope.mark(self)
         if "messages" in values:
             self.owner.edit_messages(values["messages"])
+
+    def _revoke(self, left: Any) -> None:
+        """Forget what was approved for the session but for what is `left`."""
+        approved = self._approved()
+        kept = cast("list[Any]", left) if isinstance(left, list | tuple) else None
+        if kept is None or any(each not in approved.values() for each in kept):
+            raise UsageError(f"approvals={left!r}: give a list of those in the agent's state that are to stay.")
+        gone = {key for key, value in approved.items() if value not in kept}
+        if gone:
+            self.drop_values(gone.__contains__)
+            self.merge_values(dict.fromkeys(gone, GONE))
 
     # Records
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import UNSET, Raw
+from msgspec import Raw
 from msgspec.structs import replace
 
-from adjourn._engine.record import FORMAT, NONE, Left, Record, encode, place_of
+from adjourn._engine.record import FORMAT, NONE, Left, Record, drop_values, encode, place_of
 from adjourn._engine.scope import SESSION_ONLY, Scope
 from adjourn._owner import is_dead, process_id
 from adjourn._values.damage import Reading
@@ -57,8 +57,7 @@ async def fork(settings: Settings, ref: SessionRef, checkpoint_id: str | None, t
 def _leave_behind(scope: Scope) -> None:
     """Drop the session values that count only in their own session."""
     for _, image in scope.dormant.everything():
-        if image.values is not UNSET:
-            image.values = {key: kept for key, kept in image.values.items() if not key.startswith(SESSION_ONLY)}
+        drop_values(image, lambda name: name.startswith(SESSION_ONLY))
 
 
 def _take_up(contents: Contents) -> None:

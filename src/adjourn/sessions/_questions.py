@@ -81,13 +81,15 @@ class OpenQuestions:
             return self._without_data(by)
         found: dict[str, Answer] = {}
         for name, value in _wanted(given).items():
-            question, branch = self._by_token(name), self._branch
+            question = self._by_token(name)
             if question is None:
-                question, branch = self._named(name), None
+                question = self._named(name)
                 self._check_token(question)
             if question.id in found:
                 raise UsageError(f"The answers name question '{question.id}' twice. Name it once.")
-            found[question.id] = Answer(id=question.id, value=self._checked(question, value), by=by, branch=branch)
+            found[question.id] = Answer(
+                id=question.id, value=self._checked(question, value), by=by, branch=self._branch
+            )
         return tuple(found.values())
 
     def _by_token(self, name: str) -> Question | None:
@@ -123,7 +125,7 @@ class OpenQuestions:
             raise InvalidAnswer(
                 self._session_id, first, ["it needs an answer with data, so it cannot be resumed without one"]
             )
-        return tuple(Answer(id=question.id, value=b"null", by=by) for question in taking)
+        return tuple(Answer(id=question.id, value=b"null", by=by, branch=self._branch) for question in taking)
 
     def _checked(self, question: Question, value: Any) -> bytes:
         problems = _problems(self._as_data(question, value), question) if question.schema is not None else []
@@ -140,7 +142,7 @@ class OpenQuestions:
     def _as_data(self, question: Question, value: Any) -> Any:
         try:
             return schemas.to_json_data(value)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise InvalidAnswer(self._session_id, question.id, [str(error)]) from error
 
 
