@@ -415,3 +415,18 @@ async def test_a_run_from_a_checkpoint_inside_a_nested_graph(store: Store):
     again = await graph.run(None, session_id="s", checkpoint_id=inside.id)
     assert again.status == "interrupted"
     assert (await graph.resume("s", {"go": "second"})).state["done"] == ["a", "x", "ask", "y"]
+
+
+async def test_what_cannot_be_meant_is_refused(store: Store):  # rule C4
+    graph = asking(store=store)
+    await graph.run({}, session_id="s")
+    wrong: Any = 5
+    for attempt in (
+        graph.edit("s", wrong),
+        graph.edit("s", {"done": ["x"]}, checkpoint_id=wrong),
+        graph.fork("s", checkpoint_id=wrong),
+        graph.run(None, session_id="s", checkpoint_id=wrong),
+        graph.state("s", checkpoint_id=wrong),
+    ):
+        with pytest.raises(UsageError):
+            await attempt

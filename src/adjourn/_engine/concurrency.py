@@ -1,4 +1,4 @@
-"""The threads that run sync functions, and how many tasks of a run may work at once."""
+"""Threads that run sync functions, how many tasks of a run may work at once, and how a run is stopped."""
 
 from __future__ import annotations
 

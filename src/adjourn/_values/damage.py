@@ -8,7 +8,7 @@ from adjourn.errors import AdjournError, CheckpointCorrupt
 class Reading:
     """A block in which the stored data of one session is read: whatever goes wrong there is damage of that session.
 
-    An attacker who can write to a store can compute check sums, so data can be well-formed and nonsense all the same,
+    An attacker who can write to a store can compute checksums, so data can be well-formed and nonsense all the same,
     and then anything can be raised. Nothing that fails for other reasons, such as I/O, may be done in the block.
     """
 

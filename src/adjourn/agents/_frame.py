@@ -566,6 +566,8 @@ class AgentFrame(TranscriptFrame):
             raise UsageError(
                 f"An agent's state has no '{', '.join(sorted(unknown))}' to edit. It has: messages, values, approvals."
             )
+        if not isinstance(values.get("values", {}), Mapping):
+            raise UsageError(f"values={values['values']!r}: give a mapping of session values.")
         self.set_values(values.get("values", {}))
         if "approvals" in values:
             self._revoke(values["approvals"])

@@ -54,6 +54,8 @@ class Editor:
         self, ref: SessionRef, values: Mapping[str, Any], checkpoint_id: str | None, as_node: str | None, at: str | None
     ) -> str | None:
         """Write a checkpoint, on a new branch, with values changed by hand, and return its id."""
+        if not isinstance(values, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
+            raise UsageError(f"edit({values!r}): give a mapping of fields to their new values.")
         metadata = {
             "edited": sorted(values),
             **({"as_node": as_node} if as_node else {}),

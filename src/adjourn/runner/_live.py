@@ -41,6 +41,7 @@ from adjourn.sessions import SessionStatus
 from adjourn.sessions._contents import folded
 from adjourn.sessions._log import read_questions
 from adjourn.sessions._questions import Answers, OpenQuestions, why_not_open
+from adjourn.sessions._settings import check_name
 from adjourn.stores._logging import note
 from adjourn.stores.protocol import Answer, Answered, Head, Header, Lease, Loaded, Renewed, SessionRef, Status, Store
 
@@ -322,6 +323,8 @@ class LiveSessions:
         Raises:
             ProgramChanged: it is the session of another program.
         """
+        if checkpoint_id is not None:
+            check_name("checkpoint_id", checkpoint_id)
         loaded = await self.settings.store.load(ref, checkpoint_id)
         if loaded is None:
             return None

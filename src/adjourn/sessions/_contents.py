@@ -27,6 +27,7 @@ from adjourn.stores._logging import note
 from adjourn.stores.protocol import AuditEntry, Loaded, SessionRef, Store
 
 from ._log import read_interrupt, read_questions
+from ._settings import check_name
 
 
 class Edited(Struct, frozen=True, kw_only=True, gc=False):
@@ -95,6 +96,8 @@ async def load(store: Store, ref: SessionRef, checkpoint_id: str | None = None) 
     Raises:
         CheckpointNotFound: there is no such session or checkpoint.
     """
+    if checkpoint_id is not None:
+        check_name("checkpoint_id", checkpoint_id)
     loaded = await store.load(ref, checkpoint_id)
     if loaded is None:
         raise CheckpointNotFound(ref.id, checkpoint_id)
