@@ -17,7 +17,18 @@ from pathlib import Path
 from typing import Any, cast
 from uuid import uuid4
 
-from adjourn import AdjournError, Agent, ChatModel, Interrupt, InvalidAnswer, Run, Runner, RunResult, ToolCall, print_event
+from adjourn import (
+    AdjournError,
+    Agent,
+    ChatModel,
+    Interrupt,
+    InvalidAnswer,
+    Run,
+    Runner,
+    RunResult,
+    ToolCall,
+    print_event,
+)
 from adjourn.events import CheckpointSaved
 from adjourn.graph import CompiledGraph
 from adjourn.models import ModelRequest
