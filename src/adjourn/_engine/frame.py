@@ -20,14 +20,13 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple, NoReturn
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from adjourn._values import codec
 from adjourn.errors import NotInRun, Pause, ReplayMismatch, UsageError
 
 from .address import address_of, is_under
 from .concurrency import Slot
-from .memos import NONE, Key, Kind, Memo, read_memos
+from .memos import NONE, Key, Kind, Memo, read_memos, without_writes
 from .record import Asked, Image, Question, UserImage
 from .scope import Frame
 from .values import check_tags, lift_values, lower_values, value_or
@@ -276,9 +275,9 @@ class UserFrame(Frame):
         if self.written:
             self.written = {key: value for key, value in self.written.items() if not is_dropped(key)}
         for key, memo in (self.memos or {}).items():
-            if any(map(is_dropped, memo.writes)):
-                left = {name: kept for name, kept in memo.writes.items() if not is_dropped(name)}
-                self._set_memo(key, replace(memo, writes=left))
+            left = without_writes(memo, is_dropped)
+            if left is not memo:
+                self._set_memo(key, left)
         self.scope.mark(self)
 
     def wake(self) -> None:

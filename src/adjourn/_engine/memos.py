@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from urllib.parse import unquote
 
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from adjourn.errors import CheckpointCorrupt
 
@@ -68,6 +69,12 @@ class Memo(Struct, frozen=True, kw_only=True, omit_defaults=True):
     writes: dict[str, list[Raw]] = {}
     optional: bool = False
     concurrent: bool = False
+
+
+def without_writes(memo: Memo, is_dropped: Callable[[str], bool]) -> Memo:
+    """Return a memo that does not write these session values again; the same one if it does not write any of them."""
+    left = {name: value for name, value in memo.writes.items() if not is_dropped(name)}
+    return memo if len(left) == len(memo.writes) else replace(memo, writes=left)
 
 
 def read_memos(stored: Mapping[str, Memo]) -> dict[Key, Memo]:

@@ -23,7 +23,7 @@ from adjourn.errors import CheckpointCorrupt, CheckpointTooNew, NotStorable
 from adjourn.messages import Usage
 
 from .address import segment_text
-from .memos import NONE, Memo
+from .memos import NONE, Memo, without_writes
 
 FORMAT = 3
 OLDEST = 3
@@ -368,10 +368,7 @@ def drop_values(image: Image, is_dropped: Callable[[str], bool]) -> None:
     if image.values is not UNSET:
         image.values = {key: kept for key, kept in image.values.items() if not is_dropped(key)}
     if isinstance(image, UserImage):
-        for key, memo in image.memos.items():
-            if any(map(is_dropped, memo.writes)):
-                left = {name: kept for name, kept in memo.writes.items() if not is_dropped(name)}
-                image.memos[key] = msgspec.structs.replace(memo, writes=left)
+        image.memos = {key: without_writes(memo, is_dropped) for key, memo in image.memos.items()}
 
 
 def _drop(tree: Tree, path: str) -> None:
