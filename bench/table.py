@@ -18,15 +18,15 @@ _TITLES: dict[Side, str] = {
     "openai_agents": "OpenAI",
     "google_adk": "Google ADK",
 }
-_NAME, _WHAT, _FIGURE, _RATIO, _TARGET = 14, 31, 12, 9, 11
+_NAME, _WHAT, _FIGURE, _RATIO, _TARGET = 16, 31, 12, 9, 11
 
 
 def head() -> Iterator[str]:
     """What was measured where, and the columns' names."""
     yield f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {os.cpu_count()} cores"
     yield ", ".join(f"{_TITLES[peer]} {version}" for peer, version in peer_versions().items())
-    yield "Medians; on SQLite every side has WAL and synchronous=FULL. The ratio is the best peer's figure by ours,"
-    yield "or that of the peer which the line names."
+    yield "Medians; on SQLite every side has WAL and synchronous=FULL, and servers flush every commit to the disk."
+    yield "The ratio is the best peer's figure by ours, or that of the peer which the line names."
     busy = os.getloadavg()[0]
     if busy > 0.7:
         yield f"This machine has other work (load {busy:.1f}): take the figures with care."

@@ -5,13 +5,15 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Side = Literal["floor", "ours", "langgraph", "pydantic_ai", "openai_agents", "google_adk"]
-Family = Literal["graphs", "agents"]
+Family = Literal["graphs", "agents", "servers"]
+Server = Literal["postgres", "redis"]
 Size = Mapping[str, int]
 
 PEERS: tuple[Side, ...] = ("langgraph", "pydantic_ai", "openai_agents", "google_adk")
 SIDES: Mapping[Family, tuple[Side, ...]] = {
     "graphs": ("floor", "ours", "langgraph"),
     "agents": ("floor", "ours", *PEERS),
+    "servers": ("floor", "ours", "langgraph"),
 }
 """Who takes part in the workloads of a family, and stands in its table."""
 
@@ -67,9 +69,14 @@ class Workload:
     full: Size = field(default_factory=dict[str, int])  # what differs with --full
     repeats: int = 3
     alone: bool = False  # without peers, who would take too long
+    only_ours: bool = False  # even without a floor: there is nothing of the kind elsewhere
+    servers: tuple[Server, ...] = ()  # those that each repetition gets an empty database on
+    timeout: float = 240.0  # seconds for one side and repetition
 
     @property
     def sides(self) -> tuple[Side, ...]:
+        if self.only_ours:
+            return ("ours",)
         return SIDES[self.family][:2] if self.alone else SIDES[self.family]
 
     def resized(self, change: Size) -> "Workload":
@@ -91,6 +98,55 @@ def _talk(name: str, figure: str, *, peer: str = "") -> tuple[Row, ...]:
         row("on disk, open", "open", "MB", AtMost(2.5), scales=False),
         row("on disk, closed", "closed", "MB", AtMost(2.5), scales=False),
         row("turn {turns} to 10", "growth", "×", AtMost(1.2)),
+    )
+
+
+def _stored_on(server: Server, *, quick: Size) -> tuple[Workload, ...]:
+    """Steps and questions on a server."""
+    return (
+        Workload(
+            name=f"steps_{server}",
+            family="servers",
+            servers=(server,),
+            size={"steps": 200},
+            quick=quick,
+            rows=(
+                Row(label="a step, both sync", figure="sync", unit="µs", target=TimesLess(5)),
+                Row(label="a step, both async", figure="async", unit="µs"),
+            ),
+        ),
+        Workload(
+            name=f"hitl_{server}",
+            family="servers",
+            servers=(server,),
+            rows=(Row(label="pause and resume", figure="round_trip", unit="µs", target=TimesLess(5)),),
+        ),
+    )
+
+
+def _talk_on_servers() -> tuple[Row, ...]:
+    """The rows of a conversation on both servers, each beside LangGraph's on Postgres."""
+    return tuple(
+        row
+        for name, server in (("Postgres", "postgres"), ("Redis", "redis"))
+        for row in (
+            Row(label=f"{name}, a turn", figure=f"{server}_turn", peer_figure="postgres_turn", unit="ms"),
+            Row(
+                label=f"{name}, kept by the server",
+                figure=f"{server}_kept",
+                peer_figure="postgres_kept",
+                unit="MB",
+                target=TimesLess(100),
+                scales=False,
+            ),
+            Row(
+                label=f"{name}, turn {{turns}} to 10",
+                figure=f"{server}_growth",
+                peer_figure="postgres_growth",
+                unit="×",
+                target=AtMost(1.2),
+            ),
+        )
     )
 
 
@@ -135,7 +191,7 @@ WORKLOADS = (
     ),
     Workload(
         name="hitl_memory",
-        rows=(Row(label="pause and resume", figure="round_trip", unit="µs", target=TimesLess(15)),),
+        rows=(Row(label="pause and resume", figure="round_trip", unit="µs", target=TimesLess(10)),),
     ),
     Workload(
         name="hitl_sqlite",
@@ -156,6 +212,44 @@ WORKLOADS = (
             Row(label="{many:,} to {few}", figure="sqlite_growth", unit="×", target=AtMost(1.2)),
             Row(label="given back, one of {few}", figure="sqlite_replay_few", unit="µs"),
             Row(label="{many:,} to {few}", figure="sqlite_replay_growth", unit="×", target=AtMost(1.2)),
+        ),
+    ),
+    Workload(
+        name="merge",
+        size={"few": 125, "many": 2000},
+        quick={"many": 1000},
+        repeats=2,
+        alone=True,  # peers store the whole dict at every step
+        rows=(
+            Row(label="a step that merges, of {few}", figure="few", unit="µs"),
+            Row(label="{many:,} to {few}", figure="growth", unit="×", target=AtMost(1.2)),
+            Row(label="on disk, {many:,} × 100 letters", figure="disk", unit="MB"),
+        ),
+    ),
+    Workload(
+        name="attach",
+        size={"few": 250, "many": 4000},
+        quick={"many": 1000},
+        repeats=2,
+        alone=True,
+        rows=(
+            Row(label="a turn of {few}, SQLite", figure="few", unit="µs"),
+            Row(label="{many:,} to {few}", figure="growth", unit="×", target=AtMost(1.2)),
+        ),
+    ),
+    Workload(
+        name="many_questions",
+        size={"few": 250, "many": 4000},
+        quick={"many": 1000},
+        repeats=2,
+        alone=True,
+        rows=(
+            Row(label="an answer, {few} open", figure="answer_few", unit="µs"),
+            Row(label="{many:,} to {few}", figure="answer_growth", unit="×", target=AtMost(1.2)),
+            Row(label="pause and resume, {few} open", figure="resume_few", unit="µs"),
+            Row(label="{many:,} to {few}", figure="resume_growth", unit="×"),
+            Row(label="loaded again, one of {few}", figure="load_few", unit="µs"),
+            Row(label="{many:,} to {few}", figure="load_growth", unit="×", target=AtMost(1.2)),
         ),
     ),
     Workload(
@@ -231,7 +325,7 @@ WORKLOADS = (
         name="approval",
         family="agents",
         rows=(
-            Row(label="pause, resume, done", figure="stored", unit="µs", target=TimesLess(40)),
+            Row(label="pause, resume, done", figure="stored", unit="µs", target=TimesLess(15)),
             Row(label="peer's pause kept as objects", figure="stored", peer_figure="held", unit="µs"),
         ),
     ),
@@ -250,6 +344,63 @@ WORKLOADS = (
                 target=TimesLess(15),
             ),
             Row(label="the same, beside all", figure="token", unit="µs", target=AtMost(3)),
+        ),
+    ),
+    *_stored_on("postgres", quick={"steps": 50}),
+    *_stored_on("redis", quick={"steps": 50}),
+    Workload(
+        name="convo_servers",
+        family="servers",
+        servers=("postgres", "redis"),
+        size={"turns": 300},
+        quick={"turns": 50},
+        repeats=1,
+        timeout=900.0,
+        rows=_talk_on_servers(),
+    ),
+    Workload(
+        name="resume_postgres",
+        family="servers",
+        servers=("postgres",),
+        size={"messages": 2000},
+        quick={"messages": 200},
+        full={"messages": 10_000},
+        repeats=1,
+        rows=(Row(label="{messages:,} messages", figure="restore", unit="ms"),),
+    ),
+    Workload(
+        name="workers",
+        family="servers",
+        servers=("postgres", "redis"),
+        size={"sessions": 2000},
+        quick={"sessions": 400},
+        repeats=1,
+        only_ours=True,
+        timeout=900.0,
+        rows=tuple(
+            Row(label=f"sessions, {name}, {number} worker{'s'[: number - 1]}", figure=f"{key}_{number}", unit="/s")
+            for name, key in (("Postgres", "postgres"), ("Redis", "redis"), ("SQLite", "sqlite"))
+            for number in (1, 2, 4)
+        ),
+    ),
+    Workload(
+        name="inbox",
+        family="servers",
+        servers=("postgres",),
+        size={"sessions": 100_000},
+        quick={"sessions": 5000},
+        full={"sessions": 1_000_000},
+        repeats=1,
+        only_ours=True,
+        timeout=1800.0,
+        rows=(
+            Row(label="first page, {sessions:,} wait", figure="first page, all", unit="ms", target=AtMost(50)),
+            Row(label="of one of 10,000 users", figure="first page, one of 10,000 users", unit="ms"),
+            Row(label="an agent with a rare tag", figure="first page, a common agent and a rare tag", unit="ms"),
+            Row(label="a page in the middle", figure="a page in the middle", unit="ms", target=AtMost(50)),
+            Row(label="how many of a user", figure="how many of a user", unit="ms"),
+            Row(label="how many in all", figure="how many in all", unit="ms"),
+            Row(label="what is due", figure="what is due", unit="ms", target=AtMost(50)),
         ),
     ),
 )

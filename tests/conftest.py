@@ -1,18 +1,24 @@
 """What holds for every test, whatever it tests: settings, and a store of each kind for what concerns storage."""
 
 import asyncio
+import gc
 import importlib
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Generator
 from pathlib import Path
 from typing import Any, Protocol, cast
+from zlib import crc32
 
 import pytest
 
+from adjourn._hiding import known
+from adjourn._values.secret import _from_environment  # pyright: ignore[reportPrivateUsage]  # to clean up
 from adjourn.stores import MemoryStore, SQLiteStore, Store
 from tests.effort import load_profile
 
@@ -28,10 +34,18 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 PROOF = Path(__file__).parent / "proof"
 
+# A disk makes every commit wait, and nothing that tests write has to outlive a power cut: it is written to memory if
+# there is enough, by the processes that tests start, too. TMPDIR names another place.
+MEMORY = Path("/dev/shm")
+if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 2 * 1024**3:
+    os.environ["TMPDIR"] = str(MEMORY)
+    tempfile.tempdir = None
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the choice of an event loop."""
+    """Add the choice of an event loop, and of a part of the tests."""
     parser.addoption("--uvloop", action="store_true", help="run everything on the event loops of uvloop")
+    parser.addoption("--share", metavar="I/N", help="run the I-th of N parts of the tests, which their names decide")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -40,11 +54,30 @@ def pytest_configure(config: pytest.Config) -> None:
         asyncio.set_event_loop_policy(importlib.import_module("uvloop").EventLoopPolicy())  # pyright: ignore[reportDeprecated]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark everything in `tests/proof`, so that `make proof` can choose it."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark everything in `tests/proof`, so that `make proof` can choose it, and keep one share of the tests."""
     for item in items:
         if PROOF in item.path.parents:
             item.add_marker("proof")
+    if share := config.getoption("--share"):
+        part, parts = map(int, share.split("/"))
+        mine = {item: crc32(item.nodeid.encode()) % parts == part - 1 for item in items}
+        config.hook.pytest_deselected(items=[item for item in items if not mine[item]])
+        items[:] = [item for item in items if mine[item]]
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the modules and the thousands of tests that stay to the end."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _no_secrets() -> Generator[None]:
+    """Let the process forget what a test read from its environment: some tests count what is done."""
+    yield
+    while _from_environment:
+        known.remove(_from_environment.popitem()[1])
 
 
 @pytest.hookimpl(wrapper=True)

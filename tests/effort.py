@@ -1,6 +1,7 @@
-"""How much the tests try: enough by default, everything with `ADJOURN_TESTS=proof` (`make proof`).
+"""How much the tests try, by `ADJOURN_TESTS`: little by default, much in a `proof`, all that there is in a `long` one.
 
-It decides the number of examples of every property, and how much of a sweep over kills and races is made.
+It decides the number of examples of every property, and how much of a sweep over kills and races is made. `make test`
+takes the first, `make proof` the second, which CI waits for, and `make proof EFFORT=long` a night.
 """
 
 import os
@@ -10,8 +11,8 @@ from typing import Literal, TypeVar, get_args
 from hypothesis import settings
 
 T = TypeVar("T")
-Effort = Literal["default", "proof"]
-EXAMPLES: dict[Effort, int] = {"default": 20, "proof": 200}
+Effort = Literal["default", "proof", "long"]
+EXAMPLES: dict[Effort, int] = {"default": 20, "proof": 100, "long": 1000}
 
 
 def _effort() -> Effort:
@@ -39,6 +40,11 @@ def load_profile() -> None:
     settings.load_profile(EFFORT)
 
 
+def amount(*, default: int, proof: int, long: int) -> int:
+    """Return how many of something to try."""
+    return {"default": default, "proof": proof, "long": long}[EFFORT]
+
+
 def some(cases: Sequence[T], default: int) -> Sequence[T]:
     """Return all cases in a proof, else the first ones: order them by what they tell."""
-    return cases if EFFORT == "proof" else cases[:default]
+    return cases[: amount(default=default, proof=len(cases), long=len(cases))]

@@ -3,12 +3,11 @@
 import inspect
 import re
 from importlib import import_module
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 
 from adjourn.cli import COMMANDS
-from adjourn.runner import Options
 from tests.test_docs import ROOT
 
 MODULES = [
@@ -46,10 +45,13 @@ def found(path: str) -> Any:
 
 
 def options(value: Any) -> set[str]:
-    """What can be given by name; `**options` are those of a runner."""
+    """What can be given by name, `**options: Unpack[...]` included."""
     parameters = inspect.signature(value).parameters.values()
-    takes_more = any(each.kind is each.VAR_KEYWORD for each in parameters)
-    return {each.name for each in parameters} | (set(Options.__annotations__) if takes_more else set())
+    more = [each.name for each in parameters if each.kind is each.VAR_KEYWORD]
+    hints = get_type_hints(value.__init__ if isinstance(value, type) else value)
+    unpacked = [get_args(hints[name])[0] for name in more if get_args(hints[name])]
+    unpacked = [get_origin(each) or each for each in unpacked]
+    return {each.name for each in parameters} | {key for each in unpacked for key in get_type_hints(each)}
 
 
 @pytest.mark.parametrize("name", ours())

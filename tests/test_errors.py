@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 
 from adjourn import errors
+from adjourn._engine.record import Record, decode, encode
 from adjourn._engine.scope import RunCancelled
-from adjourn.errors import AdjournError, ModelError, RetryExhausted, SessionError, ToolError
+from adjourn._values.damage import Reading
+from adjourn.errors import AdjournError, CheckpointCorrupt, ModelError, RetryExhausted, SessionError, ToolError
 from adjourn.events import Interrupt
+from adjourn.spec import Mistake
 
 # An argument for each name that a constructor has.
 ARGUMENTS: dict[str, Any] = {
@@ -30,7 +33,9 @@ ARGUMENTS: dict[str, Any] = {
     "field": "total",
     "first": "a",
     "graph": "g",
+    "mistakes": [Mistake("a.yaml", 1, 2, "it is wrong")],
     "head": "c2",
+    "input_id": "i1",
     "interrupt_id": "node:a",
     "interrupts": ["node:a", "node:b"],
     "known": ["a", "b"],
@@ -65,10 +70,12 @@ OPTIONAL: dict[type[AdjournError], dict[str, Any]] = {
     errors.LimitExceeded: {"within": "session"},
     errors.StoreUnavailable: {"is_lasting": True},
     errors.ToolRefused: {"reason": "the budget is spent"},
+    errors.ContextTooLong: {"provider": "p", "status": 400, "code": "context_length_exceeded"},
     ModelError: {"provider": "p", "status": 429, "code": "slow_down", "retry_after": 2.0, "retryable": False},
 }
 SPECIAL: dict[type[AdjournError], dict[str, Any]] = {
     errors.CheckpointTooNew: {"version": 9, "known": 2},
+    errors.MissingKey: {"key_id": "2025", "detail": "a record needs it", "known": ("2026",)},
     errors.GraphInterrupted: {
         "session_id": "s1",
         "interrupts": [Interrupt(id="node:a", key="k", info={"a": 1})],
@@ -200,3 +207,10 @@ def drawn() -> dict[str, str]:
 def test_the_tree_at_the_top_is_the_tree_of_the_classes():
     there = {kind.__name__: kind.__mro__[1].__name__ for kind in public_classes() if kind is not AdjournError}
     assert drawn() == there
+
+
+def test_damage_says_what_to_do_also_when_its_session_becomes_known():
+    assert str(CheckpointCorrupt("it is gone", "s")).endswith("it is gone. Restore a backup.")
+    old = encode(Record(v=1, full=True))
+    with pytest.raises(CheckpointCorrupt, match=r"session 's' .* with an older version"), Reading("s"):
+        decode(old)

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from adjourn import ChatModelAgent, Runner, tool
+import adjourn.testing
+from adjourn import ChatModelAgent, Delta, Message, MessageEvent, Runner, ToolCall, tool
+from adjourn.cli.output.following import print_talk
+from adjourn.events import ToolCallPiece
 
 EXPLAINED: list[Callable[..., Any]] = [ChatModelAgent, tool, Runner.run, Runner.resume]
 OPTIONS = [
@@ -23,3 +26,14 @@ def test_help_tells_every_option(explained: Callable[..., Any], option: str):
         return  # It is what the first sentence is about.
     lines = [line.strip() for line in (explained.__doc__ or "").splitlines()]
     assert sum(line.startswith(f"{option}: ") for line in lines) == 1
+
+
+def test_the_tools_for_tests_are_listed():
+    assert {"FunctionModel", "ScriptItem", "ScriptedModel"} <= set(dir(adjourn.testing)) & set(adjourn.testing.__all__)
+    assert all(hasattr(adjourn.testing, name) for name in adjourn.testing.__all__)
+
+
+def test_a_message_that_is_only_a_call_ends_its_line(capsys: pytest.CaptureFixture[str]):
+    print_talk(Delta(agent="Bank", tool_call=ToolCallPiece(index=0, name="wire")))
+    print_talk(MessageEvent(message=Message.assistant("", tool_calls=[ToolCall(id="c1", name="wire", arguments={})])))
+    assert capsys.readouterr().out.endswith("[wire] \n")

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -19,9 +19,9 @@ from adjourn.graph import CompiledGraph, StateGraph
 
 # What modules of the package import of Python itself; all else that comes with them is Python's own affair.
 STANDARD = (
-    "__future__ asyncio binascii collections contextlib contextvars copy dataclasses datetime decimal enum functools "
-    "fnmatch gc hashlib importlib inspect ipaddress itertools json logging math operator os pathlib queue random re "
-    "threading time types typing unicodedata urllib.parse uuid warnings weakref"
+    "__future__ asyncio binascii collections contextlib contextvars copy dataclasses datetime decimal enum fnmatch "
+    "functools gc hashlib hmac importlib inspect ipaddress itertools json logging math operator os pathlib queue "
+    "random re threading time types typing unicodedata urllib.parse uuid warnings weakref"
 )
 
 
@@ -49,7 +49,11 @@ def test_importing_the_package_loads_one_module_of_it():
 
 
 def test_a_name_loads_what_it_needs_and_no_more():
-    loaded = loaded_by("from adjourn import Message")
+    loaded = loaded_by(
+        "from adjourn import Message",
+        "from adjourn._values import codec",
+        "codec.encode(Message.user('also without graphs and agents it can be stored'), plain=False)",
+    )
     assert "asyncio" not in loaded
     assert not {name for name in ours(loaded) if name.startswith(("adjourn.graph", "adjourn.runner", "adjourn.stores"))}
 
@@ -125,7 +129,7 @@ def test_every_name_of_the_facade_is_there(name: str):
 
 
 def test_a_name_that_does_not_exist_is_an_attribute_error():
-    for module in (adjourn, adjourn.testing, adjourn.stores):
+    for module in (adjourn, adjourn.testing, import_module("adjourn.stores")):
         with pytest.raises(AttributeError, match="nobody"):
             _ = module.nobody
 
@@ -161,7 +165,7 @@ ERRORS = {
     "InvalidAnswer InterruptExpired StaleCheckpoint",
     "RunError": "NodeNotFound WriteConflict StateInvalid MaxStepsExceeded MaxIterationsExceeded LimitExceeded "
     "NodeTimeout RetryExhausted ReplayMismatch ProgramChanged GraphInterrupted ModelError ToolError",
-    "StoreError": "Conflict StoreUnavailable CheckpointCorrupt CheckpointTooNew NotStorable",
+    "StoreError": "Conflict StoreUnavailable CheckpointCorrupt CheckpointTooNew MissingKey NotStorable",
 }
 
 
@@ -242,7 +246,11 @@ MORE_CALLS: dict[Any, dict[str, str]] = {
     ids=lambda each: str(each),
 )
 def test_other_promised_calls_are_there(owner: Any, name: str):
-    parameters = inspect.signature(getattr(owner, name)).parameters
+    call = getattr(owner, name)
+    parameters = set(inspect.signature(call).parameters)
+    for hint in get_type_hints(call).values():
+        if get_origin(hint) is Unpack:  # options of several calls, in a TypedDict
+            parameters |= set(get_type_hints(get_args(hint)[0]))
     assert [wanted for wanted in MORE_CALLS[owner][name].split() if wanted not in parameters] == []
 
 

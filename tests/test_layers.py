@@ -20,20 +20,29 @@ MODULES = {
 
 # The layers, lowest first: a module may import from its own and from those named here. Whatever is not named here is a
 # layer that nobody may import: then this table says where it stands.
-_GROUND = {"_text", "_checks", "_owner", "errors", "_values", "_schemas", "messages", "events"}
+_BASE = {"_generics", "_hiding", "_text", "_checks", "_clients", "_owner", "_temporary", "_yaml", "errors"}
+_GROUND = _BASE | {"_habits", "_html", "_values", "_schemas", "_parts", "messages", "events"}
 _ENGINE = _GROUND | {"_engine", "context", "interrupts", "workflows"}
 _PARTS = _ENGINE | {"models", "tools", "middleware"}
 _KEEPING = _ENGINE | {"stores", "sessions"}
 _RUNNING = _PARTS | _KEEPING | {"runner", "_calls"}
 BELOW: dict[str, set[str]] = {
     "_text": set(),
+    "_generics": set(),
+    "_hiding": set(),
     "_checks": {"errors", "_text"},
+    "_clients": set(),
     "_owner": set(),
-    "errors": {"_text", "_owner"},
-    "_values": {"errors", "_text"},
+    "_temporary": set(),
+    "_yaml": {"errors"},
+    "errors": {"_hiding", "_text", "_owner", "_temporary"},
+    "_habits": {"errors", "_schemas", "_values", "_text"},
+    "_html": {"_text"},
+    "_values": {"errors", "_hiding", "_text"},
     "_schemas": {"_values", "errors", "_text"},
-    "messages": {"_values", "_text"},
-    "events": {"messages", "_values"},
+    "_parts": {"_values", "_text"},
+    "messages": {"_parts", "_values", "_text"},
+    "events": {"messages", "_hiding", "_html", "_values"},
     "_engine": _GROUND,
     "context": _GROUND | {"_engine"},
     "interrupts": _GROUND | {"_engine"},
@@ -48,20 +57,26 @@ BELOW: dict[str, set[str]] = {
     "graph": _RUNNING,
     "agents": _RUNNING | {"graph"},
     "_screen": {"_text"},
-    "printing": _GROUND | {"_engine", "_screen"},
+    "_bars": _GROUND | {"_screen"},
+    "printing": _GROUND | {"_bars", "_engine", "_screen"},
+    "_documents": _GROUND | {"printing", "sessions", "stores"},
+    "server": _RUNNING | {"_documents", "spec"},
     "testing": _GROUND | {"models", "stores"},
-    "cli": _RUNNING | {"adjourn", "agents", "graph", "printing", "_screen"},
+    "dbos": _RUNNING,
+    "spec": _RUNNING | {"graph", "agents"},
+    "cli": _RUNNING | {"adjourn", "agents", "graph", "printing", "_documents", "_screen", "server", "spec"},
     "__main__": {"cli"},
     "adjourn": _RUNNING | {"agents", "printing"},
 }
 
 # Who may import the private modules of another package, and of which.
 PRIVATE: dict[str, set[str]] = {
-    "sessions": {"runner", "_calls", "agents", "cli"},
-    "stores": {"sessions", "runner"},
-    "runner": {"cli"},
+    "sessions": {"runner", "graph", "_calls", "agents", "cli", "dbos", "_documents", "server"},
+    "stores": {"sessions", "runner", "dbos"},
+    "runner": {"cli", "dbos"},
 }
-# The same for single modules. Agents run on the graph engine: their frames are graph frames, their steps its nodes.
+# The same for single modules. Agents run on the graph engine: their frames are graph frames, their steps its nodes. A
+# store that fails in tests is a store around another one.
 NAMED: dict[str, set[str]] = {
     "agents": {
         "adjourn.graph._channels",
@@ -71,9 +86,12 @@ NAMED: dict[str, set[str]] = {
         "adjourn.graph.nodes._caller",
         "adjourn.sessions._contents",
     },
+    "testing": {"adjourn.stores._wrapper"},
 }
 
 DANGEROUS = {"pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "copyreg", "yaml", "code", "codeop"}
+# What splits YAML into events; what makes objects of them is not used.
+SPLITTING = {f"yaml.{name}" for name in ("error", "events", "parser", "reader", "scanner")}
 RUNNING = {"eval", "exec", "compile", "__import__"}
 STANDARD = sys.stdlib_module_names
 
@@ -188,20 +206,25 @@ def test_there_are_no_import_cycles():
         visit(module, ())
 
 
+EXTRAS = {"server": {"starlette", "uvicorn"}}
+"""Packages that are of use only with their extra, and what they may import from it anywhere."""
+
+
 def test_only_msgspec_is_needed_from_outside():
     """Whatever else a module imports at its top is Python's own; an extra is imported where it is used."""
     outside = {
         name.partition(".")[0]
         for module in MODULES
         for name in imported(module, in_function=False, for_types=False)
-        if name.partition(".")[0] != "adjourn"
+        if name.partition(".")[0] not in {"adjourn", *EXTRAS.get(layer_of(module), ())}
     }
     assert outside - STANDARD == {"msgspec"}
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_nothing_in_the_package_can_run_what_is_stored(module: str):  # rule C10, failures 54
-    assert {name.partition(".")[0] for name in imported(module)} & DANGEROUS == set()
+    named = {name for name in imported(module) if name.partition(".")[0] in DANGEROUS}
+    assert named <= (SPLITTING if module == "adjourn._yaml" else set())
     called = {
         node.func.id
         for node in ast.walk(tree_of(module))
@@ -211,6 +234,9 @@ def test_nothing_in_the_package_can_run_what_is_stored(module: str):  # rule C10
 
 
 def test_modules_are_imported_by_name_only_from_tables():
-    """Stored text can never name a module: these import from tables of their own, one what the person typed."""
+    """Stored text can never name a module: these import from tables, what the person typed, or what files name."""
     by_name = {module for module in MODULES if {"importlib", "runpy", "pkgutil"} & imported(module)}
-    assert by_name == {"adjourn", "adjourn.cli", "adjourn.cli._programs", "adjourn.middleware", "adjourn.testing"}
+    assert by_name - {"adjourn", "adjourn.cli", "adjourn.middleware", "adjourn.testing"} == {
+        "adjourn.cli._programs",
+        "adjourn.spec._references",
+    }

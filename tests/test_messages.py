@@ -10,14 +10,18 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from adjourn.messages import (
     AppendMessages,
     AudioPart,
+    CallPart,
     FilePart,
     ImagePart,
     Message,
     MessagesChange,
+    OpaquePart,
+    Part,
     ReasoningPart,
     RemoveAllMessages,
     ReplaceLastUser,
@@ -36,7 +40,7 @@ EVERY_KIND = [
     Message.user([AudioPart(url="https://x.test/a.mp3"), FilePart(url="https://x.test/b.pdf", name="b.pdf")]),
     Message.assistant("Grüße, 世界 🙂"),
     Message.assistant(
-        [ReasoningPart(text="hm", signature="s", id="r1"), TextPart(text="yes")],
+        [ReasoningPart(text="hm", signature="s", id="r1", provider="p"), TextPart(text="yes")],
         tool_calls=[BOOK],
         usage=Usage(calls=1, input_tokens=7, output_tokens=3),
         finish_reason="tool_calls",
@@ -44,6 +48,23 @@ EVERY_KIND = [
     Message.tool("booked", tool_call_id="c1", name="book_ticket").with_id("m7"),
     Message.assistant(),
     Message.assistant(tool_calls=[ToolCall(id="c2", name="book_ticket", raw='{"to": "Bei')]),
+    Message(
+        role="assistant",
+        content=(
+            OpaquePart(provider="p", data={"type": "compaction", "items": [1, {"a": None}]}),
+            ReasoningPart(text="hm", provider="p", extra={"encrypted": "x"}),
+            CallPart(id="c1"),
+            TextPart(text="and", provider="p", extra={"citations": [{"url": "https://x.test"}]}),
+        ),
+        tool_calls=(replace(BOOK, provider="p", extra={"signature": "s"}), ToolCall(id="c2", name="pay")),
+        usage=Usage(calls=1, input_tokens=9, cached_tokens=4, cache_write_tokens=3),
+        finish_reason="tool_calls",
+        provider="p",
+        model="m-2026",
+        response_id="resp_1",
+        raw_finish_reason="tool_use",
+        extra={"phase": "commentary"},
+    ),
 ]
 
 
@@ -58,6 +79,113 @@ def counter(prefix: str = "m") -> Callable[[], str]:
 
 def texts(messages: list[Message]) -> list[str]:
     return [message.text for message in messages]
+
+
+# What providers want back
+
+A, B = ToolCall(id="a", name="book"), ToolCall(id="b", name="pay")
+
+
+def marked(*content: str | Part, calls: tuple[ToolCall, ...] = (A, B)) -> Message:
+    return Message.assistant(list(content), tool_calls=calls)
+
+
+def test_the_place_of_a_call_among_the_parts_is_kept() -> None:
+    message = marked("first", CallPart(id="a"), "then", CallPart(id="b"))
+    assert message.blocks == (TextPart(text="first"), A, TextPart(text="then"), B)
+    assert message.text == "firstthen"
+    assert message.parts == (TextPart(text="first"), CallPart(id="a"), TextPart(text="then")), "b comes last anyway"
+
+
+def test_calls_that_come_last_are_not_marked() -> None:
+    assert marked("so", CallPart(id="a"), CallPart(id="b")) == marked("so")
+    assert marked("so", CallPart(id="b"), CallPart(id="a")) == marked("so"), "neighbours are in call order"
+    assert marked("so", CallPart(id="b")).content == "so"
+    assert marked("so").blocks == (TextPart(text="so"), A, B)
+    assert marked().blocks == (A, B)
+
+
+def test_a_marker_goes_with_its_call() -> None:
+    message = marked(CallPart(id="a"), "then", calls=(A,))
+    assert replace(message, tool_calls=()) == Message.assistant("then")
+    renamed = message.with_calls([replace(A, id="a~2")])
+    assert renamed.blocks == (replace(A, id="a~2"), TextPart(text="then"))
+    with pytest.raises(ValueError, match="has 1 tool calls, and 2 are to replace them"):
+        message.with_calls([A, B])
+
+
+def test_calls_with_the_same_id_keep_their_places() -> None:
+    first, second = A, replace(A, arguments={"to": "Paris"})
+    message = marked(CallPart(id="a"), "then", CallPart(id="a"), "so", calls=(first, second))
+    assert message.blocks == (first, TextPart(text="then"), second, TextPart(text="so"))
+
+
+SIGNED = EVERY_KIND[-1]
+
+
+def test_a_provider_gets_back_all_that_it_sent() -> None:
+    assert SIGNED.for_provider("p") is SIGNED
+    assert Message.user("hi").for_provider("p") == Message.user("hi")
+
+
+def test_another_provider_gets_neither_signatures_nor_opaque_data() -> None:
+    other = SIGNED.for_provider("q")
+    assert other.blocks == (BOOK, TextPart(text="and"), ToolCall(id="c2", name="pay"))
+    assert other.extra is None
+    plain = Message.assistant([ReasoningPart(text="hm"), ReasoningPart(text="so", provider="p"), "yes"])
+    assert plain.for_provider("q").parts == (
+        ReasoningPart(text="hm"),
+        ReasoningPart(text="so"),
+        TextPart(text="yes"),
+    )
+
+
+def test_changed_arguments_keep_what_the_provider_said_of_the_call() -> None:
+    call = ToolCall(id="c", name="book", raw="{", provider="p", extra={"signature": "s"})
+    assert call.with_arguments({"to": "Rome"}) == replace(call, raw=None, arguments={"to": "Rome"})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: TextPart(text="a", extra={}),
+        lambda: ReasoningPart(extra={"a": 1}),
+        lambda: ReasoningPart(signature="s"),
+        lambda: ToolCall(id="c", name="n", extra={"a": 1}),
+        lambda: Message(role="assistant", extra={"a": 1}),
+    ],
+    ids=range(5),
+)
+def test_opaque_data_says_whose_it_is(make: Callable[[], object]) -> None:
+    with pytest.raises(ValueError, match="without provider"):
+        make()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: TextPart(text="a", provider="p", extra=cast("Any", [1])),
+        lambda: ToolCall(id="c", name="n", provider="p", extra={"a": {1}}),
+        lambda: OpaquePart(provider="p", data=cast("Any", b"x")),
+        lambda: OpaquePart(provider=cast("Any", None), data={}),
+        lambda: CallPart(id=cast("Any", 1)),
+        lambda: Message(role="assistant", model=cast("Any", 5)),
+        lambda: Message(role="assistant", provider=cast("Any", 5)),
+    ],
+    ids=range(7),
+)
+def test_opaque_data_is_json(make: Callable[[], object]) -> None:
+    with pytest.raises(TypeError):
+        make()
+
+
+def test_opaque_data_is_frozen() -> None:
+    data = {"items": [1]}
+    part = OpaquePart(provider="p", data=data)
+    data["items"].append(2)
+    assert part.data == {"items": [1]}
+    with pytest.raises(TypeError, match="frozen"):
+        cast("Any", part.data)["items"].append(2)
 
 
 # Messages as values

@@ -5,12 +5,18 @@ import os
 import pty
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TextIO, get_args
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
 
-from adjourn import Message, ToolCall, print_event
+from adjourn import ChatModelAgent, Message, Runner, ToolCall, print_event, stored, tool
+from adjourn._screen import columns, wrapped
 from adjourn.events import (
     BreakLoop,
     Cancelled,
@@ -32,6 +38,7 @@ from adjourn.events import (
     ToolResult,
     Transfer,
 )
+from adjourn.testing import ScriptedModel
 
 PAY = ToolCall(id="c1", name="pay", arguments={"to": "Ada", "cents": 100})
 ADDRESS = "runnable:g;node:research;node:read:2"
@@ -112,19 +119,42 @@ def test_several_questions_follow_on_one_another() -> None:
     assert [line for line in lines if "asks" in line] == ["  asks    One?", "  asks    Two?"]
 
 
+POINT = {
+    "type": "object",
+    "properties": {"x": {"type": "integer"}, "y": {"type": "integer"}},
+    "required": ["x"],
+    "additionalProperties": False,
+}
+
+
 @pytest.mark.parametrize(
     ("schema", "line"),
     [
         (None, "anything"),
         ({"type": "integer"}, "integer"),
-        ({"type": "integer", "minimum": 1}, '{"type": "integer", "minimum": 1}'),
+        ({"type": "integer", "minimum": 1}, "integer (minimum: 1)"),
         ({"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}, "ok: boolean"),
         ({"$ref": "#/$defs/A", "$defs": {"A": {"type": "string"}}}, "string"),
         ({"anyOf": [{"type": "boolean"}, {"enum": ["yes", "no"]}]}, 'boolean\n        │ "yes" or "no"'),
-        ({"anyOf": [{"type": "boolean"}, {"minimum": 1}]}, '{"anyOf": [{"type": "boolean"}, {"minimum": 1}]}'),
+        ({"anyOf": [{"type": "boolean"}, {"minimum": 1}]}, "boolean\n        │ anything (minimum: 1)"),
         (
-            {"anyOf": [{"type": "object", "properties": {"a": {"const": "x"}, "b": {"type": ["integer", "null"]}}}]},
-            '{"a" (optional): "x", "b" (optional): integer or null}',
+            {"anyOf": [{"type": "null"}, {"anyOf": [{"type": "string"}, {"type": "integer"}]}]},
+            "null\n        │ string\n        │ integer",
+        ),
+        (
+            {"type": "object", "properties": {"at": {"$ref": "#/$defs/P"}}, "$defs": {"P": POINT}},
+            'at (optional): {"x": integer, "y" (optional): integer}',
+        ),
+        ({"type": "object", "additionalProperties": {"type": "string"}}, "object of string"),
+        ({"allOf": [{"type": "string"}, {"minLength": 2}]}, "string and anything (minLength: 2)"),
+        (
+            {
+                "anyOf": [
+                    {"type": "object", "properties": {"a": {"const": "x"}, "b": {"type": ["integer", "null"]}}},
+                    True,
+                ]
+            },
+            '{"a" (optional): "x", "b" (optional): integer or null}\n        │ anything',
         ),
         (
             {"anyOf": [{"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2}]},
@@ -132,8 +162,72 @@ def test_several_questions_follow_on_one_another() -> None:
         ),
     ],
 )
-def test_the_answer_is_described_in_short_where_that_is_all_of_it(schema: dict[str, Any] | None, line: str) -> None:
+def test_the_answer_is_described_in_words_and_completely(schema: dict[str, Any] | None, line: str) -> None:
     assert f"  answer  {line}\n" in printed(asking(prompt="?", schema=schema))
+
+
+def test_a_type_that_refers_to_itself_is_named_in_the_end() -> None:
+    tree = {"type": "object", "properties": {"left": {"$ref": "#/$defs/Tree"}, "right": {"$ref": "#/$defs/Tree"}}}
+    out = printed(asking(prompt="?", schema={"$ref": "#/$defs/Tree", "$defs": {"Tree": tree}}))
+    assert '"left" (optional): Tree' in out
+    assert len(out) < 5_000
+
+
+class Seat(msgspec.Struct, frozen=True):
+    row: int
+    letter: str
+
+
+@tool(approval=True)
+async def book(trip: str, seats: list[Seat], note: Seat | str | None = None) -> str:
+    """Book seats."""
+    return trip
+
+
+async def test_an_approval_is_a_few_lines() -> None:
+    call = ToolCall(id="c1", name="book", arguments={"trip": "Rome", "seats": [{"row": 7, "letter": "A"}]})
+    agent = ChatModelAgent("desk", model=ScriptedModel([Message.assistant(tool_calls=[call])]), tools=[book])
+    event = [event async for event in Runner(agent).run("go")][-1]
+    assert isinstance(event, Interrupted)
+    *lines, reach, answer, id_ = printed(event).splitlines()[1:]
+    assert lines == [
+        "  tool    book",
+        '  with    trip: "Rome"',
+        '        │ seats: [{"row": 7, "letter": "A"}]',
+        "        │ note: null",
+    ]
+    assert reach.startswith("  reach   Remembered for the session")
+    assert answer == "  answer  yes or no, or a decision: approve, edit, reject, respond"
+    assert id_ == "  id      agent:desk;tool:book:c1, key approval"
+
+
+@stored("printing.Trip")
+@dataclass
+class Trip:
+    to: str
+    seat: Seat
+
+
+@stored("printing.Stay")
+class Stay(BaseModel):
+    hotel: str
+    nights: int
+
+
+@pytest.mark.parametrize(
+    ("info", "lines"),
+    [
+        (Trip("Rome", Seat(7, "A")), ['to: "Rome"', 'seat: {"row": 7, "letter": "A"}']),
+        (Seat(7, "A"), ["row: 7", 'letter: "A"']),
+        (
+            {"stay": Stay(hotel="Ritz", nights=2), "trips": [Trip("Rome", Seat(7, "A"))]},
+            ['stay: {"hotel": "Ritz", "nights": 2}', 'trips: [{"to": "Rome", "seat": {"row": 7, "letter": "A"}}]'],
+        ),
+    ],
+)
+def test_an_object_is_shown_by_its_fields(info: Any, lines: list[str]) -> None:
+    shown = printed(asking(prompt="?", info=info)).splitlines()[2:-2]
+    assert [line[10:] for line in shown] == lines
 
 
 def test_the_end_of_a_questions_time_is_shown() -> None:
@@ -212,6 +306,12 @@ def test_a_message_that_differs_from_its_pieces_is_printed() -> None:
     assert printed(Delta(text="Hello"), whole) == "● assistant  Hello\n● assistant  Hello you\n"
 
 
+def test_pieces_of_another_message_begin_anew() -> None:
+    pieces = [Delta(text="Hel", agent="A", message_id="m1"), Delta(text="lo", agent="A", message_id="m1")]
+    others = [Delta(text="Yes", agent="A", message_id="m2"), Delta(text="No", agent="B", message_id="m2")]
+    assert printed(*pieces, *others) == "● A  Hello\n● A  Yes\n● B  No"
+
+
 def test_pieces_hide_nothing() -> None:
     assert printed(Delta(text="a\u202e"), Delta(text="\x1b[2J")) == "● assistant  a<U+202E><U+001B>[2J"
 
@@ -265,10 +365,11 @@ def test_on_a_terminal_long_lines_are_broken_behind_the_margin(
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     print_event(MessageEvent(message=Message.user("ok" + " " * 34 + "✔ done" + "語" * 20)), terminal.file)
-    first, *rows = terminal.read().splitlines()
+    print_event(Done(), terminal.file)
+    first, *rows, _ = terminal.read("\n✔ done\n").splitlines()
     assert first == "● user"
     assert all(row.startswith("  │ ") for row in rows)
-    assert len(rows) == 3
+    assert len(rows) == 4
 
 
 def test_on_a_terminal_text_that_flows_stays_behind_the_margin(
@@ -289,6 +390,45 @@ def test_on_a_terminal_text_that_flows_stays_behind_the_margin(
         "  │ 語語",
     ]
     assert last == "✔ done"
+
+
+def test_words_that_come_in_pieces_are_not_broken(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    for piece in ("The quick brown fox jumps", " o", "ver", " the", " 日本", "語 ", "x" * 38, "yz"):
+        print_event(Delta(text=piece), terminal.file)
+    print_event(Done(), terminal.file)
+    assert on_screen(terminal.read("✔ done\n")) == [
+        "● assistant  The quick brown fox jumps",
+        "  │ over the 日本語",
+        f"  │ {'x' * 36}",
+        "  │ xxyz",
+        "✔ done",
+    ]
+
+
+def on_screen(written: str) -> list[str]:
+    """What a terminal shows: a backspace goes back a column, and what comes next overwrites."""
+    rows: list[str] = []
+    for line in written.splitlines():
+        row: list[str] = []
+        at = 0
+        for char in line:
+            if char == "\b":
+                at -= 1
+            else:
+                row[at : at + 1] = [char]
+                at += 1
+        rows.append("".join(row).rstrip())
+    return rows
+
+
+@given(st.text(st.sampled_from("ab 日\u3000-")), st.integers(2, 12))
+def test_rows_fit_and_words_that_fit_are_whole(line: str, width: int) -> None:
+    rows = wrapped(line, width)
+    assert all(columns(row) <= width for row in rows)
+    assert "".join("".join(rows).split()) == "".join(line.split())
+    whole = [word for word in line.split() if columns(word) <= width]
+    assert [word for row in rows for word in row.split() if word in whole] == whole or len(whole) < len(line.split())
 
 
 def test_a_refusal_is_no_failure() -> None:
@@ -316,3 +456,68 @@ def test_a_program_without_a_console_prints_nothing(monkeypatch: pytest.MonkeyPa
 def test_what_is_no_event_is_refused() -> None:
     with pytest.raises(TypeError, match="called with a str"):
         print_event("done")  # pyright: ignore[reportArgumentType]  # that is the mistake
+
+
+# Progress
+
+
+def pages(done: int, total: int | None = 40, text: str = "pages") -> Progress:
+    fraction = None if total is None else done / total
+    return Progress(address=ADDRESS, message=text, done=done, total=total, fraction=fraction)
+
+
+def test_without_a_terminal_progress_is_a_line_for_each_tenth() -> None:
+    lines = printed(*(pages(done) for done in range(41))).splitlines()
+    assert lines == [f"… {percent}% research › read 2 pages" for percent in range(0, 101, 10)]
+
+
+def test_progress_towards_an_unknown_end_is_a_line_now_and_then() -> None:
+    assert printed(*(pages(done, None) for done in range(1, 1000))) == "… 1 research › read 2 pages\n"
+
+
+def test_progress_of_several_tasks_is_kept_apart() -> None:
+    other = Progress(address="runnable:g;node:write", done=1, total=40, fraction=1 / 40)
+    assert printed(pages(1), other, pages(2), other, pages(40)).splitlines() == [
+        "… 2% research › read 2 pages",
+        "… 2% write",
+        "… 100% research › read 2 pages",
+    ]
+
+
+def test_a_task_that_begins_anew_is_shown_anew() -> None:
+    assert printed(pages(20), pages(0)).splitlines() == [
+        "… 50% research › read 2 pages",
+        "… 0% research › read 2 pages",
+    ]
+
+
+def test_a_terminal_shows_a_bar_that_is_drawn_over(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    for event in (pages(10, text=""), pages(20, text="\x1b[2J"), Done(), pages(30, text="x" * 99), pages(40)):
+        print_event(event, terminal.file)
+    erased = "\r\x1b[K"
+    assert terminal.read("100% research ›\n").split(erased) == [
+        "… █████░░░░░░░░░░░░░░░ 25% research ›",
+        "… ██████████░░░░░░░░░░ 50% research ›",
+        "✔ done\n… ███████████████░░░░░ 75% research ›",
+        "… ████████████████████ 100% research ›\n",
+    ]
+
+
+def test_text_comes_after_the_bar(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    for event in (Delta(text="hi"), Progress(done=1), Delta(text="ho"), Done()):
+        print_event(event, terminal.file)
+    assert terminal.read("done\n") == "● assistant  hi\n… 1\r\x1b[K● assistant  ho\n✔ done\n"
+
+
+def test_a_terminal_that_cannot_erase_gets_lines(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    for done in (0, 1, 40):
+        print_event(Progress(done=done, total=40, fraction=done / 40), terminal.file)
+    assert terminal.read("100%\n") == "… 0%\n… 100%\n"
+
+
+def test_a_failed_node_is_shown_with_its_error() -> None:
+    end = NodeEnd(node="read", address="runnable:g;node:read", error="ValueError: no paper")
+    assert printed(end) == "✘ read failed  ValueError: no paper\n"

@@ -8,21 +8,35 @@ from typing import Annotated, Any, Literal, NoReturn, assert_type
 
 import msgspec
 
+import adjourn.middleware
+import adjourn.models
+import adjourn.stores
+import adjourn.testing
 from adjourn import (
     Address,
+    Agent,
+    AgentTool,
     AnswerWith,
     ChatModel,
+    ChatModelAgent,
     Checkpoint,
+    DeepAgent,
     Event,
+    GraphAgent,
     Interrupt,
     Interrupted,
     Message,
+    MessageEvent,
     OpenAIChatModel,
+    PlanExecute,
     Retry,
     Run,
     RunContext,
     Runner,
     RunResult,
+    SequentialAgent,
+    Sessions,
+    Supervisor,
     Tool,
     ToolCall,
     Usage,
@@ -35,11 +49,23 @@ from adjourn import (
     tool,
     workflow,
 )
+from adjourn.agents import AgentInput
 from adjourn.context import Outcome
 from adjourn.events import from_json, to_json
-from adjourn.graph import END, START, Command, CompiledGraph, MessagesState, StateGraph, add_messages, append
+from adjourn.graph import (
+    END,
+    START,
+    Command,
+    CompiledGraph,
+    MessagesState,
+    StateGraph,
+    StateSchema,
+    add_messages,
+    append,
+)
 from adjourn.models import Chunk, DemoModel, ModelRequest, generate, resolve_model, stream
 from adjourn.runner import SessionStatus
+from adjourn.sessions import Page, SessionSummary
 from adjourn.stores import MemoryStore, SQLiteStore, Store, open_store
 from adjourn.testing import FakeClock, FunctionModel, ScriptedModel, count_ids
 from adjourn.tools import approved, follow_up, reviewed
@@ -65,7 +91,9 @@ def ask() -> None:
     assert_type(interrupt("which?", schema=list[str]), list[str])
     assert_type(interrupt("anything", on_expire=AnswerWith(1)), Any)
     assert_type(interrupt("anything", schema={"type": "string"}), Any)
-    assert_type(interrupt("one of two", schema=Literal["a", "b"]), Any)
+    assert_type(interrupt("one of two", schema=Literal["a", "b"]), Literal["a", "b"])
+    assert_type(interrupt("perhaps", schema=int | None), int | None)
+    interrupt("?", schema=3)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 def steer() -> NoReturn:
@@ -94,7 +122,20 @@ async def pay(order: str) -> Decision:
     return Decision(approved=bool(order))
 
 
+class Shop:
+    @once
+    def stock(self, item: str) -> int:
+        return len(item)
+
+    @once(name="sell")
+    async def sell(self, item: str, *, count: int = 1) -> str:
+        return item * count
+
+
 async def keep() -> None:
+    assert_type(Shop().stock("tea"), int)
+    assert_type(await Shop().sell("tea", count=2), str)
+    Shop().stock(3)  # pyright: ignore[reportArgumentType]
     assert_type(add(1), int)
     assert_type(await charge("c", cents=1), str)
     assert_type(await pay("o"), Decision)
@@ -124,22 +165,119 @@ def approve(state: Review) -> Command:
     return Command(update={"approved": ok}, goto=END if ok else "write")
 
 
-def build() -> CompiledGraph:
+def build() -> CompiledGraph[Review]:
     graph = StateGraph(Review, name="review")
-    assert_type(graph.add_node("write", write, retry=Retry(attempts=2), timeout=1.0), StateGraph)
-    assert_type(graph.add_node(approve).add_edge(START, "write").add_edge("write", "approve"), StateGraph)
+    assert_type(graph.add_node("write", write, retry=Retry(attempts=2), timeout=1.0), StateGraph[Review])
+    assert_type(graph.add_node(approve).add_edge(START, "write").add_edge("write", "approve"), StateGraph[Review])
     compiled = graph.compile(store="sqlite:///review.db", durability="async", max_steps=10)
-    assert_type(compiled, CompiledGraph)
+    assert_type(compiled, CompiledGraph[Review])
     assert_type(compiled.draw(), str)
     return compiled
 
 
 def programs() -> None:
-    assert_type(trip, Workflow)
-    assert_type(other, Workflow)
+    _ = assert_type(trip("Rome"), Coroutine[Any, Any, dict[str, Any]])
+    _ = assert_type(other(to="Rome"), Coroutine[Any, Any, str])
+    flows: list[Workflow] = [trip, other]
+    assert_type(flows[0].name, str)
+    trip(1)  # pyright: ignore[reportArgumentType, reportUnusedCoroutine]
     Runner(trip, store=MemoryStore(), lease_ttl=1.0, clock=FakeClock(), new_id=count_ids("s"))
     Runner(build(), durability="never")  # pyright: ignore[reportArgumentType]
     Runner(build(), stores=None)  # pyright: ignore[reportCallIssue]
+
+
+# Deps, values and states
+
+
+class Bank:
+    """What the code of a run needs."""
+
+
+class Clerk(Agent[Bank]):
+    name = "clerk"
+
+    async def run(self, input: AgentInput, ctx: RunContext[Bank]) -> AsyncIterator[Event]:
+        assert_type(ctx.deps, Bank)
+        yield MessageEvent(message=Message.assistant(input.text))
+
+
+async def typed_agents(model: ChatModel) -> None:
+    assert_type(ChatModelAgent("a", model=model), ChatModelAgent[Any, Any])
+    agent = ChatModelAgent("a", model=model, output_type=Decision)
+    assert_type(agent, ChatModelAgent[Any, Decision])
+    assert_type(ChatModelAgent("a", model=model, output_type=list[int] | None), ChatModelAgent[Any, list[int] | None])
+    result = await Runner(agent).run("hi")
+    assert_type(result.value, Decision)
+    assert_type(result.output, str)
+    given: RunResult[Decision] = result
+    run: Run[Decision] = Runner(agent).run("hi")
+    _ = (given, run)
+
+    banker = ChatModelAgent[Bank, Decision]("b", model=model, output_type=Decision, sub_agents=[Clerk()])
+    runner = Runner(banker, deps=Bank())
+    assert_type(runner, Runner[Bank, Decision, Any])
+    Runner(banker, deps=lambda status: Bank())
+    assert_type(runner.run_sync("hi", deps=Bank()).value, Decision)
+    Runner(banker, deps=3)  # pyright: ignore[reportArgumentType]
+    runner.run("hi", deps=3)  # pyright: ignore[reportArgumentType]
+    runner.resume_sync("s", deps=3)  # pyright: ignore[reportArgumentType]
+
+    assert_type(SequentialAgent("s", agents=[banker, Clerk()]), SequentialAgent[Bank, Any])
+    assert_type(
+        Supervisor("s", model=model, agents=[Clerk()], output_type=Decision, max_iterations=3),
+        Supervisor[Bank, Decision],
+    )
+    assert_type(DeepAgent("d", model=model, agents=[Clerk()]), DeepAgent[Bank, Any])
+    assert_type(PlanExecute("p", planner=model, executor=Clerk(), replanner=model), PlanExecute[Bank])
+    assert_type(AgentTool(agent), Tool)
+    assert_type(agent.as_tool(full_history=True), Tool)
+    agent.as_tool(nme="x")  # pyright: ignore[reportCallIssue]
+    Supervisor("s", model=model, agents=[agent], outputs=Decision)  # pyright: ignore[reportCallIssue]
+    DeepAgent("d", model=model, max_iteration=3)  # pyright: ignore[reportCallIssue]
+
+
+class Account:
+    cents: int = 0
+
+
+async def typed_graphs(graph: CompiledGraph[Review]) -> None:
+    result = await graph.run({"user_input": "x"})
+    assert_type(result.state, Review)
+    assert_type(result.state["drafts"], list[str])
+    assert_type(result.value, None)
+    assert_type(GraphAgent("g", graph).name, str)
+    assert_type((await Runner(graph).run({})).state, Review)
+    by_field = StateGraph(StateSchema().add_field("a", int)).compile()
+    assert_type((await by_field.run({"a": 1})).state, dict[str, Any])
+    by_class = StateGraph(Account).add_node("a", lambda account: {"cents": account.cents}).compile()
+    assert_type((await by_class.run({})).state, Account)
+    StateGraph(Review).add_node("far", lambda state, ctx: {"approved": ctx.attempt > 1})
+    StateGraph(Account).add_node(write)  # pyright: ignore[reportArgumentType]
+    StateGraph(Account).add_conditional_edges("a", write)  # pyright: ignore[reportArgumentType]
+    StateGraph(Review).add_node("a", write, retries=3)  # pyright: ignore[reportCallIssue]
+    assert_type(graph.invoke_sync({"user_input": "x"}, max_steps=3), Review)
+    await graph.invoke({}, max_step=3)  # pyright: ignore[reportCallIssue]
+    graph.run_sync({}, sesion_id="s")  # pyright: ignore[reportCallIssue]
+    graph.status_sync("s", user=3)  # pyright: ignore[reportCallIssue]
+
+
+async def children(graph: CompiledGraph[Review], agent: ChatModelAgent[Any, Decision]) -> None:
+    assert_type(await current().run(trip, "Rome"), dict[str, Any])
+    assert_type(await current().run(graph, {}), Review)
+    assert_type(await current().run(agent, "hi"), Decision)
+    await current().run(write)  # pyright: ignore[reportArgumentType]
+
+
+def twins(sessions: Sessions, runner: Runner[Any, str]) -> None:
+    assert_type(sessions.status_sync("s"), SessionStatus)
+    assert_type(sessions.pending_sync("s"), Page[Interrupt])
+    assert_type(sessions.history_sync("s", limit=1), list[Checkpoint])
+    assert_type(sessions.answer_sync("s", {"a": 1}, by="ann"), SessionSummary)
+    assert_type(runner.recover_sync("s").value, str)
+    assert_type(runner.cancel_sync("s", "now"), bool)
+    assert_type(runner.edit_sync("s", {"a": 1}), Checkpoint)
+    runner.run_sync("hi", on_pending="never")  # pyright: ignore[reportArgumentType]
+    sessions.fork_sync("s", too="t")  # pyright: ignore[reportCallIssue]
 
 
 # Models, by shape
@@ -171,18 +309,18 @@ async def ask_models() -> None:
 # Running
 
 
-async def run(runner: Runner, graph: CompiledGraph) -> None:
+async def run(runner: Runner, graph: CompiledGraph[Review]) -> None:
     assert_type(runner.run("hello", session_id="s", values={"a": 1}), Run)
     assert_type(await runner.run("hello"), RunResult)
-    assert_type(await graph.run({"user_input": "x"}, session_id="s"), RunResult)
-    assert_type(await graph.resume("s", {"approval": True}, by="ann"), RunResult)
-    assert_type(await graph.resume("s", ["id"]), RunResult)
-    assert_type(await graph.recover("s"), RunResult)
-    assert_type(await graph.attach("s", after=3), RunResult)
-    assert_type(await graph.invoke({"user_input": "x"}), Any)
-    assert_type(graph.run_sync({}, session_id="s"), RunResult)
-    assert_type(graph.resume_sync("s", {"a": 1}), RunResult)
-    assert_type(graph.recover_sync("s"), RunResult)
+    assert_type(await graph.run({"user_input": "x"}, session_id="s"), RunResult[None, Review])
+    assert_type(await graph.resume("s", {"approval": True}, by="ann"), RunResult[None, Review])
+    assert_type(await graph.resume("s", ["id"]), RunResult[None, Review])
+    assert_type(await graph.recover("s"), RunResult[None, Review])
+    assert_type(await graph.attach("s", after=3), RunResult[None, Review])
+    assert_type(await graph.invoke({"user_input": "x"}), Review)
+    assert_type(graph.run_sync({}, session_id="s"), RunResult[None, Review])
+    assert_type(graph.resume_sync("s", {"a": 1}), RunResult[None, Review])
+    assert_type(graph.recover_sync("s"), RunResult[None, Review])
     graph.run({}, on_pending="never")  # pyright: ignore[reportArgumentType]
 
 
@@ -223,10 +361,12 @@ def results(result: RunResult) -> None:
 
 
 async def look(graph: CompiledGraph) -> None:
-    assert_type(await graph.pending(), list[Interrupt])
+    assert_type(await graph.pending(), Page[Interrupt])
     assert_type(await graph.status("s"), SessionStatus)
-    assert_type((await graph.status("s")).status, Literal["running", "waiting", "failed", "cancelled", "done"])
-    assert_type(await graph.sessions(limit=3), list[SessionStatus])
+    assert_type(
+        (await graph.status("s")).status, Literal["queued", "running", "waiting", "failed", "cancelled", "done"]
+    )
+    assert_type(await graph.sessions(limit=3), Page[SessionStatus])
     assert_type(await graph.messages("s"), tuple[Message, ...])
     assert_type(await graph.history("s", limit=1), list[Checkpoint])
     assert_type(await graph.checkpoint("s"), Checkpoint)
@@ -315,3 +455,15 @@ async def tools() -> None:
     assert_type(several[0].name, str)
     price(1)  # pyright: ignore[reportArgumentType]
     await book()  # pyright: ignore[reportCallIssue]
+
+
+# Names that do not exist
+
+
+def misspelt() -> None:
+    _ = StateGraph(Review).add_nod  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+    _ = adjourn.Runer  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+    _ = adjourn.middleware.Sumarize  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+    _ = adjourn.models.DemoModels  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+    _ = adjourn.stores.SqliteStore  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+    _ = adjourn.testing.ScriptModel  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]

@@ -1,4 +1,4 @@
-"""Long conversations on a database file: what they take on disk, per turn, and to come back to.
+"""Long conversations in a database: what they take there, per turn, and to come back to.
 
 A side gives an opener: an async context manager that opens the database anew and has a `Talk` on it.
 """
@@ -38,6 +38,8 @@ class Talk(Protocol):
 
 
 SessionOpener = Callable[[Path], AbstractAsyncContextManager[Talk]]
+Opener = Callable[[], AbstractAsyncContextManager[Talk]]
+"""The same for a database that is known."""
 
 
 def said(turn: int, characters: int = TURN_CHARACTERS) -> str:
@@ -57,20 +59,30 @@ def _text(seed: str, characters: int) -> str:
 async def converse(opener: SessionOpener, turns: int, *, window: int = 30) -> Outcome:
     """Talk for `turns` turns; then compare the next `window` turns with the first ones of a new session."""
     with database() as path:
-        async with opener(path) as talk:
-            times = [await seconds(partial(talk.say, "long", said(turn))) for turn in range(turns)]
-            opened = megabytes(path)
-        closed = megabytes(path)
-        async with opener(path) as talk:
-            growth = await _growth(talk, turns, window)
-            result = digest(talk, await talk.load("long"))
-    figures = {"turn": median(times) * 1e3, "open": opened, "closed": closed, "growth": growth}
+        return await converse_at(partial(opener, path), partial(megabytes, path), turns, window=window)
+
+
+async def converse_at(opener: Opener, size: Callable[[], float], turns: int, *, window: int = 30) -> Outcome:
+    """The same in a database whose size, in MB, the caller knows how to get."""
+    empty = size()
+    async with opener() as talk:
+        times = [await seconds(partial(talk.say, "long", said(turn))) for turn in range(turns)]
+        opened = size()
+    closed = size()
+    async with opener() as talk:
+        growth = await _growth(talk, turns, window)
+        result = digest(talk, await talk.load("long"))
+    figures = {"turn": median(times) * 1e3, "open": opened, "closed": closed, "growth": growth, "kept": closed - empty}
     return Outcome(figures=figures, result=result)
 
 
 async def converse_in(openers: Mapping[str, SessionOpener], turns: int) -> Outcome:
     """The same conversation in several kinds of state; each figure carries its kind's name."""
-    outcomes = {kind: await converse(opener, turns) for kind, opener in openers.items()}
+    return together({kind: await converse(opener, turns) for kind, opener in openers.items()})
+
+
+def together(outcomes: Mapping[str, Outcome]) -> Outcome:
+    """Put the outcomes of the same work on several kinds into one; each figure carries its kind's name."""
     (result,) = {outcome.result for outcome in outcomes.values()}
     figures = {
         f"{kind}_{name}": figure for kind, outcome in outcomes.items() for name, figure in outcome.figures.items()
@@ -89,15 +101,15 @@ async def _growth(talk: Talk, turns: int, window: int) -> float:
     return median(late[5:]) / median(early[5:])
 
 
-async def restore(opener: SessionOpener, path: Path, *, times: int = 5) -> Outcome:
+async def restore(opener: Opener, *, times: int = 5) -> Outcome:
     """Open the database anew and load the session `deep`, several times."""
-    runs = [await _restored(opener, path) for _ in range(times)]
+    runs = [await _restored(opener) for _ in range(times)]
     return Outcome(figures={"restore": median(took for took, _ in runs) * 1e3}, result=runs[0][1])
 
 
-async def _restored(opener: SessionOpener, path: Path) -> tuple[float, str]:
+async def _restored(opener: Opener) -> tuple[float, str]:
     start = perf_counter()
-    async with opener(path) as talk:
+    async with opener() as talk:
         messages = await talk.load("deep")
         return perf_counter() - start, digest(talk, messages)
 

@@ -12,11 +12,12 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
+from statistics import median
 from threading import Thread
 
 from bench.sides import conversation
 from bench.sides.conversation import DEEP_CHARACTERS, converse, converse_in, reply, said
-from bench.sides.database import database
+from bench.sides.database import database, megabytes
 from bench.sides.imports import import_cost
 from bench.sides.relay import Count, Node, Run, relay_race
 from bench.sides.side import REQUEST, Outcome, main
@@ -216,6 +217,72 @@ def _nowhere(_: object) -> None:
     return
 
 
+# --- merging ---------------------------------------------------------------------------------------------------------
+
+
+async def merging(few: int, many: int) -> Outcome:
+    async def noted(steps: int) -> tuple[float, float, int]:
+        notes: dict[str, str] = {}
+        with database() as path, connected(path) as connection:
+
+            async def run() -> None:
+                for number in range(steps):
+                    note = {f"note {number}": "x" * 100}
+                    notes.update(note)
+                    insert(connection, "s", note)
+
+            return await seconds(run) / steps * 1e6, megabytes(path), len(notes)
+
+    async def typically(steps: int) -> tuple[float, float, int]:
+        runs = [await noted(steps) for _ in range(max(3, many // steps))]
+        return median(run[0] for run in runs), runs[0][1], runs[0][2]
+
+    short, long = await typically(few), await typically(many)
+    figures = {"few": short[0], "growth": long[0] / short[0], "disk": long[1]}
+    return Outcome(figures=figures, result=[short[2], long[2]])
+
+
+# --- one of many -----------------------------------------------------------------------------------------------------
+
+
+async def attach(few: int, many: int) -> Outcome:
+    async def followed(turns: int) -> tuple[float, int]:
+        with database() as path, connected(path) as connection:
+            connection.execute("PRAGMA synchronous=OFF")
+            for turn in range(turns):
+                await Talk(connection).say("s", said(turn, DEEP_CHARACTERS))
+            rows: list[str] = []
+
+            async def follow() -> None:
+                rows[:] = await Talk(connection).load("s")
+
+            return await typical(follow) / turns * 1e6, len(rows) // 2
+
+    short, long = await followed(few), await followed(many)
+    return Outcome(figures={"few": short[0], "growth": long[0] / short[0]}, result=[short[1], long[1]])
+
+
+async def many_questions(few: int, many: int) -> Outcome:
+    figures: dict[str, float] = {}
+    votes: list[int] = []
+    for voters in (few, many):
+        waiting = json.dumps({f"q{number}": None for number in range(voters)})
+        loaded: dict[str, str | None] = json.loads(waiting)
+
+        async def answer(loaded: dict[str, str | None] = loaded) -> None:
+            loaded["q0"] = json.dumps("yes")
+
+        async def load(waiting: str = waiting) -> None:
+            json.loads(waiting)["q0"] = json.dumps("yes")
+
+        one, whole = await typical(answer) * 1e6, await typical(load) / voters * 1e6
+        for name, figure in (("answer", one), ("resume", one), ("load", whole)):
+            key = f"{name}_few"
+            figures |= {f"{name}_growth": figure / figures[key]} if key in figures else {key: figure}
+        votes.append(len(loaded))
+    return Outcome(figures=figures, result=votes)
+
+
 # --- conversations ---------------------------------------------------------------------------------------------------
 
 
@@ -260,7 +327,7 @@ async def resume_deep(messages: int) -> Outcome:
             connection.execute("PRAGMA synchronous=OFF")
             for turn in range(messages // 2):
                 await Talk(connection).say("deep", said(turn, DEEP_CHARACTERS))
-        return await conversation.restore(talk, path)
+        return await conversation.restore(partial(talk, path))
 
 
 async def imports(times: int) -> Outcome:
@@ -277,6 +344,9 @@ WORKS = {
     "hitl_sqlite": hitl_sqlite,
     "parked": parked,
     "once": once_calls,
+    "merge": merging,
+    "attach": attach,
+    "many_questions": many_questions,
     "convo": convo,
     "convo_long": convo_long,
     "resume_deep": resume_deep,

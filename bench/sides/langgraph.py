@@ -223,7 +223,7 @@ async def answer_text(state: Texts) -> Texts:
 class Talk(conversation.Talk):
     """A conversation whose list is of messages (`MessagesState`, or the new delta channel) or of plain strings."""
 
-    def __init__(self, schema: Any, saver: AsyncSqliteSaver) -> None:
+    def __init__(self, schema: Any, saver: Any) -> None:
         node, self.message = (answer_text, str) if schema is Texts else (answer, HumanMessage)
         graph = StateGraph(schema).add_node("answer", node, input_schema=schema).add_edge(START, "answer")
         self.graph = graph.compile(checkpointer=saver)
@@ -258,7 +258,7 @@ async def resume_deep(messages: int) -> Outcome:
             # In one turn: the whole list stands in the last checkpoint, however many turns it took.
             asked = [said(turn, DEEP_CHARACTERS) for turn in range(messages // 2)]
             await seed.say("deep", *[text for ask in asked for text in (ask, reply(ask))][:-1])
-        return await conversation.restore(partial(talk, MessagesState), path)
+        return await conversation.restore(partial(talk, MessagesState, path))
 
 
 async def imports(times: int) -> Outcome:

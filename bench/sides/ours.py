@@ -6,14 +6,15 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict, cast
 
 from adjourn import Message, Runner, RunResult, interrupt, once, workflow
-from adjourn.graph import END, START, Command, MessagesState, StateGraph, append
-from adjourn.stores import MemoryStore, SQLiteStore
+from adjourn.graph import END, START, Command, MessagesState, StateGraph, append, merge
+from adjourn.stores import MemoryStore, SQLiteStore, Store
 from bench.sides import conversation
 from bench.sides.conversation import DEEP_CHARACTERS, converse, converse_in, reply, said
-from bench.sides.database import database
+from bench.sides.database import database, megabytes
+from bench.sides.growth import attach, many_questions
 from bench.sides.imports import import_cost
 from bench.sides.relay import Count, Node, Run, relay_race
 from bench.sides.side import REQUEST, Outcome, main
@@ -62,7 +63,7 @@ async def steps_sqlite(steps: int) -> Outcome:
     return Outcome(figures={"sync": sync, "async": behind}, result=result)
 
 
-async def stored_steps(steps: int, store: SQLiteStore, durability: Literal["step", "async"]) -> tuple[float, int]:
+async def stored_steps(steps: int, store: Store, durability: Literal["step", "async"]) -> tuple[float, int]:
     """The microseconds of a step, and what was counted."""
     graph = loop(steps).compile(store=store, durability=durability, max_steps=steps + 10)
 
@@ -139,7 +140,7 @@ def asking() -> StateGraph:
     return StateGraph(Asked, name="asking").add_node("ask", ask).add_edge(START, "ask")
 
 
-async def round_trip(store: MemoryStore | SQLiteStore) -> Outcome:
+async def round_trip(store: Store) -> Outcome:
     """Run into the question, answer it, run to the end."""
     graph = asking().compile(store=store)
 
@@ -226,6 +227,46 @@ async def kept_calls(
     return figures, [short[2], long[2]]
 
 
+# --- merging ---------------------------------------------------------------------------------------------------------
+
+
+class Notes(TypedDict, total=False):
+    notes: Annotated[dict[str, str], merge]
+
+
+def noting(steps: int) -> StateGraph:
+    """One node that adds a note until there are as many as `steps`."""
+    numbers = count(1)
+
+    async def note(state: Notes) -> Command:
+        number = next(numbers)
+        return Command({"notes": {f"note {number}": "x" * 100}}, goto=END if number % steps == 0 else "note")
+
+    return StateGraph(Notes, name="noting").add_node("note", note).add_edge(START, "note")
+
+
+async def merging(few: int, many: int) -> Outcome:
+    async def noted(steps: int) -> tuple[float, float, int]:
+        with database() as path:
+            async with sqlite_store(path) as store:
+                graph = noting(steps).compile(store=store, max_steps=steps + 10)
+                results: list[RunResult] = []
+
+                async def run() -> None:
+                    results.append(await graph.run({}, session_id=next(_sessions)))
+
+                time = await seconds(run)
+                return time / steps * 1e6, megabytes(path), len(results[0].state["notes"])
+
+    async def typically(steps: int) -> tuple[float, float, int]:
+        runs = [await noted(steps) for _ in range(max(3, many // steps))]
+        return median(run[0] for run in runs), runs[0][1], runs[0][2]
+
+    short, long = await typically(few), await typically(many)
+    figures = {"few": short[0], "growth": long[0] / short[0], "disk": long[1]}
+    return Outcome(figures=figures, result=[short[2], long[2]])
+
+
 # --- conversations ---------------------------------------------------------------------------------------------------
 
 
@@ -244,9 +285,9 @@ async def answer_text(state: Texts) -> Texts:
 class Talk(conversation.Talk):
     """A conversation whose list is of messages or of plain strings."""
 
-    def __init__(self, schema: Any, store: SQLiteStore) -> None:
+    def __init__(self, schema: Any, store: Store) -> None:
         node, self.message = (answer_text, str) if schema is Texts else (answer, Message.user)
-        graph = StateGraph(schema, name="talk").add_node("answer", node).add_edge(START, "answer")
+        graph = StateGraph[Any](schema, name="talk").add_node("answer", cast("Any", node)).add_edge(START, "answer")
         self.graph = graph.compile(store=store)
 
     async def say(self, session: str, *texts: str) -> None:
@@ -279,7 +320,7 @@ async def resume_deep(messages: int) -> Outcome:
         async with talk(MessagesState, path, synchronous="NORMAL") as seed:
             for turn in range(messages // 2):
                 await seed.say("deep", said(turn, DEEP_CHARACTERS))
-        return await conversation.restore(partial(talk, MessagesState), path)
+        return await conversation.restore(partial(talk, MessagesState, path))
 
 
 async def imports(times: int) -> Outcome:
@@ -298,6 +339,9 @@ WORKS = {
     "hitl_sqlite": hitl_sqlite,
     "parked": parked,
     "once": once_calls,
+    "merge": merging,
+    "attach": attach,
+    "many_questions": many_questions,
     "convo": convo,
     "convo_long": convo_long,
     "resume_deep": resume_deep,

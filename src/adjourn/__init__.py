@@ -1,8 +1,11 @@
-"""Adjourn: agents that stop for people.
+"""Adjourn: agents, graphs and workflows that stop for people.
 
-The names that are typed every day, bound when they are first used, so that importing costs little. The block for type
-checkers and the table below it say the same; a test compares them.
+Start with `ChatModelAgent`, `tool` and `Runner`; `adjourn.graph` has graphs, and `adjourn.testing` models for tests.
+`interrupt` asks a person, and `Runner.resume` goes on with the answer.
 """
+
+# Names are bound when they are first used, so that importing costs little. The block for type checkers and the table
+# below it say the same; a test compares them.
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -11,6 +14,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from ._values.registry import stored as stored
+    from ._values.secret import Secret as Secret
     from .agents import Agent as Agent
     from .agents import AgentTool as AgentTool
     from .agents import ChatModelAgent as ChatModelAgent
@@ -74,6 +78,7 @@ if TYPE_CHECKING:
     from .runner import Run as Run
     from .runner import Runner as Runner
     from .runner import RunResult as RunResult
+    from .runner import Worker as Worker
     from .sessions import Checkpoint as Checkpoint
     from .sessions import Sessions as Sessions
     from .sessions import SessionStatus as SessionStatus
@@ -91,6 +96,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "_values.registry": "stored",
+    "_values.secret": "Secret",
     "agents": "Agent AgentTool ChatModelAgent DeepAgent GraphAgent Limits LoopAgent ParallelAgent PlanExecute "
     "SequentialAgent Supervisor",
     "context": "RunContext address_segment current has_resume_value resume_value session_value session_values "
@@ -105,23 +111,27 @@ _HOMES = {
     "middleware": "Middleware",
     "models": "ChatModel OpenAIChatModel",
     "printing": "print_event",
-    "runner": "Run RunResult Runner",
+    "runner": "Run RunResult Runner Worker",
     "sessions": "Checkpoint SessionStatus Sessions",
     "tools": "Approve Edit ExitTool Reject Respond Tool ToolCallInfo tool",
     "workflows": "Retry once workflow",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
+_OF_GRAPH = frozenset({"END", "START", "Command", "CompiledGraph", "MessagesState", "StateGraph"})
 
 __all__ = sorted(_HOME)  # noqa: PLE0605  # pyright: ignore[reportUnsupportedDunderAll]  # what __getattr__ binds
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module 'adjourn' has no attribute {name!r}")
-    value = getattr(import_module(f"adjourn.{home}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # For a type checker every name would exist.
+
+    def __getattr__(name: str) -> Any:
+        home = _HOME.get(name)
+        if home is None:
+            hint = f". It is in adjourn.graph: from adjourn.graph import {name}" if name in _OF_GRAPH else ""
+            raise AttributeError(f"module 'adjourn' has no attribute {name!r}{hint}")
+        value = getattr(import_module(f"adjourn.{home}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

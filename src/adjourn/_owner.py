@@ -6,7 +6,10 @@ An owner's id is `<boot>/<pid namespace>/<pid>/<start time>/<run>`, or any other
 from __future__ import annotations
 
 import os
-from functools import cache
+import sys
+import time
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 
 
@@ -43,8 +46,51 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=process_id.cache_clear)
 
 
+def is_own(owner: str) -> bool:
+    """Return whether `owner` is a run of this process, and not of the one that it was forked from."""
+    return owner.startswith(f"{process_id()}/")
+
+
+def _lease_clock() -> Callable[[], float]:
+    # Python's own stands still while a machine sleeps, on Linux and macOS; leases do not.
+    if sys.platform == "linux":
+        return partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+    if sys.platform == "darwin":
+        return partial(time.clock_gettime, time.CLOCK_MONOTONIC)
+    return time.monotonic
+
+
+lease_clock: Callable[[], float] = _lease_clock()
+"""Seconds that never go back, and that count while the machine sleeps: by them an owner knows that a lease is over."""
+
+
+MOST_ENDED = 10_000
+"""How many runs are remembered that ended while their store was away; leases of older ones are over."""
+_ended: dict[str, None] = {}
+
+
+def note_end(owner: str) -> None:
+    """Note that a run of this process has ended, although its store may still have it as an owner."""
+    _ended[owner] = None
+    if len(_ended) > MOST_ENDED:
+        for oldest in list(_ended)[: MOST_ENDED // 2]:
+            _ended.pop(oldest, None)
+
+
+def forget_end(owner: str) -> None:
+    """Forget a run that has ended: its store knows by now."""
+    _ended.pop(owner, None)
+
+
+def has_ended(owner: str) -> bool:
+    """Return whether `owner` was a run of this process that ended, and could not tell its store."""
+    return owner in _ended
+
+
 def is_dead(owner: str) -> bool:
-    """Return whether `owner` was a process of this boot and pid namespace that has ended."""
+    """Return whether `owner` has ended: a process of this boot and pid namespace, or a run of this process."""
+    if owner in _ended:
+        return True
     theirs, ours = owner.split("/"), process_id().split("/")
     if len(theirs) < 4 or not theirs[0] or not theirs[3] or theirs[:2] != ours[:2]:
         return False

@@ -18,6 +18,8 @@ from ._text import visible, visible_line
 _COLOURS = {"dim": "2", "bold": "1", "red": "31", "green": "32", "yellow": "33", "blue": "34"}
 _LABELS = 8
 _MARGIN = 4
+_NEXT_ROW = f"\n{' ' * (_MARGIN - 2)}│ "
+_NARROWEST = 20
 _PIECES = re.compile(r"\n|[^\S\n]+|\S+")
 
 
@@ -31,13 +33,22 @@ class Card(NamedTuple):
     strong: bool = False
 
 
+class Cursor(NamedTuple):
+    """Where text that comes in pieces continues: the column, and the word that has begun there."""
+
+    column: int
+    word: str = ""
+
+
 class Screen:
     """A file to show cards on. Lines are wrapped only on terminals, so that they can be searched elsewhere."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
         is_terminal = file.isatty()
-        self._colours = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        self.redraws = is_terminal and os.environ.get("TERM") != "dumb"
+        """Whether a line can be erased and written anew."""
+        self._colours = self.redraws and not os.environ.get("NO_COLOR")
         self._width = shutil.get_terminal_size().columns if is_terminal else None
 
     def write(self, text: str) -> None:
@@ -50,30 +61,49 @@ class Screen:
         """Return the text in a colour, if colours are on."""
         return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if self._colours else text
 
-    def begin(self, card: Card) -> int:
-        """Begin a card whose text comes in pieces; return the column where they continue."""
+    def prose(self, text: str, margin: int = 0) -> str:
+        """Return lines of text wrapped between words; a command to paste, on a line of its own, stays whole."""
+        lines = visible(text).split("\n")
+        rows = [row for line in lines for row in ([line] if line.startswith("adjourn ") else self._rows(line, margin))]
+        return f"\n{' ' * margin}".join(rows)
+
+    def fits(self, columns: int) -> bool:
+        """Return whether a line of so many columns needs no wrapping."""
+        return self._width is None or columns <= self._width
+
+    def cut(self, line: str, margin: int) -> str:
+        """Return as much of a line as fits on one row, for what is drawn over soon."""
+        return line if self._width is None else wrapped(line, max(self._width - margin - 1, _NARROWEST))[0].rstrip()
+
+    def begin(self, card: Card) -> Cursor:
+        """Begin a card whose text comes in pieces; return where they continue."""
         title = visible_line(card.title)
         self.write(f"{self.painted(card.sign, card.colour)} {title}  ")
-        return columns(card.sign) + columns(title) + 3
+        return Cursor(columns(card.sign) + columns(title) + 3)
 
-    def extend(self, text: str, column: int, colour: str | None = None) -> int:
-        """Continue at a column with a piece of text, wrapped where it does not fit; return the column after it."""
-        flowing: list[str] = []
+    def extend(self, text: str, cursor: Cursor, colour: str | None = None) -> Cursor:
+        """Continue with a piece of text, wrapped between words where it does not fit; return where it ends."""
         for piece in _PIECES.findall(visible(text).expandtabs(4)):
-            rows = self._flow(piece, column)
-            column = (column if len(rows) == 1 else _MARGIN) + columns(rows[-1])
-            flowing.append(f"\n{' ' * (_MARGIN - 2)}│ ".join(rows))
-        self.write(self.painted("".join(flowing), colour) if colour else "".join(flowing))
-        return column
+            written, cursor = self._flow(piece, cursor)
+            self.write(self.painted(written, colour) if colour else written)
+        return cursor
 
-    def _flow(self, piece: str, column: int) -> list[str]:
-        """Split a word, a gap or a line break into rows; the first continues the current row."""
+    def _flow(self, piece: str, cursor: Cursor) -> tuple[str, Cursor]:
+        """Return what to write for a word, a gap or a line break, and where the next piece follows."""
+        column, word = cursor
         if piece == "\n":
-            return ["", ""]
-        if self._width is None or column + columns(piece) <= self._width:
-            return [piece]
-        rows = _broken(piece.lstrip(), max(self._width - _MARGIN, 20))
-        return rows if column == _MARGIN else ["", *rows]
+            return _NEXT_ROW, Cursor(_MARGIN)
+        end, begun = column + columns(piece), "" if piece.isspace() else word + piece
+        if self._width is None or end <= self._width:
+            return piece, Cursor(end, begun)
+        if not begun:
+            return _NEXT_ROW, Cursor(_MARGIN)
+        # The beginning of this word, if it is on the screen already, moves to the next row with the rest.
+        back = columns(word) if column - columns(word) > _MARGIN else 0
+        rows = wrapped(begun if back or not word else piece, max(self._width - _MARGIN, _NARROWEST))
+        erased = "\b" * back + " " * back
+        start = "" if column == _MARGIN else _NEXT_ROW
+        return erased + start + _NEXT_ROW.join(rows), Cursor(_MARGIN + columns(rows[-1]), rows[-1])
 
     def show(self, card: Card) -> None:
         """Show a card, on one line if it fits."""
@@ -103,8 +133,8 @@ class Screen:
 
     def _rows(self, text: str, margin: int) -> list[str]:
         # A terminal would wrap to its left edge, outside the margin, where text could pass for something else.
-        width = None if self._width is None else max(self._width - margin, 20)
-        return [row for line in text.split("\n") for row in _broken(line, width)]
+        width = None if self._width is None else max(self._width - margin, _NARROWEST)
+        return [row for line in text.split("\n") for row in wrapped(line, width)]
 
 
 def columns(text: str) -> int:
@@ -114,15 +144,30 @@ def columns(text: str) -> int:
     return sum(0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text)
 
 
-def _broken(line: str, width: int | None) -> list[str]:
-    if width is None or len(line) * 2 <= width:
+def wrapped(line: str, width: int | None) -> list[str]:
+    """Break a line into rows between words; only a word that is longer than a row is broken itself."""
+    if width is None or len(line) * 2 <= width or columns(line) <= width:
         return [line]
-    rows, row, used = list[str](), list[str](), 0
-    for char in line:
+    rows, row, used = list[str](), "", 0
+    for piece in _PIECES.findall(line):
+        size = columns(piece)
+        if used + size > width and used:
+            rows.append(row.rstrip())
+            row, used = "", 0
+            if piece.isspace():
+                continue
+        *whole, row_end = _chopped(piece, width) if size > width else (piece,)
+        rows += whole
+        row, used = row + row_end, used + columns(row_end)
+    return [*rows, row]
+
+
+def _chopped(word: str, width: int) -> list[str]:
+    rows, row, used = list[str](), "", 0
+    for char in word:
         size = columns(char)
         if used + size > width:
-            rows.append("".join(row))
-            row, used = [], 0
-        row.append(char)
-        used += size
-    return [*rows, "".join(row)]
+            rows.append(row)
+            row, used = "", 0
+        row, used = row + char, used + size
+    return [*rows, row]

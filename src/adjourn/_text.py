@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 
 def with_article(noun: str) -> str:
@@ -29,6 +30,14 @@ _SPACE = re.compile("[\t\n\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 _LAYOUT = re.compile("[\t\n]")
 # One selector after a symbol is how emoji are written.
 _EMOJI = re.compile("(?<=[\u2190-\u2bff\U0001f000-\U0001faff])\ufe0f(?![\ufe00-\ufe0f])")
+
+
+def did_you_mean(name: str, known: Iterable[str], likeness: float = 0.75) -> str:
+    """Return a question for the nearest known name, to be put after a sentence; empty if none is near."""
+    import difflib  # noqa: PLC0415 - needed only for mistakes
+
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)
+    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def visible(text: str) -> str:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Coroutine, Generator, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Generic
+from typing import Any, Generic, TypeVar, overload
 
 from ._checks import is_number
 from ._engine.address import Address, segment_text
 from ._engine.child import Outcome, run_child, run_children, try_child
-from ._engine.frame import Place, current_place, here, question_key
+from ._engine.entry import Place, current_place, here, question_key
 from ._engine.memos import NONE
 from ._engine.once import idempotency_key
 from ._engine.program import Program
 from ._engine.scope import Frame, Request
 from ._engine.values import GONE, adopt_value, decoded
+from ._generics import Defaulted, Deps_co
+from ._schemas.answers import convert, to_json_data
 from ._values import codec
 from ._values.frozen import check_text
 from .errors import UsageError
@@ -34,15 +36,8 @@ __all__ = [
     "set_session_value",
 ]
 
-if TYPE_CHECKING:
-    # With a default a bare `RunContext` is whole; type checkers know it, Python from 3.13 on.
-    from typing_extensions import TypeVar
+T = TypeVar("T")
 
-    D = TypeVar("D", default=Any)
-else:
-    from typing import TypeVar
-
-    D = TypeVar("D")
 _MISSING = object()
 
 
@@ -82,7 +77,7 @@ class SessionValues(MutableMapping[str, Any]):
         return repr(dict(self))
 
 
-class RunContext(Generic[D]):
+class RunContext(Defaulted, Generic[Deps_co]):
     """The context of the calling code; get it with `current()`, or by a parameter annotated `RunContext`."""
 
     __slots__ = ("_at",)
@@ -104,7 +99,7 @@ class RunContext(Generic[D]):
         return self._at.frame.scope.user_id
 
     @property
-    def deps(self) -> D:
+    def deps(self) -> Deps_co:
         """What the caller of the run brought along; never stored."""
         return self._at.frame.scope.deps
 
@@ -115,7 +110,7 @@ class RunContext(Generic[D]):
 
     @property
     def attempt(self) -> int:
-        """1 for the first attempt, counting retries and runs after a crash or failure."""
+        """1 for the first attempt; retries count, and so do runs that failed, or that a crash has cut off."""
         return self._at.frame.attempt
 
     @property
@@ -179,7 +174,8 @@ class RunContext(Generic[D]):
         # A kept call is not made again, so what it emits is not counted.
         if self._at.once is None and not (entry.emits_next() if straight else entry.emits_beside(data)):
             return
-        journal.emit(Custom(address=self._at.address, data=data))
+        name, path, _ = self._at.frame.audience
+        journal.emit(Custom(agent=name, path=path, address=self._at.address, data=data))
         journal.soon()
 
     def progress(self, done: float, total: float | None = None, text: str = "") -> None:
@@ -245,17 +241,31 @@ class RunContext(Generic[D]):
         at = self._at
         at.frame.scope.on_loop(lambda: at.check() or at.entry.write_value(key, value, at.once))()
 
-    async def run(self, program: Program, input: Any = None, *, key: str | None = None) -> Any:
-        """Run a graph, workflow or agent as a child frame; its result is kept, and its pause is this code's pause."""
-        return await run_child(self._at, program, input, key)
+    def run(
+        self,
+        program: Program[Any, Any, Any, T],
+        input: Any = None,
+        *,
+        key: str | None = None,
+        raises: Sequence[type[Exception]] = (),
+    ) -> Coroutine[Any, Any, T]:
+        """Run a graph, workflow or agent as a child frame; its result is kept, and its pause is this code's pause.
 
-    async def run_all(self, children: Sequence[tuple[Program, Any]]) -> list[Any]:
+        `raises` names the exceptions of the child after which this code may ask a person, as in `@once`.
+        """
+        return run_child(self._at, program, input, key, raises)
+
+    def run_all(
+        self, children: Sequence[tuple[Program, Any]], *, raises: Sequence[type[Exception]] = ()
+    ) -> Coroutine[Any, Any, list[Any]]:
         """Run several children at once, given as pairs of program and input; results in order."""
-        return await run_children(self._at, children)
+        return run_children(self._at, children, raises)
 
-    async def try_run(self, program: Program, input: Any = None, *, key: str | None = None) -> Outcome:
+    def try_run(
+        self, program: Program, input: Any = None, *, key: str | None = None, raises: Sequence[type[Exception]] = ()
+    ) -> Coroutine[Any, Any, Outcome]:
         """Run a child and tell how it went, for parents that add to its pause with `raise_interrupt`."""
-        return await try_child(self._at, program, input, key)
+        return try_child(self._at, program, input, key, raises)
 
 
 def current() -> RunContext[Any]:
@@ -302,15 +312,23 @@ def has_resume_value(key: str) -> bool:
     return _answer(key) is not None
 
 
-def resume_value(key: str, default: Any = _MISSING) -> Any:
-    """The answer to the question with this key in this frame.
+@overload
+def resume_value(key: str, default: T = ..., *, schema: type[T]) -> T: ...
+@overload
+def resume_value(key: str, default: Any = ..., *, schema: Any = None) -> Any: ...
+def resume_value(key: str, default: Any = _MISSING, *, schema: Any = None) -> Any:
+    """The answer to the question with this key in this frame, as the type `schema` that the question was asked with.
+
+    Code elsewhere, such as a later node, does not see it: write it to the state, or to a session value.
 
     Raises:
         KeyError: there is none and no default was given.
+        ValueError: it does not fit `schema`.
     """
     question = _answer(key)
     if question is not None:
-        return decoded(question.value)
+        value = decoded(question.value)
+        return value if schema is None or value is None else convert(to_json_data(value), schema)
     if default is _MISSING:
         raise KeyError(key)
     return default

@@ -4,19 +4,20 @@ AdjournError
 ├── UsageError            the program is wrong: fix the code
 │   ├── GraphError            every mistake in a graph, found by compile()
 │   ├── NotInRun              a call that needs a run was made outside one
+│   ├── SpecInvalid           every mistake in a folder of YAML files
 │   ├── AmbiguousInterrupt    several questions at once in one place, without keys
 │   └── InterruptsDisabled    a question where interrupts are turned off
 ├── SessionError          the session is not in a state for this call
 │   ├── CheckpointNotFound, SessionBusy, PendingInterrupts, UnfinishedRun
 │   ├── AlreadyResumed, UnknownInterrupt, InvalidAnswer, InterruptExpired
-│   └── StaleCheckpoint, AnswerRefused
+│   └── StaleCheckpoint, AnswerRefused, InputRefused, InputWithdrawn
 ├── RunError              the run failed; the session can be recovered
 │   ├── NodeNotFound, WriteConflict, StateInvalid, MaxStepsExceeded, MaxIterationsExceeded
-│   ├── LimitExceeded, TooManyCalls, ThreadsUsedUp, NodeTimeout, RetryExhausted, ReplayMismatch
-│   ├── ProgramChanged, CrashLoop
-│   └── GraphInterrupted, ModelError, ToolError (InvalidArguments, ToolRefused)
+│   ├── LimitExceeded, TooManyCalls, ThreadsUsedUp, NodeTimeout, RunTimeout, RetryExhausted
+│   ├── ReplayMismatch, ProgramChanged, CrashLoop
+│   └── GraphInterrupted, ModelError (ContextTooLong), ToolError (InvalidArguments, ToolRefused)
 └── StoreError            what is stored, or where
-    └── Conflict, StoreUnavailable, CheckpointCorrupt, CheckpointTooNew, NotStorable
+    └── Conflict, StoreUnavailable, CheckpointCorrupt, CheckpointTooNew, MissingKey, NotStorable
 
 Messages have three parts: what happened, with which value, and what to do. Facts are attributes.
 `Pause` is not an error: it is the signal that unwinds user code to its frame, and should not be caught.
@@ -28,7 +29,9 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from ._hiding import known
 from ._owner import owner_name
+from ._temporary import is_temporary
 from ._text import undotted, with_article
 
 _NO_KEYS: Mapping[str, str] = {}
@@ -67,9 +70,17 @@ class GraphError(UsageError):
 
     def __init__(self, name: str, problems: Sequence[str]) -> None:
         self.graph = name
-        self.problems = tuple(problems)
+        self.problems: tuple[str, ...] = tuple(problems)
         listing = "".join(f"\n  - {problem}" for problem in self.problems)
         super().__init__(f"Graph '{name}' cannot be compiled:{listing}")
+
+
+class SpecInvalid(UsageError):
+    """YAML files of agents have mistakes; `mistakes` lists every one, with its file, line and column."""
+
+    def __init__(self, mistakes: Sequence[Any]) -> None:
+        self.mistakes: tuple[Any, ...] = tuple(mistakes)
+        super().__init__("The files of agents have mistakes:" + "".join(f"\n  {each}" for each in self.mistakes))
 
 
 class NotInRun(UsageError):
@@ -116,30 +127,60 @@ class CheckpointNotFound(SessionError):
     def __init__(self, session_id: str, checkpoint_id: str | None = None) -> None:
         self.checkpoint_id = checkpoint_id
         what = f"no checkpoint '{checkpoint_id}'" if checkpoint_id else "no checkpoint"
-        remedy = (
-            "`history` lists them" if checkpoint_id else "start it with `run`, or check the session id and the store"
-        )
+        remedy = "start it with `run`, or check the session id and the store"
+        if is_temporary(session_id):
+            remedy = (
+                "it was begun without a store and without a session_id, so it was forgotten when it was done. To keep "
+                "a conversation, choose its id, run(..., session_id=...), or give the runner a store, Runner(store=...)"
+            )
+        elif checkpoint_id:
+            remedy = "`history` lists them"
         super().__init__(session_id, f"Session '{session_id}' has {what}: {remedy}.")
 
 
 class SessionBusy(SessionError):
-    """Another process is running this session: `owner` for people, `owner_id` in the store."""
+    """Another process is running this session: `owner` for people, `owner_id` in the store.
 
-    def __init__(self, session_id: str, owner_id: str = "", expires: float = 0.0) -> None:
-        self.owner = owner_name(owner_id)
+    `refused` names arguments of a resume that cannot reach that run; nothing was answered then. If nobody runs it,
+    `inputs` is how many wait in its queue.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        owner_id: str = "",
+        expires: float = 0.0,
+        refused: Sequence[str] = (),
+        *,
+        inputs: int = 0,
+    ) -> None:
+        self.owner: str = owner_name(owner_id) if owner_id or not inputs else ""
         self.owner_id = owner_id
         self.expires = expires
-        super().__init__(
-            session_id,
-            f"Session '{session_id}' is being run by {self.owner}. Follow it with `attach`, or stop it with `cancel`.",
-        )
+        self.refused: tuple[str, ...] = tuple(refused)
+        self.inputs = inputs
+        if not self.owner:
+            waits = "1 input that waits for its turn" if inputs == 1 else f"{inputs} inputs that wait for their turn"
+            super().__init__(
+                session_id,
+                f"Session '{session_id}' has {waits}. Wait behind with on_busy='queue', or remove what waits with "
+                "on_busy='cancel' or `withdraw`.",
+            )
+            return
+        remedy = "Follow it with `attach`, or stop it with `cancel`"
+        if refused:
+            remedy = (
+                f"{' and '.join(f'{name}=' for name in refused)} cannot reach that run, so the answers were not given. "
+                "Give them without, or wait until it pauses"
+            )
+        super().__init__(session_id, f"Session '{session_id}' is being run by {self.owner}. {remedy}.")
 
 
 class PendingInterrupts(SessionError):
     """The session is waiting for answers and does not accept new input."""
 
     def __init__(self, session_id: str, interrupts: Sequence[str], keys: Mapping[str, str] = _NO_KEYS) -> None:
-        self.interrupts = tuple(interrupts)
+        self.interrupts: tuple[str, ...] = tuple(interrupts)
         super().__init__(
             session_id,
             f"Session '{session_id}' waits for answers to: {_listed(self.interrupts, keys)}. "
@@ -148,14 +189,45 @@ class PendingInterrupts(SessionError):
 
 
 class UnfinishedRun(SessionError):
-    """The last turn failed, crashed or was cancelled, and can still be finished."""
+    """The last turn failed, crashed or was cancelled, and can still be finished; `inputs` wait behind it."""
 
-    def __init__(self, session_id: str, status: str) -> None:
+    def __init__(self, session_id: str, status: str, *, inputs: int = 0) -> None:
         self.status = status
+        self.inputs = inputs
+        what, remedy = "", "choose on_pending='abandon' or 'finish'"
+        if inputs:
+            waits = "1 input waits" if inputs == 1 else f"{inputs} inputs wait"
+            what, remedy = f", and {waits} behind it", "give up both with on_busy='cancel'"
         super().__init__(
             session_id,
-            f"The last turn of session '{session_id}' has not ended ({status}). "
-            "Finish it with `recover`, or choose on_pending='abandon' or 'finish'.",
+            f"The last turn of session '{session_id}' has not ended ({status}){what}. Finish it with `recover`, or "
+            f"{remedy}.",
+        )
+
+
+class InputRefused(SessionError):
+    """The first input in a session's queue cannot begin its turn here; it stays where it is."""
+
+    def __init__(self, session_id: str, input_id: str, detail: str) -> None:
+        self.input_id = input_id
+        self.detail = detail
+        super().__init__(
+            session_id,
+            f"Session '{session_id}' cannot begin a turn with the input '{input_id}' that is next in its queue: "
+            f"{undotted(detail)}. Run the program that it was submitted to, or remove it with "
+            f"`withdraw('{session_id}', '{input_id}')`.",
+        )
+
+
+class InputWithdrawn(SessionError):
+    """The input was removed from the session's queue before its turn began."""
+
+    def __init__(self, session_id: str, input_id: str) -> None:
+        self.input_id = input_id
+        super().__init__(
+            session_id,
+            f"The input '{input_id}' of session '{session_id}' was withdrawn before its turn began. Submit it again if "
+            "it is still wanted.",
         )
 
 
@@ -187,11 +259,13 @@ class UnknownInterrupt(SessionError):
         self, session_id: str, interrupt_id: str, open: Sequence[str], keys: Mapping[str, str] = _NO_KEYS
     ) -> None:
         self.interrupt_id = interrupt_id
-        self.open = tuple(open)
+        self.open: tuple[str, ...] = tuple(open)
         listed = _listed(self.open, keys) or "none"
+        below = [each for each in self.open if each.startswith(f"{interrupt_id};")]
+        what = "That is a place above open questions, which has none itself: answer those below it. " if below else ""
         super().__init__(
             session_id,
-            f"Session '{session_id}' has no open question '{interrupt_id}'. Open: {listed}. "
+            f"Session '{session_id}' has no open question '{interrupt_id}'. {what}Open: {listed}. "
             f"Use `pending('{session_id}')` to list them.",
         )
 
@@ -201,7 +275,7 @@ class InvalidAnswer(SessionError):
 
     def __init__(self, session_id: str, interrupt_id: str, problems: Sequence[str]) -> None:
         self.interrupt_id = interrupt_id
-        self.problems = tuple(problems)
+        self.problems: tuple[str, ...] = tuple(problems)
         listed = undotted("; ".join(self.problems))
         super().__init__(
             session_id,
@@ -227,14 +301,20 @@ class AnswerRefused(SessionError):
 
 
 class InterruptExpired(SessionError):
-    """The question expired before it was answered."""
+    """The question expired before it was answered; `in_code` says that it is raised where the code has asked."""
 
-    def __init__(self, session_id: str, interrupt_id: str) -> None:
+    def __init__(self, session_id: str, interrupt_id: str, *, in_code: bool = False) -> None:
         self.interrupt_id = interrupt_id
+        self.in_code = in_code
+        remedy = "`recover` continues the run as the question's on_expire says"
+        if in_code:
+            remedy = (
+                "Catch InterruptExpired where the code asks, or ask with on_expire=AnswerWith(...); "
+                "then `recover` continues the run"
+            )
         super().__init__(
             session_id,
-            f"Question '{interrupt_id}' of session '{session_id}' expired before it was answered. "
-            "`recover` continues the run as the question's on_expire says.",
+            f"Question '{interrupt_id}' of session '{session_id}' expired before it was answered. {remedy}.",
         )
 
 
@@ -247,7 +327,8 @@ class StaleCheckpoint(SessionError):
         self.checkpoint_id = checkpoint_id
         self.head = head
         self.token = token
-        self.open = tuple(open)
+        """How the caller named the question: by its token, id or key."""
+        self.open: tuple[str, ...] = tuple(open)
         if token is None:
             super().__init__(
                 session_id,
@@ -258,7 +339,7 @@ class StaleCheckpoint(SessionError):
             now = f"It asks now: {', '.join(self.open)}." if self.open else "It asks nothing now."
             super().__init__(
                 session_id,
-                f"Session '{session_id}' does not (or no longer) ask the question of the token '{token}'. {now} "
+                f"Session '{session_id}' does not (or no longer) ask the question '{token}'. {now} "
                 "Look again, then answer.",
             )
 
@@ -270,11 +351,16 @@ class RunError(AdjournError):
 class NodeNotFound(RunError):
     """A command or condition named a node that the graph does not have."""
 
-    def __init__(self, name: object, *, by: str, known: Sequence[str], keys: Sequence[object] = ()) -> None:
+    def __init__(
+        self, name: object, *, by: str, known: Sequence[str], keys: Sequence[object] = (), ends: Sequence[str] = ()
+    ) -> None:
         self.name = name
         self.by = by
         mapping = f" The mapping of its condition has the keys: {', '.join(map(repr, keys))}." if keys else ""
-        super().__init__(f"'{by}' leads to the unknown node {name!r}.{mapping} The graph has: {', '.join(known)}.")
+        named = f" Its ends are: {', '.join(map(repr, ends))}." if ends else ""
+        super().__init__(
+            f"'{by}' leads to the unknown node {name!r}.{mapping}{named} The graph has: {', '.join(known)}."
+        )
 
 
 class WriteConflict(RunError):
@@ -282,7 +368,7 @@ class WriteConflict(RunError):
 
     def __init__(self, field: str, first: str, second: str, remedy: str = "") -> None:
         self.field = field
-        self.nodes = (first, second)
+        self.nodes: tuple[str, str] = (first, second)
         super().__init__(
             f"Nodes '{first}' and '{second}' both wrote '{field}' in one superstep. "
             + (
@@ -293,11 +379,15 @@ class WriteConflict(RunError):
 
 
 class StateInvalid(RunError):
-    """A value does not belong in the state."""
+    """A value does not belong in the state; `field` is empty if it is not about a single one.
 
-    def __init__(self, field: str, problem: str) -> None:
+    `node` is the node that returned it, if one did.
+    """
+
+    def __init__(self, field: str, problem: str, *, node: str | None = None) -> None:
         self.field = field
-        super().__init__(f"State field '{field}': {problem}")
+        self.node = node
+        super().__init__(f"State field '{field}': {problem}" if field else f"State: {problem}")
 
 
 class MaxStepsExceeded(RunError):
@@ -325,19 +415,23 @@ class MaxIterationsExceeded(RunError):
 
 
 class LimitExceeded(RunError):
-    """A limit on calls, tokens or seconds was reached."""
+    """A limit on calls, tokens, seconds or handovers was reached."""
 
     def __init__(self, agent: str, what: str, limit: float, *, within: Literal["turn", "session"] = "turn") -> None:
         self.agent = agent
         self.what = what
         self.limit = limit
         self.within = within
-        set_by = "Limits" if within == "turn" else "CallLimits"
-        option = what if what.isidentifier() else "tools"
         super().__init__(
             f"Agent '{agent}' has reached its limit of {limit:g} {what.replace('_', ' ')} in this {within}. "
-            f"Recover it with a larger one: {set_by}({option}=...)."
+            f"Recover it with a larger one: {self._option()}."
         )
+
+    def _option(self) -> str:
+        if self.what == "handovers":
+            return "`max_handovers = ...` in its class, if it is making progress"
+        set_by = "Limits" if self.within == "turn" else "CallLimits"
+        return f"{set_by}({self.what if self.what.isidentifier() else 'tools'}=...)"
 
 
 class TooManyCalls(RunError):
@@ -377,6 +471,18 @@ class NodeTimeout(RunError):
         self.seconds = seconds
         super().__init__(
             f"'{address}' did not end within {seconds:g} s. Raise its timeout, or `recover` to try it again."
+        )
+
+
+class RunTimeout(RunError):
+    """A graph worked for longer than its `run_timeout`; what it had finished is saved."""
+
+    def __init__(self, graph: str, seconds: float) -> None:
+        self.graph = graph
+        self.seconds = seconds
+        super().__init__(
+            f"Graph '{graph}' did not end or pause within {seconds:g} s. Raise its run_timeout, or `recover` to let it "
+            "continue for as long again."
         )
 
 
@@ -435,7 +541,7 @@ class GraphInterrupted(RunError):
 
     def __init__(self, session_id: str, interrupts: Sequence[Any]) -> None:
         self.session_id = session_id
-        self.interrupts = tuple(interrupts)
+        self.interrupts: tuple[Any, ...] = tuple(interrupts)
         keys = {interrupt.id: interrupt.key for interrupt in self.interrupts if interrupt.key is not None}
         asked = _listed([interrupt.id for interrupt in self.interrupts], keys)
         super().__init__(f"The graph paused and asks: {asked}. Use `run` and `resume` with a session id to answer.")
@@ -466,6 +572,15 @@ class ModelError(RunError):
         super().__init__(message)
 
 
+class ContextTooLong(ModelError):
+    """The conversation does not fit into the model's context; the same request will fail again."""
+
+    def __init__(
+        self, message: str, *, provider: str | None = None, status: int | None = None, code: str | None = None
+    ) -> None:
+        super().__init__(message, provider=provider, status=status, code=code, retryable=False)
+
+
 class ToolError(RunError):
     """A tool failed to return a result."""
 
@@ -479,7 +594,7 @@ class InvalidArguments(ToolError):
 
     def __init__(self, tool: str, problems: Sequence[str]) -> None:
         self.tool = tool
-        self.problems = tuple(problems)
+        self.problems: tuple[str, ...] = tuple(problems)
         super().__init__(f"Tool '{tool}' cannot take these arguments: {'; '.join(self.problems).rstrip('.')}.")
 
 
@@ -504,7 +619,8 @@ class Conflict(StoreError):
     def __init__(self, session_id: str, detail: str) -> None:
         self.session_id = session_id
         super().__init__(
-            f"Session '{session_id}' was not written: {detail}. Its current owner continues; this run stops."
+            f"Session '{session_id}' was not written: {detail}. "
+            "Whoever runs it now continues; if nobody does, use `recover`."
         )
 
 
@@ -515,19 +631,23 @@ class StoreUnavailable(StoreError):
         self.store = store
         self.detail = detail
         self.is_lasting = is_lasting
-        super().__init__(
-            f"Store {store} does not respond: {detail}. Nothing unsaved was reported; `recover` once it is back."
-        )
+        if is_lasting:
+            super().__init__(f"Store {store} cannot be used: {detail}.")
+        else:
+            super().__init__(
+                f"Store {store} does not respond: {detail}. Nothing unsaved was reported; `recover` once it is back."
+            )
 
 
 class CheckpointCorrupt(StoreError):
     """Stored bytes are not what was written; `session_id` is the session that is damaged, if it is only one."""
 
-    def __init__(self, detail: str, session_id: str | None = None) -> None:
+    def __init__(self, detail: str, session_id: str | None = None, *, remedy: str = "Restore a backup") -> None:
         self.detail = detail
         self.session_id = session_id
+        self.remedy = remedy
         whose = "" if session_id is None else f" of session '{session_id}'"
-        super().__init__(f"Stored data{whose} cannot be read: {detail}.")
+        super().__init__(f"Stored data{whose} cannot be read: {detail}. {remedy}.")
 
 
 class CheckpointTooNew(StoreError):
@@ -541,15 +661,45 @@ class CheckpointTooNew(StoreError):
         )
 
 
+class MissingKey(StoreError):
+    """Stored data is encrypted, and the key is not here; `key_id` is None where no keys were given at all."""
+
+    def __init__(self, key_id: str | None, detail: str, known: Sequence[str] = ()) -> None:
+        self.key_id = key_id
+        self.known: tuple[str, ...] = tuple(known)
+        if key_id is None:
+            super().__init__(
+                f"Stored data is encrypted: {detail}. "
+                "Open it with its keys: `EncryptedStore(store, keys)`, or a URL with 'encrypted+' in front and them in "
+                "$ADJOURN_KEYS."
+            )
+        elif key_id in self.known:
+            super().__init__(
+                f"The key '{key_id}' is not the one that this was encrypted with: {detail}. "
+                "Give that one under this id, and the other one under an id of its own."
+            )
+        else:
+            super().__init__(
+                f"The key '{key_id}' is missing: {detail}. Known: {', '.join(self.known)}. "
+                "Add it to the keys of the store; an old key is needed for as long as something is encrypted with it."
+            )
+
+
 class NotStorable(StoreError):
     """A value cannot be stored in a checkpoint; `while_asking` tells whether it is part of a question."""
 
     while_asking: bool = False
 
-    def __init__(self, path: str, value: object, remedy: str) -> None:
+    def __init__(self, path: str, value: object, remedy: str, *, type_name: str | None = None) -> None:
         self.path = path
-        self.type_name = f"{type(value).__module__}.{type(value).__qualname__}"
+        self.type_name: str = full_name(type(value)) if type_name is None else type_name
+        self.remedy = remedy
         super().__init__(f"'{path}' holds {with_article(self.type_name)}, which cannot be stored. {remedy}")
+
+
+def full_name(cls: type) -> str:
+    """Return the module and name of a class, as errors show it."""
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 MAX_MESSAGE = 20_000
@@ -574,5 +724,5 @@ def text_of(error: BaseException) -> str:
         text = str(error)
     except Exception as second:  # noqa: BLE001  # protects the run: a user's __str__ may be broken
         text = f"(its text is unavailable: {type(second).__name__})"
-    text = text.encode("utf-8", "backslashreplace").decode()
+    text = known.hide(text.encode("utf-8", "backslashreplace").decode())
     return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]}… ({len(text)} characters in all)"

@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from ._hiding import known
+from ._html import table
 from ._values import codec
 from .messages import Message, ToolCall, Usage
 
@@ -19,6 +21,7 @@ from .messages import Message, ToolCall, Usage
 class Interrupt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """A question for a person. `schema` is the JSON Schema of an answer; `parent` describes the frame above it.
 
+    `title` is that of the graph's node that asks, if it has one. `tags` are labels that people select questions by.
     `token` names exactly this question as it is shown here: given in place of the id, the answer counts for nothing
     else. `is_root_cause` is True for a question that can be answered, and False for its parents, which only give
     context.
@@ -29,7 +32,9 @@ class Interrupt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
     address: str = ""
     info: Any = None  # Any: what the asker shows
     reason: str = "need_input"
+    tags: tuple[str, ...] = ()
     prompt: str | None = None
+    title: str = ""
     key: str | None = None
     schema: dict[str, Any] | None = None
     choices: tuple[Any, ...] = ()
@@ -39,6 +44,20 @@ class Interrupt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
     parent: Interrupt | None = None
     checkpoint_id: str | None = None
     session_id: str = ""
+
+    def _repr_html_(self) -> str:
+        rows = {
+            "asks": self.prompt,
+            "node": self.title or None,
+            "shows": None if self.info == self.prompt else self.info,
+            "choices": self.choices or None,
+            "id": self.id,
+            "key": self.key,
+            "reason": self.reason,
+            "tags": ", ".join(self.tags) or None,
+            "until": None if self.expires is None else self.expires.isoformat(" ", "seconds"),
+        }
+        return table(f"session {self.session_id} asks", [each for each in rows.items() if each[1] is not None])
 
     def __hash__(self) -> int:
         return hash(self.token or self.id)  # so that it can be the key of its answer, whatever it shows
@@ -88,11 +107,19 @@ class BreakLoop(_Event, frozen=True, kw_only=True, tag="break_loop"):
 
 
 class NodeEnd(_Event, frozen=True, kw_only=True, tag="node_end"):
-    """A node finished; `cached` when its function was not called."""
+    """A node finished or failed; `cached` when its function was not called, `error` with why it failed.
+
+    `step` counts the supersteps of its graph before this one, and `writes` names the fields of the state that it
+    updates. `title` is its name for people, if it has one.
+    """
 
     node: str
     seconds: float = 0.0
     cached: bool = False
+    title: str = ""
+    step: int = 0
+    writes: tuple[str, ...] = ()
+    error: str | None = None
 
 
 class CheckpointSaved(_Event, frozen=True, kw_only=True, tag="checkpoint"):
@@ -110,22 +137,27 @@ class Custom(_Event, frozen=True, kw_only=True, tag="custom"):
 
 
 class Interrupted(_Event, frozen=True, kw_only=True, tag="interrupt"):
-    """The run paused with questions; the last event of its run."""
+    """The run paused with questions; the last event of its run. `agent` and `path` are those of the first question."""
 
     interrupts: tuple[Interrupt, ...] = ()
     checkpoint_id: str
 
 
 class Done(_Event, frozen=True, kw_only=True, tag="done"):
-    """The run ended; the last event of its run. `state` holds the fields of a graph's final state, by name."""
+    """The run ended; the last event of its run. `state` holds the fields of a graph's final state, by name.
+
+    `steps` counts the supersteps of the turn, and `seconds` the time since this run, or its last resume, began.
+    """
 
     output: str = ""
     usage: Usage | None = None
     state: Mapping[str, Any] | None = None  # Any: what the graph's schema has
+    steps: int = 0
+    seconds: float = 0.0
 
 
 class Failed(_Event, frozen=True, kw_only=True, tag="error"):
-    """The run failed and can be recovered; the last event of its run."""
+    """The run failed and can be recovered; the last event of its run. `address` is where: a node or a tool, say."""
 
     error: str
     message: str
@@ -137,13 +169,31 @@ class Cancelled(_Event, frozen=True, kw_only=True, tag="cancelled"):
     mode: str = "now"
 
 
+class ToolCallPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True, gc=False):
+    """A piece of a tool call that a model is writing: `arguments` is the next piece of its JSON text.
+
+    `index` is the call's place among the calls of its message. `id` and `name` are as far as the model has written
+    them; the message may have another id if the model's was not unique.
+    """
+
+    index: int = 0
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
 class Delta(_Event, frozen=True, kw_only=True, tag="delta", gc=False):
-    """A piece of text, reasoning or tool output as it arrives."""
+    """A piece of a model's answer as it arrives: text, reasoning or a tool call; or, with `call_id`, of tool output.
+
+    `message_id` is the id that the answer will have.
+    """
 
     # There are thousands of these, and none can be in a reference cycle: gc=False.
 
     text: str = ""
     reasoning: str = ""
+    tool_call: ToolCallPiece | None = None
+    message_id: str | None = None
     call_id: str | None = None
 
 
@@ -154,10 +204,12 @@ class ToolCalled(_Event, frozen=True, kw_only=True, tag="tool_call"):
 
 
 class NodeStart(_Event, frozen=True, kw_only=True, tag="node_start"):
-    """A node begins."""
+    """A node begins. `step` counts the supersteps of its graph before; `title` is its name for people, if any."""
 
     node: str
     attempt: int = 1
+    title: str = ""
+    step: int = 0
 
 
 class Retrying(_Event, frozen=True, kw_only=True, tag="retry"):
@@ -224,6 +276,11 @@ def lowered(event: Event) -> Event:
     return _map_data(event, codec.lower)
 
 
+def without_secrets(event: Event) -> Event:
+    """Return the event without the values of secrets; user data in it has none, since it was adopted."""
+    return event if isinstance(event, _CARRY_DATA) else known.hide_in_struct(event)
+
+
 def from_json(body: bytes | str) -> Event:
     """Return the event that `to_json` encoded."""
     return _map_data(_decoder.decode(body), codec.lift)
@@ -265,6 +322,7 @@ __all__ = [
     "NodeStart",
     "Progress",
     "Retrying",
+    "ToolCallPiece",
     "ToolCalled",
     "ToolResult",
     "Transfer",

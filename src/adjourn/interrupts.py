@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NoReturn, TypeVar, overload
 
 from ._engine.address import Address, Segment
 from ._engine.questions import AnswerWith, ask, ask_by_hand, asking_place, new_question
+from ._generics import TypeForm
 from .errors import Pause
 from .events import Interrupt
 
@@ -23,6 +24,7 @@ def interrupt(
     schema: type[T],
     key: str | None = None,
     reason: str = "need_input",
+    tags: Collection[str] = (),
     prompt: str | None = None,
     state: Any = None,
     expires_in: timedelta | float | None = None,
@@ -32,9 +34,23 @@ def interrupt(
 def interrupt(
     info: Any,
     *,
-    schema: Any = None,
+    schema: TypeForm[T],
     key: str | None = None,
     reason: str = "need_input",
+    tags: Collection[str] = (),
+    prompt: str | None = None,
+    state: Any = None,
+    expires_in: timedelta | float | None = None,
+    on_expire: str | AnswerWith = "fail",
+) -> T: ...
+@overload
+def interrupt(
+    info: Any,
+    *,
+    schema: Mapping[str, Any] | None = None,
+    key: str | None = None,
+    reason: str = "need_input",
+    tags: Collection[str] = (),
     prompt: str | None = None,
     state: Any = None,
     expires_in: timedelta | float | None = None,
@@ -46,6 +62,7 @@ def interrupt(
     schema: Any = None,
     key: str | None = None,
     reason: str = "need_input",
+    tags: Collection[str] = (),
     prompt: str | None = None,
     state: Any = None,
     expires_in: timedelta | float | None = None,
@@ -54,8 +71,10 @@ def interrupt(
     """Ask a person and return the answer, once there is one; until then the run pauses here.
 
     The code around it runs again from its top when the answer has come, so what it did before must repeat itself:
-    put side effects into functions marked `@once`. `key` names the question within its frame; `schema` is the type of
-    the answer. A question that expires fails with `InterruptExpired`, or is answered with `AnswerWith(value)`.
+    put side effects into functions marked `@once`. `key` names the question within its frame. `schema` is the type of
+    the answer, such as `bool`, `Literal["yes", "no"]` or a dataclass, or a JSON Schema. `tags` are labels for
+    those who list many questions and want some of them; they do not tell one question from another. A question that
+    expires fails with `InterruptExpired`, or is answered with `AnswerWith(value)`.
 
     Raises:
         NotInRun: there is no run around this call.
@@ -69,6 +88,7 @@ def interrupt(
         info,
         key=key,
         reason=reason,
+        tags=tags,
         prompt=prompt,
         schema=schema,
         state=state,
@@ -84,6 +104,7 @@ def raise_interrupt(
     state: Any = None,
     children: Sequence[Pause] = (),
     reason: str = "need_input",
+    tags: Collection[str] = (),
     prompt: str | None = None,
     schema: Any = None,
     key: str | None = None,
@@ -92,9 +113,12 @@ def raise_interrupt(
 
     With `children` (signals of `try_run`) it is a composite: the children keep their questions, and this adds the
     parent's info and state to them.
+
+    A tool or node runs again from its beginning, and events are told apart by their number: as many `emit` calls as
+    before the pause count as repeats. `Agent.resume` begins anew instead.
     """
     at = asking_place("raise_interrupt")
     question = new_question(
-        at.frame.scope, info, key=key, reason=reason, prompt=prompt, schema=schema, state=state, raised=True
+        at.frame.scope, info, key=key, reason=reason, tags=tags, prompt=prompt, schema=schema, state=state, raised=True
     )
     ask_by_hand(at, question, is_composite=bool(children))

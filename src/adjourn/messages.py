@@ -2,96 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, assert_never, cast, get_args
 
 from msgspec import Struct
 from msgspec.json import encode
 from msgspec.structs import astuple, force_setattr, replace
 
+from ._parts import (
+    AudioPart,
+    CallPart,
+    FilePart,
+    ImagePart,
+    OpaquePart,
+    Part,
+    ReasoningPart,
+    TextPart,
+    check_optional,
+    freeze_extra,
+)
 from ._text import a_type, with_article
 from ._values.frozen import check_text, freeze, shorten
-
-# No part can be in a reference cycle, so the garbage collector need not look at them: gc=False.
-
-
-class TextPart(Struct, frozen=True, kw_only=True, tag_field="type", tag="text", gc=False):
-    """A piece of text."""
-
-    text: str
-
-    def __post_init__(self) -> None:
-        check_text(self.text, "TextPart.text")
-
-
-class ReasoningPart(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="reasoning", gc=False):
-    """The model's reasoning before its answer; not part of the message's text.
-
-    `signature` must be sent back to the provider unchanged: a signature, or the reasoning itself in encrypted form.
-    """
-
-    text: str = ""
-    signature: str | None = None
-    id: str | None = None
-
-    def __post_init__(self) -> None:
-        check_text(self.text, "ReasoningPart.text")
-        check_optional("ReasoningPart", self.signature, self.id)
-
-
-class _Media(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", gc=False):
-    url: str | None = None
-    data: bytes | None = None
-    media_type: str | None = None
-
-    def __post_init__(self) -> None:
-        kind = type(self).__name__
-        if (self.url is None) == (self.data is None):
-            raise ValueError(
-                f"{kind} has {'neither' if self.url is None else 'both'} of url and data. Give one of them."
-            )
-        if self.data is not None and type(self.data) is not bytes:
-            raise TypeError(f"{kind}.data is {a_type(self.data)}. Give bytes.")
-        if self.data is not None and not self.media_type:
-            raise ValueError(f"{kind} has data without media_type. Say what it is, such as 'image/png'.")
-        check_optional(kind, self.url, self.media_type)
-
-
-class ImagePart(_Media, frozen=True, kw_only=True, tag="image", gc=False):
-    """An image, by URL or as bytes."""
-
-
-class AudioPart(_Media, frozen=True, kw_only=True, tag="audio", gc=False):
-    """Audio, by URL or as bytes."""
-
-
-class FilePart(_Media, frozen=True, kw_only=True, tag="file", gc=False):
-    """Any other file, by URL or as bytes."""
-
-    name: str | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_optional("FilePart", self.name)
-
-
-Part = TextPart | ImagePart | AudioPart | FilePart | ReasoningPart
-
-
-def check_optional(record: str, *values: object) -> None:
-    """Refuse values that are neither `None` nor text, as `check_text` does; `record` names their struct."""
-    for value in values:
-        if not (value is None or (type(value) is str and value.isascii())):
-            check_text(value, f"A text field of {record}")
-
+from ._values.registry import native
 
 __all__ = [
     "AppendMessages",
     "AudioPart",
+    "CallPart",
     "FilePart",
     "ImagePart",
     "Message",
     "MessagesChange",
+    "OpaquePart",
     "Part",
     "ReasoningPart",
     "RemoveAllMessages",
@@ -109,17 +52,20 @@ _ROLES = get_args(Role)
 # No record here can be in a reference cycle, so the garbage collector need not look at them: gc=False.
 
 
-class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True, gc=False):
     """A tool call requested by a model; `arguments` are plain JSON data, frozen at all levels.
 
     If the model wrote something that is not a JSON object (because it was cut off, for example), `raw` is what it wrote
-    and there are no arguments: such a call can be reported back to the model, but not run.
+    and there are no arguments: such a call can be reported back to the model, but not run. `extra` is data of
+    `provider` about the call, such as a signature, and is sent back to it unchanged.
     """
 
     id: str
     name: str
     arguments: Mapping[str, Any] = {}  # Any: the JSON that a model wrote
     raw: str | None = None
+    provider: str | None = None
+    extra: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         check_text(self.id, "ToolCall.id")
@@ -129,16 +75,28 @@ class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
             check_text(self.raw, "ToolCall.raw")
             if self.arguments:
                 raise ValueError("ToolCall has both arguments and raw. Give raw only for what is not a JSON object.")
+        if not (self.provider is self.extra is None):
+            freeze_extra(self)
+
+    def with_arguments(self, arguments: Mapping[str, Any]) -> ToolCall:
+        """Return the same call with other arguments; what the provider said about it stays."""
+        return replace(self, arguments=arguments, raw=None)
 
 
-class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The tokens that model calls used; add usages with `+`."""
+class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True, gc=False):
+    """The tokens that model calls used; add usages with `+`.
+
+    `cached_tokens` were read from the provider's cache and `cache_write_tokens` written to it; both are input tokens.
+    `estimated_tokens` are those that nobody has reported: they are estimated where a limit needs them.
+    """
 
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
     reasoning_tokens: int = 0
+    cache_write_tokens: int = 0
+    estimated_tokens: int = 0
 
     def __post_init__(self) -> None:
         for count in astuple(self):
@@ -157,13 +115,29 @@ class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
             output_tokens=self.output_tokens + other.output_tokens,
             cached_tokens=self.cached_tokens + other.cached_tokens,
             reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
+            estimated_tokens=self.estimated_tokens + other.estimated_tokens,
         )
 
 
-class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="$t", tag="message", gc=False):
+class Message(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    repr_omit_defaults=True,
+    tag_field="$t",
+    tag="message",
+    gc=False,
+):
     """One message of a conversation; create it with `Message.user(...)` and its siblings.
 
-    `content` is the stored form: a `str` if there is only text, otherwise parts. Read `text` or `parts`.
+    `content` is the stored form: a `str` if there is only text, otherwise parts. Read `text`, `parts` or `blocks`.
+
+    A model's answer also says where it comes from: `provider`, `model` (the name that the provider gave),
+    `response_id`, and `raw_finish_reason` if the provider's own word differs from `finish_reason`. `extra` is data of
+    `provider` about the whole message, and is sent back to it unchanged. A user message that Adjourn itself wrote, to
+    tell a model what is wrong with its answer, has the provider "adjourn".
     """
 
     role: Role
@@ -174,6 +148,11 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="
     usage: Usage | None = None
     finish_reason: str | None = None
     id: str | None = None
+    provider: str | None = None
+    model: str | None = None
+    response_id: str | None = None
+    raw_finish_reason: str | None = None
+    extra: Mapping[str, Any] | None = None
 
     @staticmethod
     def system(text: str | Sequence[str | Part]) -> Message:
@@ -215,16 +194,19 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="
             raise ValueError(f"Message.role is {self.role!r}. Give one of: {', '.join(_ROLES)}.")
         if self.role == "tool" and self.tool_call_id is None:
             raise ValueError("A tool message has no tool_call_id. Use Message.tool(text, tool_call_id=...).")
-        if type(self.content) is not str:
-            force_setattr(self, "content", _compact(self.content))
-        elif not self.content.isascii():
-            check_text(self.content, "Message.content")
         if self.tool_calls != ():
             force_setattr(self, "tool_calls", _all_of(self.tool_calls, ToolCall, "Message.tool_calls"))
+        if type(self.content) is not str:
+            force_setattr(self, "content", _compact(self.content, self.tool_calls))
+        elif not self.content.isascii():
+            check_text(self.content, "Message.content")
         if self.usage is not None and type(self.usage) is not Usage:
             raise TypeError(f"Message.usage is {a_type(self.usage)}. Give a Usage.")
         if not (self.tool_call_id is self.name is self.finish_reason is self.id is None):
             check_optional("Message", self.tool_call_id, self.name, self.finish_reason, self.id)
+        if not (self.provider is self.model is self.response_id is self.raw_finish_reason is self.extra is None):
+            check_optional("Message", self.model, self.response_id, self.raw_finish_reason)
+            freeze_extra(self)
 
     @property
     def text(self) -> str:
@@ -239,6 +221,36 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="
         if isinstance(self.content, str):
             return (TextPart(text=self.content),) if self.content else ()
         return self.content
+
+    @property
+    def blocks(self) -> tuple[Part | ToolCall, ...]:
+        """All parts and tool calls, in the order in which the model wrote them."""
+        order = in_order(self.parts, self.tool_calls)
+        return tuple(self.tool_calls[each] if isinstance(each, int) else each for each in order)
+
+    def for_provider(self, provider: str) -> Message:
+        """Return the message as this provider may get it: without what others signed, or sent for themselves alone.
+
+        Signed reasoning and opaque parts of others are left out, and so is their `extra` on text and calls; plain text,
+        plain reasoning and the calls themselves stay.
+        """
+        parts = self.content if isinstance(self.content, str) else tuple(_parts_for(self.content, provider))
+        calls = tuple(call if call.provider in (None, provider) else _plain(call) for call in self.tool_calls)
+        extra = self.extra if self.provider == provider else None
+        if (parts, calls, extra) == (self.content, self.tool_calls, self.extra):
+            return self
+        return replace(self, content=parts, tool_calls=calls, extra=extra)
+
+    def with_calls(self, calls: Sequence[ToolCall]) -> Message:
+        """Return the message with each of its calls replaced by the one at the same index, in the same place."""
+        if len(calls) != len(self.tool_calls):
+            raise ValueError(
+                f"The message has {len(self.tool_calls)} tool calls, and {len(calls)} are to replace them."
+            )
+        content = self.content
+        if not isinstance(content, str):
+            content = _marked(in_order(content, self.tool_calls), calls)
+        return replace(self, content=content, tool_calls=tuple(calls))
 
     def with_id(self, message_id: str) -> Message:
         """Return the same message with this id."""
@@ -280,6 +292,9 @@ class ReplaceLastUser(Struct, frozen=True, tag_field="$t", tag="replace_last_use
 class RemoveAllMessages(Struct, frozen=True, tag_field="$t", tag="remove_all_messages", gc=False):
     """Empties the list."""
 
+
+for _class in (Message, AppendMessages, ReplaceLastUser, RemoveAllMessages):
+    native(_class)
 
 _Step = Message | ReplaceLastUser | RemoveAllMessages
 
@@ -412,12 +427,63 @@ def _content(text: object) -> Any:  # Any: Message checks what parts there are
     return tuple(TextPart(text=str(part)) if isinstance(part, str) else part for part in parts)
 
 
-def _compact(content: object) -> str | tuple[Part, ...]:
-    # A single text is kept as a string, so that equal messages compare equal and take the least space.
+def _compact(content: object, calls: tuple[ToolCall, ...]) -> str | tuple[Part, ...]:
+    # A single text is kept as a string and calls that come last are not marked, so that equal messages compare equal
+    # and take the least space.
     parts = _all_of(content, Part, "Message.content")
+    if any(type(part) is CallPart for part in parts):
+        order = in_order(parts, calls)
+        while order and isinstance(order[-1], int):
+            order.pop()
+        parts = _marked(order, calls)
     if not parts:
         return ""
-    return parts[0].text if len(parts) == 1 and isinstance(parts[0], TextPart) else parts
+    match parts:
+        case (TextPart(provider=None) as only,):
+            return only.text
+        case _:
+            return parts
+
+
+def in_order(parts: Sequence[Part], calls: Sequence[ToolCall]) -> list[Part | int]:
+    """Return the parts with the indexes of calls where they belong; calls next to one another are in call order.
+
+    A marker whose call is gone (a hook has dropped it) says nothing and is left out.
+    """
+    places: dict[str, list[int]] = {}
+    for index, call in enumerate(calls):
+        places.setdefault(call.id, []).append(index)
+    order: list[Part | int] = []
+    for part in parts:
+        if not isinstance(part, CallPart):
+            order.append(part)
+        elif places.get(part.id):
+            order.append(places[part.id].pop(0))
+    order += itertools.chain(*places.values())
+    runs = itertools.groupby(order, key=lambda each: isinstance(each, int))
+    return [each for is_calls, run in runs for each in (sorted(cast("Any", run)) if is_calls else run)]
+
+
+def _marked(order: Sequence[Part | int], calls: Sequence[ToolCall]) -> tuple[Part, ...]:
+    return tuple(CallPart(id=calls[each].id) if isinstance(each, int) else each for each in order)
+
+
+def _parts_for(parts: Sequence[Part], provider: str) -> Iterator[Part]:
+    for part in parts:
+        match part:
+            case TextPart(provider=str() as signer) if signer != provider:
+                yield TextPart(text=part.text)
+            case ReasoningPart(provider=str() as signer) if signer != provider:
+                if part.signature is part.extra is None:
+                    yield ReasoningPart(text=part.text)
+            case OpaquePart() if part.provider != provider:
+                pass
+            case _:
+                yield part
+
+
+def _plain(call: ToolCall) -> ToolCall:
+    return replace(call, provider=None, extra=None)
 
 
 def _all_of(items: object, kind: Any, name: str) -> tuple[Any, ...]:  # Any: a class or a union of classes

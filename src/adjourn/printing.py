@@ -7,89 +7,58 @@ import sys
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from functools import singledispatch
-from typing import Any, TextIO, cast
+from typing import Any, NamedTuple, TextIO, cast
 from weakref import WeakKeyDictionary
 
 import msgspec
+from msgspec import Struct
 
 from adjourn import events
 
+from ._bars import Bars
 from ._engine.address import Address
-from ._schemas.jsonschema import resolved
-from ._screen import Card, Screen
+from ._schemas.words import forms_of
+from ._screen import Card, Cursor, Screen
 from ._text import a_type, visible_line
-from .events import Delta, Event, Interrupt, MessageEvent
+from ._values.codec import Unknown
+from .events import Delta, Event, Interrupt, MessageEvent, Progress, ToolCallPiece
 from .messages import ToolCall
 
-Form = Mapping[str, Any]  # Any: JSON
 
-_NOTES = {"title", "description", "default"}
-_LIST = {"type", "items", "minItems", "maxItems"}
-_OBJECT = {"type", "properties", "required", "additionalProperties"}
+class _Stream(Struct):
+    """The pieces of text that have come so far, and where the next one follows."""
 
-
-def choices_of(schema: Form) -> list[str] | None:
-    """Return the forms that a schema offers, a line each; None if a line cannot describe each in full."""
-    if "anyOf" not in schema or not schema.keys() <= {"anyOf", "discriminator", *_NOTES}:
-        return None
-    lines = [_line(form) for form in cast("list[Form]", schema["anyOf"])]
-    return None if None in lines else cast("list[str]", lines)
-
-
-def _line(form: Form) -> str | None:
-    said = form.keys() - _NOTES
-    if said == {"const"}:
-        return json.dumps(form["const"], ensure_ascii=False)
-    if said == {"enum"}:
-        return " or ".join(json.dumps(each, ensure_ascii=False) for each in form["enum"])
-    if said == {"type"}:
-        return form["type"] if isinstance(form["type"], str) else " or ".join(form["type"])
-    if form.get("type") == "array" and said <= _LIST and "items" in form:
-        return _list(form)
-    if form.get("properties") and said <= _OBJECT and not form.get("additionalProperties"):
-        return _fields(form["properties"], form.get("required", ()))
-    return None
-
-
-def _list(form: Form) -> str | None:
-    item, least, most = _line(form["items"]), form.get("minItems", 0), form.get("maxItems")
-    if item is None:
-        return None
-    count = f"{least} to {most} items" if most is not None else f"{least} or more items"
-    return f"list of {item}" + (f" ({least} items)" if least == most else f" ({count})" if least or most else "")
-
-
-def _fields(properties: Mapping[str, Form], required: list[str]) -> str | None:
-    fields: list[str] = []
-    for name, form in properties.items():
-        line = _line(form)
-        if line is None:
-            return None
-        fields.append(f"{json.dumps(name, ensure_ascii=False)}{'' if name in required else ' (optional)'}: {line}")
-    return f"{{{', '.join(fields)}}}"
-
-
-class _Stream(msgspec.Struct):
-    """The pieces of text that have come so far, and the column where the next one follows."""
-
-    column: int
+    cursor: Cursor
+    of: tuple[str, str | None]
     pieces: list[str] = []
+    call: int | None = None
+    written: int = 0
 
 
 _streams: WeakKeyDictionary[TextIO, _Stream] = WeakKeyDictionary()
 """The streams on files whose last line has not ended yet."""
 
 
+_bars: WeakKeyDictionary[TextIO, Bars] = WeakKeyDictionary()
+"""What was shown of progress on files."""
+
+
 def print_event(event: Event, file: TextIO | None = None) -> None:
     """Print an event for a person, to the standard output unless a file is given.
 
     Colours are used on terminals only, unless `NO_COLOR` is set. Deltas are printed as they arrive, and the message
-    that they add up to is not printed again.
+    that they add up to is not printed again. Progress is a bar on terminals, which is drawn over; elsewhere it is a
+    line for each tenth that is done, or every ten seconds.
     """
     out = sys.stdout if file is None else file
     if out is None:  # A program without a console has none.
         return
     screen = Screen(out)
+    if isinstance(event, Progress):
+        _print_progress(event, out, screen)
+        return
+    if (bars := _bars.get(out)) is not None:
+        bars.erase(screen)
     if isinstance(event, Delta):
         _print_piece(event, out, screen)
         return
@@ -103,33 +72,84 @@ def print_event(event: Event, file: TextIO | None = None) -> None:
     screen.show(shown(event))
 
 
+def end_line(file: TextIO | None = None) -> None:
+    """End the line of a text that is being streamed, if any: nothing of the message that it is part of follows."""
+    out = sys.stdout if file is None else file
+    if out is not None and _streams.pop(out, None) is not None:
+        Screen(out).write("\n")
+
+
+def _print_progress(event: Progress, out: TextIO, screen: Screen) -> None:
+    end_line(out)
+    _bars.setdefault(out, Bars()).show(event, shown(event), screen)
+
+
 def _print_piece(piece: Delta, out: TextIO, screen: Screen) -> None:
-    stream = _streams.get(out)
+    of, stream = (piece.agent, piece.call_id or piece.message_id), _streams.get(out)
+    if stream is not None and stream.of != of:
+        end_line(out)  # Another message has begun, and the rest of the first one may follow whole.
+        stream = None
     if stream is None:
-        stream = _streams[out] = _Stream(screen.begin(Card("●", "blue", piece.agent or "assistant")))
+        stream = _streams[out] = _Stream(screen.begin(Card("●", "blue", piece.agent or "assistant")), of)
     stream.pieces.append(piece.text)
     if piece.reasoning:
-        stream.column = screen.extend(piece.reasoning, stream.column, "dim")
-    stream.column = screen.extend(piece.text, stream.column)
+        stream.cursor = screen.extend(piece.reasoning, stream.cursor, "dim")
+    stream.cursor = screen.extend(piece.text, stream.cursor)
+    if piece.tool_call is not None:
+        sign = _sign_of_life(piece.tool_call, stream)
+        stream.cursor = screen.extend(sign, stream.cursor, "dim") if sign else stream.cursor
+
+
+PER_DOT = 200
+"""Characters of a call's arguments that a dot stands for while a model writes them."""
+
+
+def _sign_of_life(piece: ToolCallPiece, stream: _Stream) -> str:
+    """Return what shows that a call is being written: its name once, then now and then a dot."""
+    if not piece.name:
+        return ""
+    begins = stream.call != piece.index
+    before = 0 if begins else stream.written
+    stream.call, stream.written = piece.index, before + len(piece.arguments)
+    dots = "." * (stream.written // PER_DOT - before // PER_DOT)
+    return (f"{' ' if stream.pieces[:-1] else ''}[{visible_line(piece.name)}] " if begins else "") + dots
 
 
 # Data
 
 
 def described(value: Any) -> str:  # Any: whatever users show
-    """Return a value for people to read: text as it is, mappings a line per field, anything else as JSON."""
+    """Return a value for people to read: text as it is, fields a line each, anything else as JSON."""
     if isinstance(value, str):
         return value
     try:
-        data = msgspec.to_builtins(value, enc_hook=repr)
-        if isinstance(value, msgspec.Struct) and isinstance(data, dict):
-            # The tag of a stored type means nothing to a person.
-            cast("dict[str, Any]", data).pop(value.__struct_config__.tag_field or "", None)
+        data = msgspec.to_builtins(_fields(value), enc_hook=as_data)
         if isinstance(data, Mapping) and data:
             return "\n".join(_field(key, item) for key, item in cast("Mapping[Any, Any]", data).items())
         return _json(data)
     except (TypeError, ValueError, RecursionError):
         return repr(value)
+
+
+def as_data(value: Any) -> Any:
+    """Return what msgspec does not know as data: the fields of a Pydantic model, else the value as Python shows it."""
+    fields: dict[str, Any] | None = getattr(cast("object", type(value)), "model_fields", None)
+    return repr(value) if fields is None else {name: getattr(value, name) for name in fields}
+
+
+def _fields(value: Any) -> Any:
+    """Return structs as their fields, without the tags of stored types, which mean nothing to a person."""
+    match value:
+        case Unknown():
+            return _fields(value.data)
+        case Struct():
+            return {name: _fields(getattr(value, name)) for name in value.__struct_fields__}
+        case Mapping():
+            return {key: _fields(each) for key, each in cast("Mapping[Any, Any]", value).items()}
+        case list() | tuple():
+            return [_fields(each) for each in cast("list[Any]", value)]
+        case _:
+            return value
 
 
 def _field(key: Any, value: Any) -> str:
@@ -213,13 +233,20 @@ def _(event: events.BreakLoop) -> Card:
 @shown.register
 def _(event: events.NodeStart) -> Card:
     attempt = f", attempt {event.attempt}" if event.attempt > 1 else ""
-    return Card("▶", "blue", _place(event.address, event.node) + attempt)
+    return Card("▶", "blue", _node_place(event) + attempt)
 
 
 @shown.register
 def _(event: events.NodeEnd) -> Card:
+    if event.error is not None:
+        return Card("✘", "red", f"{_node_place(event)} failed", (("", event.error),))
     how = "from the cache" if event.cached else _duration(event.seconds)
-    return Card("✔", "green", f"{_place(event.address, event.node)}, {how}")
+    return Card("✔", "green", f"{_node_place(event)}, {how}")
+
+
+def _node_place(event: events.NodeStart | events.NodeEnd) -> str:
+    place = _place(event.address, event.node)
+    return f"{place} ({event.title})" if event.title else place
 
 
 def _duration(seconds: float) -> str:
@@ -244,14 +271,51 @@ def _(event: events.Interrupted) -> Card:
 
 
 def _question(asked: Interrupt) -> Iterator[tuple[str, str]]:
-    if asked.prompt is not None:
-        yield "asks", asked.prompt
-    if asked.info is not None and asked.info != asked.prompt:
-        yield "shows", described(asked.info)
+    if asked.title:
+        yield "node", asked.title
+    yield from question_rows(asked)
     yield "answer", answer_form(asked)
     yield "id", visible_line(asked.id) + (f", key {visible_line(asked.key)}" if asked.key is not None else "")
     if asked.expires is not None:
         yield "until", _time(asked.expires)
+
+
+class ToolRequest(NamedTuple):
+    """A tool call that is waiting for approval, as far as it is stored."""
+
+    tool: str
+    arguments: Mapping[str, Any]  # Any: JSON
+    reach: str = ""
+
+
+def tool_request(info: Any) -> ToolRequest | None:
+    """Return the tool call that a question shows, if any."""
+    facts = _fields(info)
+    if not isinstance(facts, dict):
+        return None
+    tool, arguments, reach = map(cast("dict[str, Any]", facts).get, ("tool", "arguments", "reach"))
+    if not isinstance(tool, str) or not isinstance(arguments, dict):
+        return None
+    return ToolRequest(tool, cast("dict[str, Any]", arguments), str(reach or ""))
+
+
+def question_rows(asked: Interrupt) -> Iterator[tuple[str, str]]:
+    """Yield what a question asks and shows."""
+    request = tool_request(asked.info)
+    if asked.prompt is not None and not (request and _repeats(asked.prompt, request)):
+        yield "asks", asked.prompt
+    if request is not None:
+        yield "tool", request.tool
+        yield "with", described(request.arguments)
+        if request.reach:
+            yield "reach", request.reach
+    elif asked.info is not None and asked.info != asked.prompt:
+        yield "shows", described(asked.info)
+
+
+def _repeats(prompt: str, request: ToolRequest) -> bool:
+    """Return whether a prompt only repeats what is shown in full anyway."""
+    return msgspec.json.encode(request.arguments).decode() in prompt
 
 
 def answer_form(asked: Interrupt) -> str:
@@ -260,26 +324,17 @@ def answer_form(asked: Interrupt) -> str:
         return " or ".join(map(described, asked.choices))
     if asked.schema is None:
         return "anything"
-    schema = resolved(asked.schema, asked.schema)
-    choices = choices_of(schema)
-    if choices is not None:
-        return "\n".join(map(visible_line, choices))
-    fields, required = schema.get("properties", {}), schema.get("required", ())
-    if not fields or not all(map(_is_plain, fields.values())):
-        return str(schema["type"]) if _is_plain(schema) else _json(asked.schema)
-    names = {name: name if name in required else f"{name} (optional)" for name in fields}
-    return "\n".join(f"{visible_line(names[name])}: {field['type']}" for name, field in fields.items())
+    if decisions := _decisions(asked.schema):
+        return f"yes or no, or a decision: {', '.join(decisions)}"
+    return "\n".join(map(visible_line, forms_of(asked.schema)))
 
 
-def _is_plain(schema: Any) -> bool:
-    return (
-        isinstance(schema, dict)
-        and isinstance(cast("dict[str, Any]", schema).get("type"), str)
-        and schema.keys() <= _SAID
-    )
-
-
-_SAID = {"type", "title", "description", "default"}
+def _decisions(schema: Mapping[str, Any]) -> list[str]:
+    """Return the decisions that an approval takes, whose fields the documentation explains; none for other schemas."""
+    told_apart = cast("dict[str, Any]", schema.get("discriminator", {}))
+    forms = cast("dict[str, str]", told_apart.get("mapping", {}))
+    is_ours = told_apart.get("propertyName") == "decision" and not any(forms.values())
+    return sorted(map(visible_line, forms)) if is_ours else []
 
 
 def _time(moment: datetime) -> str:
@@ -311,4 +366,5 @@ def _(event: events.Retrying) -> Card:
 def _(event: events.Progress) -> Card:
     done = "" if event.done is None else f"{event.done:g}"
     amount = done if event.fraction is None else f"{event.fraction:.0%}"
-    return Card("…", "dim", f"{amount} {event.message}".strip())
+    texts = (amount, _place(event.address, ""), event.message)
+    return Card("…", "dim", " ".join(filter(None, texts)))

@@ -99,7 +99,7 @@ async def test_workflows_and_conditions_are_places_too():
     ]
     graph = StateGraph(Log, name="g").add_node("a", nothing).add_edge(START, "a").add_conditional_edges("a", fail)
     (told,) = await notes_of(graph.compile().run({}, session_id="s"))
-    assert told == "Raised in 'runnable:g;node:a;branch:0' of session 's'."
+    assert told == "Raised in 'runnable:g;node:a;branch:fail' of session 's'."
 
 
 async def test_of_several_errors_the_one_that_is_raised_is_told():

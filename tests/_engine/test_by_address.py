@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from adjourn import Runner, address_segment, current, interrupt, raise_interrupt, workflow
-from adjourn.errors import Pause
+from adjourn.errors import Pause, UnknownInterrupt
 from adjourn.stores import Store
 from tests._engine.asking import ids, lone
 
@@ -173,3 +173,20 @@ async def test_a_new_turn_was_not_interrupted(store: Store):  # rule R8
     await runner.resume("s", {"c": 1})
     await runner.run(session_id="s")
     assert paused == [False, True, False]
+
+
+async def test_the_id_of_a_parent_is_not_a_question(store: Store):  # rules I9, R2
+    targets: list[bool] = []
+
+    @workflow
+    async def parent() -> Any:
+        targets.append(current().is_resume_target)
+        return await current().run(child)
+
+    runner = Runner(parent, store=store)
+    (asked,) = (await runner.run(session_id="s")).interrupts
+    assert asked.parent is not None
+    with pytest.raises(UnknownInterrupt, match="place above open questions"):
+        await runner.resume("s", {asked.parent.id: 1})
+    assert (await runner.resume("s", {asked.id: 1})).value == 1
+    assert targets == [False, False]  # The answer was for the child's question.

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from adjourn import AlreadyResumed, Runner, RunResult, current, interrupt, once, raise_interrupt, workflow
-from adjourn.errors import InterruptsDisabled
+from adjourn import Runner, RunResult, current, interrupt, once, raise_interrupt, workflow
+from adjourn.errors import InterruptsDisabled, StaleCheckpoint
 from adjourn.graph import END, Command
 from adjourn.stores import Store
 from tests._engine.asking import ids, lone
@@ -184,7 +184,7 @@ async def test_a_parent_that_goes_on_gives_up_its_childs_question(store: Store):
     assert (result.status, result.value, result.interrupts) == ("done", "without", ())
     assert await runner.pending("s") == []
     assert await runner.pending() == []
-    with pytest.raises(AlreadyResumed):
+    with pytest.raises(StaleCheckpoint):
         await runner.resume("s", {"q1": "late"})
     assert (await runner.run(session_id="s")).status == "done"
 

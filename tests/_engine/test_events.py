@@ -324,7 +324,7 @@ async def test_children_and_conditions_send_from_their_own_place(store: Store): 
     events += await events_of(build().resume("s", {"q": 1}))
     assert [(event.address, event.data) for event in events if isinstance(event, Custom)] == [
         ("runnable:g;node:node;runnable:child", "child"),
-        ("runnable:g;node:node;branch:0", "condition"),
+        ("runnable:g;node:node;branch:condition", "condition"),
     ]
 
 

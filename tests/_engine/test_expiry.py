@@ -92,7 +92,7 @@ async def test_by_default_the_run_fails(timed: Store, clock: FakeClock):  # rule
     clock.advance(DAY)
     runs.clear()
     for _ in range(2):
-        with pytest.raises(InterruptExpired, match="q"):
+        with pytest.raises(InterruptExpired, match="expired"):
             await build(fails, timed, clock).recover("s")
     assert (await build(fails, timed, clock).status("s")).status == "failed"
     assert runs == ["fails", "fails"]

@@ -2,9 +2,6 @@
 
 import asyncio
 import contextlib
-import sys
-from collections.abc import Awaitable, Callable
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -13,25 +10,8 @@ from adjourn import Runner, interrupt, once, workflow
 from adjourn._engine.record import Record, decode
 from adjourn.errors import AmbiguousInterrupt, Pause
 from adjourn.stores import MemoryStore
+from tests.counting import calls_of
 from tests.runner.stores import WatchedStore
-
-# Work is counted in calls, of Python and of C: how busy the machine is changes nothing about them.
-
-
-async def calls_of(work: Callable[[], Awaitable[Any]]) -> int:
-    """The calls that are made in this thread while something is done."""
-    count = 0
-
-    def note(frame: FrameType, event: str, arg: Any) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    sys.setprofile(note)
-    try:
-        await work()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 @once
@@ -143,3 +123,42 @@ async def test_a_question_that_is_withdrawn_is_gone_from_what_is_stored():  # ru
     assert [asked.key for asked in await Runner(wrong, store=store).pending("s")] == []
     mended = True
     assert (await Runner(wrong, store=store).recover("s")).value == 1
+
+
+def reviewing(count: int, *, keyed: bool) -> Any:
+    """A workflow that asks about one file after the other."""
+
+    @workflow(name="reviewing")
+    async def run() -> list[Any]:
+        files = [f"file {number}" for number in range(count)]
+        return [interrupt({"file": each, "text": "x" * 200}, key=each if keyed else None) for each in files]
+
+    return run
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_a_frame_that_asks_again_and_again_stores_each_question_once(keyed: bool):  # rule C9
+    async def stored(count: int) -> float:
+        store, program = WatchedStore(MemoryStore()), reviewing(count, keyed=keyed)
+        result = await Runner(program, store=store).run(session_id="s")
+        for number in range(count):
+            result = await Runner(program, store=store).resume("s", {result.interrupts[0].id: number})
+        assert result.value == list(range(count))
+        rows = sum(len(asked.body) for write in store.writes for asked in write.asks)
+        return (rows + sum(len(write.body) + len(write.events) for write in store.writes)) / count
+
+    assert await stored(240) < 1.4 * await stored(60)
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_an_answer_given_again_costs_the_same_however_many_there_are(keyed: bool):  # rule R6
+    async def cost(count: int) -> float:
+        store, program = MemoryStore(), reviewing(count, keyed=keyed)
+        result = await Runner(program, store=store).run(session_id="s")
+        for number in range(count - 1):
+            result = await Runner(program, store=store).resume("s", {result.interrupts[0].id: number})
+        last = {result.interrupts[0].id: count - 1}
+        return await calls_of(lambda: Runner(program, store=store).resume("s", last)) / count
+
+    await cost(5)
+    assert await cost(240) < 1.2 * await cost(60)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from adjourn import current, interrupt, once
-from adjourn._engine.entry import contexts_of
+from adjourn._engine.execution import contexts_of
 from adjourn.graph import START, Command, StateGraph
 from adjourn.stores import Store
 from tests._engine.asking import Log, lone

@@ -6,10 +6,10 @@ from typing import Any, Literal
 import pytest
 
 from adjourn import (
-    AlreadyResumed,
     PendingInterrupts,
     Runner,
     SessionBusy,
+    StaleCheckpoint,
     UnfinishedRun,
     UnknownInterrupt,
     UsageError,
@@ -89,7 +89,7 @@ async def test_abandoned_questions_are_closed(store: Store):  # rule R12
     assert ids(second) == ["runnable:g;node:ask#2"]
     assert second.state["log"] == ["said", "said"]
     assert [asked.id for asked in await asks(store).pending("s")] == ids(second)
-    with pytest.raises(AlreadyResumed):
+    with pytest.raises(StaleCheckpoint):
         await asks(store).resume("s", {ids(first)[0]: 1})
     assert [each.how for each in await store.audit(SessionRef("s"))] == ["abandoned", None]
     assert (await asks(store).resume("s", {"q": 1})).state["log"] == ["said", "said", 1]
@@ -246,7 +246,7 @@ async def test_abandoning_a_paused_condition(store: Store):  # rule R12
 
     await build().run({}, session_id="s")
     result = await build().run({}, session_id="s", on_pending="abandon")
-    assert ids(result) == ["runnable:g;node:say;branch:0#2"]
+    assert ids(result) == ["runnable:g;node:say;branch:condition#2"]
     assert (await build().resume("s", {"where": "end"})).state["log"] == ["said", "said", "said"]
 
 
@@ -264,7 +264,7 @@ async def test_a_turn_that_does_not_ask_leaves_nothing_to_answer(store: Store): 
     result = await lone(sometimes, store=store).run({"log": ["x"]}, session_id="s", on_pending="abandon")
     assert (result.status, result.interrupts) == ("done", ())
     assert await lone(sometimes, store=store).pending("s") == []
-    with pytest.raises(AlreadyResumed):
+    with pytest.raises(StaleCheckpoint):
         await lone(sometimes, store=store).resume("s", {"q": 1})
     with pytest.raises(UnknownInterrupt):
         await lone(sometimes, store=store).resume("s", {"other": 1})

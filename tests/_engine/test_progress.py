@@ -1,15 +1,21 @@
 """Progress of long tasks: reported to those who read now, and stored nowhere."""
 
-from typing import Any
+import asyncio
+from typing import Any, TypedDict
 
 import pytest
 
-from adjourn import ChatModelAgent, Message, Runner, ToolCall, current, interrupt, tool
+from adjourn import ChatModelAgent, Message, Runner, ToolCall, current, interrupt, tool, workflow
 from adjourn.errors import UsageError
 from adjourn.events import Event, Progress, from_json, to_json
+from adjourn.graph import START, StateGraph
 from adjourn.stores import Store
 from adjourn.testing import ScriptedModel
 from tests._engine.asking import events_of, lone
+
+
+class Log(TypedDict, total=False):
+    log: list[str]
 
 
 def progress(events: list[Event]) -> list[Progress]:
@@ -96,3 +102,37 @@ async def test_what_is_not_a_number_is_refused(given: Any):
 
     with pytest.raises(UsageError, match=r"progress\((done|total)=.*give a number, 0 or more"):
         await lone(node).run({})
+
+
+async def test_a_workflow_and_its_threads_report(store: Store):
+    @workflow
+    async def job(pages: int) -> str:
+        current().progress(1, pages, "begun")
+        await asyncio.to_thread(lambda: current().progress(2, pages, "in a thread"))
+        return "done"
+
+    events = progress(await events_of(Runner(job, store=store).run(2, session_id="s")))
+    assert [(event.address, event.message, event.fraction) for event in events] == [
+        ("runnable:job", "begun", 0.5),
+        ("runnable:job", "in a thread", 1.0),
+    ]
+
+
+@pytest.mark.parametrize("buffer_size", [1, 2, 5])
+async def test_a_slow_reader_gets_the_latest_report_of_each_task(store: Store, buffer_size: int):  # rule A11
+    def report(state: Any) -> None:
+        for number in range(1, 1001):
+            current().progress(number, 1000)
+
+    graph = StateGraph(Log, name="g")
+    for name in ("a", "b"):
+        graph.add_node(name, report, thread=False).add_edge(START, name)
+    run = graph.compile(store=store, buffer_size=buffer_size).run({}, session_id="s")
+    seen: list[Progress] = []
+    async for event in run:
+        if isinstance(event, Progress):
+            seen.append(event)
+        await asyncio.sleep(0)
+    assert len(seen) < 100
+    last = {event.address: event.done for event in seen}
+    assert last == {"runnable:g;node:a": 1000, "runnable:g;node:b": 1000}

@@ -208,7 +208,7 @@ async def test_mismatches_in_conditions_are_found(store: Store):  # rules R6, G1
         return graph.add_edge(START, "first").add_conditional_edges("first", condition).compile(store=store)
 
     result = await build(ask_one).run({}, session_id="s")
-    with pytest.raises(ReplayMismatch, match="branch:0"):
+    with pytest.raises(ReplayMismatch, match="branch:condition"):
         await build(ask_two).resume("s", {ids(result)[0]: "yes"})
     assert (await build(ask_one).recover("s")).state["log"] == ["first", "chosen"]
     assert made == ["first"]
@@ -394,17 +394,20 @@ async def test_a_node_sees_what_it_saw_the_first_time(store: Store):  # rules R5
     assert result.state["log"] == ["before", "one", "two"]
 
 
-async def test_a_child_has_the_input_of_the_first_time(store: Store):  # rule R5
-    passes: list[int] = []
+async def test_a_child_with_other_input_is_another_child(store: Store):  # rule R6
+    given = 1
 
     @workflow
     async def flow(n: int) -> Any:
-        passes.append(1)
-        return [n, await current().run(child, len(passes))]
+        return [n, await current().run(child, given)]
 
     await Runner(flow, store=store).run(7, session_id="s")
-    assert (await Runner(flow, store=store).resume("s", {"child": "yes"})).value == [7, [1, "yes"]]
-    assert len(passes) == 2
+    given = 2
+    with pytest.raises(ReplayMismatch, match=r"'runnable:child'\n.*'runnable:child:2', with other input"):
+        await Runner(flow, store=store).resume("s", {"child": "yes"})
+    assert made == ["child 1"]
+    given = 1
+    assert (await Runner(flow, store=store).recover("s")).value == [7, [1, "yes"]]
 
 
 async def test_only_what_was_answered_runs_again(store: Store):  # rules R5, R7

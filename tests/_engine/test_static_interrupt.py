@@ -5,7 +5,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 
-from adjourn import InvalidAnswer, Runner, current, interrupt, workflow
+from adjourn import InvalidAnswer, Runner, current, interrupt, stored, workflow
 from adjourn.errors import GraphError, InterruptsDisabled
 from adjourn.events import Interrupted
 from adjourn.graph import END, START, Command, CompiledGraph, StateGraph, append
@@ -129,7 +129,7 @@ async def test_every_hit_pauses_anew(store: Store):  # rules I8, I3
 async def test_a_superstep_is_hit_once_however_many_nodes_it_has(store: Store):  # rule I8
     graph = StateGraph(Draft, name="g")
     for name in "abc":
-        graph.add_node(name, lambda state: {"log": ["x"]}).add_edge(START, name)  # pyright: ignore[reportUnknownLambdaType]
+        graph.add_node(name, lambda state: {"log": ["x"]}).add_edge(START, name)
     compiled = graph.compile(store=store, interrupt_before=["a", "c"], interrupt_after=["b"])
     result = await compiled.run({}, session_id="s")
     assert result.interrupts[0].info["nodes"] == ["a", "c"]
@@ -143,7 +143,7 @@ async def test_a_fan_out_is_hit_once(store: Store):  # rule I8
         return [Command(update={"text": str(n)}, goto="work") for n in range(3)]
 
     graph = StateGraph(Draft, name="g").add_node("spread", spread)
-    graph.add_node("work", lambda state: {"log": [state["text"]]}).add_edge(START, "spread")  # pyright: ignore[reportUnknownLambdaType]
+    graph.add_node("work", lambda state: {"log": [state["text"]]}).add_edge(START, "spread")
     compiled = graph.compile(store=store, interrupt_before=["work"])
     result = await compiled.run({}, session_id="s")
     assert result.interrupts[0].info["nodes"] == ["work"]
@@ -240,6 +240,37 @@ async def test_a_class_schema_can_be_edited(store: Store):  # rules I8, S10
     assert result.interrupts[0].info["state"] == {"text": "a", "count": 0}
     result = await compiled.resume("s", {ids(result)[0]: {"count": 41}})
     assert result.state == Record(text="a", count=42)
+
+
+@stored("test.static.registered")
+@dataclasses.dataclass
+class Registered:
+    text: str = ""
+    count: int = 0
+    log: Annotated[list[str], append] = dataclasses.field(default_factory=list[str])
+
+
+@dataclasses.dataclass
+class Unregistered:
+    text: str = ""
+    count: int = 0
+    log: Annotated[list[str], append] = dataclasses.field(default_factory=list[str])
+
+
+@pytest.mark.parametrize("schema", [Registered, Unregistered])
+async def test_an_instance_of_the_schema_is_an_answer(schema: Any, store: Store):  # rules I8, S10
+    def work(state: Any) -> Any:
+        return {"count": state.count + 1, "log": ["work"]}
+
+    def build() -> CompiledGraph:
+        graph = StateGraph(schema, name="g").add_node("work", work).add_edge(START, "work")
+        return graph.compile(store=store, interrupt_before=["work"])
+
+    result = await build().run({"text": "a", "log": ["begun"]}, session_id="s")
+    given = schema(**result.interrupts[0].info["state"])
+    given.count = 41
+    result = await build().resume("s", {ids(result)[0]: given})
+    assert result.state == schema(text="a", count=42, log=["begun", "work"])
 
 
 async def test_the_pause_is_told_after_what_came_before_it(store: Store):  # rules I4, I8

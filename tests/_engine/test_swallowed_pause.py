@@ -229,7 +229,7 @@ async def test_a_condition_that_swallows_its_pause_still_pauses(node: Node):  # 
     graph = StateGraph(Log, name="g").add_node("first", chosen).add_node("yes", chosen).add_node("swallowed", chosen)
     compiled = graph.add_edge(START, "first").add_conditional_edges("first", condition).compile()
     result = await compiled.run({}, session_id="s")
-    assert ids(result) == ["runnable:g;node:first;branch:0"]
+    assert ids(result) == ["runnable:g;node:first;branch:condition"]
     assert (await compiled.resume("s", {"q": "yes"})).state["log"] == ["chosen", "chosen"]
 
 

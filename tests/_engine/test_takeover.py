@@ -4,18 +4,19 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from adjourn import AlreadyResumed, Runner, SessionBusy, current, interrupt, workflow
+from adjourn import AlreadyResumed, Runner, SessionBusy, current, interrupt, once, workflow
 from adjourn.errors import Conflict
 from adjourn.graph import CompiledGraph
 from adjourn.stores import SQLiteStore
 from adjourn.testing import FakeClock
-from tests._engine.asking import ids, lone
+from tests._engine.asking import ids, lone, together
 from tests.conftest import MakeStore
 
 
@@ -166,3 +167,46 @@ async def test_of_many_processes_exactly_one_proceeds(tmp_path: Path):  # rule R
     assert len(paid) == approved
     assert all(count == 1 for count in Counter(paid).values())
     await store.close()
+
+
+async def test_a_kept_call_in_a_thread_does_not_hold_up_a_run_that_was_taken_over(make_store: MakeStore):  # rule C6
+    clock = FakeClock()
+    store = make_store(clock)
+    reached, go, release = asyncio.Event(), asyncio.Event(), threading.Event()
+    loop, passes = asyncio.get_running_loop(), Counter[str]()
+
+    @once
+    def charge() -> str:
+        loop.call_soon_threadsafe(reached.set)
+        release.wait(20)
+        return "charged"
+
+    @once
+    async def look() -> str:
+        return "looked"
+
+    def slow(state: Any) -> Any:
+        passes["slow"] += 1
+        return {"log": [charge() if passes["slow"] == 1 else "again"]}
+
+    async def beside(state: Any) -> Any:
+        passes["beside"] += 1
+        if passes["beside"] == 1:
+            await go.wait()
+            await look()  # It notices that the session was taken over, and ends the run.
+        return {"log": ["beside"]}
+
+    def build() -> CompiledGraph:
+        return together({"slow": slow, "beside": beside}, store=store, clock=clock)
+
+    frozen = asyncio.create_task(_awaited(build().run({}, session_id="s")))
+    await reached.wait()
+    clock.advance(60)
+    assert (await build().recover("s")).state["log"] == ["again", "beside"]
+    go.set()
+    while passes["looked"] < 200:
+        passes["looked"] += 1
+        await asyncio.sleep(0.001)
+    release.set()
+    with pytest.raises(Conflict):
+        await asyncio.wait_for(frozen, 10)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adjourn._engine.concurrency import Share, Threads
+from adjourn._engine.concurrency import Share, Threads, waiting
 from adjourn.errors import ThreadsUsedUp
 
 WAIT = 120.0
@@ -66,6 +66,86 @@ async def test_what_a_call_raises_leaves_its_thread_for_the_next() -> None:
         with pytest.raises(ValueError, match="no"):
             await pool.run(fails)
     assert await pool.run(lambda: 7) == 7
+
+
+# Threads that wait
+
+
+class Counter:
+    """Counts the calls that work at once."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self.now -= 1
+
+
+async def test_a_thread_that_waits_lends_its_place_and_no_more():  # rule G14
+    """Those that wait are not counted; those that work never exceed the limit while none comes back."""
+    pool, go, working = Threads(limit=3), threading.Event(), Counter()
+    here: list[int] = []
+
+    def waits() -> None:
+        with waiting():
+            assert go.wait(WAIT)
+
+    def works() -> None:
+        with working:
+            here.append(1)
+
+    waiters = [asyncio.create_task(pool.run(waits)) for _ in range(10)]
+    async with asyncio.timeout(WAIT):
+        await asyncio.gather(*(pool.run(works) for _ in range(50)))
+    go.set()
+    await asyncio.gather(*waiters)
+    assert len(here) == 50
+    assert working.most <= 3
+
+
+async def test_threads_above_the_limit_end_when_the_wait_is_over():  # rule G14
+    pool, go = Threads(limit=2), threading.Event()
+    before = set(threading.enumerate())
+
+    def waits() -> None:
+        with waiting():
+            assert go.wait(WAIT)
+
+    calls = [asyncio.create_task(pool.run(waits)) for _ in range(20)]
+    async with asyncio.timeout(WAIT):
+        await pool.run(lambda: None)
+        go.set()
+        await asyncio.gather(*calls)
+        while len(set(threading.enumerate()) - before) > 2:  # noqa: ASYNC110  # threads end by themselves
+            await asyncio.sleep(0.005)
+    assert await pool.run(lambda: 7) == 7
+
+
+def test_waiting_outside_of_the_pool_lends_nothing():
+    with waiting():
+        pass
+
+
+async def test_a_wait_within_a_wait_lends_one_place():  # rule G14
+    pool, go = Threads(limit=1), threading.Event()
+
+    def waits() -> None:
+        with waiting(), waiting():
+            assert go.wait(WAIT)
+
+    call = asyncio.create_task(pool.run(waits))
+    async with asyncio.timeout(WAIT):
+        assert await pool.run(lambda: 1) == 1
+        go.set()
+        await call
+        assert await pool.run(lambda: 7) == 7
 
 
 # The threads of one session

@@ -256,3 +256,28 @@ async def test_a_workflow_has_no_state_to_edit(store: Store):  # api: edit
     with pytest.raises(UsageError, match="flow"):
         await runner.edit("s", {"a": 1})
     assert (await runner.resume("s", {"q": 1})).value == 1
+
+
+async def test_input_that_does_not_fit_is_refused_before_the_turn_begins(store: Store):
+    @workflow
+    async def order(number: str) -> str:
+        made.append(number)
+        return number
+
+    @workflow
+    async def orders(numbers: list[int] | None = None) -> Any:
+        return [await current().run(order, number) for number in numbers or ()]
+
+    runner = Runner(order, store=store)
+    with pytest.raises(UsageError, match=r"'order' needs an input: 'number', str"):
+        await runner.run(session_id="s")
+    with pytest.raises(UsageError, match=r"'order': its input 'number' does not fit: expected str, got 5 \(int\)"):
+        await runner.run(5, session_id="s")
+    assert await runner.sessions() == []
+    assert (await runner.run("A1", session_id="s")).value == "A1"
+    assert (await Runner(orders).run()).value == []
+    with pytest.raises(UsageError, match=r"\[1\]: expected int"):
+        await Runner(orders).run([1, "2"])
+    with pytest.raises(UsageError, match=r"'order'.*expected str, got 1"):
+        await Runner(orders).run([1])
+    assert made == ["A1"]

@@ -28,12 +28,19 @@ import pydantic
 import pytest
 import typing_extensions
 
-from adjourn._schemas.fits import misfit
+from adjourn._schemas.fits import exact_types, is_checked, misfit, partial_type, quick_check
 from adjourn.messages import Message
 
 T = TypeVar("T")
 UserId = NewType("UserId", int)
 Alias = typing_extensions.TypeAliasType("Alias", int)
+# Any: pyright would have generic aliases written as statements, which Python 3.11 does not know.
+of_type: Any = TypeVar
+aliased: Any = typing_extensions.TypeAliasType
+X, Y = of_type("X"), of_type("Y")
+Listed = aliased("Listed", list[X], type_params=(X,))
+Swapped = aliased("Swapped", dict[Y, X], type_params=(X, Y))
+Itself = aliased("Itself", X, type_params=(X,))
 
 
 class Colour(enum.Enum):
@@ -127,6 +134,10 @@ FITS: list[tuple[object, Any]] = [
     (1, UserId),
     ([1], list[UserId]),
     (1, Alias),
+    ([1], Listed[int]),
+    (["a"], Listed),
+    ({"a": 1}, Swapped[int, str]),
+    (1, Itself[int]),
     ("x", T),
     ("x", "a name that is not resolved"),
     (["x"], list["Unresolved"]),  # noqa: F821  # pyright: ignore[reportUndefinedVariable]
@@ -170,9 +181,12 @@ MISFITS: list[tuple[object, Any, str]] = [
     ("red", Colour, "expected Colour, got 'red' (str)"),
     ("a", Annotated[int, "metadata"], "expected int, got 'a' (str)"),
     ("a", Alias, "expected int, got 'a' (str)"),
+    (["a"], Listed[int], "[0]: expected int, got 'a' (str)"),
+    ({1: 1}, Swapped[int, str], "[1]: expected str, got 1 (int)"),
+    ("a", Itself[int], "expected int, got 'a' (str)"),
     ("a", UserId, "expected int, got 'a' (str)"),
-    (object, Box[int], "expected test_fits.Box[int], got <class 'object'> (type)"),
-    (3, Callable[[str], int], "expected collections.abc.Callable[[str], int], got 3 (int)"),
+    (object, Box[int], "expected Box[int], got <class 'object'> (type)"),
+    (3, Callable[[str], int], "expected Callable[[str], int], got 3 (int)"),
 ]
 
 
@@ -184,6 +198,42 @@ def test_a_fitting_value_is_no_misfit(value: object, type_: Any) -> None:  # rul
 @pytest.mark.parametrize(("value", "type_", "reason"), MISFITS, ids=itertools.count())
 def test_a_misfit_names_what_was_expected_and_what_came(value: object, type_: Any, reason: str) -> None:  # rule S5
     assert (misfit(value, type_) or "").replace(f"{__name__}.", "test_fits.") == reason
+
+
+VALUES = [value for value, *_ in (*FITS, *MISFITS)]
+TYPES = [each[1] for each in (*FITS, *MISFITS)]
+Json = typing_extensions.TypeAliasType("Json", "dict[str, Json] | list[Json] | str")
+
+
+@pytest.mark.parametrize("type_", [*TYPES, Json, list[Json]], ids=itertools.count())
+def test_a_quick_check_accepts_nothing_that_does_not_fit(type_: Any) -> None:  # rule S5
+    check, exact, checked = quick_check(type_), exact_types(type_), is_checked(type_)
+    for value in VALUES:
+        if check(value) or type(value) in exact or not checked:
+            assert misfit(value, type_) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "type_"),
+    [
+        (1, int),
+        (2, float | None),
+        (["a", "b"], list[str]),
+        ([1, None], list[int | None]),
+        ({"a": [1.0, 2]}, dict[str, list[float]]),
+        ([{"a": object()}], list[dict[str, Any]]),
+        ([Message.user("a")], list[Message]),
+        ({1, 2}, set[int] | None),
+    ],
+)
+def test_a_quick_check_accepts_what_is_common(value: object, type_: Any) -> None:
+    assert quick_check(type_)(value)
+
+
+def test_a_part_of_a_typed_dict_needs_no_key() -> None:
+    assert misfit({"children": []}, partial_type(Tree)) is None
+    assert misfit({"children": 1}, partial_type(Tree)) == "['children']: expected list[Tree], got 1 (int)"
+    assert partial_type(dict[str, int]) == dict[str, int]
 
 
 def test_long_values_are_shortened() -> None:

@@ -78,6 +78,8 @@ async def test_other_input_is_refused_and_nothing_is_stored(input: Any, store: S
     runner = Runner(chat("A", "never"), store=store)
     with pytest.raises(UsageError, match="Agent 'A' takes text"):
         await runner.run(input, session_id="s")
+    with pytest.raises(UsageError, match="Agent 'A' needs an input"):
+        await runner.run(session_id="s")
     assert await store.head(SessionRef("s")) is None
 
 

@@ -11,6 +11,7 @@ import pytest
 from adjourn import (
     Agent,
     Custom,
+    Delta,
     LoopAgent,
     Message,
     MessageEvent,
@@ -23,6 +24,7 @@ from adjourn import (
     interrupt,
     once,
     raise_interrupt,
+    tool,
     workflow,
 )
 from adjourn.agents import AgentInput, ResumeInfo
@@ -303,10 +305,10 @@ async def test_what_resume_yields_and_emits_reaches_the_user(store: Store) -> No
     assert [text for text in said(await Runner(Going(effects), store=store).messages("s")) if "Child" not in text] == [
         "user: go",
         "assistant: working",
-        "assistant: resumed 1 with a",
-        "assistant: 1 from the child",
         "user: x",
         "assistant: from the child",
+        "assistant: resumed 1 with a",
+        "assistant: 1 from the child",
     ]
 
 
@@ -473,3 +475,96 @@ async def test_a_later_agent_sees_what_the_children_said(store: Store) -> None: 
     row = SequentialAgent("Row", agents=[parent(chat("A", "from a")), last])
     await Runner(row, store=store).run("go", session_id="s")
     assert "user: For context: A said: from a" in seen(model_of(last).requests[0])
+
+
+class Talk(Agent):
+    """An agent that speaks before, between and after the agents that it runs."""
+
+    name = "Talk"
+
+    def __init__(self, *, asks: bool = False, fails: bool = False) -> None:
+        self.asks = asks
+        self.fails = fails
+        self.b = chat("B", "from b")
+
+    async def run(self, input: AgentInput, ctx: RunContext) -> AsyncIterator[Event]:
+        yield say("intro")
+        await ctx.run(chat("A", "from a"))
+        if self.fails:
+            raise RuntimeError("down")
+        answer = interrupt("?") if self.asks else "y"
+        await ctx.run(self.b)
+        yield say(f"outro {answer}")
+
+
+TALK = ["user: go", "assistant: intro", "assistant: from a", "assistant: from b", "assistant: outro y"]
+"""What is said in a `Talk`."""
+
+
+async def test_the_agents_that_code_runs_speak_in_its_conversation(store: Store) -> None:  # rules A4, A15
+    talk = Talk()
+    run = Runner(talk, store=store).run("go", session_id="s")
+    events = await events_of(run)
+    assert [event.message.text for event in events if isinstance(event, MessageEvent)] == [
+        line.partition(": ")[2] for line in TALK[1:]
+    ]
+    heard = [event for event in events if isinstance(event, MessageEvent | Delta)]
+    assert isinstance(heard[0], MessageEvent)  # What was said before comes before the pieces of a child.
+    assert said((await run).messages) == said(await Runner(talk, store=store).messages("s")) == TALK
+    assert seen(model_of(talk.b).requests[0]) == [
+        "user: go",
+        "user: For context: Talk said: intro",
+        "user: For context: A said: from a",
+    ]
+
+
+async def test_a_conversation_of_code_is_the_same_after_a_pause_and_in_a_fork(store: Store) -> None:  # rules A4, C3
+    paused = await Runner(Talk(asks=True), store=store).run("go", session_id="s")
+    assert said(paused.messages) == TALK[:3]
+    fork = await Runner(Talk(asks=True), store=store).fork("s")
+    for session in ("s", fork):
+        talk = Talk(asks=True)
+        result = await Runner(talk, store=store).resume(session, {"agent:Talk": "y"})
+        assert said(result.messages) == TALK
+        assert "user: For context: A said: from a" in seen(model_of(talk.b).requests[0])
+
+
+async def test_a_conversation_of_code_is_the_same_after_a_failure(store: Store) -> None:  # rules A4, R13
+    with pytest.raises(RuntimeError):
+        await Runner(Talk(fails=True), store=store).run("go", session_id="s")
+    assert said(await Runner(Talk(), store=store).messages("s")) == TALK[:3]
+    assert said((await Runner(Talk(), store=store).recover("s")).messages) == TALK
+
+
+async def test_agents_beside_each_other_do_not_hear_each_other(store: Store) -> None:  # rule A4
+    one, two = chat("A", call("ask", question="?"), "from a", tools=[ask]), chat("B", "from b")
+
+    async def code(input: AgentInput, ctx: RunContext) -> AsyncIterator[Event]:
+        await asyncio.gather(ctx.run(one), ctx.run(two))
+        yield say("outro")
+
+    paused = await Runner(Coded(code), store=store).run("go", session_id="s")
+    result = await Runner(Coded(code), store=store).resume("s", dict.fromkeys(ids(paused), "y"))
+    assert not [line for line in seen(model_of(one).requests[1]) if "from b" in line]
+    assert said(result.messages)[-1] == "assistant: outro"
+    assert {"assistant: from a", "assistant: from b"} < set(said(result.messages))
+
+
+async def test_code_that_says_nothing_returns_what_the_last_agent_returned(store: Store) -> None:  # rule A15
+    @tool
+    def leave() -> str:
+        current().exit("bye")
+        return "left"
+
+    @tool(return_directly=True)
+    def direct() -> str:
+        return "as it is"
+
+    for name, output in (("leave", "bye"), ("direct", "as it is")):
+
+        async def code(input: AgentInput, ctx: RunContext, name: str = name) -> AsyncIterator[Event]:
+            await ctx.run(chat("A", call(name), tools=[leave, direct]))
+            for event in list[Event]():
+                yield event
+
+        assert (await Runner(Coded(code), store=store).run("go", session_id=name)).output == output

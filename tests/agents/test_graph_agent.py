@@ -178,7 +178,7 @@ async def test_nodes_begin_and_end_in_the_agents_name(store: Store) -> None:
     assert {(event.agent, event.path) for event in told} == {("G", ("Root", "G"))}
     assert {event.address for event in told} == {"agent:Root;agent:G;node:llm"}
     assert all(event.seconds > 0 for event in told if isinstance(event, NodeEnd))
-    deltas = [event for event in events if isinstance(event, Delta)]
+    deltas = [event for event in events if isinstance(event, Delta) and event.text]
     assert [delta.text for delta in deltas] == ["one", " two"]
     assert {(delta.agent, delta.path) for delta in deltas} == {("llm", ("Root", "G"))}
 

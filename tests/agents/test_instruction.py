@@ -5,8 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from adjourn import Middleware, RunError, Runner, SequentialAgent, UsageError, set_session_value, tool
+from adjourn import (
+    DeepAgent,
+    Message,
+    Middleware,
+    RunContext,
+    RunError,
+    Runner,
+    SequentialAgent,
+    Supervisor,
+    UsageError,
+    interrupt,
+    set_session_value,
+    tool,
+)
 from adjourn.middleware import Setup
 from adjourn.stores import SessionRef, Store
 
@@ -150,3 +164,142 @@ async def test_model_input_that_gives_no_messages_is_refused() -> None:
 
     with pytest.raises(UsageError, match="model_input"):
         await Runner(chat("A", "never", model_input=build)).run("hi")
+
+
+# Instructions that are functions
+
+
+def literally(text: Any) -> Any:
+    """An instruction that is taken as it is."""
+
+    def instruction(_: RunContext) -> Any:
+        return text
+
+    return instruction
+
+
+async def test_a_function_of_the_context_makes_the_instruction_for_each_call(store: Store) -> None:  # rule A10
+    def polite(ctx: RunContext) -> str:
+        return f"Be kind to {ctx.user_id}, whose mood is {ctx.values.get('mood', 'unknown')}: {{mood}}"
+
+    @tool
+    def cheer() -> str:
+        """Cheer somebody up."""
+        set_session_value("mood", "good")
+        return "done"
+
+    def agent(*script: Any) -> Any:
+        return chat("A", *script, instruction=polite, tools=[cheer, ask])
+
+    first = agent(call("cheer"), call("ask", "c2", question="?"))
+    await Runner(first, store=store).run("hi", session_id="s", user_id="ann")
+    last = agent("ok")
+    await Runner(last, store=store).resume("s", {"agent:A;tool:ask:c2": "y"}, user_id="ann")
+    shown = [request.messages[0].text for made in (first, last) for request in model_of(made).requests]
+    assert shown == [
+        "Be kind to ann, whose mood is unknown: {mood}",
+        "Be kind to ann, whose mood is good: {mood}",
+        "Be kind to ann, whose mood is good: {mood}",
+    ]
+
+
+async def test_a_function_may_be_async_and_may_ask(store: Store) -> None:  # rules A10, I6
+    async def asking(ctx: RunContext) -> str:
+        return f"Speak {interrupt('Which language?', key='language', schema=str)}."
+
+    first = chat("A", "never", instruction=asking)
+    paused = await Runner(first, store=store).run("hi", session_id="s")
+    assert [asked.key for asked in paused.interrupts] == ["language"]
+    last = chat("A", "oui", instruction=asking)
+    assert (await Runner(last, store=store).resume("s", {"language": "French"})).output == "oui"
+    assert seen(model_of(last).requests[0])[0] == "system: Speak French."
+
+
+async def test_the_text_of_a_function_is_literal_for_hooks_and_model_input() -> None:  # rule A10
+    example = '{"a": 1} and {user}'
+
+    class Adding(Middleware):
+        def before_agent(self, setup: Setup) -> Setup:
+            return Setup(agent=setup.agent, instruction=f"{setup.instruction}!", tools=setup.tools)
+
+    given: list[str] = []
+
+    def own_input(instruction: str, messages: Any) -> list[Message]:
+        given.append(instruction)
+        return [Message.system(instruction), *messages]
+
+    agent = chat("A", "ok", instruction=literally(example), middleware=[Adding()], model_input=own_input)
+    await Runner(agent).run("hi")
+    assert given == [f"{example}!"]
+    plain = chat("A", "ok", instruction=literally(example), model_input=own_input)
+    await Runner(plain).run("hi")
+    assert given == [f"{example}!", example]
+
+
+@pytest.mark.parametrize("made", [None, 7, Message.system("x")])
+async def test_a_function_that_returns_no_text_is_named(made: Any) -> None:
+    with pytest.raises(UsageError, match="instruction of agent 'A' is a function that returned"):
+        await Runner(chat("A", "never", instruction=literally(made))).run("hi")
+
+
+async def test_an_instruction_that_is_neither_text_nor_function_is_refused() -> None:
+    with pytest.raises(UsageError, match="instruction of agent 'A' is 7"):
+        chat("A", instruction=7)
+
+
+async def test_supervisors_and_deep_agents_take_functions_too() -> None:
+    model = model_of(chat("x", "ok", "ok"))
+    await Runner(Supervisor("S", model=model, agents=[chat("B")], instruction=literally("{one}"))).run("hi")
+    await Runner(DeepAgent("D", model=model, instruction=literally("{two}"))).run("hi")
+    first, second = [request.messages[0].text for request in model.requests]
+    assert first.startswith("{one}\n\nYou can hand")
+    assert second.startswith("{two}\n\nYou do long work")
+
+
+class Placed(Middleware):
+    """Sets the session value `city`, and adds to the instruction."""
+
+    def before_agent(self, setup: Setup) -> Setup:
+        set_session_value("city", "Rome")
+        return replace(setup, instruction=f"First. {setup.instruction} Last.")
+
+
+@pytest.mark.parametrize("template", ["In {city}.", "In {city?}."])
+async def test_a_value_that_a_hook_sets_is_in_the_instruction(template: str) -> None:  # rules A9, A10
+    agent = chat("A", "ok", instruction=template, middleware=[Placed()])
+    await Runner(agent).run("hi")
+    assert seen(model_of(agent).requests[0])[0] == "system: First. In Rome. Last."
+
+
+async def test_a_value_that_no_hook_sets_is_named(store: Store) -> None:  # rule A10
+    agent = chat("A", "never", instruction="Hi {user}", middleware=[Placed()])
+    with pytest.raises(RunError, match="'user'"):
+        await Runner(agent, store=store).run("hi", session_id="s")
+
+
+def greeting(ctx: RunContext) -> str:
+    return f"Hi {ctx.values['user']}"
+
+
+@pytest.mark.parametrize("own", ["Hi {user}", greeting])
+async def test_what_hooks_add_stays_around_a_text_that_changes(store: Store, own: Any) -> None:  # rules A9, A10
+    def agent(*script: Any) -> Any:
+        return chat("A", *script, instruction=own, middleware=[Placed()], tools=[rename, ask])
+
+    first = agent(call("rename", to="Bob"), call("ask", "c2", question="?"))
+    await Runner(first, store=store).run("go", session_id="s", values={"user": "Ann"})
+    last = agent(call("rename", "c3", to="Cy"), "end")
+    await Runner(last, store=store).resume("s", {"agent:A;tool:ask:c2": "y"})
+    shown = [request.messages[0].text for made in (first, last) for request in model_of(made).requests]
+    assert shown == [f"First. Hi {name} Last." for name in ("Ann", "Bob", "Bob", "Cy")]
+
+
+async def test_a_function_below_hooks_asks_once_for_each_call(store: Store) -> None:  # rules A9, A10
+    def asking(ctx: RunContext) -> str:
+        return f"Speak {interrupt('Which language?', schema=str)}."
+
+    first = chat("A", "never", instruction=asking, middleware=[Placed()])
+    paused = await Runner(first, store=store).run("hi", session_id="s")
+    last = chat("A", "oui", instruction=asking, middleware=[Placed()])
+    assert (await Runner(last, store=store).resume("s", {paused.interrupts[0]: "French"})).output == "oui"
+    assert seen(model_of(last).requests[0])[0] == "system: First. Speak French. Last."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
@@ -14,13 +14,18 @@ from adjourn import (
     Message,
     MessageEvent,
     Middleware,
+    Retry,
     Retrying,
     RunContext,
     Runner,
+    SequentialAgent,
     UsageError,
     interrupt,
+    session_value,
+    set_session_value,
     tool,
 )
+from adjourn.errors import ModelError
 from adjourn.events import Event
 from adjourn.middleware import AgentEnd, ModelState, Setup, ToolRequest
 from adjourn.models import Chunk, ModelRequest
@@ -69,6 +74,27 @@ class Traced(Middleware):
         result = await call(request)
         self.log.append(f"{self.name} wrapped_tool {result}")
         return result
+
+
+class Shortening(Middleware):
+    """Asks for something else when the model has failed."""
+
+    async def wrap_model(self, call: Any, request: ModelRequest) -> Message:
+        try:
+            return await call(request)
+        except ModelError:
+            return await call(replace(request, messages=request.messages[-1:]))
+
+
+async def test_a_wrapper_may_ask_for_something_else_after_a_failure(store: Store) -> None:  # rule A9
+    agent = chat("A", "1", ModelError("too much"), "2", middleware=[Shortening()])
+    runner = Runner(agent, store=store)
+    await runner.run("one", session_id="s")
+    assert (await runner.run("two", session_id="s")).output == "2"
+    assert [[m.text for m in request.messages] for request in model_of(agent).requests[1:]] == [
+        ["one", "1", "two"],
+        ["two"],
+    ]
 
 
 async def test_the_first_is_outermost_in_every_hook(store: Store) -> None:  # rule A9
@@ -387,3 +413,117 @@ async def test_the_runners_middleware_reaches_nested_agents(store: Store) -> Non
     outer = chat("Outer", call("Inner", request="x"), "end", tools=[chat("Inner", "in")])
     await Runner(outer, store=store, middleware=[Traced("m", log)]).run("go", session_id="s")
     assert [line for line in log if "after_agent" in line] == ["m after_agent in", "m after_agent end"]
+
+
+# What hooks can write and read
+
+
+class Opening(Middleware):
+    """Sets a session value when the agent begins."""
+
+    def before_agent(self, setup: Setup) -> Setup:
+        set_session_value("count", 0)
+        return setup
+
+
+@tool
+def more() -> str:
+    """Count."""
+    set_session_value("count", session_value("count") + 1)
+    return str(session_value("count"))
+
+
+async def test_before_agent_sets_session_values_once_in_a_turn(store: Store) -> None:  # rules A9, R15
+    def runner(*script: Any) -> Runner:
+        agent = chat("A", *script, tools=[more, ask], middleware=[Opening()], instruction="So far: {count?}")
+        return Runner(agent, store=store)
+
+    first = runner(call("more"), call("ask", "c2", question="?"))
+    paused = await first.run("hi", session_id="s")
+    assert ids(paused) == ["agent:A;tool:ask:c2"]
+    last = runner(call("more", "c3"), "end")
+    assert (await last.resume("s", dict.fromkeys(ids(paused), "y"))).output == "end"
+    assert (await last.state("s"))["values"] == {"count": 2}
+    again = runner(call("more", "c4"), "end")
+    await again.run("more", session_id="s")
+    assert (await again.state("s"))["values"] == {"count": 1}  # A turn of its own begins anew.
+
+
+async def test_what_before_agent_set_before_it_asked_is_set_when_it_was_answered(store: Store) -> None:  # rule R15
+    class Asking(Middleware):
+        def before_agent(self, setup: Setup) -> Setup:
+            set_session_value("greeting", f"hello {interrupt('who?', key='who', schema=str)}")
+            return setup
+
+    def runner(*script: Any) -> Runner:
+        return Runner(chat("A", *script, middleware=[Asking()], instruction="{greeting?}"), store=store)
+
+    await runner().run("hi", session_id="s")
+    assert (await runner().state("s"))["values"] == {}
+    last = runner("end")
+    await last.resume("s", {"who": "ann"})
+    assert (await last.state("s"))["values"] == {"greeting": "hello ann"}
+
+
+async def test_values_of_before_agent_reach_the_agents_above(store: Store) -> None:  # rule A3
+    row = SequentialAgent("Row", agents=[chat("A", "a", middleware=[Opening()]), chat("B", "b", instruction="{count}")])
+    await Runner(row, store=store).run("hi", session_id="s")
+    assert seen(model_of(cast("ChatModelAgent", row.agents[1])).requests[0])[0] == "system: 0"
+
+
+class Reading(Middleware):
+    """Notes what hooks can read."""
+
+    def __init__(self) -> None:
+        self.read: list[Any] = []
+
+    def before_agent(self, setup: Setup) -> Setup:
+        self.read.append(("before_agent", [tool.name for tool in setup.tools], setup.retry))
+        return setup
+
+    def before_model(self, state: ModelState, ctx: RunContext) -> ModelState:
+        self.read.append(("before_model", [tool.name for tool in state.tools], state.retry))
+        return state
+
+    def after_model(self, state: ModelState, ctx: RunContext) -> ModelState:
+        self.read.append(("after_model", [tool.name for tool in state.tools], state.retry))
+        return state
+
+    def after_agent(self, end: AgentEnd) -> None:
+        self.read.append(("after_agent", said(end.messages), end.output))
+
+
+async def test_hooks_read_tools_retry_and_the_messages() -> None:  # rule A9
+    reading, retry = Reading(), Retry(attempts=2)
+    await Runner(chat("A", "ok", tools=[note], retry=retry, middleware=[reading])).run("hi")
+    assert reading.read == [
+        ("before_agent", ["note"], (retry,)),
+        ("before_model", ["note"], (retry,)),
+        ("after_model", ["note"], (retry,)),
+        ("after_agent", ["user: hi", "assistant: ok"], "ok"),
+    ]
+
+
+@pytest.mark.parametrize("hook", ["before_agent", "before_model", "after_model"])
+async def test_hooks_cannot_change_what_they_only_read(hook: str) -> None:  # rule A9
+    class Changing(Middleware):
+        pass
+
+    def change(_: Any, state: Any, *rest: Any) -> Any:
+        return replace(state, retry=(Retry(attempts=9),))
+
+    setattr(Changing, hook, change)
+    with pytest.raises(UsageError, match="can only read"):
+        await Runner(chat("A", "ok", middleware=[Changing()])).run("hi")
+
+
+async def test_a_hook_may_build_its_state_anew() -> None:  # rule A9
+    class Anew(Middleware):
+        def before_agent(self, setup: Setup) -> Setup:
+            return Setup(agent=setup.agent, instruction=setup.instruction, tools=setup.tools)
+
+        def before_model(self, state: ModelState, ctx: RunContext) -> ModelState:
+            return ModelState(messages=state.messages)
+
+    agent = chat("A", "ok", tools=[note], retry=Retry(attempts=2), middleware=[Anew(), Reading()])
+    assert (await Runner(agent).run("hi")).output == "ok"

@@ -221,11 +221,12 @@ async def test_what_is_no_answer_is_refused(answer: Any) -> None:
         await Runner(ChatModelAgent("A", model=Odd())).run("go")
 
 
-async def test_an_empty_stream_is_an_empty_answer() -> None:
+async def test_a_stream_with_no_answer_is_an_error() -> None:  # rule A8
     class Empty:
         async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
             for chunk in ():
                 yield chunk
 
-    events = await events_of(Runner(ChatModelAgent("A", model=Empty())).run("go"))
-    assert kinds(events) == ["message", "done"]
+    for streaming in (True, False):
+        with pytest.raises(ModelError, match="ended without an answer"):
+            await events_of(Runner(ChatModelAgent("A", model=Empty()), streaming=streaming).run("go"))

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from adjourn import (
-    AlreadyResumed,
     ChatModelAgent,
     ParallelAgent,
     PendingInterrupts,
     Runner,
     SequentialAgent,
+    StaleCheckpoint,
     UnfinishedRun,
 )
 from adjourn.messages import Message
@@ -58,7 +58,7 @@ async def test_abandon_puts_placeholders_in_the_place_of_results(store: Store) -
     assert shown[2] == "tool: noted x"  # what had finished, and was told, stays
     assert all("given up" in line for line in shown[3:5])
     assert well_formed(list(result.messages))
-    with pytest.raises(AlreadyResumed):
+    with pytest.raises(StaleCheckpoint):
         await runner.resume("s", dict.fromkeys(ids(paused), "late"))
     assert await runner.pending("s") == []
 

@@ -259,3 +259,55 @@ async def test_what_a_child_remembered_stays_in_its_session_too(store: Store) ->
     assert (await runner.resume(fork, {"go": 1})).status == "interrupted"
     assert (await runner.resume("s", {"go": 1})).status == "done"
     assert len(paid) == 2
+
+
+async def test_the_audit_of_a_branch_begins_at_the_root(store: Store) -> None:  # rule R16
+    """Whoever approved something before a branch began is named there too, and the approval stays spent."""
+    runner = payer(store)
+    await runner.run("pay", session_id="s")
+    await runner.resume("s", {"approval": True}, by="ann")
+    paused = (await runner.history("s", source="interrupt"))[0].id
+
+    async def audit(name: str) -> list[tuple[str | None, str | None, bool]]:
+        return [(entry.by, entry.outcome, entry.inherited) for entry in await runner.audit(name)]
+
+    assert await audit(await runner.fork("s")) == [("ann", "answered", True)]
+    assert await audit(await runner.fork(await runner.fork("s"))) == [("ann", "answered", True)]
+    await runner.edit("s", {"values": {"tone": "dry"}})
+    assert await audit("s") == [("ann", "answered", True)]
+    await runner.run("pay again", session_id="s")
+    await runner.resume("s", {"approval": True}, by="bob")
+    assert await audit("s") == [("ann", "answered", True), ("bob", "answered", False)]
+    assert len(paid) == 2
+    assert await audit(await runner.fork("s", checkpoint_id=paused)) == [(None, None, False)]
+    await runner.edit("s", {"values": {"tone": "dry"}}, checkpoint_id=paused)
+    assert await audit("s") == []
+    assert (await runner.recover("s")).status == "interrupted"
+    assert len(paid) == 2
+
+
+async def test_the_audit_of_a_graph_branch_begins_at_the_root(store: Store) -> None:  # rule R16
+    class Sums(TypedDict, total=False):
+        x: int
+
+    def one(state: Sums) -> Sums:
+        return {"x": interrupt("1", key="one", schema=int)}
+
+    def two(state: Sums) -> Sums:
+        return {"x": interrupt("2", key="two", schema=int)}
+
+    builder = StateGraph(Sums, name="sums").add_node(one).add_node(two)
+    graph = builder.add_edge(START, "one").add_edge("one", "two").compile(store=store)
+    await graph.run({}, session_id="s")
+    await graph.resume("s", {"one": 1}, by="ann")
+    between = (await graph.history("s", source="interrupt"))[0].id
+    fork = await graph.fork("s")
+    await graph.resume("s", {"two": 2}, by="bob")
+    await graph.run(None, session_id="s", checkpoint_id=between)
+    for name in ("s", fork):
+        found = [(entry.by, entry.outcome, entry.inherited) for entry in await graph.audit(name)]
+        assert found == [("ann", "answered", True), (None, None, False)]
+    await graph.edit("s", {"x": 5})
+    assert (await graph.recover("s")).status == "interrupted"
+    found = [(entry.by, entry.outcome, entry.inherited) for entry in await graph.audit("s")]
+    assert found == [("ann", "answered", True), (None, None, False)]

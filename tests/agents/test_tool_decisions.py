@@ -7,10 +7,11 @@ from typing import Annotated, Any
 import pytest
 from msgspec import Meta, Struct
 
-from adjourn import Approve, Edit, InvalidAnswer, Reject, Respond, Runner, tool
+from adjourn import Approve, ChatModelAgent, Edit, InvalidAnswer, Reject, Respond, Runner, ToolCall, tool
 from adjourn.events import ToolCalled
 from adjourn.stores import SessionRef, Store
-from adjourn.stores.protocol import Answer
+from adjourn.stores.types import Answer
+from adjourn.testing import ScriptedModel
 from tests.agents.calling import agent, all_of, call, lone, results, runner, told
 
 ran: list[Any] = []
@@ -249,3 +250,24 @@ async def test_an_answer_that_came_past_the_checks_is_asked_for_again(store: Sto
     assert "does not fit" in (again.interrupts[0].prompt or "")
     assert (await runner([pay], store=store).resume("s", {lone(again): True})).status == "done"
     assert ran == [(5, "bob")]
+
+
+async def test_single_arguments_are_edited(store: Store) -> None:  # rule T4
+    ran: list[tuple[int, str]] = []
+
+    @tool(approval=True)
+    def send(cents: int, to: str) -> str:
+        """Send money."""
+        ran.append((cents, to))
+        return "sent"
+
+    model = ScriptedModel([ToolCall(id="c1", name="send", arguments={"cents": 100, "to": "ann"}), "end"])
+    runner = Runner(ChatModelAgent("A", model=model, tools=[send]), store=store)
+    (asked,) = (await runner.run("go", session_id="s")).interrupts
+    assert asked.info.edit(cents=90) == Edit({"cents": 90, "to": "ann"})
+    with pytest.raises(InvalidAnswer):
+        await runner.resume("s", {asked.id: asked.info.edit(cents="ninety")})
+    with pytest.raises(InvalidAnswer):
+        await runner.resume("s", {asked.id: asked.info.edit(cent=90)})
+    await runner.resume("s", {asked.id: asked.info.edit(cents=90)})
+    assert ran == [(90, "ann")]

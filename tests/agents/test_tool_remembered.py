@@ -196,7 +196,7 @@ async def test_what_is_added_by_hand_covers_the_tool_as_it_is(store: Store) -> N
     ("user", "words"),
     [
         ("ann", "remembered always, those in every session of ann in adjourn, too"),
-        (None, "remembered always, the same"),
+        (None, "remembered always, nothing more, since the session has no user"),
     ],
 )
 async def test_the_question_says_what_remembering_covers(user: str | None, words: str) -> None:  # rule T5

@@ -14,10 +14,11 @@ from adjourn import ChatModelAgent, Retry, ToolError, current, interrupt, once, 
 from adjourn.stores import Store
 from adjourn.testing import ScriptedModel
 from tests.agents.calling import all_of, call, lone, results, runner, told
+from tests.passing import pass_time
 
 SOON = 0.05
 A_WHILE = 1.5
-"""For what must have begun, or got somewhere, by then: a busy machine takes a moment."""
+"""For what must have begun, or got somewhere, by then: a busy machine takes a moment. Nobody waits for it."""
 PATIENCE = 120.0
 ran: list[Any] = []
 
@@ -50,11 +51,12 @@ async def test_an_async_tool_is_cancelled_and_the_model_told(store: Store) -> No
 
 
 async def test_a_sync_tool_is_given_up_and_its_late_calls_are_refused() -> None:  # rules T6, G13
-    go, over = threading.Event(), threading.Event()
+    begun, go, over = threading.Event(), threading.Event(), threading.Event()
 
     @tool(timeout=A_WHILE)
     def hang() -> str:
         """Return late."""
+        begun.set()
         go.wait(PATIENCE)
         for late in (lambda: interrupt("late"), lambda: current().values.update(late=1), current().break_loop):
             try:
@@ -65,8 +67,10 @@ async def test_a_sync_tool_is_given_up_and_its_late_calls_are_refused() -> None:
         return "late"
 
     made = runner([hang], call("hang"))
-    result = await made.run("go", session_id="s")
-    assert "gave no result" in results(result)[0]
+    running = asyncio.ensure_future(made.run("go", session_id="s"))
+    await asyncio.to_thread(begun.wait, PATIENCE)
+    await pass_time(A_WHILE)
+    assert "gave no result" in results(await running)[0]
     go.set()
     await asyncio.to_thread(over.wait, PATIENCE)
     assert len(ran) == 3
@@ -98,6 +102,7 @@ async def test_a_tool_that_swallows_its_cancellation_is_abandoned() -> None:  # 
         while not free.is_set():
             with contextlib.suppress(asyncio.CancelledError):
                 await free.wait()
+            await pass_time(A_WHILE)
         return "at last"
 
     result = await asyncio.wait_for(runner([stubborn], call("stubborn")).run("go"), PATIENCE)
@@ -186,7 +191,7 @@ async def test_a_timeout_may_be_tried_again() -> None:  # rules T6, G12
 
 
 async def test_what_an_attempt_left_behind_cannot_call_into_the_next_one(store: Store) -> None:  # rule G13
-    second, tried = threading.Event(), threading.Event()
+    begun, second, tried = threading.Event(), threading.Event(), threading.Event()
 
     @tool(timeout=A_WHILE, retry=Retry(attempts=2, on=ToolError, backoff=0))
     def twice() -> str:
@@ -194,6 +199,7 @@ async def test_what_an_attempt_left_behind_cannot_call_into_the_next_one(store: 
         if not ran:
             ran.append("first")
             context = current()
+            begun.set()
             second.wait(PATIENCE)
             try:
                 context.values["left"] = "behind"
@@ -206,8 +212,10 @@ async def test_what_an_attempt_left_behind_cannot_call_into_the_next_one(store: 
         return "second"
 
     made = runner([twice], call("twice"), store=store)
-    result = await made.run("go", session_id="s")
-    assert (results(result), ran) == (["second"], ["first", "refused"])
+    running = asyncio.ensure_future(made.run("go", session_id="s"))
+    await asyncio.to_thread(begun.wait, PATIENCE)
+    await pass_time(A_WHILE)
+    assert (results(await running), ran) == (["second"], ["first", "refused"])
 
 
 async def test_a_kept_call_that_was_in_time_is_not_made_again(store: Store) -> None:  # rules R13, T6
@@ -221,6 +229,7 @@ async def test_a_kept_call_that_was_in_time_is_not_made_again(store: Store) -> N
         """Charge, then hang at first."""
         receipt = await charge()
         if current().attempt == 1:
+            await pass_time(A_WHILE)
             await for_ever()
         return receipt
 

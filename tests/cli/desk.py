@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 
-from adjourn import ChatModelAgent, current, interrupt, once, tool, workflow
+from adjourn import Agent, ChatModelAgent, RunContext, Runner, current, interrupt, once, tool, workflow
+from adjourn.agents import AgentInput, Yielded
 from adjourn.graph import END, START, Command, MessagesState, StateGraph, append
 from adjourn.models import DemoModel
 
@@ -177,6 +181,74 @@ async def waits(input: str) -> str:
     return "gave up"
 
 
+@once
+async def pack(what: str) -> str:
+    """Pack, one time."""
+    print_to_ledger(f"packed {what}")
+    return what
+
+
+@once
+async def load_up(what: str) -> str:
+    """Begin to load, and wait for a file before that is done."""
+    print_to_ledger(f"loading {what} {current().idempotency_key}")
+    for _ in range(60_000):
+        if exists("go"):
+            print_to_ledger(f"loaded {what}")
+            return what
+        await asyncio.sleep(0.01)
+    return "gave up"
+
+
+@workflow
+async def shipping(input: str) -> str:
+    """Ask, then do two things."""
+    interrupt("Ship it?", key="ship", schema=bool)
+    return await load_up(await pack(input))
+
+
+ships = Runner(shipping, lease_ttl=600)
+
+
+@workflow
+async def deaf(input: str) -> str:
+    """Ask, then wait for ever, whoever cancels it."""
+    interrupt("Begin?", key="begin", schema=bool)
+    print_to_ledger("it has begun")
+    while True:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(3600)
+
+
+@workflow
+async def threaded(input: str) -> str:
+    """Ask, then wait for a thread that nobody can stop."""
+    interrupt("Begin?", key="begin", schema=bool)
+    print_to_ledger("it has begun")
+    await asyncio.to_thread(threading.Event().wait)
+    return "never"
+
+
+class Tells(Agent):
+    """Begin to tell something, then wait as `waits` does."""
+
+    name = "Tells"
+
+    async def run(self, input: AgentInput, ctx: RunContext) -> AsyncIterator[Yielded]:
+        yield self._story()
+
+    async def _story(self) -> AsyncIterator[str]:
+        yield "once upon "
+        for _ in range(60_000):
+            if exists("go"):
+                break
+            await asyncio.sleep(0.01)
+        yield "a time"
+
+
+tells = Tells()
+
+
 class Desk:
     """What `--deps` makes."""
 
@@ -190,3 +262,23 @@ async def deps(input: str) -> str:
 def plain(input: str) -> str:
     """A function that is no workflow."""
     return input
+
+
+titled = (
+    StateGraph(Review, name="titled")
+    .add_node("sign", approve, title="Sign it off", destinations=["sign", END])
+    .add_edge(START, "sign")
+    .compile()
+)
+
+
+class Tally(TypedDict):
+    count: int
+
+
+tally = (
+    StateGraph(Tally, name="tally")
+    .add_node("add", lambda state: {"count": state["count"] + 1})
+    .add_edge(START, "add")
+    .compile()
+)

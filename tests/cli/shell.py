@@ -1,4 +1,4 @@
-"""The command in processes of its own: with pipes, and at a terminal with a person in front of it."""
+"""The command: called in this process, in processes of its own, and at a terminal with a person in front of it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ import sys
 from codecs import getincrementaldecoder
 from pathlib import Path
 from typing import Any
+
+from adjourn.cli import main
+from tests.in_process import run_here
 
 COMMAND = [sys.executable, "-m", "adjourn"]
 
@@ -53,21 +56,25 @@ class Shell:
             "TMPDIR": str(folder),
         }
 
-    def run(self, *words: str, input: str | None = None, **environment: str) -> Done:
-        """Run a command to its end, with pipes."""
+    def run(self, *words: str, input: str = "", **environment: str) -> Done:
+        """Run a command to its end in this process, with what it sees of the world as if it had one of its own."""
+        found = run_here(main, ["adjourn", *words], self.folder, {**self.environment, **environment}, input)
+        return _done(*found, environment)
+
+    def run_process(self, *words: str, input: str = "", **environment: str) -> Done:
+        """Run a command to its end in a process of its own, with pipes."""
         done = subprocess.run(
             [*COMMAND, *words],
             cwd=self.folder,
             env={**self.environment, **environment},
-            input=input if input is not None else "",
+            input=input,
             capture_output=True,
             encoding="utf-8",
             check=False,
         )
-        assert environment.get("ADJOURN_DEBUG") or "Traceback" not in done.stderr, done.stderr
-        return Done(done.returncode, done.stdout, done.stderr)
+        return _done(done.returncode, done.stdout, done.stderr, environment)
 
-    def ok(self, *words: str, input: str | None = None, **environment: str) -> Done:
+    def ok(self, *words: str, input: str = "", **environment: str) -> Done:
         """Run a command that succeeds."""
         done = self.run(*words, input=input, **environment)
         assert done.code == 0, done.err
@@ -103,6 +110,11 @@ class Shell:
         """What happened outside of the sessions."""
         path = self.folder / "ledger.txt"
         return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+def _done(code: int, out: str, err: str, environment: dict[str, str]) -> Done:
+    assert environment.get("ADJOURN_DEBUG") or "Traceback" not in err, err
+    return Done(code, out, err)
 
 
 class Terminal:

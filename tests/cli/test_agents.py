@@ -13,8 +13,12 @@ ARGUMENTS = {"location": "Beijing", "passenger_name": "Martin", "phone": "not gi
 ID = "agent:TicketBooker;tool:book_ticket:call_1"
 
 
-def say(shell: Shell, session: str, text: str = WISH) -> str:
-    return shell.ok("chat", "desk:agent", "-m", text, "--session", session, "--value", "user=Martin").out
+def said(session: str) -> tuple[str, ...]:
+    return ("chat", "desk:agent", "-m", WISH, "--session", session, "--value", "user=Martin")
+
+
+def say(shell: Shell, session: str) -> str:
+    return shell.ok(*said(session)).out
 
 
 def messages(shell: Shell, session: str) -> list[Any]:
@@ -22,11 +26,10 @@ def messages(shell: Shell, session: str) -> list[Any]:
 
 
 def test_three_processes_end_as_one_uninterrupted(shell: Shell):  # rule R4, R7, I12
-    say(shell, "one")
-    shell.answer("one", "yes", "--by", "ann")
-    shell.ok("resume", "desk:agent", "one")
-    words = ("chat", "desk:agent", "-m", WISH, "--session", "twin", "--value", "user=Martin")
-    with shell.terminal(*words) as terminal:
+    shell.run_process(*said("one"))
+    shell.run_process("answer", "one", "yes", "--by", "ann", *shell.shown("one"))
+    shell.run_process("resume", "desk:agent", "one")
+    with shell.terminal(*said("twin")) as terminal:
         terminal.answer("[l]ater ?", "a")
         terminal.wait_for("The ticket to Beijing for Martin is booked.")
         assert terminal.end() == 0
@@ -41,9 +44,9 @@ def test_the_question_is_shown_without_the_code(shell: Shell):  # rule I12, atta
     (question,) = shell.ok("pending", "--json").json
     assert question["id"] == ID
     assert (question["info"]["tool"], question["info"]["arguments"]) == ("book_ticket", ARGUMENTS)
-    shown = shell.ok("pending").out
+    shown = shell.ok("pending", "s1").out
     assert "TicketBooker › book_ticket (call_1) asks for your approval" in shown
-    assert '"passenger_name": "Martin"' in shown
+    assert 'passenger_name: "Martin"' in shown
     bad = shell.run("answer", "s1", "--edit", '{"location": "Rome"}', *shell.shown("s1"))
     assert (bad.code, "lacks 'passenger_name'" in bad.err) == (1, True)
     assert shell.answer("s1", "--approve", "--json").json["answer"] == {"decision": "approve"}
@@ -121,3 +124,20 @@ def test_a_missing_session_value_is_told_and_nothing_is_lost(shell: Shell):  # r
     done = shell.run("chat", "desk:agent", "-m", WISH, "--session", "s1")
     assert done.code == 1
     assert "user" in done.out + done.err
+
+
+def test_something_is_said_together_with_the_decision(shell: Shell):
+    say(shell, "s1")
+    shell.answer("s1", "--set", "location=Rome", "--message", "Rome is cheaper")
+    shell.ok("resume", "desk:agent", "s1")
+    messages = shell.ok("show", "s1", "--json").json["messages"]
+    assert [each["role"] for each in messages][-3:] == ["tool", "user", "assistant"]
+    assert "Rome is cheaper" in str(messages[-2])
+    assert shell.ledger == ["booked Rome for Martin"]
+
+
+def test_there_must_be_a_model_to_read_what_is_said(shell: Shell):
+    shell.ok("chat", "desk:trip", "-m", "Bern", "--session", "s2")
+    done = shell.run("answer", "s2", "Ada", "--message", "hello")
+    assert done.code != 0
+    assert "message" in done.err

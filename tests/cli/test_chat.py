@@ -50,16 +50,62 @@ def test_what_was_answered_elsewhere_is_taken_up(shell: Shell):
         assert terminal.end() == 0
 
 
-def test_ctrl_c_leaves_a_session_that_goes_on(shell: Shell):  # rule A12
+def test_ctrl_c_stops_the_answer_and_not_the_chat(shell: Shell):  # rule A12
     with shell.terminal("chat", "desk:waits", "--session", "c1") as terminal:
         terminal.answer("› ", "hello")
         terminal.wait_for("it runs")
         terminal.process.send_signal(signal.SIGINT)
+        terminal.wait_for("Stopped.")
+        terminal.wait_for("/continue")
+        terminal.wait_for("› ")
+        assert status(shell, "c1") == "cancelled"
+        (shell.folder / "go").touch()
+        terminal.type("/continue\n")
+        terminal.wait_for("went")
+        terminal.answer("› ", "/continue")
+        terminal.wait_for("nothing to continue")
+        terminal.wait_for("› ")
+        terminal.process.send_signal(signal.SIGINT)
         assert terminal.end() == 130
         assert "The session is kept. Go on with: adjourn chat desk:waits --session c1" in terminal.seen
-    assert status(shell, "c1") == "cancelled"
-    (shell.folder / "go").touch()
-    assert "went" in shell.ok("recover", "desk:waits", "c1").out
+    assert status(shell, "c1") == "done"
+
+
+def test_an_answer_that_was_stopped_is_shown_anew_and_once(shell: Shell):
+    with shell.terminal("chat", "desk:tells", "--session", "c1") as terminal:
+        terminal.answer("› ", "hello")
+        terminal.wait_for("● Tells  once upon ")
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.wait_for("Stopped.")
+        terminal.wait_for("› ")
+        (shell.folder / "go").touch()
+        terminal.type("/continue\n")
+        terminal.wait_for("● Tells  once upon a time")
+        terminal.answer("› ", "/quit")
+        assert terminal.end() == 0
+        assert terminal.seen.count("a time") == 1
+
+
+def test_a_stopped_turn_is_given_up_for_a_new_message(shell: Shell):
+    with shell.terminal("chat", "desk:trip", "--session", "c1") as terminal:
+        terminal.answer("› ", "Bern")
+        terminal.wait_for("Your answer, or /later:")
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.answer("› ", "Rome")
+        terminal.answer("Your answer, or /later:", "Ada")
+        terminal.wait_for('where: "Rome"')
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.answer("› ", "/continue")
+        terminal.wait_for('where: "Rome"')
+        terminal.wait_for("ok (yes or no):")
+        terminal.type("\x04")
+        assert terminal.end() == 0
+    audit = shell.ok("audit", "c1", "--json").json
+    assert [(entry["key"], entry["how"]) for entry in audit] == [
+        ("name", "abandoned"),
+        ("name", "answered"),
+        ("terms", None),
+    ]
 
 
 def test_ctrl_c_at_the_prompt_ends_it(shell: Shell):
@@ -75,7 +121,7 @@ def test_a_failure_is_shown_and_can_be_tried_again(shell: Shell):
         terminal.wait_for("failed with ValueError")
         terminal.wait_for("cannot go down")
         (shell.folder / "mended").touch()
-        terminal.answer("[t]ry again", "t")
+        terminal.answer("› ", "/continue")
         terminal.wait_for("mended")
         terminal.answer("› ", "/quit")
         assert terminal.end() == 0
@@ -117,7 +163,7 @@ def test_no_color_is_respected(shell: Shell):
 def test_one_message_ends_with_its_question(shell: Shell):
     done = shell.ok("chat", "desk:ticket", "-m", "Bern", "--session", "c1")
     assert "ticket asks for your approval" in done.out
-    assert '"location": "Bern"' in done.out
+    assert 'location: "Bern"' in done.out
     assert "adjourn answer c1" in done.err
 
 

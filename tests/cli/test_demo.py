@@ -25,31 +25,54 @@ def booked(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def played(folder: Path, *words: str) -> str:
-    done = Shell(folder).ok("demo", *words)
-    assert done.err == ""
+    done = Shell(folder).run_process("demo", *words)
+    assert (done.code, done.err) == (0, "")
     assert list(folder.iterdir()) == []
     return done.out
 
 
-@pytest.mark.parametrize("show", ["out", "booked"])
-def test_without_a_terminal_it_answers_by_itself_and_says_so(show: str, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize(("show", "parts"), [("out", 3), ("booked", 4)])
+def test_without_a_terminal_it_answers_by_itself_and_says_so(
+    show: str, parts: int, request: pytest.FixtureRequest
+) -> None:
     out = request.getfixturevalue(show)
-    assert re.findall(r"^\d of 4", out, re.MULTILINE) == ["1 of 4", "2 of 4", "3 of 4", "4 of 4"]
+    assert re.findall(r"^\d of \d", out, re.MULTILINE) == [f"{number} of {parts}" for number in range(1, parts + 1)]
     assert "There is no terminal to ask in" in out
     assert "\x1b" not in out
 
 
 def test_the_agent_asks_is_killed_and_goes_on_in_a_new_process(booked: str) -> None:
-    first, second, third = re.findall(r"^Process (\d+):$", booked, re.MULTILINE)
-    assert len({first, second, third}) == 3
-    assert f"kill -9 {first}: ended by signal 9. There is no process {first} any more." in booked
+    asking, paying, printing, back = re.findall(r"^Process (\d+):$", booked, re.MULTILINE)
+    assert len({asking, paying, printing, back}) == 4
+    for killed in (asking, paying):
+        assert f"kill -9 {killed}: ended by signal 9. There is no process {killed} any more." in booked
     assert "waiting, for agent:TicketBooker;tool:book_ticket:call_1" in booked
     assert booked.count("I will book a ticket to Beijing.") == 1
-    assert booked.count(f"  booked: Martin to Beijing, by process {second}\n") == 2
+    book = f"  paid: 42 EUR for Martin to Beijing, by process {paying}\n  printed: the ticket of Martin to Beijing, by "
+    assert booked.count(f"{book}process {printing}\n") == 2
+    assert booked.count("  paid: ") == 2
     assert "Done! The ticket to Beijing for Martin is booked." in booked
     assert "I was told: A person refused this call: on second thoughts" in booked
     ends = [line for line in booked.partition("session demo\n● ")[2].splitlines() if "  end 3" in line]
     assert [line.startswith("│  ●") for line in ends] == [True, False]
+
+
+def test_two_people_answer_at_once_and_one_is_told(booked: str) -> None:  # rule R3
+    (first,) = re.findall(r"^✔ (you|bob) answered: it is recorded\.$", booked, re.MULTILINE)
+    second = {"you": "bob", "bob": "you"}[first]
+    assert f"✘ {second} came second: AlreadyResumed, answered by {first}." in booked
+
+
+def test_what_to_try_next_can_be_tried(booked: str, tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    chat, pending, answer, resume, *_ = re.findall(r"^  adjourn (.*?)(?: +#.*)?$", booked, re.MULTILINE)
+    shell.ok(*chat.split(), "-m", "Book a ticket for Ada to Rome", "--session", "SESSION")
+    assert "TicketBooker › book_ticket: location: " in shell.ok(*pending.split()).out
+    with shell.terminal(*answer.split()) as terminal:
+        terminal.answer("[l]ater ?", "a")
+        assert terminal.end() == 0
+    assert "The ticket to Rome for Ada is booked." in shell.ok(*resume.split()).out
+    assert "printed: the ticket of Ada to Rome" in (tmp_path / "book.txt").read_text(encoding="utf-8")
 
 
 def test_the_process_that_asked_is_killed_and_others_go_on(out: str) -> None:
@@ -92,15 +115,27 @@ def test_a_reader_who_leaves_is_no_crash(tmp_path: Path) -> None:
 # At a terminal
 
 
+def test_no_line_is_broken_in_the_middle_of_a_word(booked: str, tmp_path: Path) -> None:
+    with Shell(tmp_path).terminal("demo", COLUMNS="60", NO_COLOR="1") as terminal:
+        terminal.answer("› ", "")
+        terminal.answer("[l]ater ?", "a")
+        assert terminal.end() == 0
+    rows = terminal.text.split("\r\n")
+    commands = [row for row in rows if row.startswith("  adjourn ")]
+    typed_at = ("› ", "[a]pprove")
+    assert [row for row in rows if len(row) > 60 and row not in commands and not row.startswith(typed_at)] == []
+    assert all(len(row) < 80 for row in commands)
+
+
 @pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    with Shell(tmp_path).terminal("demo", "graph") as terminal:
+    with Shell(tmp_path).terminal("demo", "graph", COLUMNS="200") as terminal:
         yield terminal
 
 
 @pytest.fixture
 def booking(tmp_path: Path) -> Iterator[Terminal]:
-    with Shell(tmp_path).terminal("demo") as terminal:
+    with Shell(tmp_path).terminal("demo", COLUMNS="200") as terminal:
         yield terminal
 
 
@@ -112,7 +147,7 @@ def test_a_person_is_asked_until_the_answer_is_one(terminal: Terminal) -> None:
     assert terminal.end() == 0
     assert "Dear Ada, no refund for A-17. too late" in terminal.seen
     assert "what if it had been yes?" in terminal.seen
-    assert "\x1b[1m1 of 4" in terminal.seen
+    assert "\x1b[1m1 of 3" in terminal.seen
 
 
 def test_a_person_talks_with_the_agent_and_edits_what_it_does(booking: Terminal, tmp_path: Path) -> None:
@@ -124,7 +159,7 @@ def test_a_person_talks_with_the_agent_and_edits_what_it_does(booking: Terminal,
     booking.answer("passenger_name [Ada]:", "Ada Lovelace")
     booking.answer("phone [not given]:", "")
     booking.answer("Run it with these?", "y")
-    booking.wait_for("booked: Ada Lovelace to Rome, by process")
+    booking.wait_for("printed: the ticket of Ada Lovelace to Rome, by process")
     assert booking.end() == 0
     assert "what if it had been no?" in booking.text
     assert list(tmp_path.iterdir()) == []
@@ -137,7 +172,7 @@ def test_a_refusal_with_its_reason_reaches_the_model(booking: Terminal) -> None:
     booking.wait_for("A person refused this call: the budget is spent")
     assert booking.end() == 0
     assert "what if it had been yes?" in booking.text
-    assert "booked: Martin to Beijing" in booking.text
+    assert "paid: 42 EUR for Martin to Beijing" in booking.text
 
 
 def test_a_question_left_for_later_ends_the_demo(booking: Terminal) -> None:
@@ -184,4 +219,4 @@ def test_an_unknown_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(SystemExit) as ending:
         main(["dance"])
     assert ending.value.code == 2
-    assert "invalid choice: 'dance'" in capsys.readouterr().err
+    assert "there is no command 'dance'" in capsys.readouterr().err

@@ -48,9 +48,8 @@ def test_a_picture_is_drawn_by_graphviz(shell: Shell):
     assert ET.parse(shell.folder / "a.svg").getroot().tag.endswith("svg")
 
 
-def test_without_graphviz_it_is_said_what_to_install(shell: Shell, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("PATH", "")
-    done = shell.run("draw", "desk:review", "--format", "svg")
+def test_without_graphviz_it_is_said_what_to_install(shell: Shell):
+    done = shell.run("draw", "desk:review", "--format", "svg", PATH="")
     assert done.code == 2
     assert "apt install graphviz" in done.err
 

@@ -1,8 +1,14 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from adjourn import Runner
+from adjourn.cli import main
+from adjourn.cli._programs import program_of
 from tests.cli.shell import Shell
+from tests.spec.folder import Folder
 
 
 @pytest.mark.parametrize(
@@ -42,3 +48,29 @@ def test_resuming_without_any_store_is_refused(shell: Shell):
     done = shell.run("resume", "desk:review", "s1", ADJOURN_STORE="")
     assert done.code == 2
     assert "--store" in done.err
+
+
+def test_an_agent_of_a_yaml_file_is_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ADJOURN_STORE", raising=False)
+    folder = Folder(tmp_path)
+    folder.add(
+        "booker",
+        """
+        type: chat_model_agent
+        model: python://parts:booking
+        tools: [{ref: "python://parts:book", approval: true}]
+        interrupt: {enabled: true, require_token: true}
+        checkpoint: {backend: sqlite, url: "sqlite:///s.db"}
+        """,
+    )
+    assert main(["chat", "agents/:booker", "-m", "Rome", "--session", "s"]) == 0
+    assert "book" in capsys.readouterr().out
+    runner = program_of("./agents:booker")
+    assert isinstance(runner, Runner)
+    assert runner.status_sync("s").status == "waiting"
+    assert runner.options.get("require_token") is True
+    assert main(["chat", "agents/:boker", "-m", "Rome"]) == 2
+    assert "agents/ has no agent 'boker'. Did you mean 'booker'?" in capsys.readouterr().err

@@ -58,8 +58,24 @@ def test_prune_keeps_what_is_pending(desk: Shell):  # rule C7
 def test_prune_removes_old_sessions(desk: Shell):
     assert desk.ok("prune", "--sessions", "--older-than", "1d", "--json").json == {"sessions": []}
     assert names(desk) == {"s1"}
-    assert desk.ok("prune", "--sessions", "--older-than", "0s", "--json").json == {"sessions": ["s1"]}
+    spared = desk.ok("prune", "--sessions", "--older-than", "0s", "--json").json
+    assert spared == {"sessions": []}, "a session that waits is removed only when that is named"
+    named = ("--status", "waiting", "--status", "done")
+    assert desk.ok("prune", "--sessions", "--older-than", "0s", "--dry-run").out == "Would remove 0 sessions.\n"
+    would = desk.ok("prune", "--sessions", "--older-than", "0s", *named, "--dry-run")
+    assert would.out == "Would remove 1 session (1 waiting).\n"
+    would = desk.ok("prune", "--sessions", "--older-than", "0s", *named, "--dry-run", "--json")
+    assert would.json == {"dry_run": True, "sessions": ["s1"], "statuses": {"waiting": 1}}
+    assert names(desk) == {"s1"}
+    assert desk.ok("prune", "--sessions", "--older-than", "0s", *named, "--json").json == {"sessions": ["s1"]}
     assert names(desk) == set()
+
+
+def test_prune_removes_checkpoints_of_all_sessions(desk: Shell):  # rule C7
+    desk.ok("fork", "s1", "--to", "s2")
+    assert "of all sessions" in desk.ok("prune", "--all", "--keep", "1").out
+    assert desk.ok("prune", "--all", "--keep", "1", "--json").json == {"records": 0}
+    assert len(desk.ok("pending", "--json").json) == 2
 
 
 @pytest.mark.parametrize(
@@ -70,6 +86,13 @@ def test_prune_removes_old_sessions(desk: Shell):
         ("--sessions",),
         ("s1", "--sessions", "--older-than", "1d"),
         ("s1", "--keep", "-1"),
+        ("s1", "--all", "--keep", "1"),
+        ("--all",),
+        ("--all", "--sessions", "--older-than", "1d"),
+        ("s1", "--keep", "1", "--status", "done"),
+        ("s1", "--keep", "1", "--dry-run"),
+        ("--sessions", "--older-than", "1d", "--status", "running"),
+        ("--sessions", "--older-than", "1d", "--status", "old"),
         ("s1", "--older-than", "soon"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.cli.shell import Shell
@@ -73,11 +75,11 @@ def test_another_user_does_not_go_on_with_it(travel: Shell, name: str):  # rule 
     if name == "chat":
         with travel.terminal(name, "travel:runner", *words, "--user", "bob") as terminal:
             terminal.answer("›", "hello")
-            terminal.wait_for("has no checkpoint")
+            terminal.wait_for("There is no session")
             terminal.answer("›", "/quit")
             assert terminal.end() == 0
     else:
-        assert "has no checkpoint" in travel.run(name, "travel:runner", *words, "--user", "bob").err
+        assert "There is no session" in travel.run(name, "travel:runner", *words, "--user", "bob").err
     (shown,) = travel.ok("sessions", "--app", "travel", "--json").json
     assert (shown["status"], shown["questions"]) == ("waiting", 0), "the answer has not been taken up"
     assert "On these terms?" in travel.ok("recover", "travel:runner", "s1", "--user", "ann").out
@@ -91,14 +93,14 @@ def test_a_runner_that_is_bound_stays_bound(travel: Shell):  # rule C12
 
 def test_the_commands_that_are_printed_name_the_app_and_the_user(travel: Shell):
     printed = travel.ok("recover", "travel:runner", "s1", "--user", "ann").err
-    assert "adjourn answer s1 --app travel --user ann" in printed
+    assert re.search(r"adjourn answer s1 --question '.*' ANSWER --app travel --user ann\n", printed)
     assert "adjourn resume travel:runner s1 --user ann" in printed
     answered = travel.ok("answer", "s1", "Ann", "--app", "travel").out
     assert "adjourn resume MODULE:ATTRIBUTE s1\n" in answered
 
 
 def test_old_sessions_are_removed_by_app_and_user(travel: Shell):  # rule C12
-    old = ["prune", "--sessions", "--older-than", "0s", "--json"]
+    old = ["prune", "--sessions", "--older-than", "0s", "--status", "waiting", "--json"]
     assert travel.ok(*old).json["sessions"] == []
     assert travel.ok(*old, "--all-apps", "--user", "bob").json["sessions"] == []
     assert travel.ok(*old, "--all-apps").json["sessions"] == ["s1"]
@@ -108,7 +110,7 @@ def test_the_rule_of_a_runner_holds_at_a_terminal(travel: Shell):
     with travel.terminal("resume", "travel:strict", "s1", "--by", "ann") as terminal:
         terminal.answer("What is your name?", "Ann")
         assert terminal.end() == 1
-        assert "ask a colleague" in terminal.seen
+        assert "ask a colleague" in " ".join(terminal.text.split())
     with travel.terminal("resume", "travel:strict", "s1", "--by", "bob") as terminal:
         terminal.answer("What is your name?", "Ann")
         terminal.wait_for("On these terms?")

@@ -1,4 +1,4 @@
-"""The examples: each runs in a process of its own, is killed, and ends in another one as if nothing had been."""
+"""The examples: each is killed in the middle of its work, and ends in another process as if nothing had been."""
 
 import asyncio
 import json
@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 
 from adjourn import Message, Runner
 from adjourn.stores import SessionRef, SQLiteStore
+from tests.in_process import run_here
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a dead owner is noticed at once on Linux only")
 
@@ -62,10 +64,16 @@ def started(
 
 def ran(name: str, folder: Path, *options: str) -> str:
     """What an example printed on its way to an end that is no failure."""
-    with started(name, folder, *options) as process:
-        printed, _ = process.communicate(timeout=600)
-    assert process.returncode == 0, printed
-    return printed
+    code, out, err = run(name, folder, *options)
+    assert (code, err) == (0, ""), err
+    return out
+
+
+def run(name: str, folder: Path, *options: str) -> tuple[int, str, str]:
+    """Run an example as a program, but in this process; those that are killed have one of their own."""
+    path = str(FOLDER / f"{name}.py")
+    main = partial(runpy.run_path, path, run_name="__main__")
+    return run_here(main, [path, "--session", SESSION, *options], folder, {**os.environ, "ADJOURN_MODEL": ""})
 
 
 def answered(name: str, folder: Path, answers: list[Any], *options: str) -> str:
@@ -145,7 +153,7 @@ def test_other_processes_answer_one_question_each(name: str, tmp_path: Path, who
     check(name, tmp_path, whole)
 
 
-@every_example
+@pytest.mark.parametrize("name", ["approval", "parallel_questions"])
 def test_killed_while_it_waits_for_the_keyboard(name: str, tmp_path: Path, whole: Seen):  # rule C8
     keyboard, terminal = pty.openpty()
     with started(name, tmp_path, stdin=terminal) as process:
@@ -224,8 +232,6 @@ def test_answers_come_from_the_keyboard(tmp_path: Path):
 
 
 def test_an_answer_that_does_not_fit_changes_nothing(tmp_path: Path):  # rule R2
-    with started("approval", tmp_path, "--answers", "[17]") as process:
-        printed, _ = process.communicate(timeout=600)
-    assert process.returncode == 1
-    assert "InvalidAnswer" in printed
+    code, _, err = run("approval", tmp_path, "--answers", "[17]")
+    assert (code, "InvalidAnswer" in err) == (1, True)
     assert Seen("approval", tmp_path).status == "waiting"

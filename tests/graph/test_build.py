@@ -16,7 +16,7 @@ from adjourn.stores import Store
 from tests.graph.shapes import giving
 
 
-class Log(TypedDict, total=False):
+class Log(TypedDict):
     log: Annotated[list[str], append]
     where: str
 
@@ -63,14 +63,17 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
     ),
     "a condition that is no function": (lambda g: g.add_conditional_edges("note", "other"), "not a function"),  # pyright: ignore[reportArgumentType]
     "a condition that takes too much": (
-        lambda g: g.add_conditional_edges("note", operator.concat),
+        lambda g: g.add_conditional_edges("note", operator.concat),  # pyright: ignore[reportArgumentType]
         "condition of 'note'",
     ),
     "a destination nowhere": (lambda g: g.add_node("far", note, destinations=["nowhere"]), "destination 'nowhere'"),
-    "a node that is no function": (lambda g: g.add_node("five", 5), "'five' is not a function: 5"),
+    "a node that is no function": (lambda g: g.add_node("five", 5), "'five' is not a function: 5"),  # pyright: ignore[reportArgumentType]
     "a node without function": (lambda g: g.add_node("none"), "'none' is not a function"),
-    "a graph that was not compiled": (lambda g: g.add_node("sub", sound()), "'sub' is not a function"),
-    "a node that takes too much": (lambda g: g.add_node("wide", operator.concat), "'wide' cannot be called"),
+    "a graph that was not compiled": (
+        lambda g: g.add_node("sub", sound()),  # pyright: ignore[reportArgumentType]
+        "'sub' is not a function: <uncompiled graph g: note, other>. Call its .compile() first",
+    ),
+    "a node that takes too much": (lambda g: g.add_node("wide", operator.concat), "'wide' cannot be called"),  # pyright: ignore[reportArgumentType]
     "a timeout of nothing": (lambda g: g.add_node("slow", note, timeout=0), "timeout of node 'slow' is 0"),
     "a timeout that is a text": (lambda g: g.add_node("slow", note, timeout="x"), "timeout of node 'slow' is 'x'"),  # pyright: ignore[reportArgumentType]
     "a timeout that is no number": (lambda g: g.add_node("slow", note, timeout=float("nan")), "timeout"),
@@ -85,6 +88,21 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
     "a mapping that is a text": (lambda g: g.add_conditional_edges("note", note, "other"), "mapping of the condition"),
     "a mapping that is a number": (lambda g: g.add_conditional_edges("note", note, 5), "mapping of the condition"),  # pyright: ignore[reportArgumentType]
     "an edge from a function": (lambda g: g.add_edge(note, "other"), "unknown node '<function note"),  # pyright: ignore[reportArgumentType]
+    "an edge to several nodes": (
+        lambda g: g.add_edge("note", ["other", "note"]),  # pyright: ignore[reportArgumentType]
+        "'note' to several nodes, ['other', 'note']: add one edge for each target",
+    ),
+    "an edge to a number": (lambda g: g.add_edge("note", 5), "unknown node '5'"),  # pyright: ignore[reportArgumentType]
+    "a join of a list in a list": (
+        lambda g: g.add_edge([["note"], "other"], "note"),  # pyright: ignore[reportArgumentType]
+        "has a list among its sources, ['note']: give one list of names",
+    ),
+    "a join of functions into nowhere": (lambda g: g.add_edge([note, other], "nowhere"), "unknown node 'nowhere'"),  # pyright: ignore[reportArgumentType]
+    "a condition from several nodes": (
+        lambda g: g.add_conditional_edges(["note", "other"], note),  # pyright: ignore[reportArgumentType]
+        "from several nodes, ['note', 'other']: add it to each of them",
+    ),
+    "a condition whose name is a list": (lambda g: g.add_conditional_edges("note", note, name=["x"]), "the name ['x']"),  # pyright: ignore[reportArgumentType]
     "a retry that is none": (lambda g: g.add_node("again", note, retry=3), "retry"),  # pyright: ignore[reportArgumentType]
     "a cache that is none": (lambda g: g.add_node("kept", note, cache=60), "cache"),  # pyright: ignore[reportArgumentType]
     "a mapping that is no function": (
@@ -120,7 +138,7 @@ def test_all_mistakes_come_at_once() -> None:  # rule G1
         StateSchema().add_field("a", list[str], reducer=len).add_field("b", int, reducer=5),  # pyright: ignore[reportArgumentType]
         name="wreck",
     )
-    graph.add_node("", note).add_node("x", 5).add_node("x", note).add_node(END, note)
+    graph.add_node("", note).add_node("x", 5).add_node("x", note).add_node(END, note)  # pyright: ignore[reportArgumentType]
     graph.add_edge("x", "lost").add_edge("found", "x").add_conditional_edges("x", note, {"k": "gone"})
     graph.add_node("d", note, destinations=["away"])
     with pytest.raises(GraphError) as caught:
@@ -358,3 +376,18 @@ def test_retry_and_cache_check_themselves() -> None:
             Cache(ttl)
     with pytest.raises(UsageError, match="key"):
         Cache(1, key=cast("Any", "user_input"))
+
+
+def test_names_of_conditions_are_checked() -> None:  # rules G1, G7
+    def built(*names: Any) -> StateGraph:
+        graph = StateGraph(Log).add_node("a", note).add_edge(START, "a")
+        for name in names:
+            graph.add_conditional_edges("a", giving(None), name=name)
+        return graph
+
+    with pytest.raises(GraphError, match="'a' has several conditions named 'x'"):
+        built("x", "x").compile()
+    for name in ("", 5):
+        with pytest.raises(GraphError, match=f"has the name {name!r}"):
+            built(name).compile()
+    built(None, None, "x").compile()

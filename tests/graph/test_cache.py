@@ -1,21 +1,34 @@
 """Caching nodes: equal input, within its time, skips the function."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from decimal import Decimal
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, TypedDict, cast
 
 import pytest
 
-from adjourn import Retry, current, interrupt
-from adjourn.errors import NotStorable
+from adjourn import (
+    Approve,
+    ChatModelAgent,
+    Message,
+    Retry,
+    Runner,
+    ToolCall,
+    current,
+    interrupt,
+    tool,
+)
+from adjourn.errors import NotStorable, ToolError
 from adjourn.events import NodeEnd
-from adjourn.graph import END, Cache, Command, CompiledGraph, Overwrite, StateGraph, append
+from adjourn.graph import END, START, Cache, Command, CompiledGraph, MessagesState, Overwrite, StateGraph, append
+from adjourn.middleware import ApprovalPolicy, ApprovalRule
+from adjourn.models import ModelRequest
 from adjourn.stores import Store
-from adjourn.testing import FakeClock
+from adjourn.testing import FakeClock, FunctionModel, ScriptedModel
 from tests.graph.shapes import Node, events_of, giving
 
 
-class Log(TypedDict, total=False):
+class Log(TypedDict):
     log: Annotated[list[Any], append]
     item: Any
     other: Any
@@ -245,3 +258,150 @@ async def test_a_graph_remembers_a_bounded_number_of_results() -> None:  # rule 
     assert node.calls == calls
     await graph.invoke({"item": 0})
     assert node.calls == calls + 1
+
+
+# What a result depends on besides the state
+
+
+class Telling:
+    """A model that tells what it was asked, and counts how often."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.model = FunctionModel(self._answer)
+
+    def _answer(self, request: ModelRequest) -> str:
+        self.calls += 1
+        return f"{[message.text for message in request.messages]} {dict(request.options)}"
+
+
+def asking(kind: str, model: FunctionModel, cache: Cache, **options: Any) -> CompiledGraph:
+    graph, instruction = StateGraph(MessagesState, name="g"), "You serve {user?}."
+    match kind:
+        case "llm":
+            graph.add_llm_node("ask", model, instruction, cache=cache)
+        case "agent":
+            graph.add_agent_node("ask", ChatModelAgent("a", model=model, instruction=instruction), cache=cache)
+        case "output":
+            agent = ChatModelAgent("a", model=model, instruction=instruction)
+            graph.add_agent_node("ask", agent, output=_mapped, cache=cache)
+        case "mapped":
+            graph.add_subgraph("ask", asking("llm", model, Cache(0.001)), output=_mapped, cache=cache)
+        case _:
+            graph.add_subgraph("ask", asking("llm", model, Cache(0.001)), cache=cache)
+    return graph.set_entry_point("ask").compile(**options)
+
+
+def _mapped(done: Any) -> dict[str, Any]:
+    messages: Any = cast("Any", done)["messages"] if isinstance(done, Mapping) else done.messages
+    return {"messages": messages[-2:], "user_input": ""}
+
+
+@pytest.mark.parametrize("kind", ["llm", "agent", "subgraph"])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"values": {"user": "ann"}}, {"values": {"user": "bob"}}),
+        ({"user_id": "ann"}, {"user_id": "bob"}),
+        ({"model_options": {"temperature": 0}}, {"model_options": {"temperature": 1}}),
+    ],
+    ids=["values", "user", "options"],
+)
+async def test_the_answer_for_one_is_not_given_to_another(kind: str, one: Any, other: Any) -> None:  # rule G16
+    telling = Telling()
+    graph = asking(kind, telling.model, Cache(60))
+    for given, calls in ((one, 1), (other, 2), (one, 2)):
+        await graph.run({"user_input": "who am I?"}, **given)
+        assert telling.calls == calls
+
+
+@pytest.mark.parametrize("kind", ["llm", "agent", "output", "subgraph", "mapped"])
+async def test_recalled_messages_are_new_ones(kind: str, store: Store) -> None:  # rule G16
+    telling = Telling()
+    graph = asking(kind, telling.model, Cache(60, lambda state: state["user_input"]), store=store)
+    for text in ("hours?", "prices?", "hours?", "hours?"):
+        await graph.run({"user_input": text}, session_id="s")
+    messages: list[Message] = (await graph.state("s"))["messages"]
+    assert [message.text for message in messages if message.role == "user"] == ["hours?", "prices?", "hours?", "hours?"]
+    assert len({message.id for message in messages}) == len(messages) == 8
+    assert telling.calls == 2
+
+
+# Tools nodes
+
+
+def calling(tools: Any, *calls: ToolCall, cache: Cache | None = None, **options: Any) -> CompiledGraph:
+    """Return a graph that makes one of the calls in each turn."""
+    upcoming = iter(calls)
+
+    def seed(state: Any) -> dict[str, Any]:
+        return {"messages": [Message.user("x"), Message.assistant("", tool_calls=[next(upcoming)])]}
+
+    graph = StateGraph(MessagesState, name="g").add_node("seed", seed, thread=False)
+    graph.add_tools_node("tools", tools, cache=cache or Cache(60)).add_sequence(START, "seed", "tools")
+    return graph.compile(**options)
+
+
+def call(id: str, **arguments: Any) -> ToolCall:
+    return ToolCall(id=id, name="look", arguments=arguments)
+
+
+class Looking:
+    """A tool that counts its calls; the first `fails` of them fail."""
+
+    def __init__(self, fails: int = 0) -> None:
+        self.calls: list[str] = []
+
+        @tool
+        async def look(at: str) -> str:
+            """Look."""
+            self.calls.append(at)
+            if len(self.calls) <= fails:
+                raise ToolError("dark")
+            return f"seen {at}"
+
+        self.tool = look
+
+
+@pytest.mark.parametrize("cache", [Cache(60), Cache(60, lambda _: "same")], ids=["input", "key"])
+async def test_recalled_results_answer_the_calls_that_are_open(cache: Cache, store: Store) -> None:  # rules G16, L6
+    looking = Looking()
+    calls = [call("c1", at="a"), call("c2", at="a"), call("c3", at="b"), call("c3", at="b")]
+    graph = calling([looking.tool], *calls, cache=cache, store=store)
+    for _ in calls:
+        await graph.run({}, session_id="s")
+    messages: list[Message] = (await graph.state("s"))["messages"]
+    answers = [(message.tool_call_id, message.text) for message in messages if message.role == "tool"]
+    assert answers == [("c1", "seen a"), ("c2", "seen a"), ("c3", "seen b"), ("c3", "seen b")]
+    assert looking.calls == ["a", "b"]
+
+
+async def test_a_tools_error_is_not_kept() -> None:  # rule G16
+    looking = Looking(fails=1)
+    graph = calling([looking.tool], *(call(f"c{number}", at="a") for number in range(3)))
+    said = [(await graph.run({})).state["last_tool_response"] for _ in range(3)]
+    assert "dark" in said[0]
+    assert said[1:] == ["seen a", "seen a"]
+    assert len(looking.calls) == 2
+
+
+@pytest.mark.parametrize("kind", ["tools", "agent", "subgraph"])
+async def test_a_result_without_approval_does_not_replace_one(kind: str) -> None:  # rules G16, T4
+    looking = Looking()
+    calls = [call(f"c{number}", at="a") for number in range(4)]
+    graph = calling([looking.tool], *calls)
+    if kind == "agent":
+        script = [step for each in calls for step in (each, "done")]
+        agent = ChatModelAgent("a", model=ScriptedModel(script), tools=[looking.tool])
+        graph = StateGraph(MessagesState, name="g").add_agent_node("a", agent, cache=Cache(60)).set_entry_point("a")
+        graph = graph.compile()
+    elif kind == "subgraph":
+        graph = StateGraph(MessagesState, name="p").add_subgraph("g", graph, cache=Cache(60)).set_entry_point("g")
+        graph = graph.compile()
+    assert (await graph.run({"user_input": "x"})).status == "done"
+    for session in ("one", "two"):
+        runner = Runner(graph, middleware=[ApprovalPolicy([ApprovalRule(tool="look", action="ask")])])
+        paused = await runner.run({"user_input": "x"}, session_id=session)
+        assert paused.status == "interrupted"
+        assert (await runner.resume(session, {paused.interrupts[0].id: Approve()})).status == "done"
+    assert len(looking.calls) == 3

@@ -20,7 +20,7 @@ from tests.graph.shapes import Node, chain, events_of, giving, together
 WAIT = 120.0
 
 
-class Log(TypedDict, total=False):
+class Log(TypedDict):
     log: Annotated[list[Any], append]
     item: Any
 

@@ -243,7 +243,9 @@ def test_models_tools_and_agents_have_shapes_and_say_what_they_are() -> None:
 
 
 def test_an_agent_that_is_a_graph_shows_it() -> None:
-    inner = StateGraph(MessagesState, name="inner").add_node("think", step).add_edge(START, "think").compile()
+    inner = (
+        StateGraph(MessagesState, name="inner").add_node("think", lambda state: None).add_edge(START, "think").compile()
+    )
     built = StateGraph(MessagesState, name="outer").add_agent_node("deep", GraphAgent("Deep", inner))
     drawn = mermaid(built.add_edge(START, "deep"))
     assert drawn[1:5] == [

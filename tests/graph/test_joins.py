@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from adjourn import interrupt
+from adjourn.errors import UsageError
 from adjourn.graph import END, START, Command, CompiledGraph, StateGraph, append
 from adjourn.stores import Store
 from tests.graph.shapes import Node, giving
@@ -116,6 +117,51 @@ async def test_a_half_filled_join_survives_a_failure_and_more_edges(store: Store
         await build(broken).run({}, session_id="s")
     result = await build(note("m"), "jx", "ab>x").recover("s")
     assert result.state["log"] == ["a", "b", "m", "j", "x"]
+
+
+@pytest.mark.parametrize("names", ["abjx", "bajx"])
+async def test_the_order_of_nodes_does_not_leave_a_join_half_filled(names: str) -> None:  # rule G8
+    def again(state: Any) -> str | None:
+        return "x" if "x" not in state["log"] else None
+
+    def twice(state: Any) -> str | None:
+        return "b" if state["log"].count("j") < 2 else None
+
+    # After the join has fired, b alone must not fire it again: a has not finished since.
+    built = graph(names, "^a", "xa", "xb", "ab>j").add_conditional_edges("a", again).add_conditional_edges("j", twice)
+    assert (await log(built))[4:] == "jb"
+
+
+def going(*targets: str, **options: Any) -> StateGraph:
+    """a and b lead to j together, but b goes elsewhere by a command."""
+    built = graph("ajx", "^a", "ab>j").add_edge(START, "b")
+    return built.add_node("b", note("b", list(targets)), thread=False, **options)
+
+
+async def test_a_source_of_a_join_that_goes_elsewhere_is_refused(store: Store) -> None:  # rules G4, G8
+    with pytest.raises(UsageError, match=r"Node 'b' .* goto='x'.* join into 'j' .* destinations=\['x'\]"):
+        await going("x").compile(store=store).run({}, session_id="s")
+    with pytest.raises(UsageError, match="goto='j'"):
+        await going("j").compile().invoke({})
+    # What has finished is kept, and the node runs again with mended code.
+    mended = graph("abjx", "^a", "^b", "ab>j").compile(store=store)
+    assert (await mended.recover("s")).state["log"] == ["a", "b", "j"]
+
+
+async def test_a_source_of_a_join_may_skip_it_on_purpose() -> None:  # rules G4, G8
+    assert await log(going("x", destinations=["x"])) == "abx"
+    assert await log(going(END)) == "ab"
+    assert await log(going()) == "ab"
+
+
+async def test_a_source_of_a_join_that_fans_out_says_so() -> None:  # rules G5, G8
+    def fan(**options: Any) -> StateGraph:
+        built = graph("ajx", "^a", "ab>j").add_edge(START, "b")
+        return built.add_node("b", giving([Command(goto="x"), Command(goto="x")]), thread=False, **options)
+
+    with pytest.raises(UsageError, match="join into 'j'"):
+        await log(fan())
+    assert await log(fan(destinations=["x"])) == "axx"
 
 
 async def test_a_new_turn_starts_with_empty_joins(store: Store) -> None:  # rule G8

@@ -435,7 +435,7 @@ def test_a_key_that_is_no_field_is_refused() -> None:  # rule L3
     [
         ({"model": None}, "is not a model"),
         ({"model": "nobody:x"}, "nobody"),
-        ({"instruction": 5}, "Give a string"),
+        ({"instruction": 5}, "Give a text, or a function"),
         ({"instruction": "{a.b()}"}, "not the name of a session value"),
         ({"tools": 5}, "Give a list of tools"),
         ({"tools": "look"}, "Give a list of tools"),

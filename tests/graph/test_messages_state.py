@@ -7,6 +7,7 @@ import pytest
 from adjourn import UsageError, interrupt
 from adjourn.errors import StateInvalid
 from adjourn.graph import (
+    START,
     AppendMessages,
     Command,
     Message,
@@ -282,3 +283,23 @@ async def test_the_fields_of_a_conversation_merge_as_documented() -> None:
 async def test_nodes_side_by_side_may_both_empty_what_they_have_read(field: str, value: Any) -> None:  # rule L3
     state = await together(MessagesState, {"a": giving({field: value}), "b": giving({field: value})}).invoke({})
     assert state[field] == value
+
+
+async def test_messages_of_an_edited_subgraph_have_the_same_ids_above_and_below(store: Store) -> None:  # rules S8, C4
+    def say(state: Any) -> dict[str, Any]:
+        return {"messages": [Message.assistant(interrupt("what?", key="q"))]}
+
+    inner = StateGraph(MessagesState, name="inner").add_node("say", say).add_node("more", say)
+    outer = StateGraph(MessagesState, name="g").add_subgraph("sub", inner.add_sequence(START, "say", "more").compile())
+    graph = outer.add_edge(START, "sub").compile(store=store)
+    place = "runnable:g;node:sub"
+    await graph.run({"messages": [Message.user("hello")]}, session_id="s")
+    await graph.edit("s", {"messages": [Message.user("by hand"), Message.user("twice")]}, at=place)
+    await graph.recover("s")
+    await graph.resume("s", {"q": "first"})
+    below = (await graph.state("s", at=place))["messages"]
+    result = await graph.resume("s", {"q": "second"})
+    above = result.state["messages"]
+    assert [message.text for message in above] == ["hello", "by hand", "twice", "first", "second"]
+    assert [message.id for message in above[:4]] == [message.id for message in below]
+    assert len({message.id for message in above}) == 5

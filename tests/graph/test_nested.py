@@ -72,7 +72,7 @@ async def test_a_condition_that_asks_three_levels_deep(store: Store) -> None:  #
         return graph.compile(store=store)
 
     paused = await build().run({}, session_id="s")
-    assert ids(paused) == ["runnable:one;node:sub;node:sub;node:a;branch:0"]
+    assert ids(paused) == ["runnable:one;node:sub;node:sub;node:a;branch:where"]
     result = await build().resume("s", {ids(paused)[0]: "b"})
     assert result.status == "done"
     assert result.state["log"] == ["a", "b"]
@@ -412,7 +412,7 @@ async def test_a_condition_may_run_a_graph(store: Store) -> None:  # rules G15, 
         return graph.set_entry_point("a").add_conditional_edges("a", route).compile(store=store)
 
     paused = await build().run({}, session_id="s")
-    assert ids(paused) == ["runnable:g;node:a;branch:0;runnable:child;node:ask"]
+    assert ids(paused) == ["runnable:g;node:a;branch:route;runnable:child;node:ask"]
     assert (await build().resume("s", {ids(paused)[0]: "b"})).state["log"] == ["a", "b"]
 
 
@@ -421,3 +421,14 @@ async def test_events_of_a_called_graph_are_part_of_the_run() -> None:  # rule G
     events = await events_of(lone(calling(child)).run({}))
     places = {event.address for event in events}
     assert "runnable:g;node:n;runnable:child;node:give" in places
+
+
+async def test_options_of_a_run_are_refused_for_a_part_of_another_run() -> None:  # rule G15
+    child = chain(Log, giving({}), name="child")
+
+    async def call(state: Any) -> dict[str, Any]:
+        await child.invoke({}, max_steps=5)
+        return {}
+
+    with pytest.raises(UsageError, match=r"'child'.*max_steps.*session_id"):
+        await lone(call, None).run({})

@@ -3,11 +3,14 @@
 import asyncio
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Annotated, Any, TypedDict
 
 import pytest
 
-from adjourn import AdjournError
+from adjourn import AdjournError, interrupt
 from adjourn.errors import NotStorable, StateInvalid, WriteConflict
 from adjourn.graph import END, START, Command, Overwrite, StateGraph, append, last, merge, replace
 from adjourn.stores import Store
@@ -20,7 +23,7 @@ def strict_sum(old: int, new: int) -> int:
     return old + new
 
 
-class Sheet(TypedDict, total=False):
+class Sheet(TypedDict):
     plain: Any
     explicit: Annotated[str, replace]
     newest: Annotated[str, last]
@@ -308,6 +311,113 @@ async def test_a_fan_out_lays_an_overwrites_value_over_the_state() -> None:  # r
     assert seen == [[1]]
 
 
+# Results that equal the old value
+
+
+@dataclass(eq=False)
+class Document:  # noqa: PLW1641 - it is never a key
+    """Known by its id, whatever its text."""
+
+    id: int
+    text: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Document) and self.id == other.id
+
+
+@dataclass(eq=False)
+class Vector:  # noqa: PLW1641 - it is never a key
+    """Cannot be compared, like an array."""
+
+    numbers: list[float]
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("the truth value of an array is ambiguous")
+
+
+def newer(old: Any, new: Any) -> Any:
+    return new
+
+
+class Newest(TypedDict, total=False):
+    items: Annotated[list[Any], newer]
+    table: Annotated[dict[Any, Any], newer]
+    plain: Any
+    kinds: list[Document | Vector]
+    appended: Annotated[list[Any], append]
+
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+EQUAL: dict[str, tuple[Any, Any]] = {
+    "a class that compares ids": (Document(1, "draft"), Document(1, "final")),
+    "a decimal with more digits": (Decimal("1.0"), Decimal("1.00")),
+    "a time in another zone": (NOON, NOON.astimezone(timezone(timedelta(hours=2)))),
+    "zero with a sign": (0.0, -0.0),
+    "a set of a truth": ({1}, {True}),
+    "a key that is a truth": ({1: "x"}, {True: "x"}),
+    "another order": ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+}
+
+
+@pytest.mark.parametrize("name", EQUAL)
+async def test_a_result_that_only_equals_the_old_value_counts(name: str, store: Store) -> None:  # rules S1, S7, C3
+    old, new = EQUAL[name]
+
+    def first(state: Any) -> dict[str, Any]:
+        return {"items": [old], "table": {"k": old}, "plain": [old]}
+
+    def second(state: Any) -> dict[str, Any]:
+        return {"items": [new], "table": {"k": new}}
+
+    def third(state: Any) -> Any:
+        state["plain"] = [new]
+        return state
+
+    graph = chain(Newest, first, second, third, store=store)
+    result = await graph.run({}, session_id="s")
+    for state in (result.state, await chain(Newest, first, second, third, store=store).state("s")):
+        assert {repr(state["items"]), repr(list(state["table"].values())), repr(state["plain"])} == {repr([new])}
+
+
+@pytest.mark.parametrize("keys", [({1: "x"}, {True: "x"}), ({0.0: "x"}, {-0.0: "x"})])
+async def test_a_key_that_only_equals_the_old_one_counts(keys: Any, store: Store) -> None:  # rules S1, C3
+    graph = together(Newest, {"a": giving({"table": keys[1]})}, store=store)
+    result = await graph.run({"table": keys[0]}, session_id="s")
+    assert repr(result.state["table"]) == repr((await graph.state("s"))["table"]) == repr(keys[1])
+
+
+async def test_values_that_cannot_be_compared_are_kept(store: Store) -> None:  # rules S1, S7
+    class Vectors(TypedDict, total=False):
+        added: Annotated[list[Vector], operator.add]
+        appended: Annotated[list[Vector], append]
+        one: Vector
+
+    def first(state: Any) -> dict[str, Any]:
+        return {"added": [Vector([1.0])], "appended": [Vector([1.0])], "one": Vector([1.0])}
+
+    def second(state: Any) -> Any:
+        state["appended"].append(Vector([2.0]))
+        state["one"].numbers.append(2.0)
+        return state
+
+    def third(state: Any) -> Any:
+        return {"added": [Vector([2.0])]}
+
+    result = await chain(Vectors, first, second, third, store=store).run({}, session_id="s")
+    assert [each.numbers for each in result.state["added"]] == [[1.0], [2.0]]
+    assert [each.numbers for each in result.state["appended"]] == [[1.0], [2.0]]
+    assert result.state["one"].numbers == [1.0, 2.0]
+
+
+async def test_an_appended_item_that_was_changed_is_found_out() -> None:  # rule S7
+    def change(state: Any) -> Any:
+        state["appended"][0].text = "final"
+        return state
+
+    with pytest.raises(StateInvalid, match="elsewhere than at its end"):
+        await chain(Newest, change).invoke({"appended": [Document(1, "draft")]})
+
+
 # Order
 
 
@@ -336,3 +446,17 @@ async def test_edges_do_not_change_the_order() -> None:  # rule G9
     for name in "cab":
         graph.add_edge(START, name).add_edge(name, END)
     assert (await graph.compile().invoke({}))["items"] == ["a", "b", "c"]
+
+
+def asking_sum(old: int, new: int) -> int:
+    return interrupt(f"{old} or {new}?")
+
+
+class Asking(TypedDict, total=False):
+    total: Annotated[int, asking_sum]
+
+
+async def test_a_reducer_that_asks_is_told_where_to_ask() -> None:
+    graph = StateGraph(Asking, name="g").add_node("count", giving({"total": 2})).add_edge(START, "count")
+    with pytest.raises(AdjournError, match=r"reducer of 'total' .* cannot ask .* in the node"):
+        await graph.compile().invoke({"total": 1})

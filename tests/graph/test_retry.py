@@ -16,7 +16,7 @@ from tests.graph.shapes import Node, events_of, giving, names
 AT_ONCE = 0.0
 
 
-class Log(TypedDict, total=False):
+class Log(TypedDict):
     log: Annotated[list[Any], append]
     item: int
 

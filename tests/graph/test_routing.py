@@ -11,6 +11,7 @@ from adjourn import AdjournError, current, interrupt
 from adjourn.errors import NodeNotFound, NotStorable
 from adjourn.events import NodeEnd, NodeStart
 from adjourn.graph import END, START, Command, CompiledGraph, StateGraph, append, last
+from adjourn.sessions import Sessions
 from adjourn.stores import Store
 from tests.graph.shapes import Node, events_of, failing, giving, names
 
@@ -204,6 +205,42 @@ async def test_a_large_fan_out_joins_again() -> None:  # rules G5, G9
     assert found == [*((f"w:{n + 1}", n) for n in range(500)), "end"]
 
 
+async def test_a_fan_out_can_also_write_an_update(store: Store) -> None:  # rule G5
+    def spread(state: Any) -> Command:
+        return Command({"log": ["spread"]}, goto=[Command({"item": item}, "w") for item in (1, 2)])
+
+    built = graph(spread, note("w"), note("end")).add_edge("w", "end").compile(store=store)
+    assert (await built.run({}, session_id="s")).state["log"] == ["spread", ("w:1", 1), ("w:2", 2), "end"]
+
+
+async def test_a_fan_out_with_an_update_is_stored_with_both(store: Store) -> None:  # rules G5, R5
+    def spread(state: Any) -> Command:
+        return Command({"log": ["spread"]}, goto=[Command({"item": item}, "w") for item in (1, 2)])
+
+    def ask(state: Any) -> Any:
+        return {"log": [interrupt("beside")]}
+
+    def build() -> CompiledGraph:
+        built = graph(note("s"), spread, ask, note("w")).add_edge("s", "spread").add_edge("s", "ask")
+        return built.compile(store=store)
+
+    # The fan-out has finished, and waits with its update for the question beside it.
+    paused = await build().run({}, session_id="s")
+    assert paused.state["log"] == ["s"]
+    result = await build().resume("s", {paused.interrupts[0].id: "asked"})
+    assert result.state["log"] == ["s", "spread", "asked", ("w:1", 1), ("w:2", 2)]
+
+
+async def test_a_fan_out_without_commands_but_with_an_update_ends_the_path() -> None:  # rules G4, G5
+    assert await log(graph(note("a", []), note("b")).add_edge("a", "b")) == ["a"]
+
+
+@pytest.mark.parametrize("element", [Command({"item": 1}), "w", Command(goto=[Command(goto="w")])])
+async def test_a_fan_out_in_a_command_is_checked_as_a_list_is(element: Any) -> None:  # rule G5
+    with pytest.raises(AdjournError, match="Node 'a' returned"):
+        await log(graph(note("a", [Command(goto="w"), element]), note("w")))
+
+
 # Unknown names
 
 
@@ -356,7 +393,7 @@ async def test_a_condition_may_ask(store: Store) -> None:  # rules G7, G18
 
     paused = await counted(ran, route=route, store=store).run({}, session_id="s")
     (asked,) = paused.interrupts
-    assert asked.id == "runnable:g;node:a;branch:0"
+    assert asked.id == "runnable:g;node:a;branch:route"
     assert paused.state["log"] == ["a"]
     result = await counted(ran, route=route, store=store).resume("s", {asked.id: "c"})
     assert result.state["log"] == ["a", "c"]
@@ -373,6 +410,45 @@ async def test_a_session_that_waits_in_a_condition_can_be_forked(store: Store) -
     assert (await again.resume("s", {paused.interrupts[0].id: "b"})).state["log"] == ["a", "b"]
 
 
+async def test_a_checkpoint_names_the_conditions_that_have_not_decided(store: Store) -> None:  # rules C2, G7
+    built = graph(note("a"), note("b"), note("c")).add_edge("a", "b")
+    compiled = built.add_conditional_edges("a", asking("where"), name="way").compile(store=store)
+    paused = await compiled.run({}, session_id="s")
+    await compiled.resume("s", {paused.interrupts[0].id: "c"})
+    found = [(point.source, point.next) for point in await compiled.history("s")]
+    assert found[::-1] == [
+        ("input", ("a",)),
+        ("interrupt", ("node:a;branch:way", "b")),
+        ("resume", ("node:a;branch:way", "b")),
+        ("step", ("b", "c")),
+        ("end", ()),
+    ]
+    assert "resume 1 → node:a;branch:way, b" in str(await compiled.tree("s"))
+
+
+async def test_a_fork_from_before_a_condition_has_decided_goes_on(store: Store) -> None:  # rules C4, G7
+    built = graph(note("a"), note("b"), note("c"), entry="a")
+    built.add_conditional_edges(START, giving("a"), name="first").add_conditional_edges("a", asking("where"))
+    compiled = built.compile(store=store)
+    paused = await compiled.run({}, session_id="s")
+    assert (await compiled.resume("s", {paused.interrupts[0].id: "c"})).state["log"] == ["a", "c"]
+    statuses: list[tuple[str, str]] = []
+    for point in await compiled.history("s"):
+        # Without the program, as the command line does it.
+        fork = await Sessions(store).fork("s", checkpoint_id=point.id)
+        statuses.append((point.source, (await compiled.status(fork)).status))
+        if point.source == "resume":
+            assert (await compiled.recover(fork)).state["log"] == ["a", "c"]
+    assert statuses[::-1] == [
+        ("input", "cancelled"),
+        ("step", "cancelled"),
+        ("interrupt", "waiting"),
+        ("resume", "cancelled"),
+        ("step", "cancelled"),
+        ("end", "done"),
+    ]
+
+
 async def test_several_conditions_ask_at_once(store: Store) -> None:  # rules G7, I4
     def build() -> CompiledGraph:
         built = graph(note("s"), note("a"), note("b"), note("c"), note("d")).add_edge("s", "a").add_edge("s", "b")
@@ -381,7 +457,7 @@ async def test_several_conditions_ask_at_once(store: Store) -> None:  # rules G7
         return built.add_conditional_edges("b", asking("b1")).compile(store=store)
 
     paused = await build().run({}, session_id="s")
-    places = ["node:a;branch:0", "node:a;branch:1", "node:b;branch:0"]
+    places = ["node:a;branch:<lambda>", "node:a;branch:<lambda>:2", "node:b;branch:<lambda>"]
     assert [each.id for each in paused.interrupts] == [f"runnable:g;{place}" for place in places]
     middle = await build().resume("s", {paused.interrupts[1].id: "d"})
     assert [each.info for each in middle.interrupts] == ["a1", "b1"]
@@ -438,7 +514,61 @@ async def test_conditions_that_were_decided_are_not_asked_again(store: Store) ->
     assert result.state["log"] == ["a", "b", "c", "d"]
 
 
+def left_by(store: Store, *conditions: tuple[Callable[[Any], Any], str | None]) -> CompiledGraph:
+    """A node that is left by these conditions, each with its name."""
+    built = graph(note("a"), note("b"), note("c"), note("d"))
+    for condition, name in conditions:
+        built.add_conditional_edges("a", condition, name=name)
+    return built.compile(store=store)
+
+
+async def test_conditions_are_known_by_name_when_their_order_changes(store: Store) -> None:  # rules G7, G18, R10
+    first, second = (asking("first"), "one"), (asking("second"), "two")
+    paused = await left_by(store, first, second).run({}, session_id="s")
+    assert [each.id.rpartition(":")[2] for each in paused.interrupts] == ["one", "two"]
+    middle = await left_by(store, second, first).resume("s", {paused.interrupts[0].id: "b"})
+    assert [each.info for each in middle.interrupts] == ["second"]
+    # A condition that is new decides, too.
+    mended = left_by(store, (giving("d"), None), second, first)
+    assert (await mended.resume("s", {paused.interrupts[1].id: "c"})).state["log"] == ["a", "b", "c", "d"]
+
+
+async def test_a_condition_that_failed_may_be_moved_and_mended(store: Store) -> None:  # rules G18, R10
+    decided: list[str] = []
+
+    def fine(state: Any) -> str:
+        decided.append("fine")
+        return "b"
+
+    with pytest.raises(ZeroDivisionError):
+        await left_by(store, (failing(ZeroDivisionError()), "broken"), (fine, None)).run({}, session_id="s")
+    result = await left_by(store, (fine, None), (giving("c"), "broken")).recover("s")
+    assert result.state["log"] == ["a", "b", "c"]
+    assert decided == ["fine"]
+
+
+async def test_a_condition_that_failed_may_get_another_name(store: Store) -> None:  # rules G18, R10
+    with pytest.raises(ZeroDivisionError):
+        await left_by(store, (failing(ZeroDivisionError()), "broken"), (giving("b"), "ok")).run({}, session_id="s")
+    built = left_by(store, (giving("b"), "ok"), (asking("where"), "mended"))
+    paused = await built.recover("s")
+    result = await left_by(store, (giving("b"), "ok"), (asking("where"), "mended")).resume(
+        "s", {paused.interrupts[0].id: "c"}
+    )
+    assert [each.id for each in paused.interrupts] == ["runnable:g;node:a;branch:mended"]
+    assert result.state["log"] == ["a", "b", "c"]
+
+
 async def test_the_error_of_the_first_condition_in_order_is_raised() -> None:  # rules G11, G18
     built = graph(note("a"), note("b")).add_conditional_edges("a", failing(KeyError("first")))
     with pytest.raises(KeyError):
         await log(built.add_conditional_edges("a", failing(ValueError("second"))))
+
+
+async def test_a_deferred_node_does_not_come_next_while_a_condition_is_undecided(store: Store) -> None:
+    built = graph(note("a"), note("b")).add_node("d", note("d"), defer=True).add_edge(START, "a").add_edge("a", "d")
+    compiled = built.add_conditional_edges("a", lambda _: interrupt("?"), ["b"]).compile(store=store)
+    result = await compiled.run({}, session_id="s")
+    assert (await compiled.checkpoint("s")).next == (result.interrupts[0].address.removeprefix("runnable:g;"),)
+    result = await compiled.resume("s", {result.interrupts[0].id: "b"})
+    assert [str(each) for each in result.state["log"]] == ["a", "b", "d"]

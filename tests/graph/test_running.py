@@ -13,7 +13,7 @@ from adjourn.stores import Store
 from tests.graph.shapes import Node, chain, events_of, failing, giving, names, together
 
 
-class Log(TypedDict, total=False):
+class Log(TypedDict):
     log: Annotated[list[Any], append]
     item: int
 

@@ -11,7 +11,7 @@ import pydantic
 import pytest
 
 from adjourn import UsageError, interrupt
-from adjourn.errors import StateInvalid
+from adjourn.errors import GraphError, StateInvalid
 from adjourn.graph import Command, Message, Overwrite, StateGraph, StateSchema, add_messages, append, last
 from adjourn.stores import Store
 from tests.graph.shapes import chain, giving, together
@@ -163,13 +163,13 @@ def merge_twice(old: dict[str, int] | None, new: dict[str, int]) -> dict[str, in
     return {**(old or {}), **new}
 
 
-async def test_a_default_that_its_reducer_cannot_take_is_told_at_the_start() -> None:  # rule S3
+def test_a_default_that_its_reducer_cannot_take_is_named_when_the_graph_is_compiled() -> None:  # rules S3, S5
     @dataclass
     class Odd:
         items: Annotated[Any, append] = ()
 
-    with pytest.raises(StateInvalid, match="items"):
-        await chain(Odd, giving({"items": ["a"]})).invoke({})
+    with pytest.raises(GraphError, match="'items': the schema's default gave a tuple"):
+        chain(Odd, giving({"items": ["a"]}))
 
 
 @pytest.mark.parametrize("schema", [*CLASSES, as_fields()])
@@ -279,6 +279,17 @@ async def test_models_are_not_validated_again_per_step() -> None:  # rule S7
     final = await chain(Checked, node, giving({"topic": "x"})).invoke({"topic": "bees"})
     assert final.topic == "x"
     assert validated == []
+
+
+def test_a_default_that_is_made_from_other_fields_is_refused() -> None:  # rule G1
+    class Made(pydantic.BaseModel):
+        price: int = 1
+        doubled: int = pydantic.Field(default_factory=lambda data: data["price"] * 2)
+
+    with pytest.raises(
+        UsageError, match=r"default_factory of field 'doubled' takes the other fields.*without arguments"
+    ):
+        chain(Made, giving({}))
 
 
 async def test_what_a_dataclass_works_out_by_itself_is_no_part_of_the_state() -> None:

@@ -25,7 +25,7 @@ from adjourn.stores import Store
 from tests.graph.shapes import chain, giving, together
 
 
-class Notes(TypedDict, total=False):
+class Notes(TypedDict):
     title: str
     items: Annotated[list[Any], append]
     table: Annotated[dict[str, Any], merge]

@@ -29,7 +29,7 @@ from adjourn.stores import Store
 from tests.graph.shapes import Node, chain, events_of, failing, giving, names, together
 
 
-class Shared(TypedDict, total=False):
+class Shared(TypedDict):
     log: Annotated[list[Any], append]
     table: Annotated[dict[str, Any], merge]
     total: Annotated[int, operator.add]
@@ -313,7 +313,8 @@ async def test_a_mapping_that_fails_fails_its_node(place: Any, store: Store) -> 
         return {"log": ["x"]}
 
     def build(mapping: Node) -> CompiledGraph:
-        graph = StateGraph(Shared, name="outer").add_subgraph("sub", chained(once_only), **{place: mapping})
+        mapped: Any = {place: mapping}
+        graph = StateGraph(Shared, name="outer").add_subgraph("sub", chained(once_only), **mapped)
         return graph.set_entry_point("sub").compile(store=store)
 
     with pytest.raises(ZeroDivisionError):

@@ -103,6 +103,21 @@ async def test_the_newest_message_with_calls_is_answered_in_call_order() -> None
         ("tool", "b", "quick", "quick"),
     ]
     assert state["last_tool_response"] == "quick"
+    assert state["node_responses"] == {"tools": ["slow", "quick"]}
+
+
+async def test_an_unknown_tool_fails_the_node_if_errors_do(store: Store) -> None:  # rules L6, T1
+    graph = answering([look], store=store, on_tool_error="raise")
+    with pytest.raises(ToolError, match=r"There is no tool 'nothing'\. There are: look\."):
+        await graph.run({"messages": [wanting(call("nothing", "a", at="A"))]}, session_id="s")
+
+    @tool
+    async def nothing(at: str) -> str:
+        """Do nothing."""
+        return f"nothing at {at}"
+
+    mended = answering([nothing], store=store, on_tool_error="raise")
+    assert (await mended.recover("s")).state["last_tool_response"] == "nothing at A"
 
 
 @pytest.mark.parametrize(
@@ -169,7 +184,10 @@ async def test_a_model_and_its_tools_take_turns(store: Store) -> None:  # rule L
     graph = looping([look], [call("look", "a", at="A"), call("look", "b", at="B")], "both seen", store=store)
     result = await graph.run("look around", session_id="s")
     assert lines(result.messages)[1:] == ["assistant: ", "tool: saw A", "tool: saw B", "assistant: both seen"]
-    assert (result.output, result.state["node_responses"]) == ("both seen", {"llm": "both seen"})
+    assert (result.output, result.state["node_responses"]) == (
+        "both seen",
+        {"llm": "both seen", "tools": ["saw A", "saw B"]},
+    )
 
 
 async def test_without_calls_the_fallback_is_taken() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
 
-from adjourn import Message, Runner, Usage, UsageError, tool
+from adjourn import ChatModelAgent, Message, Retrying, Runner, Usage, UsageError, tool
+from adjourn.agents import Limits
 from adjourn.errors import LimitExceeded
 from adjourn.middleware import CallLimits
+from adjourn.testing import ScriptedModel
 
 from .conftest import Reopen
 from .scripts import call, result_of, scripted
@@ -95,3 +98,35 @@ def test_limits_that_are_none_are_refused() -> None:
         CallLimits(tools={"search": -1})
     with pytest.raises(UsageError, match="on_limit"):
         CallLimits(on_limit="stop")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_tokens_that_nobody_reports_are_estimated_and_that_is_said_once(
+    streaming: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    who = f"Counted{streaming}"
+    model = ScriptedModel([f"word {number} " * 20 for number in range(4)])
+    limited = ChatModelAgent(who, model=model, middleware=[CallLimits(tokens=120, on_limit="raise")])
+    runner = Runner(limited, streaming=streaming)
+    async for event in runner.run("a", session_id="s1"):
+        assert not isinstance(event, Retrying)
+    first = await runner.run("b", session_id="s1")
+    assert 0 < first.usage.total_tokens == first.usage.estimated_tokens
+    with pytest.raises(LimitExceeded):
+        await runner.run("c", session_id="s1")
+    assert [record.levelno for record in caplog.records if who in record.getMessage()] == [logging.WARNING]
+
+
+async def test_an_agents_own_limit_of_tokens_rests_on_the_estimate_too() -> None:
+    loops = [call("search", f"c{number}", query="x" * 100) for number in range(9)]
+    looping = scripted(*loops, tools=[search], limits=Limits(tokens=200))[0]
+    with pytest.raises(LimitExceeded, match="200 tokens"):
+        await Runner(looping).run("a")
+
+
+async def test_nothing_is_estimated_where_nobody_counts_or_a_server_reports() -> None:
+    plain = await Runner(scripted("1")[0]).run("a")
+    assert plain.usage == Usage(calls=1)
+    reported = Message.assistant("1", usage=Usage(calls=1, input_tokens=5, output_tokens=1))
+    counted = await Runner(scripted(reported, limits=Limits(tokens=200))[0]).run("a")
+    assert (counted.usage.total_tokens, counted.usage.estimated_tokens) == (6, 0)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from adjourn import Runner, UsageError, interrupt, tool
-from adjourn.middleware import FileError, FileTools, FolderBackend, checked_path
+from adjourn.middleware import FileError, FileTools, FolderBackend, ReduceToolResults, checked_path
 
 from .conftest import Reopen
 from .scripts import call, result_of, scripted
@@ -322,3 +322,23 @@ async def test_time_that_is_up_is_told() -> None:
 def test_budgets_are_checked_at_once(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="give numbers above 0"):
         FileTools(**options)
+
+
+async def test_tools_can_be_renamed_and_left_out() -> None:
+    files = FileTools(names={"read_file": "view", "write_file": "save", "delete_file": None, "search_files": None})
+    save = call("save", path="a.md", text="x" * 3000)
+    reduce = ReduceToolResults(max_chars=100, read_tool="view")
+    agent, model = scripted(
+        [save, call("save", "c2", path="a.md", text="y")],
+        call("view", "c3", path="a.md"),
+        "done",
+        middleware=[files, reduce],
+    )
+    result = await Runner(agent).run("go")
+    assert [spec.name for spec in model.requests[0].tools] == ["list_files", "view", "save", "edit_file"]
+    assert "Another call of the same answer" in result_of(result.messages, "c2")
+    assert result_of(result.messages, "c3") == "x" * 3000
+    with pytest.raises(UsageError, match=r"there is no tool 'grep'\. There are: list_files, read_file"):
+        FileTools(names={"grep": None})
+    with pytest.raises(UsageError, match="'read_file' has an empty name"):
+        FileTools(names={"read_file": ""})

@@ -1,4 +1,4 @@
-"""Front matter: the part of YAML that it uses, and nothing else."""
+"""Front matter is YAML, read as plain data, where everything is text."""
 
 from __future__ import annotations
 
@@ -69,26 +69,26 @@ def test_the_body_is_what_stands_below() -> None:
     [
         (["name: a", "name: b"], "line 3: the key 'name' comes twice"),
         (["m:", "  a: 1", "  a: 2"], "line 4: the key 'a' comes twice"),
-        (["just words"], "line 2: 'just words' is not a 'key: value' line"),
-        (["a: b: c"], "put it in double quotes"),
-        (["a: b # c"], "put it in double quotes"),
-        (["a: !!python/object:os.system x"], "put it in double quotes"),
-        (["a: &anchor x", "b: *anchor"], "put it in double quotes"),
-        (["a: {b: c}"], "put it in double quotes"),
-        (["a: [b, c]"], "put it in double quotes"),
-        (['a: "b'], "not a valid quoted text"),
-        (["a: 'b' c"], "not a valid quoted text"),
-        (["a: one", "  two"], "line 3: '  two' is not a 'key: value' line"),
-        (["a:", "  - b", "    - c"], "indented differently from"),
-        (["a:", "  - b", "  c: d"], "mixed"),
-        (["a:", "\tb: c"], "line 3: a tab in the indentation"),
-        (["a: >", "  b", "    c"], "indented differently"),
-        (["? a", ": b"], "is not a 'key: value' line"),
-        (["- a"], "is not a 'key: value' line"),
+        (["just words"], "line 2: it has to be lines of 'key: value'"),
+        (["- a"], "line 2: it has to be lines of 'key: value'"),
+        (["a: 1", "--- # b", "b: 1"], "line 4: it has to be lines of 'key: value'"),
+        (
+            ["a:", "  b: c: d"],
+            "line 3: mapping values are not allowed here. A text that contains ': ' must be in quotes",
+        ),
+        (["a: one", "  two: three"], "line 3: mapping values are not allowed"),
+        (["a: !!python/object:os.system x"], "line 2: .*os.system is a tag, which is not allowed"),
+        (["a: &anchor x", "b: *anchor"], "line 2: &anchor is an anchor"),
+        (["a: *anchor"], "line 2: .*anchor is an alias"),
+        (['a: "b'], "Is a quote or a bracket still open"),
+        (["a: 'b' c"], "line 2: expected <block end>"),
+        (["a:", "  - b", "  c: d"], "line 4: expected <block end>"),
+        (["a:", "\tb: c"], "line 3: .*Indent with spaces, not with tabs"),
+        (["yes: x"], "line 2: the key yes is not a text"),
         ([f"k{n}: x" for n in range(300)], "more than 200 lines"),
     ],
 )
-def test_what_is_more_than_that_is_refused_with_its_line(lines: list[str], problem: str) -> None:  # attack 8
+def test_what_is_not_plain_data_is_refused_with_its_line(lines: list[str], problem: str) -> None:  # attack 8
     with pytest.raises(ValueError, match=problem):
         read(*lines)
 
@@ -97,3 +97,35 @@ def test_what_is_more_than_that_is_refused_with_its_line(lines: list[str], probl
 def test_a_text_without_front_matter_is_told(text: str) -> None:
     with pytest.raises(ValueError, match="---"):
         read_front_matter(text)
+
+
+@pytest.mark.parametrize(
+    ("lines", "value"),
+    [
+        ("key: one\n  two\n\n  three", "one two\nthree"),
+        ("key: Use when: one\n  two: three # four\n\n  five", "Use when: one two: three five"),
+        ('key: Use "when": one\\two', 'Use "when": one\\two'),
+        ("key:\n  one two\n  three", "one two three"),
+        ("key: >+\n  one\n  two", "one two"),
+        ("key: [a, 'b c']", ["a", "b c"]),
+        ("key: []", []),
+        ("key: Use when: a test fails:", "Use when: a test fails:"),
+        ('key: one\n  "two" three', 'one "two" three'),
+        ("key: one#1 # a comment", "one#1"),
+        ("key: 'one # 1' # a comment", "one # 1"),
+        ('key: "one # 1"   # a comment', "one # 1"),
+        ("key: | # a comment\n  one # 1", "one # 1"),
+        ("key: [a, b] # a comment", ["a", "b"]),
+        ("key: ['a # b']", ["a # b"]),
+        ("key: # a comment\n  - a # another", ["a"]),
+        ("key:\n  tags: [a, b]\n  version: 1 # a comment", {"tags": ["a", "b"], "version": "1"}),
+    ],
+)
+def test_texts_over_several_lines_and_lists_in_one(lines: str, value: object) -> None:
+    assert read_front_matter(f"---\n{lines}\nnext: x\n---\n")[0] == {"key": value, "next": "x"}
+
+
+def test_values_may_be_nested() -> None:
+    lines = "hooks:\n  Stop:\n    - run: [{a: b}]\n  Start: {c: no}\nname: x # y"
+    about, _ = read_front_matter(f"---\n{lines}\n---\n")
+    assert about == {"hooks": {"Stop": [{"run": [{"a": "b"}]}], "Start": {"c": "no"}}, "name": "x"}

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from adjourn import Message, Runner, UsageError, interrupt, tool
+from adjourn import Message, Runner, ToolCall, UsageError, interrupt, tool
 from adjourn.events import Delta, Event, MessageEvent, Retrying
 from adjourn.messages import ImagePart, ReasoningPart, TextPart
 from adjourn.middleware import Found, Middleware, ModelState, RedactPII, Summarize
-from adjourn.models import Chunk
+from adjourn.middleware.hooks import ModelCall
+from adjourn.models import Chunk, ModelRequest, Origin
 from adjourn.testing import ScriptedModel
 
 from .conftest import Reopen
@@ -118,7 +124,7 @@ async def test_names_of_arguments_numbers_reasoning_and_names_of_people_are_reda
     said = [
         Message.user("hi", name="ann@example.org"),
         Message.assistant(
-            [ReasoningPart(text="it is a@b.org", signature="s", id="r"), TextPart(text="ok")],
+            [ReasoningPart(text="it is a@b.org", signature="s", id="r", provider="p"), TextPart(text="ok")],
             tool_calls=[call("lookup", "c1", **arguments)],
         ),
         Message.tool("x", tool_call_id="c1", name="lookup"),
@@ -129,6 +135,19 @@ async def test_names_of_arguments_numbers_reasoning_and_names_of_people_are_reda
     assert second.parts == (ReasoningPart(text="it is [email]"), TextPart(text="ok"))
     assert dict(second.tool_calls[0].arguments) == {"[email]": {"[email]": "[card]"}, "[email]~2": [True, 12, 1.5]}
     assert third.name == "lookup"
+
+
+async def test_what_a_provider_wants_back_is_left_out_when_it_no_longer_fits() -> None:
+    agent, model = scripted("done", middleware=[RedactPII()])
+    signed = {"role": "assistant", "provider": "p", "extra": {"details": [{"text": "it is a@b.org"}]}}
+    call_of = ToolCall(id="c1", name="look", provider="p", extra={"signature": "s"})
+    thought = Message(content=(ReasoningPart(text="it is a@b.org"),), tool_calls=(call_of,), **cast("Any", signed))
+    plain = Message(content="ok", **cast("Any", signed | {"extra": {"id": 1}}))
+    await Runner(agent).run([thought, Message.tool("x", tool_call_id="c1"), plain, Message.user("go")])
+    first, _, third, _ = model.requests[0].messages
+    assert first.extra is None
+    assert first.tool_calls == (call_of,)
+    assert third.extra == {"id": 1}
 
 
 # Answers
@@ -146,8 +165,8 @@ async def events_of(*script: Any, middleware: list[Middleware]) -> list[Event]:
 async def test_no_piece_of_an_answer_is_seen_before_it_is_redacted() -> None:  # rule A9
     answer = streaming("write to ann", "@example.org", " now", reasoning="her card is 4111111111111111")
     events = await events_of(answer, middleware=[RedactPII()])
-    deltas = [(event.text, event.reasoning) for event in events if isinstance(event, Delta)]
-    assert deltas == [("write to [email] now", "her card is [card]")]
+    deltas = [event.reasoning or event.text for event in events if isinstance(event, Delta)]
+    assert deltas == ["her card", " is [card]", "write", " to [email]", " now"]
     assert [event.message.text for event in events if isinstance(event, MessageEvent)] == ["write to [email] now"]
     assert "example.org" not in repr(events)
     assert "4111" not in repr(events)
@@ -165,12 +184,84 @@ async def test_a_hook_that_changes_a_redacted_answer_resets_it() -> None:  # rul
 
     events = await events_of("from a@b.org", middleware=[RedactPII(), Signs()])
     kinds = [type(event) for event in events if isinstance(event, Delta | Retrying | MessageEvent)]
-    assert kinds == [Delta, Retrying, MessageEvent]
+    assert kinds == [Delta, Delta, Retrying, MessageEvent]
 
 
 async def test_a_run_that_does_not_stream_is_redacted_too() -> None:
     agent, _ = scripted("from a@b.org", middleware=[RedactPII()])
     assert (await Runner(agent, streaming=False).run("go")).output == "from [email]"
+
+
+async def test_what_another_middleware_adds_to_an_answer_is_redacted_too() -> None:
+    class Signs(Middleware):
+        async def wrap_model(self, call: ModelCall, request: ModelRequest) -> Message:
+            return (await call(request)).with_text("ask bob@example.org")
+
+    events = await events_of("hello", middleware=[RedactPII(), Signs()])
+    assert "example.org" not in repr(events)
+    assert [event.message.text for event in events if isinstance(event, MessageEvent)] == ["ask [email]"]
+
+
+WORDS = [
+    *("Please", "ann.b@mail.example.org", "ann @ example.org", "4111 1111 1111 1111", "+49 (170) 123-4567", "now,"),
+    *(
+        "DE89 3704 0044 0532 0130 00",
+        "192.168.0.1.",
+        "４１１１ １１１１ １１１１ １１１１",
+        "in",
+        "电话",
+        "\n",
+        "OK",
+        "é",
+    ),
+    *("4111\u200b1111\u00a01111\u20111111", "de 89 37 04 0044 0532 0130 00", "x" * 40, "it's", "(so)", "12"),
+]
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=8), st.lists(st.integers(1, 9), min_size=1))
+def test_however_an_answer_is_cut_into_pieces_it_is_redacted_as_a_whole(words: list[str], sizes: list[int]) -> None:
+    text, middleware = " ".join(words), RedactPII()
+    assert "".join(asyncio.run(pieces_of(middleware, text, sizes))) == middleware.redact(text)
+
+
+async def pieces_of(middleware: RedactPII, text: str, sizes: list[int]) -> list[str]:
+    async def model(request: ModelRequest) -> AsyncIterator[Chunk]:
+        place = 0
+        for size in itertools.cycle(sizes):
+            if place >= len(text):
+                return
+            yield Chunk(text=text[place : place + size])
+            place += size
+
+    chunks = middleware.wrap_model_stream(model, ModelRequest(messages=[]))
+    return [chunk.text async for chunk in chunks]
+
+
+async def test_an_answer_in_words_streams_although_it_is_redacted() -> None:
+    words = [f"word{' '}" for _ in range(100)]
+    assert len(await pieces_of(RedactPII(), "".join(words), [5])) > 90
+    assert len(await pieces_of(RedactPII(detectors=[finds_ann]), "".join(words), [5])) == 1
+
+
+async def test_the_signature_of_reasoning_that_was_changed_is_dropped() -> None:
+    async def answer(said: str) -> Message:
+        chunks = [
+            Chunk(reasoning=said),
+            Chunk(parts=(ReasoningPart(text="", signature="s", provider="p"),)),
+            Chunk(text="ok"),
+        ]
+        agent, _ = scripted(chunks, middleware=[RedactPII()])
+        return (await Runner(agent).run("go")).messages[-1]
+
+    assert (await answer("it is a@b.org")).parts == (ReasoningPart(text="it is [email]"), TextPart(text="ok"))
+    signed = [Chunk(origin=Origin(provider="p", model="m", extra={"said": "a@b.org"})), Chunk(text="a@b.org")]
+    agent, _ = scripted(signed, middleware=[RedactPII()])
+    said = (await Runner(agent).run("go")).messages[-1]
+    assert (said.text, said.model, said.extra) == ("[email]", "m", None)
+    assert (await answer("it is")).parts == (
+        ReasoningPart(text="it is", signature="s", provider="p"),
+        TextPart(text="ok"),
+    )
 
 
 # Detectors

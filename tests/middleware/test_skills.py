@@ -65,7 +65,7 @@ BAD = {
     "no yaml": "---\n{]\n---\n",
     "no front matter": "# Title\n",
     "open": "---\nname: x\n",
-    "no name": "---\ndescription: x\n---\n",
+    "neither": "---\nname: x\ndescription: x\ndisable-model-invocation: perhaps\n---\n",
     "bad name": "---\nname: ../x\ndescription: x\n---\n",
     "a list": "---\nname:\n  - x\ndescription: x\n---\n",
     "no description": "---\nname: x\n---\n",
@@ -123,3 +123,49 @@ async def test_they_are_there_after_a_pause_in_another_process(root: Path, reope
     runner = Runner(agent(call("read_skill", "c3", name="tickets"), "done"), store=reopen())
     result = await runner.resume("s1", {"ask": "yes"})
     assert result_of(result.messages, "c2") == result_of(result.messages, "c3") == "See rules.md."
+
+
+HEAD = "---\nname: tickets\ndescription: How tickets are booked.\n"
+
+
+@pytest.mark.parametrize(
+    "line", ["context: fork", "agent: Explore", "model: opus", "effort: high", "hooks:\n  Stop:\n    - run: {a: b}"]
+)
+async def test_what_would_change_how_a_skill_runs_is_refused_unless_it_is_ignored(tmp_path: Path, line: str) -> None:
+    skill(tmp_path, "tickets", f"{HEAD}{line}\n---\n\nText.\n")
+    key = line.partition(":")[0]
+    with pytest.raises(UsageError, match=f"it wants '{key}: .*ignore=\\['{key}'\\]"):
+        Skills(tmp_path)
+    assert not Skills(tmp_path, on_bad="skip").skills
+    skills = Skills(tmp_path, ignore=[key])
+    assert (list(skills.skills), await skills.read_skill("tickets")) == (["tickets"], "Text.")
+    with pytest.raises(UsageError, match="give a list of some of these: context, agent"):
+        Skills(tmp_path, ignore=["name"])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "allowed-tools: Read, Bash(git add *)",
+        "allowed-tools: [Read, Bash(git add *)]",
+        "context: inline\nallowed-tools:\n  - Read\n  - Bash(git add *)",
+    ],
+)
+async def test_allowed_tools_are_told_with_the_skill(tmp_path: Path, line: str) -> None:
+    skill(tmp_path, "tickets", f"{HEAD}{line}\n---\n\nText.\n")
+    text = await Skills(tmp_path).read_skill("tickets")
+    assert text == "[Use only these tools with this skill: Read, Bash(git add *).]\n\nText."
+
+
+@pytest.mark.parametrize(("value", "is_left_out"), [("true", True), ("True", True), ("yes", True), ("no", False)])
+def test_a_skill_that_models_must_not_use_is_left_out(tmp_path: Path, value: str, is_left_out: bool) -> None:
+    skill(tmp_path, "tickets", f"{HEAD}disable-model-invocation: {value}\n---\n\nText.\n")
+    assert (not Skills(tmp_path).skills) is is_left_out
+
+
+def test_what_is_common_is_read(tmp_path: Path) -> None:
+    lines = "description: Use when: a ticket is lost # often\nmodel: inherit\nmetadata:\n  tags: [a, b]"
+    skill(tmp_path, "lost-tickets", f"---\n{lines}\n---\n\nText.\n")
+    (found,) = Skills(tmp_path).skills.values()
+    assert (found.name, found.description) == ("lost-tickets", "Use when: a ticket is lost")
+    assert found.about["metadata"] == {"tags": ["a", "b"]}

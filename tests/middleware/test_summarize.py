@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from adjourn import Custom, Message, Runner, ToolCall, UsageError, interrupt, tool
-from adjourn.errors import ModelError
+from adjourn import ChatModelAgent, Custom, Message, Retry, Runner, ToolCall, Usage, UsageError, interrupt, tool
+from adjourn.errors import ContextTooLong, ModelError
 from adjourn.middleware import PatchToolCalls, Summarize
 from adjourn.middleware.summarize import LEFT_OUT, SUMMARY
+from adjourn.stores import MemoryStore
 from adjourn.testing import FunctionModel, ScriptedModel
 
 from .conftest import Reopen
@@ -200,3 +201,117 @@ async def test_broken_calls_and_long_texts_are_quoted_briefly() -> None:
     agent, _ = scripted(broken, "1", "2", tools=[look], middleware=[Summarize(writer, messages=4, keep=1)])
     await talk(agent, "x" * 50_000, "two")
     assert len(shown(writer.requests[0])[1]) < 10_000
+
+
+LONG = ContextTooLong("The conversation is too long.")
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_a_conversation_that_is_too_long_for_the_model_is_summarized_and_tried_again(
+    reopen: Reopen, streaming: bool
+) -> None:
+    writer = ScriptedModel(["they said one", "they said one and two"])
+    agent, model = scripted("1", LONG, "2", "3", middleware=[Summarize(writer, tokens=None, messages=100)])
+    result = await talk(agent, "one " * 50, "two", store=reopen(), streaming=streaming)
+    assert result.output == "2"
+    assert shown(model.requests[2]) == [f"{SUMMARY}they said one", "1", "two"]
+    result = await talk(agent, "three " * 50, store=reopen(), streaming=streaming)
+    assert result.output == "3"
+    assert shown(model.requests[3])[0] == f"{SUMMARY}they said one and two", "the history is now kept short"
+    assert [message.text for message in result.messages][1::2] == ["1", "2", "3"], "the record stays"
+
+
+def small_model(most: int) -> tuple[FunctionModel, list[tuple[str, int]]]:
+    """A model that answers and summarizes, with a context of `most` characters; and what it was asked for."""
+    asked: list[tuple[str, int]] = []
+
+    def answer(request: Any) -> str:
+        size, is_summary = sum(map(len, shown(request))), shown(request)[0].startswith("Summarize")
+        asked.append(("summary" if is_summary else "answer", size))
+        if size > most:
+            raise LONG
+        return "they talked" if is_summary else "ok"
+
+    return FunctionModel(answer), asked
+
+
+async def test_a_session_goes_on_with_an_agent_whose_own_model_summarizes(reopen: Reopen) -> None:
+    model, asked = small_model(6_000)
+    agent = ChatModelAgent("A", model=model, middleware=[Summarize(model)])
+    for turn in range(12):
+        asked.clear()
+        assert (await talk(agent, f"{turn} " + "x" * 1000, store=reopen())).output == "ok"
+        assert max(size for _, size in asked) < 9_000, "what was summarized is not quoted again"
+
+
+async def test_what_is_too_long_for_the_summary_is_summarized_in_pieces() -> None:
+    writer, asked = small_model(3_000)
+    agent, model = scripted(*"12345", LONG, "6", middleware=[Summarize(writer, keep=2)])
+    result = await talk(agent, *["x" * 1000] * 6)
+    assert result.output == "6"
+    assert shown(model.requests[6]) == [f"{SUMMARY}they talked", "5", "x" * 1000]
+    assert len([size for _, size in asked if size <= 3_000]) > 1
+
+
+@pytest.mark.parametrize("next_turn", [True, False])
+async def test_a_summary_after_a_refusal_replaces_the_history_for_good(reopen: Reopen, next_turn: bool) -> None:
+    writer = ScriptedModel(["they said one"])  # asked once only
+    after = ["2", "3"] if next_turn else [call("look", at="x"), "3"]
+    agent, model = scripted("1", LONG, *after, tools=[look], middleware=[Summarize(writer, tokens=None, messages=100)])
+    await talk(agent, "one " * 500, "two", store=reopen())
+    if next_turn:
+        await talk(agent, "three", store=reopen())
+    assert shown(model.requests[3])[:3] == [f"{SUMMARY}they said one", "1", "two"]
+
+
+async def test_a_history_is_shortened_until_a_smaller_model_takes_it() -> None:
+    large, _ = small_model(10**6)
+    small, asked = small_model(3_000)
+    store = MemoryStore()
+    await talk(ChatModelAgent("A", model=large), *["x" * 1000] * 20, store=store)
+    agent = ChatModelAgent("A", model=small, middleware=[Summarize(small)])
+    assert (await talk(agent, "and now?", store=store)).output == "ok"
+    asked.clear()
+    assert (await talk(agent, "and then?", store=store)).output == "ok"
+    assert [kind for kind, _ in asked] == ["answer"], "all that was summarized stays so"
+
+
+async def test_what_cannot_be_summarized_at_all_is_trimmed_after_a_refusal() -> None:
+    writer, _ = small_model(100)
+    agent, model = scripted("1", LONG, "2", middleware=[Summarize(writer, keep=1)])
+    assert (await talk(agent, "x" * 1000, "two")).output == "2"
+    assert shown(model.requests[2]) == [f"{LEFT_OUT}2.]", "two"]
+
+
+async def test_a_conversation_that_stays_too_long_fails() -> None:
+    agent, model = scripted("1", LONG, LONG, middleware=[Summarize(ScriptedModel(["short"]), keep=1)])
+    with pytest.raises(ContextTooLong):
+        await talk(agent, "one", "two")
+    assert len(model.requests) == 3
+
+
+async def test_a_single_message_that_is_too_long_cannot_be_summarized() -> None:
+    agent, _ = scripted(LONG, middleware=[Summarize(ScriptedModel([]))])
+    with pytest.raises(ContextTooLong):
+        await talk(agent, "one")
+
+
+async def test_a_summary_has_its_own_options_and_retries_and_its_usage_counts() -> None:
+    used = Message.assistant("they talked", usage=Usage(input_tokens=10, output_tokens=5))
+    writer = ScriptedModel([ModelError("busy"), used])
+    summarize = Summarize(
+        writer,
+        messages=2,
+        keep=1,
+        model_options={"temperature": 0},
+        retry=Retry(attempts=2, on=ModelError, backoff=0.0),
+        quote=lambda messages: f"{len(messages)} messages",
+    )
+    agent, model = scripted("1", "2", middleware=[summarize])
+    runner = Runner(agent)
+    await runner.run("hello", session_id="s")
+    result = await runner.run("and?", session_id="s")
+    assert [dict(request.options) for request in writer.requests] == [{"temperature": 0}] * 2
+    assert writer.requests[1].messages[1].text == "2 messages"
+    assert model.requests[1].messages[0].text.endswith("they talked")
+    assert (result.usage.input_tokens, result.usage.output_tokens, result.usage.calls) == (10, 5, 2)

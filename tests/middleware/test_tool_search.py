@@ -96,3 +96,16 @@ def test_mistakes_are_told_where_they_are_made() -> None:
         ToolSearch([plain(1), plain(1)])
     with pytest.raises(UsageError, match="limit=0"):
         ToolSearch(MANY, limit=0)
+
+
+async def test_the_model_may_ask_for_more_or_fewer_tools() -> None:
+    tools = [tool(lambda: "x", name=f"pay_{n}", description="Pay.") for n in range(30)]
+    search = ToolSearch(tools, limit=2, most=4)
+    calls = [
+        call("search_tools", f"c{n}", query="pay", **more) for n, more in enumerate([{}, {"limit": 1}, {"limit": 99}])
+    ]
+    agent, _ = scripted(calls, "done", middleware=[search])
+    result = await Runner(agent).run("go")
+    assert [result_of(result.messages, f"c{n}").count("- pay_") for n in range(3)] == [2, 1, 4]
+    with pytest.raises(UsageError, match="at most `most`"):
+        ToolSearch(tools, limit=5, most=4)

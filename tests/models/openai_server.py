@@ -72,7 +72,8 @@ async def serving() -> AsyncGenerator[Server]:
             while (asked := await connection.read()) is not None:
                 server.asked.append(asked)
                 server.has_been_asked.set()
-                await server.replies.pop(0)(connection)
+                reply = server.replies.pop(0)
+                await (_refusal(asked.body) or reply)(connection)
         except (asyncio.IncompleteReadError, ConnectionError, _Closed):
             server.left.set()
         finally:
@@ -83,6 +84,16 @@ async def serving() -> AsyncGenerator[Server]:
     server = Server(f"http://127.0.0.1:{port}/v1")
     async with listener:
         yield server
+
+
+def _refusal(body: Json) -> Reply | None:
+    """What OpenAI answers to a tool whose arguments are not an object at first sight."""
+    for tool in body.get("tools", ()):
+        function = tool["function"]
+        if function["parameters"].get("type") != "object":
+            words = f"Invalid schema for function '{function['name']}': schema must be of 'type: \"object\"'."
+            return answers({"error": {"message": words, "code": "invalid_function_parameters"}}, status=400)
+    return None
 
 
 class _Closed(Exception):

@@ -10,10 +10,13 @@ import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from adjourn import Message, ToolCall, Usage
-from adjourn.messages import FilePart, ImagePart, Part, ReasoningPart, TextPart
-from adjourn.models import Chunk, Gathering, ToolCallChunk, chunks_of
+from adjourn._values import codec
+from adjourn.events import MessageEvent, from_json, to_json
+from adjourn.messages import CallPart, FilePart, ImagePart, OpaquePart, Part, ReasoningPart, TextPart
+from adjourn.models import Chunk, Gathering, Origin, ToolCallChunk, chunks_of
 
 IMAGE = ImagePart(data=b"\x89PNG", media_type="image/png")
 
@@ -43,26 +46,51 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=6,
 )
-broken = st.sampled_from(
-    ['{"to": "Bei', "[1]", "null", "{'a': 1}", '{"a": 1,}', '{"a":1,"a":2}', '{"n": NaN}', "nonsense"]
-)
+broken = st.sampled_from(['{"to": "Bei', "[1]", "{'a': 1}", '{"a": 1,}', '{"a":1,"a":2}', '{"n": NaN}', "nonsense"])
+extras = st.dictionaries(texts, json_values, max_size=2)
 calls = st.builds(
-    ToolCall, id=texts, name=texts, arguments=st.dictionaries(texts, json_values, max_size=3)
-) | st.builds(ToolCall, id=texts, name=texts, raw=broken)
+    ToolCall,
+    id=texts,
+    name=texts,
+    arguments=st.dictionaries(texts, json_values, max_size=3),
+    provider=st.none() | texts,
+) | st.builds(ToolCall, id=texts, name=texts, raw=broken, provider=st.just("p"), extra=extras)
 parts = st.one_of(
     st.builds(TextPart, text=texts),
-    st.builds(ReasoningPart, text=texts, signature=st.none() | texts, id=st.none() | texts),
+    st.builds(TextPart, text=texts, provider=st.just("p"), extra=st.none() | extras),
+    st.builds(ReasoningPart, text=texts, id=st.none() | texts),
+    st.builds(ReasoningPart, text=texts, signature=st.none() | texts, provider=st.just("p"), extra=st.none() | extras),
+    st.builds(OpaquePart, provider=texts, data=extras),
     st.just(IMAGE),
     st.just(FilePart(url="https://x.test/b.pdf", name="b.pdf")),
 )
 usages = st.none() | st.builds(Usage, calls=st.just(1), input_tokens=st.integers(0, 9), output_tokens=st.integers(0, 9))
-messages = st.builds(
-    Message.assistant,
-    texts | st.lists(parts, max_size=5),
-    tool_calls=st.lists(calls, max_size=3),
-    usage=usages,
-    finish_reason=st.none() | st.sampled_from(["stop", "tool_calls", "length"]),
+origins = st.just(Origin()) | st.builds(
+    Origin, provider=st.just("p"), model=texts, response_id=texts, raw_finish_reason=texts, extra=st.none() | extras
 )
+
+
+@st.composite
+def made(draw: Any) -> Message:
+    """A message with its calls anywhere among its parts."""
+    made_calls = draw(st.lists(calls, max_size=3))
+    markers = st.sampled_from([CallPart(id=call.id) for call in made_calls]) if made_calls else st.nothing()
+    origin = draw(origins)
+    return Message(
+        role="assistant",
+        content=draw(texts | st.lists(parts | markers, max_size=5).map(tuple)),
+        tool_calls=tuple(made_calls),
+        usage=draw(usages),
+        finish_reason=draw(st.none() | st.sampled_from(["stop", "tool_calls", "length"])),
+        provider=origin.provider,
+        model=origin.model,
+        response_id=origin.response_id,
+        raw_finish_reason=origin.raw_finish_reason,
+        extra=origin.extra,
+    )
+
+
+messages = made()
 
 
 def cut(draw: Any, text: str) -> list[str]:
@@ -72,7 +100,12 @@ def cut(draw: Any, text: str) -> list[str]:
 
 def split_call(draw: Any, call: ToolCallChunk) -> list[ToolCallChunk]:
     fields = {name: cut(draw, getattr(call, name)) for name in ("id", "name", "arguments")}
-    return [ToolCallChunk(index=call.index, **{name: text}) for name, pieces in fields.items() for text in pieces]
+    blank = ToolCallChunk(index=call.index)
+    about = ToolCallChunk(index=call.index, provider=call.provider, extra=call.extra)
+    return [
+        *(replace(blank, **{name: text}) for name, pieces in fields.items() for text in pieces),
+        about,
+    ]
 
 
 @st.composite
@@ -100,7 +133,16 @@ def test_any_split_of_a_message_gathers_to_the_same_message(data: st.DataObject,
 
 
 @given(messages)
-@example(Message.assistant([ReasoningPart(text="hm"), ReasoningPart(signature="s")]))
+def test_a_stored_message_comes_back_as_it_was(message: Message) -> None:
+    stored = codec.encode(message, plain=False)
+    assert codec.encode(codec.decode(stored), plain=False) == stored
+    assert msgspec.json.encode(codec.decode(stored)) == msgspec.json.encode(message)
+    event = MessageEvent(message=message)
+    assert to_json(from_json(to_json(event))) == to_json(event)
+
+
+@given(messages)
+@example(Message.assistant([ReasoningPart(text="hm"), ReasoningPart(signature="s", provider="p")]))
 @example(Message.assistant(["a", "b", ReasoningPart(text="c"), ReasoningPart(text="d"), "", "e"]))
 def test_a_message_is_the_sum_of_its_chunks(message: Message) -> None:
     assert msgspec.json.encode(gathered(list(chunks_of(message)))) == msgspec.json.encode(message)
@@ -123,13 +165,44 @@ def test_parts_stand_where_they_came() -> None:
 
 
 def test_a_reasoning_part_without_text_signs_what_was_streamed_before() -> None:
-    signature = ReasoningPart(signature="s", id="r1")
+    signature = ReasoningPart(signature="s", id="r1", provider="p")
     chunks = [Chunk(reasoning="h"), Chunk(reasoning="m"), Chunk(parts=(signature,)), Chunk(parts=(signature,))]
-    assert gathered(chunks).parts == (ReasoningPart(text="hm", signature="s", id="r1"), signature)
+    assert gathered(chunks).parts == (ReasoningPart(text="hm", signature="s", id="r1", provider="p"), signature)
+
+
+def test_a_text_part_without_text_signs_the_text_before() -> None:
+    signature = TextPart(text="", provider="p", extra={"thought_signature": "s"})
+    chunks = [Chunk(text="a"), Chunk(text="b", parts=(signature,)), Chunk(reasoning="hm"), Chunk(parts=(signature,))]
+    signed = TextPart(text="ab", provider="p", extra={"thought_signature": "s"})
+    assert gathered(chunks).parts == (signed, ReasoningPart(text="hm"), signature)
+
+
+def test_a_call_stands_where_its_first_piece_came() -> None:
+    def piece(index: int, **fields: Any) -> Chunk:
+        return Chunk(tool_calls=(ToolCallChunk(index=index, **fields),))
+
+    chunks = [
+        Chunk(text="first"),
+        piece(0, name="book"),
+        Chunk(reasoning="then"),
+        piece(1, id="c2", name="pay", provider="p", extra={"signature": "s"}),
+        piece(0, id="c1"),
+    ]
+    book, pay = (
+        ToolCall(id="c1", name="book"),
+        ToolCall(id="c2", name="pay", provider="p", extra={"signature": "s"}),
+    )
+    assert gathered(chunks).blocks == (TextPart(text="first"), book, ReasoningPart(text="then"), pay)
+
+
+def test_an_answer_says_where_it_comes_from() -> None:
+    early, late = Origin(response_id="r"), Origin(provider="p", model="m", response_id="r", extra={"a": 1})
+    message = gathered([Chunk(text="hi", origin=early), Chunk(finish_reason="stop", origin=late), Chunk()])
+    assert (message.provider, message.model, message.response_id, message.extra) == ("p", "m", "r", {"a": 1})
 
 
 def test_pieces_of_calls_belong_together_by_index() -> None:
-    def piece(index: int, **fields: str) -> Chunk:
+    def piece(index: int, **fields: Any) -> Chunk:
         return Chunk(tool_calls=(ToolCallChunk(index=index, **fields),))
 
     chunks = [
@@ -176,8 +249,6 @@ BROKEN = [
     '{"to": "Beijing"} and more',
     '["Beijing"]',
     '"Beijing"',
-    "null",
-    " ",
     "{'to': 'Beijing'}",
 ]
 

@@ -57,7 +57,7 @@ async def server() -> AsyncIterator[Server]:
 
 @pytest.fixture
 async def model(server: Server) -> AsyncIterator[OpenAIChatModel]:
-    made = OpenAIChatModel("gpt-test", api_key="sk-test", base_url=server.url, timeout=10)
+    made = OpenAIChatModel("gpt-test", api_key="sk-test", base_url=server.url, timeout=10, provider="here")
     yield made
     await made.close()
 
@@ -84,10 +84,15 @@ async def sent_messages(server: Server, model: OpenAIChatModel, *messages: Messa
 # Answers
 
 
+def origin(message: Message, **fields: Any) -> Message:
+    """The message with what the test's server says of itself."""
+    return msgspec.structs.replace(message, provider="here", model="m", response_id="cmpl-1", **fields)
+
+
 async def test_a_whole_answer(server: Server, model: OpenAIChatModel) -> None:
     server.replies.append(answers(said(content="hi", usage=USAGE)))
     usage = Usage(calls=1, input_tokens=12, output_tokens=7, cached_tokens=5, reasoning_tokens=3)
-    assert await model.generate(HELLO) == Message.assistant("hi", usage=usage, finish_reason="stop")
+    assert await model.generate(HELLO) == origin(Message.assistant("hi", usage=usage, finish_reason="stop"))
     asked = server.asked[0]
     assert asked.path == "/v1/chat/completions"
     assert asked.headers["authorization"] == "Bearer sk-test"
@@ -101,7 +106,7 @@ async def test_a_streamed_answer(server: Server, model: OpenAIChatModel) -> None
     chunks, message = await streamed(model)
     assert [chunk.text for chunk in chunks] == ["Hel", "lo", "", ""]
     usage = Usage(calls=1, input_tokens=12, output_tokens=7, cached_tokens=5, reasoning_tokens=3)
-    assert message == Message.assistant("Hello", usage=usage, finish_reason="stop")
+    assert message == origin(Message.assistant("Hello", usage=usage, finish_reason="stop"))
     assert server.asked[0].body["stream"] is True
     assert server.asked[0].body["stream_options"] == {"include_usage": True}
 
@@ -157,7 +162,7 @@ async def test_a_refusal_is_told_as_such(server: Server, model: OpenAIChatModel)
     server.replies.append(streams(delta(refusal="I will "), delta(refusal="not."), delta("stop")))
     server.replies.append(answers(said(refusal="I will not.")))
     for message in ((await streamed(model))[1], await model.generate(HELLO)):
-        assert message == Message.assistant("I will not.", finish_reason="refusal")
+        assert message == origin(Message.assistant("I will not.", finish_reason="refusal"), raw_finish_reason="stop")
 
 
 async def test_only_the_first_of_several_choices_counts(server: Server, model: OpenAIChatModel) -> None:
@@ -200,7 +205,7 @@ async def test_every_role_is_sent(server: Server, model: OpenAIChatModel) -> Non
         {"role": "user", "content": "hi", "name": "Ann_Lee"},
         {
             "role": "assistant",
-            "content": None,
+            "content": "",
             "tool_calls": [{"id": "call_1", "type": "function", "function": function}],
         },
         {"role": "tool", "content": "booked", "tool_call_id": "call_1"},
@@ -242,10 +247,8 @@ UNSENDABLE = [
     (Message.user([AudioPart(url="https://x.test/a.mp3")]), "do not accept audio by URL.*AudioPart"),
     (Message.user([AudioPart(data=b"x", media_type="audio/flac")]), "do not accept audio as audio/flac"),
     (Message.user([FilePart(url="https://x.test/a.pdf")]), "do not accept files by URL.*FilePart"),
-    (Message.user([ReasoningPart(text="hm")]), "contains reasoning"),
+    (Message.user([ReasoningPart(text="hm")]), "contains a ReasoningPart"),
     (Message.system([IMAGE]), "'system' contains an ImagePart.*user message"),
-    (Message.assistant([IMAGE]), "'assistant' contains an ImagePart"),
-    (Message.tool([IMAGE], tool_call_id="c"), "'tool' contains an ImagePart"),
 ]
 
 
@@ -302,7 +305,7 @@ async def test_whether_to_stream_is_no_option(server: Server) -> None:
 
 
 async def test_options_that_are_no_json_are_refused(model: OpenAIChatModel) -> None:
-    request = ModelRequest(messages=[Message.user("hi")], options={"user": object()})
+    request = ModelRequest(messages=[Message.user("hi")], options={"note": object()})
     with pytest.raises(UsageError, match=r"cannot be written as JSON.*Check its options"):
         await model.generate(request)
 
@@ -319,7 +322,7 @@ async def test_structured_output_is_asked_for(server: Server, model: OpenAIChatM
     assert wanted["type"] == "json_schema"
     assert (wanted["json_schema"]["name"], wanted["json_schema"]["strict"]) == ("City", True)
     assert wanted["json_schema"]["schema"]["type"] == "object", "the root is written out"
-    open_one: Json = {"type": "object", "properties": {"name": {"type": "string", "format": "city"}}}
+    open_one: Json = {"type": "object", "additionalProperties": {"type": "string", "format": "city"}}
     body = await sent(server, model, ModelRequest(messages=[Message.user("hi")], output=open_one))
     assert body["response_format"]["json_schema"] == {"name": "answer", "schema": open_one, "strict": False}
 
@@ -347,7 +350,7 @@ async def test_a_rate_limit_says_how_long_to_wait(server: Server, model: OpenAIC
     with pytest.raises(ModelError, match=r"status 429: Slow down\. Wait 7 seconds") as caught:
         await model.generate(HELLO)
     for error in (caught.value, await failure(model)):
-        assert (error.provider, error.status, error.code) == ("openai", 429, "rate_limit_exceeded")
+        assert (error.provider, error.status, error.code) == ("here", 429, "rate_limit_exceeded")
         assert error.retry_after == 7
         assert Retry(on=ModelError).matches(error)
     assert len(server.asked) == 2, "the SDK's own retries are off"
@@ -359,8 +362,36 @@ def test_retry_after_in_all_its_forms() -> None:
     assert retry_after({"retry-after-ms": "250", "retry-after": "9"}, now) == 0.25
     assert retry_after({"retry-after": formatdate(now + 30, usegmt=True)}, now) == 30
     assert retry_after({"retry-after": formatdate(now - 30, usegmt=True)}, now) == 0
-    assert retry_after({"retry-after": "soon"}, now) is None
     assert retry_after({}, now) is None
+    for odd in ("inf", "-inf", "nan", "1e999", "soon", ""):
+        assert retry_after({"retry-after": odd}, now) is None
+
+
+@pytest.mark.parametrize(
+    ("asks", "words"), [("2.5", "Wait 2.5 sec"), ("1e9", "Wait 1,000,000,000 sec"), ("inf", "Try")]
+)
+async def test_how_long_to_wait_can_be_read(server: Server, model: OpenAIChatModel, asks: str, words: str) -> None:
+    server.replies.append(answers(LIMITED, status=429, headers={"retry-after": asks}))
+    with pytest.raises(ModelError, match=words):
+        await model.generate(HELLO)
+
+
+async def test_a_total_alone_is_a_usage_and_zeros_are_none(server: Server, model: OpenAIChatModel) -> None:
+    server.replies.append(answers(said(content="hi", usage={"total_tokens": 12})))
+    assert (await model.generate(HELLO)).usage == Usage(calls=1, input_tokens=12)
+    zeros = {**TOTAL, "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}}
+    server.replies.append(streams(delta("stop", content="hi"), TOTAL, zeros))
+    _, message = await streamed(model)
+    assert message.usage is not None
+    assert (message.usage.input_tokens, message.usage.output_tokens) == (12, 7)
+
+
+@pytest.mark.parametrize("arguments", [None, "", "  \n", "null", " null "])
+async def test_no_arguments_in_all_their_forms(server: Server, model: OpenAIChatModel, arguments: str | None) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "now", "arguments": arguments}}
+    server.replies += [answers(said("tool_calls", tool_calls=[call])), streams(delta("tool_calls", tool_calls=[call]))]
+    for message in (await model.generate(HELLO), (await streamed(model))[1]):
+        assert [(each.arguments, each.raw) for each in message.tool_calls] == [({}, None)]
 
 
 @pytest.mark.parametrize(
@@ -398,7 +429,6 @@ HALVES: dict[str, Reply] = {
     "not even an object": streams(*BEGUN, b"data: [1]\n\n"),
     "error": streams(*BEGUN, {"error": {"message": "Overloaded", "type": "server_error", "code": None}}),
     "empty": streams(done=False),
-    "no stream": answers(said(content="hi")),
     "no answer": hangs_up,
 }
 
@@ -407,9 +437,9 @@ HALVES: dict[str, Reply] = {
 async def test_half_a_stream_is_an_error_that_can_be_tried_again(  # rule A8, failures 76 and 77
     server: Server, model: OpenAIChatModel, how: str
 ) -> None:
-    server.replies.append(HALVES[how])
+    server.replies += [HALVES[how]] * (2 if how == "no answer" else 1)
     error = await failure(model)
-    assert (error.provider, error.status, error.retryable) == ("openai", None, True)
+    assert (error.provider, error.status, error.retryable) == ("here", None, True)
     server.replies.append(streams(delta(content="Hello"), delta("stop")))
     assert (await streamed(model))[1].text == "Hello", "the next call finds a working connection"
 
@@ -431,7 +461,7 @@ async def test_what_was_streamed_before_the_cut_was_seen(server: Server, model: 
 
 async def test_a_cut_after_the_answer_has_ended_costs_nothing(server: Server, model: OpenAIChatModel) -> None:
     server.replies.append(streams(delta(content="Hello"), delta("stop"), cut=True))
-    assert (await streamed(model))[1] == Message.assistant("Hello", finish_reason="stop")
+    assert (await streamed(model))[1] == origin(Message.assistant("Hello", finish_reason="stop"))
 
 
 @pytest.mark.parametrize(
@@ -654,6 +684,17 @@ async def test_what_a_server_repeats_of_a_key_is_hidden_everywhere(  # attack 10
         assert not shows(seen)
 
 
+@pytest.mark.parametrize("body", [{"status": KEY}, {"status": KEY, "choices": []}, {"fault": {"faultstring": KEY}}])
+async def test_a_key_in_a_body_that_is_no_answer_is_not_shown(server: Server, body: Json) -> None:  # attack 10
+    server.replies += [answers(body), streams(body)]
+    model = OpenAIChatModel("gpt-test", api_key=KEY, base_url=server.url)
+    for asked in (model.generate(HELLO), collected(model.stream(HELLO), [])):
+        with pytest.raises(ModelError, match=r"\[secret\]") as caught:
+            await asked
+        assert not shows("".join(traceback.format_exception(caught.value)))
+    await model.close()
+
+
 async def test_a_key_that_no_header_can_hold_is_not_shown(server: Server) -> None:  # attack 10
     model = OpenAIChatModel("gpt-test", api_key=f"{KEY}\n{TOKEN}", base_url=server.url)
     with pytest.raises(ModelError) as caught:
@@ -670,5 +711,5 @@ async def test_errors_without_a_secret_keep_their_cause(server: Server, model: O
 
 
 async def test_headers_that_are_none_are_refused(model: OpenAIChatModel) -> None:
-    with pytest.raises(UsageError, match="are not a mapping"):
+    with pytest.raises(UsageError, match=r"extra_headers=a str\. Give a mapping"):
         await model.generate(ModelRequest(messages=HELLO.messages, options={"extra_headers": "x"}))

@@ -83,7 +83,8 @@ def _check_wheel(path: Path) -> None:
     _demand("adjourn = adjourn.cli:main" in entries, f"{path.name} has no command: {entries}")
     always = [each for each in metadata.get_all("Requires-Dist", []) if "extra ==" not in each]
     _demand([each.partition(">")[0] for each in always] == ["msgspec"], f"{path.name} requires {always}")
-    in_source = {str(each.relative_to(ROOT / "src")) for each in (ROOT / "src/adjourn").rglob("*.py")}
+    written = [each for kind in ("*.py", "*.lua") for each in (ROOT / "src/adjourn").rglob(kind)]
+    in_source = {str(each.relative_to(ROOT / "src")) for each in written}
     _demand(in_source <= set(names), f"{path.name} lacks {sorted(in_source - set(names))}")
 
 

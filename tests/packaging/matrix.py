@@ -1,7 +1,9 @@
 """A short run of the tests on what else people have: other Pythons, uvloop, the oldest msgspec that we claim to take.
 
 `python -m tests.packaging.matrix` looks for Pythons on the PATH and among those of pyenv, makes an environment for each
-combination, and runs them two at a time. It says what it could not find, and fails when a run fails.
+of them, puts other packages in front of those that are installed here, and runs two columns at a time. Each runs a
+quarter of the tests, and its neighbour another one: what differs between two Pythons shows in many places. It says what
+it could not find, and fails when a run fails.
 """
 
 import os
@@ -25,13 +27,14 @@ PARTS = ("tests/_engine", "tests/agents", "tests/graph", "tests/runner")
 EXAMPLES = "5"
 """For each property: what is looked for here is what another Python does differently, not rare cases."""
 AT_ONCE = 2
+SHARES = 4
 
 
 class Column(NamedTuple):
-    """One column of the matrix: an interpreter, what is installed beside Adjourn, and options for pytest."""
+    """One column of the matrix: another interpreter, or packages for this one; and options for pytest."""
 
     name: str
-    python: str
+    python: str = ""
     packages: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
 
@@ -47,8 +50,9 @@ class Outcome(NamedTuple):
 def main() -> None:
     """Run all columns that this machine has, or those that are named as arguments."""
     columns = [column for column in _columns() if column.name in (sys.argv[1:] or [column.name])]
+    shares = [f"{number % SHARES + 1}/{SHARES}" for number in range(len(columns))]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(AT_ONCE) as pool:
-        failed = [_report(outcome) for outcome in pool.map(partial(_run, folder=Path(folder)), columns)]
+        failed = [_report(outcome) for outcome in pool.map(partial(_run, folder=Path(folder)), columns, shares)]
     sys.exit(any(failed))
 
 
@@ -62,12 +66,12 @@ def _columns() -> Iterator[Column]:
             yield Column(name, python)
         else:
             _say(f"{name}: skipped, it is neither on the PATH nor among those of pyenv")
-    yield Column("uvloop", sys.executable, ("uvloop",), ("--uvloop",))
+    yield Column("uvloop", packages=("uvloop",), options=("--uvloop",))
     oldest = _oldest("msgspec")
     if metadata.version("msgspec").removesuffix(".0") == oldest:
         _say(f"oldest msgspec: skipped, {oldest} is the newest, too, and all other runs have it")
     else:
-        yield Column("oldest msgspec", sys.executable, (f"msgspec=={oldest}",))
+        yield Column("oldest msgspec", packages=(f"msgspec=={oldest}",))
 
 
 def _find(version: tuple[int, int]) -> str | None:
@@ -92,17 +96,21 @@ def _oldest(package: str) -> str:
     return bound[1].removesuffix(".0")
 
 
-def _run(column: Column, folder: Path) -> Outcome:
+def _run(column: Column, share: str, folder: Path) -> Outcome:
     began = time.monotonic()
     place = folder / re.sub(r"\W+", "-", column.name)
-    python = str(place / "bin/python")
-    options = ("-q", "--no-header", "--color=no", "-p", "no:cacheprovider", *column.options)
+    options = ("-q", "--no-header", "--color=no", "-p", "no:cacheprovider", "--share", share, *column.options)
     environment = os.environ | {"ADJOURN_EXAMPLES": EXAMPLES}
-    steps = [
-        (column.python, "-m", "venv", str(place)),
-        (python, "-m", "pip", "install", "--quiet", "--editable", f"{ROOT}[test]", *column.packages),
-        (python, "-m", "pytest", *options, *PARTS),
-    ]
+    # What is not compiled here is compiled if it is used, which most is not.
+    install = ("-m", "pip", "install", "--quiet", "--no-compile")
+    if column.python:
+        python = str(place / "bin/python")
+        steps = [[column.python, "-m", "venv", str(place)], [python, *install, "--editable", f"{ROOT}[test]"]]
+    else:
+        python = sys.executable
+        steps = [[python, *install, "--target", str(place), *column.packages]]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(place), os.environ.get("PYTHONPATH")]))
+    steps.append([python, "-m", "pytest", *options, *PARTS])
     for step in steps:
         done = subprocess.run(step, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
         if done.returncode:

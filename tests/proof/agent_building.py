@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Any, assert_never, cast
 
@@ -14,6 +14,7 @@ from adjourn import (
     AgentTool,
     Approve,
     ChatModelAgent,
+    Delta,
     Edit,
     LoopAgent,
     Message,
@@ -34,15 +35,15 @@ from adjourn import (
     once,
     tool,
 )
-from adjourn.agents import AgentInput
-from adjourn.models import ModelRequest
+from adjourn.agents import AgentInput, Yielded
+from adjourn.models import Chunk, ModelRequest
 from adjourn.testing import FunctionModel
 from adjourn.tools import ToolRefused, reviewed
 
 from . import agent_plans as plans
 from . import building
 from .agent_hooks import HOOKS
-from .agent_plans import Ask, Chat, Keep, Own, Plan, Rest, Row, Run, SetValue, Stumble, ToolPlan
+from .agent_plans import Ask, Chat, Keep, Own, Plan, Rest, Row, Run, SetValue, Shell, Stumble, ToolPlan
 
 USAGE = Usage(calls=1, input_tokens=3, output_tokens=2)
 MOST = 60
@@ -94,26 +95,33 @@ class _Builder:
         match plan:
             case Chat():
                 return self._chat(plan)
-            case Row(kind="sequential"):
-                return SequentialAgent(plan.name, agents=self._agents(plan))
-            case Row(kind="parallel"):
-                return ParallelAgent(plan.name, agents=self._agents(plan))
-            case Row(kind="plan"):
-                return self._planned(plan)
             case Row():
-                return LoopAgent(plan.name, agents=self._agents(plan), max_iterations=plan.rounds)
+                return self._row(plan)
             case Own():
                 return _OwnAgent(plan, self)
+            case Shell():
+                return self.agent(plan.agent).renamed(plan.name)
             case _:
                 assert_never(plan)
 
-    def _agents(self, plan: Chat | Row) -> list[Agent]:
+    def _row(self, plan: Row) -> Agent:
+        match plan.kind:
+            case "sequential":
+                return SequentialAgent(plan.name, agents=self.agents(plan))
+            case "parallel":
+                return ParallelAgent(plan.name, agents=self.agents(plan))
+            case "plan":
+                return self._planned(plan)
+            case "loop":
+                return LoopAgent(plan.name, agents=self.agents(plan), max_iterations=plan.rounds)
+
+    def agents(self, plan: Chat | Row | Own) -> list[Agent]:
         return [self.agent(each) for each in plan.agents]
 
     # Agents with models
 
     def _chat(self, plan: Chat) -> ChatModelAgent:
-        members: dict[str, Any] = {"agents" if plan.supervises else "sub_agents": self._agents(plan)}
+        members: dict[str, Any] = {"agents" if plan.supervises else "sub_agents": self.agents(plan)}
         return (Supervisor if plan.supervises else ChatModelAgent)(
             plan.name,
             description=f"agent {plan.name}",
@@ -327,15 +335,38 @@ class _OwnAgent(Agent):
     def __init__(self, plan: Own, builder: _Builder) -> None:
         self._builder = builder
         self.name = plan.name
+        self.sub_agents = builder.agents(plan)
         self._plan = plan
 
-    async def run(self, input: AgentInput, ctx: RunContext) -> AsyncIterator[MessageEvent]:
+    async def run(self, input: AgentInput, ctx: RunContext) -> AsyncIterator[Yielded]:
         visit = _Visit(f"own {plans.seen(input.messages)}", self._builder)
         for act in self._plan.acts:
             await visit.do_async(act)
-            yield MessageEvent(message=Message.assistant(f"{self.name} {visit.so_far()}"))
+            for said in self._said(f"{self.name} {visit.so_far()}"):
+                yield said
         visit.world.leave(visit.at, visit.key, visit.so_far())
-        if self._plan.ending == "exit":
+        turns = ctx.values.get(f"turns of {self.name}", 0)
+        ctx.values[f"turns of {self.name}"] = turns + 1
+        if self._plan.target and not turns % 2:
+            ctx.transfer_to(self._plan.target)
+        elif self._plan.ending == "exit":
             ctx.exit(f"exit {visit.so_far()}")
         elif self._plan.ending == "break_loop":
             ctx.break_loop()
+
+    def _said(self, text: str) -> Iterator[Yielded]:
+        match self._plan.says:
+            case "whole":
+                yield MessageEvent(message=Message.assistant(text))
+            case "pieces":
+                yield from [Delta(text=text[:4]), Delta(text=text[4:]), MessageEvent(message=Message.assistant(text))]
+            case "stream":
+                yield _pieces(text)
+            case "nothing":
+                pass
+
+
+async def _pieces(text: str) -> AsyncIterator[Chunk]:
+    yield Chunk(text=text[:4])
+    await asyncio.sleep(0)
+    yield Chunk(text=text[4:], usage=USAGE)

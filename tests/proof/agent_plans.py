@@ -93,14 +93,28 @@ class Row(Struct, frozen=True, tag=True):
 
 
 class Own(Struct, frozen=True, tag=True):
-    """An agent of one's own, which says something after each thing that it does."""
+    """An agent of one's own, which says something after each thing that it does.
+
+    It says that as a whole, in pieces before the whole, or as a stream; some run another one in place of saying
+    anything. Every other time that it has the turn, it hands over to the agent that it names, if it names one.
+    """
 
     name: str
     acts: tuple[Act, ...] = ()
     ending: Literal["text", "exit", "break_loop"] = "text"
+    says: Literal["whole", "pieces", "stream", "nothing"] = "whole"
+    agents: tuple[Plan, ...] = ()
+    target: str = ""
 
 
-Plan: TypeAlias = Chat | Row | Own
+class Shell(Struct, frozen=True, tag=True):
+    """An agent under another name."""
+
+    name: str
+    agent: Plan
+
+
+Plan: TypeAlias = Chat | Row | Own | Shell
 
 
 def digest(*things: Any) -> str:

@@ -7,7 +7,23 @@ from typing import Any, get_args
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from .agent_plans import KEYS, Act, Ask, Chat, HookKind, Keep, Own, Plan, Rest, Row, Run, SetValue, Stumble, ToolPlan
+from .agent_plans import (
+    KEYS,
+    Act,
+    Ask,
+    Chat,
+    HookKind,
+    Keep,
+    Own,
+    Plan,
+    Rest,
+    Row,
+    Run,
+    SetValue,
+    Shell,
+    Stumble,
+    ToolPlan,
+)
 
 HOOKS: tuple[HookKind, ...] = get_args(HookKind)
 
@@ -28,12 +44,16 @@ STUMBLING = Mood(stumbles=True)
 @st.composite
 def agents(draw: st.DrawFn, mood: Mood = CALM, name: str = "r", depth: int = 0, above: str = "") -> Plan:
     """An agent and those below it; `above` is the one that hands over to it."""
-    kinds = ["chat"] if depth >= mood.depth else ["chat", "chat", "sequential", "parallel", "loop", "plan", "own"]
+    kinds = (
+        ["chat"] if depth >= mood.depth else ["chat", "chat", "sequential", "parallel", "loop", "plan", "own", "shell"]
+    )
     match draw(st.sampled_from(kinds)):
         case "chat":
             return draw(_chats(mood, name, depth, above))
         case "own":
-            return draw(_owns(mood, name, depth))
+            return draw(_owns(mood, name, depth, above))
+        case "shell":
+            return Shell(name=name, agent=draw(agents(mood, f"{name}s", depth + 1, above)))
         case kind:
             letters = "abc" if kind == "plan" else "ab"[: draw(st.integers(1, 2))]
             below = [draw(agents(mood, f"{name}{letter}", depth + 1)) for letter in letters]
@@ -95,8 +115,16 @@ def _acts(mood: Mood) -> st.SearchStrategy[Act]:
 
 
 @st.composite
-def _owns(draw: st.DrawFn, mood: Mood, name: str, depth: int) -> Own:
+def _owns(draw: st.DrawFn, mood: Mood, name: str, depth: int, above: str) -> Own:
     acts = draw(st.lists(_acts(mood), max_size=3))
     if draw(st.booleans()):
         acts.insert(draw(st.integers(0, len(acts))), Run(draw(agents(mood, f"{name}x", depth + 1))))
-    return Own(name=name, acts=tuple(acts), ending=draw(st.sampled_from(["text", "text", "exit", "break_loop"])))
+    names = [f"{name};{number}:#" for number in range(draw(st.integers(0, 2)))]
+    return Own(
+        name=name,
+        acts=tuple(acts),
+        ending=draw(st.sampled_from(["text", "text", "exit", "break_loop"])),
+        says=draw(st.sampled_from(["whole", "pieces", "stream", "nothing"])),
+        agents=tuple(draw(agents(mood, each, depth + 1, name)) for each in names),
+        target=draw(st.sampled_from(["", *names, *([above] if above else [])])),
+    )

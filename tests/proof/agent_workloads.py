@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 from adjourn import (
     Agent,
     AgentTool,
     ChatModelAgent,
+    Delta,
     Interrupt,
     LoopAgent,
     Message,
@@ -23,7 +26,9 @@ from adjourn import (
     set_session_value,
     tool,
 )
-from adjourn.agents import AgentInput
+from adjourn.agents import AgentInput, Yielded
+from adjourn.middleware import Middleware
+from adjourn.middleware.hooks import ModelCall, ToolCallable, ToolRequest
 from adjourn.models import ModelRequest
 from adjourn.testing import FunctionModel
 from adjourn.tools import reviewed
@@ -116,6 +121,42 @@ class Reviewer(Agent):
         yield MessageEvent(message=Message.assistant(f"{receipt}: {said}"))
 
 
+class Usher(Agent):
+    """An agent of one's own that streams, asks, and hands over; when it gets the turn back, it lets another speak."""
+
+    name = "Usher"
+
+    def __init__(self) -> None:
+        porter = ChatModelAgent(
+            "Porter",
+            model=says([call("p1", "ask", who="porter")], [call("p2", "transfer_to_agent", agent_name="Usher")], "no"),
+            tools=[ask],
+        )
+        self.sub_agents = [porter]
+        self.guide = ChatModelAgent("Guide", model=says([call("g1", "pay", what="map")], "this way"), tools=[pay])
+
+    async def run(self, input: AgentInput, ctx: RunContext) -> AsyncIterator[Yielded]:
+        if ctx.values.get("welcomed"):
+            await ctx.run(self.guide)
+            return
+        yield Delta(text="well")
+        yield MessageEvent(message=Message.assistant("welcome"))
+        said: str = interrupt({"bags?": input.text}, schema=str)
+        world().do("welcome", said)
+        yield self.pieces(said)
+        ctx.values["welcomed"] = True
+        ctx.transfer_to("Porter")
+
+    async def pieces(self, text: str) -> AsyncIterator[str]:
+        yield "bags: "
+        yield text
+
+
+def hotel() -> Agent:
+    """An agent under another name that streams, hands over, gets the turn back, and is a shell around another one."""
+    return Usher().renamed("Hotel")
+
+
 def tour() -> Agent:
     """Two agents side by side that ask, then a loop of a writer and a reviewer."""
     sides = [
@@ -142,6 +183,51 @@ def survey() -> Agent:
     return ChatModelAgent("Survey", model=says(calls, "asked"), tools=[ask])
 
 
+class Halting(Middleware):
+    """A hook that the test can freeze, before the first call of a model or of a tool."""
+
+    def __init__(self, before: str) -> None:
+        self.before = before
+
+    async def wrap_model(self, call: ModelCall, request: ModelRequest) -> Message:
+        if self.before == "model":
+            await _halt()
+        return await call(request)
+
+    async def wrap_tool(self, call: ToolCallable, request: ToolRequest) -> Any:
+        if self.before == "tool":
+            await _halt()
+        return await call(request)
+
+
+async def _halt() -> None:
+    world().do("halting")
+    await asyncio.to_thread(world().channel.halt, "inside")
+
+
+@tool
+async def deliver(what: str) -> str:
+    """Deliver something."""
+    world().do("after", what)
+    return f"delivered {what}"
+
+
+def halt_tool() -> Agent:
+    """A tool call that the test can freeze before it begins."""
+    model = says([call("d1", "deliver", what="book")], "delivered")
+    return ChatModelAgent("Driver", model=model, tools=[deliver], middleware=[Halting("tool")])
+
+
+def halt_model() -> Agent:
+    """A model call that the test can freeze before it begins."""
+
+    def say(request: ModelRequest) -> str:
+        world().do("after", len(request.messages))
+        return "said"
+
+    return ChatModelAgent("Talker", model=FunctionModel(say), middleware=[Halting("model")])
+
+
 def answer(asked: Interrupt) -> object:
     return True if isinstance(asked.info, ToolCallInfo) else f"said to {asked.id}"
 
@@ -155,7 +241,10 @@ def show(result: RunResult) -> object:
 PROGRAMS: dict[str, Workload] = {
     **WORKLOADS,
     "booking": Workload(build=booking, input="book a room", answer=answer, show=show),
+    "hotel": Workload(build=hotel, input="good evening", answer=answer, show=show),
     "tour": Workload(build=tour, input="show me around", answer=answer, show=show),
     "approval": Workload(build=approval, input="pay", answer=answer, show=show),
     "survey": Workload(build=survey, input="ask them", answer=answer, show=show),
+    "halt_tool": Workload(build=halt_tool, input="deliver", show=show),
+    "halt_model": Workload(build=halt_model, input="talk", show=show),
 }

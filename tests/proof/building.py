@@ -29,6 +29,7 @@ from .plans import (
     Rest,
     SetValue,
     Stumble,
+    Way,
 )
 
 
@@ -115,21 +116,33 @@ def build(plan: Graph, **options: Unpack[Options]) -> CompiledGraph:
         schema.add_field(field, type_, reducer=reducer)
     graph = StateGraph(schema, name=plan.name)
     for node in plan.nodes:
-        _add(graph, node)
+        _add(graph, node, _elsewhere(node.way))
     for name in plan.entries:
         graph.add_edge(START, name)
     for source, target in plan.edges:
         graph.add_edge(source, target)
     for sources, target in plan.joins:
         graph.add_edge(list(sources), target)
-    for choice in plan.choices:
-        _add_choice(graph, choice)
+    for source in dict.fromkeys(choice.source for choice in plan.choices):
+        for number, choice in enumerate(plan.choices_of(source)):
+            _add_choice(graph, choice, str(number))
     before = [node.name for node in plan.nodes if node.before]
     after = [node.name for node in plan.nodes if node.after]
     return graph.compile(interrupt_before=before, interrupt_after=after, **options)
 
 
-def _add(graph: StateGraph, node: Node) -> None:
+def _elsewhere(way: Way) -> list[str]:
+    """Where the commands of a node may lead, which a source of a join has to declare."""
+    match way:
+        case Goto(targets=targets):
+            return list(targets)
+        case Fan(sends=sends):
+            return [send.target for send in sends]
+        case Plain():
+            return []
+
+
+def _add(graph: StateGraph, node: Node, destinations: list[str]) -> None:
     if node.graph is not None and node.mapped:
         graph.add_subgraph(
             node.name,
@@ -141,7 +154,14 @@ def _add(graph: StateGraph, node: Node) -> None:
         graph.add_node(node.name, build(node.graph), defer=node.defer, retry=_retry(node))
     else:
         function = _async_node(node) if node.kind == "async" else _sync_node(node)
-        graph.add_node(node.name, function, thread=node.kind == "sync", defer=node.defer, retry=_retry(node))
+        graph.add_node(
+            node.name,
+            function,
+            thread=node.kind == "sync",
+            defer=node.defer,
+            retry=_retry(node),
+            destinations=destinations,
+        )
 
 
 def _retry(node: Node) -> Retry | None:
@@ -213,10 +233,11 @@ class _Visit:
                 targets = plans.goto_for(way, self.state)
                 return Command(update=update, goto=targets[0] if len(targets) == 1 else targets)
             case Fan(sends=sends):
-                return [
+                commands = [
                     Command(update=plans.overlay_for(send, number, essence), goto=send.target)
                     for number, send in enumerate(sends)
                 ]
+                return Command(update=update, goto=commands) if update else commands
 
     def changed(self, update: Mapping[str, Any]) -> Any:
         """The state itself, with the update made in place."""
@@ -291,7 +312,7 @@ def _built(plan: Graph) -> CompiledGraph:
     return build(plan)
 
 
-def _add_choice(graph: StateGraph, choice: Choice) -> None:
+def _add_choice(graph: StateGraph, choice: Choice, name: str) -> None:
     def decide(state: Any) -> Any:
         context = current()
         context.deps.enter(str(context.address), context.idempotency_key)
@@ -304,7 +325,8 @@ def _add_choice(graph: StateGraph, choice: Choice) -> None:
         await asyncio.sleep(0)
         return decide(state)
 
-    graph.add_conditional_edges(choice.source, decide_async if choice.is_async else decide, _mapping(choice))
+    fn = decide_async if choice.is_async else decide
+    graph.add_conditional_edges(choice.source, fn, _mapping(choice), name=name)
 
 
 def _mapping(choice: Choice) -> dict[str, str] | None:

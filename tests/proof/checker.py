@@ -11,11 +11,13 @@ import msgspec
 
 from adjourn import Custom, Event, MessageEvent, NodeEnd, Runner, ToolResult
 from adjourn.events import FINAL, CheckpointSaved
-from adjourn.stores import SessionRef, SQLiteStore, Store
+from adjourn.sessions import Checkpoint
+from adjourn.stores import SessionRef, Store
 
 from .agent_workloads import PROGRAMS
 from .child import SESSION
 from .ledger import Ledger, Line
+from .places import store_of
 from .workloads import Workload
 
 
@@ -24,7 +26,7 @@ class Portrait(msgspec.Struct, frozen=True, kw_only=True):
 
     state: Any
     questions: list[tuple[str, bytes | None, str | None]]
-    history: list[tuple[str, int, tuple[str, ...], int]]
+    history: list[tuple[str, int, tuple[str, ...] | int, int]]
     events: Counter[str]
 
 
@@ -33,7 +35,7 @@ async def check(folder: Path, workload: str) -> Portrait:
     ledger = Ledger(folder / "ledger")
     check_effects(ledger)
     check_fences(ledger)
-    store = SQLiteStore(folder / "sessions.db")
+    store = store_of(folder)
     try:
         program = PROGRAMS[workload]
         runner = program.runner(store=store)
@@ -67,15 +69,20 @@ def _call(line: Line) -> str:
 
 
 def check_fences(ledger: Ledger) -> None:
-    """One owner writes at a time, and nobody after his successor (I2)."""
-    newest = 0
+    """One owner writes at a time, and nobody after his successor (I2).
+
+    In the order of the store, not of the ledger: whoever lets a session go notes it when another may have claimed it.
+    """
+    claimed = [line.fence for line in ledger.lines("claimed")]
+    assert len(set(claimed)) == len(claimed), f"two owners have one fence: {claimed}"
+    newest: Counter[str] = Counter()
     records: dict[str, int] = {}
-    for line in ledger.lines():
-        if line.kind == "claimed":
-            assert line.fence > newest, f"{line} after fence {newest}"
-            newest = line.fence
-        elif line.kind == "committed":
-            assert line.fence >= newest, f"{line} after fence {newest}"
+    lines = [line for line in ledger.lines() if line.kind in ("claimed", "committed")]
+    for line in sorted(lines, key=lambda line: (_number(line.what), line.fence)):
+        branch = line.what.rpartition(".")[0]
+        assert line.fence >= newest[branch], f"{line} after fence {newest[branch]}"
+        newest[branch] = line.fence
+        if line.kind == "committed":
             assert records.setdefault(line.what, line.fence) == line.fence, f"{line} was written twice"
 
 
@@ -114,9 +121,14 @@ async def _portrait(store: Store, runner: Runner, program: Workload) -> Portrait
     return Portrait(
         state=program.show(result),
         questions=sorted((asked.id, asked.value, asked.how) for asked in await store.audit(SessionRef(SESSION))),
-        history=[(p.source, p.step, p.next, len(p.interrupts)) for p in await runner.history(SESSION)],
+        history=[(p.source, p.step, _next(p), len(p.interrupts)) for p in await runner.history(SESSION)],
         events=Counter(_shown(event) for event in await _events(runner)),
     )
+
+
+def _next(point: Checkpoint) -> tuple[str, ...] | int:
+    """What runs next; at a pause only how many, since whose answer came first differs from run to run."""
+    return len(point.next) if point.source in ("interrupt", "resume") else point.next
 
 
 async def _events(runner: Runner) -> list[Event]:

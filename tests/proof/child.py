@@ -18,15 +18,18 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import msgspec
+import psycopg  # pyright: ignore[reportUnusedImport]  # noqa: F401  # loaded before any fork, as all drivers are
+import redis.asyncio  # pyright: ignore[reportUnusedImport]  # noqa: F401
 
 from adjourn import CheckpointNotFound, Interrupt, MessageEvent, NodeEnd, Run, Runner, RunResult, ToolResult
 from adjourn.errors import AlreadyResumed, SessionBusy
-from adjourn.stores import SessionRef, SQLiteStore
-from adjourn.stores.protocol import Answer, Claimed, Committed, Lease, Write
+from adjourn.stores import SessionRef, Store
+from adjourn.stores.types import Answer, Claimed, Committed, Lease, Write
 from adjourn.testing import FaultStore
 
 from .agent_workloads import PROGRAMS
 from .ledger import Ledger
+from .places import store_of
 from .workloads import World
 
 T = TypeVar("T")
@@ -36,10 +39,14 @@ ROUNDS = 50
 
 Do = Literal["live", "run", "resume", "recover", "take_over", "cancel", "delete"]
 When = Literal["before", "during", "after", "effect"]
+Fault = Literal["before", "after"]
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a child does. It kills itself before, while or after the store makes write `kill_at`, or after an effect."""
+    """What a child does. It kills itself before, while or after the store makes write `kill_at`, or after an effect.
+
+    Write `fail_at` fails before or after the store makes it.
+    """
 
     do: Do
     workload: str
@@ -48,6 +55,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     by: str | None = None
     kill_at: int = 0
     when: When = "before"
+    fail_at: int = 0
+    fault: Fault = "before"
     durability: Literal["step", "pause", "async"] = "step"
     lease_ttl: float = 30.0
     gated: bool = False
@@ -95,15 +104,16 @@ class WatchedStore(FaultStore):
 
     calls: int
 
-    def __init__(self, inner: SQLiteStore, ledger: Ledger, job: Job) -> None:
-        super().__init__(inner, 0 if job.when == "effect" else job.kill_at)
+    def __init__(self, inner: Store, ledger: Ledger, job: Job) -> None:
+        super().__init__(inner, job.fail_at, job.fault)
         self._ledger = ledger
+        self._kill_at = 0 if job.when == "effect" else job.kill_at
         self._when = job.when
 
     async def _write(self, call: Callable[[], Awaitable[T]]) -> T:
+        if self.calls + 1 != self._kill_at:
+            return await super()._write(call)
         self.calls += 1
-        if self.calls != self.fail_at:
-            return await call()
         if self._when == "during":
             # Under way on the writer's thread; or made at once, and its caller does not hear of it.
             under_way = asyncio.ensure_future(call())
@@ -124,8 +134,11 @@ class WatchedStore(FaultStore):
         write: Write | None = None,
         answers: Sequence[Answer] = (),
         replaces: str | None = None,
+        alone: bool = False,
     ) -> Claimed:
-        claimed = await super().claim(ref, owner, ttl, after=after, write=write, answers=answers, replaces=replaces)
+        claimed = await super().claim(
+            ref, owner, ttl, after=after, write=write, answers=answers, replaces=replaces, alone=alone
+        )
         if claimed.lease is not None:
             self._ledger.write("claimed", claimed.checkpoint, fence=claimed.lease.fence)
         return claimed
@@ -146,9 +159,7 @@ class Client:
         self.line = line
         self.workload = PROGRAMS[job.workload]
         self.ledger = Ledger(folder / "ledger")
-        self.store = WatchedStore(
-            SQLiteStore(folder / "sessions.db", clock=lambda: time.time() + job.ahead), self.ledger, job
-        )
+        self.store = WatchedStore(store_of(folder, lambda: time.time() + job.ahead), self.ledger, job)
         self.runner: Runner = self.workload.runner(
             store=self.store,
             durability=job.durability,

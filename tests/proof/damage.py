@@ -16,7 +16,7 @@ import signal
 import sqlite3
 import traceback
 from binascii import crc32
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -79,28 +79,28 @@ class Work(MessagesState):
     seen: Any
 
 
-async def begin(state: dict[str, Any]) -> dict[str, Any]:
+async def begin(state: Mapping[str, Any]) -> dict[str, Any]:
     current().emit({"at": "begin"})
     return {"log": [await charge(1)], "seen": {"pair": (1, "two"), "raw": b"\x00"}}
 
 
-def spread(state: dict[str, Any]) -> list[Command]:
+def spread(state: Mapping[str, Any]) -> list[Command]:
     return [Command(update={"user_input": name}, goto="each") for name in ("x", "y")]
 
 
-async def each(state: dict[str, Any]) -> dict[str, Any]:
+async def each(state: Mapping[str, Any]) -> dict[str, Any]:
     return {"log": [await charge(2)]}
 
 
-async def check(state: dict[str, Any]) -> dict[str, Any]:
+async def check(state: Mapping[str, Any]) -> dict[str, Any]:
     return {"seen": interrupt({"price": 1}, key="check", prompt="Ok?", schema=bool), "log": [await charge(3)]}
 
 
-def turn(state: dict[str, Any]) -> str:
+def turn(state: Mapping[str, Any]) -> str:
     return "each" if state.get("seen") == "never" else "close"
 
 
-async def close(state: dict[str, Any]) -> dict[str, Any]:
+async def close(state: Mapping[str, Any]) -> dict[str, Any]:
     return {"log": ["closed"]}
 
 
@@ -172,6 +172,8 @@ SESSIONS: dict[str, str] = {
     "half flow": "flow",
     "paused nested": "nested",
     "failed": "failing",
+    "queued agent": "agent",
+    "queued flow": "flow",
 }
 """Every session of the store, with the name of its program."""
 
@@ -184,7 +186,7 @@ async def fill(path: Path) -> None:
     store = SQLiteStore(path, synchronous="NORMAL")
     runners = {name: Runner(program, store=store) for name, program in PROGRAMS.items()}
     for session, name in {**SESSIONS, SOUND: "flow"}.items():
-        if not session.startswith("forked"):
+        if not session.startswith(("forked", "queued")):
             run = runners[name].run(INPUTS.get(name, "go"), session_id=session, user_id="ann")
             try:
                 await run
@@ -197,13 +199,17 @@ async def fill(path: Path) -> None:
     await runners["graph"].fork("branched graph", to="branched graph")
     await runners["graph"].resume("branched graph", {"check": False})
     await runners["graph"].fork("paused graph", to="forked graph")
+    await runners["agent"].submit("and more", session_id="queued agent", user_id="ann")
+    await runners["flow"].submit("and more", session_id="queued flow", user_id="ann")
+    await runners["flow"].submit("and yet more", session_id="queued flow", user_id="ann")
     await runners["flow"].resume("half flow", {"seat": 3}, by="ann")
     await store.close()
 
 
 # Damage
 
-TABLES = ("sessions", "branches", "records", "questions")
+TABLES = ("sessions", "branches", "records", "questions", "inbox", "inputs")
+"""What is damaged; the rows of all others are put back, too."""
 EXTREMES = (0, -1, 1, 2**31, 2**53, 2**62, 2**63 - 1, -(2**63), 1e308, -1e308, float("inf"), 1.5)
 ODD: tuple[Any, ...] = (
     *(None, True, -1, 0, 10**6, 10**18, 1.5, 1e300, "", "x", "run", "node:x", "~", "done", "waiting", "\x00", "²"),
@@ -233,19 +239,23 @@ class Template:
         """The sessions that were damaged last."""
         self.rows: dict[str, list[tuple[Any, ...]]] = {}
         self.columns: dict[str, list[str]] = {}
+        self.keys: dict[str, list[str]] = {}
         self.sound = self.connection.execute("SELECT no FROM sessions WHERE id = ?", (SOUND,)).fetchone()[0]
-        for table in TABLES:
-            found = self.connection.execute(f"SELECT * FROM {table}")
-            self.columns[table] = [each[0] for each in found.description]
-            self.rows[table] = found.fetchall()
+        for (table,) in self.connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            described = self.connection.execute(f"PRAGMA table_info({table})").fetchall()
+            self.columns[table] = [each[1] for each in described]
+            self.keys[table] = [each[1] for each in described if each[5]]
+            self.rows[table] = self.connection.execute(f"SELECT * FROM {table}").fetchall()
+        self.askers = {row[0]: row[1] for row in self.rows["questions"]}
+        """The session of each question."""
 
     def put_back(self) -> None:
         """Write the undamaged rows again, in the transaction of the damage that follows."""
         self.connection.execute("BEGIN IMMEDIATE")
-        for table in TABLES:
+        for table, rows in self.rows.items():
             self.connection.execute(f"DELETE FROM {table}")
             marks = ", ".join("?" * len(self.columns[table]))
-            self.connection.executemany(f"INSERT INTO {table} VALUES ({marks})", self.rows[table])
+            self.connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
 
     def damage(self, choice: random.Random) -> str:
         """Put everything back, damage something, and say what."""
@@ -269,10 +279,21 @@ class Template:
         while True:
             table = choice.choice(wanted or TABLES)
             row = choice.choice(self.rows[table])
-            owner = row[0] >> 28 if table == "records" else row[0] if table != "questions" else row[1]
+            owner = self._owner(table, row)
             if owner != self.sound:
                 self.hit.append(self.names[owner])
                 return table, row
+
+    def _owner(self, table: str, row: tuple[Any, ...]) -> int:
+        match table:
+            case "records":
+                return row[0] >> 28
+            case "questions" | "inputs":
+                return row[1]
+            case "inbox":
+                return self.askers[row[self.columns["inbox"].index("no")]]
+            case _:
+                return row[0]
 
     def cell(self, choice: random.Random, kinds: Sequence[type] = (object,), *tables: str) -> Cell:
         """Return a cell whose value is of one of these types."""
@@ -284,14 +305,17 @@ class Template:
 
     def where(self, table: str, row: tuple[Any, ...]) -> str:
         """Return the condition that names a row."""
-        return (
-            f"session = {row[0]} AND no = {row[1]}" if table == "branches" else f"{self.columns[table][0]} = {row[0]}"
-        )
+        values = dict(zip(self.columns[table], row, strict=True))
+        return " AND ".join(f"{key} = {_quoted(values[key])}" for key in self.keys[table])
 
     def set(self, cell: Cell, value: Any) -> str:
         """Write another value into a cell."""
         self.connection.execute(f"UPDATE {cell.table} SET {cell.column} = ? WHERE {cell.rowid}", (value,))
         return f"{cell.table}.{cell.column} ({cell.rowid}) from {cell.value!r:.300} to {value!r:.5000}"
+
+
+def _quoted(value: str | float) -> str:
+    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else repr(value)
 
 
 def flip(template: Template, choice: random.Random) -> str:
@@ -338,7 +362,7 @@ def truncate(template: Template, choice: random.Random) -> str:
 def forge(template: Template, choice: random.Random) -> str:
     """Change JSON at one place; its check sum is right."""
     while True:
-        cell = template.cell(choice, (bytes,), "records", "questions")
+        cell = template.cell(choice, (bytes,), "records", "questions", "inputs")
         try:
             data: Any = json.loads(cell.value)
         except ValueError:
@@ -400,9 +424,9 @@ def swap_cells(template: Template, choice: random.Random) -> str:
 
 def swap_rows(template: Template, choice: random.Random) -> str:
     """Put into one row all that another one holds, but for its key."""
-    table, row = template.pick(choice, "records", "questions", "sessions")
+    table, row = template.pick(choice, "records", "questions", "sessions", "inputs")
     _, other = template.pick(choice, table)
-    first = {"sessions": 4, "records": 1, "questions": 3}[table]
+    first = {"sessions": 4, "records": 1, "questions": 3, "inputs": 3}[table]
     names = template.columns[table][first:]
     assignments = ", ".join(f"{name} = ?" for name in names)
     where = template.where(table, row)
@@ -457,6 +481,10 @@ async def _attach(runner: Runner, session: str) -> object:
 
 async def _run(runner: Runner, session: str) -> object:
     return await runner.run(INPUTS.get(SESSIONS[session], "again"), session_id=session, on_pending="abandon")
+
+
+async def _withdraw(runner: Runner, session: str) -> object:
+    return [await runner.withdraw(session, each.id) for each in await runner.inputs(session)]
 
 
 async def _travel(runner: Runner, session: str) -> object:
@@ -523,6 +551,7 @@ LOOKS: dict[str, Operation] = {
     "tree": _tree,
     "diff": _diff,
     "due": lambda runner, session: runner.store.due(),
+    "inputs": lambda runner, session: runner.inputs(session),
     "subscribe": _subscribe,
     "attach": _attach,
 }
@@ -535,6 +564,9 @@ CHANGES: dict[str, Operation] = {
     "run": _run,
     "travel": _travel,
     "answer": _answer_all,
+    "submit": lambda runner, session: runner.submit("more", session_id=session, on_pending="abandon"),
+    "advance": lambda runner, session: _awaited(runner.advance(session)),
+    "withdraw": _withdraw,
     "cancel": lambda runner, session: runner.cancel(session),
     "edit": _edit,
     "fork": lambda runner, session: runner.fork(session, to="new fork"),

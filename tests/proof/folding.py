@@ -43,7 +43,7 @@ def canonical(tree: Tree) -> dict[str, Any]:
 
 
 def _image(image: Image) -> dict[str, Any]:
-    apart = ("fresh", "set", "add", "gone")
+    apart = ("fresh", "set", "add", "put", "gone")
     fields = {name: getattr(image, name) for name in image.__struct_fields__ if name not in apart}
     if fields.get("attempt") == 1:
         del fields["attempt"]
@@ -80,6 +80,7 @@ class Folding:
         self.rows: dict[str, AuditEntry] = {}
         self.asked: set[str] = set()
         self.store = None
+        self.owner = ""
         self.scope = self._scope()
         program = build()
         self.segment = segment_text(program.kind, program.name)
@@ -97,6 +98,9 @@ class Folding:
 
     # What frames call
 
+    def close(self, error: Exception) -> None:
+        """Nobody ends these runs from outside."""
+
     def soon(self) -> None:
         """Take a record now, or when the loop comes to it, or leave it to a later one."""
         match self.dice.roll(3):
@@ -107,7 +111,10 @@ class Folding:
             case _:
                 pass
 
-    async def durable(self) -> None:
+    async def durable(self, *, here: bool = False) -> None:
+        self.record()
+
+    async def reported(self) -> None:
         self.record()
 
     async def note_begin(self, digest: str) -> list[Any]:
@@ -118,7 +125,12 @@ class Folding:
         following()
         self.record()
 
+    is_unsure = False
+
     async def assure(self) -> None:
+        pass
+
+    def assure_here(self) -> None:
         pass
 
     def emit(self, event: Event) -> None:
@@ -135,7 +147,9 @@ class Folding:
             if name not in self.asked:
                 self.asked.add(name)
                 body = log_question(question, None)
-                self.rows[name] = AuditEntry(id=name, body=body, value=None, how=None, by=None, at=None)
+                self.rows[name] = AuditEntry(
+                    branch="b", id=name, body=body, expires=None, value=None, how=None, by=None, at=None
+                )
         self.bodies.append(encode(self.scope.build_record(full=not self.bodies)))
         folded = canonical(fold(self.bodies))
         live = canonical(fold([encode(self.scope.build_record(full=True))]))
@@ -180,7 +194,7 @@ class Folding:
         for asked in self.dice.some(list(open_interrupts(self.scope, None))):
             value = codec.encode(*codec.adopt(self.answer_to(asked), "answer"))
             self.rows[asked.id] = replace(self.rows[asked.id], value=value, how="answered")
-            self.scope.answer(asked.id, how="answered", value=Raw(value))
+            self.scope.answer(asked.id, how="answered", value=value)
         if self.dice.roll(2):
             self.record()
 

@@ -41,8 +41,12 @@ class Ledger:
     def write(
         self, kind: Kind, what: str, *, key: str = "", address: str = "", arguments: Any = None, fence: int = 0
     ) -> None:
+        """Add a line of this process."""
+        pid = os.getpid()
+        self.add(Line(kind=kind, what=what, pid=pid, key=key, address=address, arguments=arguments, fence=fence))
+
+    def add(self, line: Line) -> None:
         """Add a line; it is on the disk when this returns."""
-        line = Line(kind=kind, what=what, pid=os.getpid(), key=key, address=address, arguments=arguments, fence=fence)
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
             os.write(file, msgspec.json.encode(line) + b"\n")

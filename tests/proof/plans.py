@@ -107,7 +107,7 @@ class Send(Struct, frozen=True):
 
 
 class Fan(Struct, frozen=True, tag=True):
-    """Return a list of commands."""
+    """Return a list of commands, or with an update a command that has them."""
 
     sends: tuple[Send, ...]
 

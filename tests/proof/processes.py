@@ -64,10 +64,15 @@ class Process:
 
     def ended_without_stops(self) -> Ended:
         """Wait for the end of a child, and let it on wherever it stands."""
+        ended = self.last_word()
+        self.close()
+        return ended
+
+    def last_word(self) -> Ended:
+        """Wait until a child says how it ended, and let it on wherever it stands; it must still be closed."""
         while (said := self.hear()) and said.ended is None:
             self.let_on()
         assert said is not None, "the child has died"
-        self.close()
         assert said.ended is not None
         return said.ended
 

@@ -136,7 +136,7 @@ class Reference:
         targets: list[str] = []
         for name in left:
             targets += [plan_target for source, plan_target in _static(plan) if source == name]
-            targets += joins.arrive(name)
+        targets += joins.arrive(left)
         for name in left:
             for number, choice in enumerate(plan.choices_of(name)):
                 at = place(place(address, "node", name), "branch", str(number))
@@ -237,7 +237,6 @@ class Reference:
             case Goto() as way:
                 result.goto = [name for name in plans.goto_for(way, seen) if name != END]
             case Fan(sends=sends):
-                result.writes = []
                 result.sends = [
                     (send.target, plans.overlay_for(send, number, essence)) for number, send in enumerate(sends)
                 ]
@@ -257,14 +256,14 @@ class _Joins:
     def __init__(self, plan: Graph) -> None:
         self.joins = [(frozenset(sources), target, set[str]()) for sources, target in plan.joins]
 
-    def arrive(self, name: str) -> list[str]:
+    def arrive(self, names: list[str]) -> list[str]:
+        """Count all that finished in a superstep, and only then let joins fire."""
         targets: list[str] = []
         for sources, target, arrived in self.joins:
-            if name in sources:
-                arrived.add(name)
-                if arrived >= sources:
-                    arrived.clear()
-                    targets.append(target)
+            arrived.update(sources.intersection(names))
+            if arrived >= sources:
+                arrived.clear()
+                targets.append(target)
         return targets
 
 

@@ -184,7 +184,9 @@ def _ways(draw: st.DrawFn, names: tuple[str, ...], number: int, fields: tuple[st
 @st.composite
 def _writes(draw: st.DrawFn, way: Way, fields: tuple[str, ...]) -> tuple[Write, ...]:
     match way:
-        case Fan() | Plain(style="none"):
+        case Plain(style="none"):
+            return ()
+        case Fan() if not draw(st.booleans()):
             return ()
         case Plain(style="state"):
             able = [field for field in ("latest", "notes") if field in fields]

@@ -1,6 +1,5 @@
 """SIGKILL at every point where an agent's session is stored, and after every effect; another process takes it up."""
 
-import itertools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,32 +7,17 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tests.effort import EFFORT
+from tests.effort import amount
 
 from .checker import Portrait, check
 from .child import When
+from .places import Kind, on_each_store
 from .processes import Nursery, job
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a dead owner is noticed at once on Linux only")
 
 MOST = 80
 """Points that a workload has at most."""
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
-
-
-@pytest.fixture
-def folders(tmp_path: Path) -> Iterator[Path]:
-    return (_made(tmp_path / str(n)) for n in itertools.count())
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
 
 
 async def seen(folder: Path, workload: str) -> Portrait:
@@ -45,18 +29,18 @@ async def seen(folder: Path, workload: str) -> Portrait:
 
 
 @pytest.mark.parametrize("when", ["before", "after", "effect"])
-@pytest.mark.parametrize("workload", ["booking", "tour"])
+@pytest.mark.parametrize(("kind", "workload"), on_each_store(["booking", "tour", "hotel"], default=0))
 async def test_an_agent_killed_anywhere_is_finished_by_another_process(
-    nursery: Nursery, folders: Iterator[Path], workload: str, when: When
+    nursery: Nursery, places: Iterator[Path], kind: Kind, workload: str, when: When
 ):  # rules C8, R4, A15
-    folder = next(folders)
+    folder = next(places)
     ended = nursery.do(job("live", workload, folder))
     assert ended is not None
     assert ended.status == "done", ended
     whole = await seen(folder, workload)
     # Before the third write is after the second, so every other one of each is all of them.
-    for at in range(1, MOST, 2 if EFFORT == "proof" else 8):
-        folder = next(folders)
+    for at in range(1, MOST, amount(default=8, proof=2 if kind == "sqlite" else 5, long=2)):
+        folder = next(places)
         dead = nursery.do(job("live", workload, folder, kill_at=at, when=when))
         ended = nursery.do(job("live", workload, folder))
         assert ended is not None

@@ -2,12 +2,11 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.effort import some
+from tests.effort import amount
 
 from .checker import check, pids
 from .child import Ended
@@ -17,19 +16,8 @@ from .processes import Nursery, job
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="children are forks, found by their pids")
 
 APPROVAL = "agent:Payer;tool:pay:p1"
-ROUNDS = some(range(10), default=1)
+ROUNDS = range(amount(default=1, proof=3, long=20))
 PEOPLE = {f"agent:Survey;tool:ask:q{n}": who for n, who in enumerate(("ann", "ben", "cleo"))}
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(tmp_path / "ledger")
 
 
 def outcomes(ended: list[Ended]) -> Counter[str]:
@@ -38,40 +26,38 @@ def outcomes(ended: list[Ended]) -> Counter[str]:
 
 @pytest.mark.parametrize("_", ROUNDS)
 async def test_of_many_processes_that_answer_an_approval_one_runs_the_tool(
-    nursery: Nursery, tmp_path: Path, ledger: Ledger, _: int
+    nursery: Nursery, place: Path, ledger: Ledger, _: int
 ):  # rules R3, T4
-    assert nursery.start(job("run", "approval", tmp_path)).ended().status == "interrupted"
-    ended = nursery.race(*(job("resume", "approval", tmp_path, answers={APPROVAL: True}, by=f"p{n}") for n in range(6)))
+    assert nursery.start(job("run", "approval", place)).ended().status == "interrupted"
+    ended = nursery.race(*(job("resume", "approval", place, answers={APPROVAL: True}, by=f"p{n}") for n in range(6)))
     assert outcomes(ended) == {"done": 1, "AlreadyResumed": 5}
     assert [len(ledger.effects(what)) for what in ("charge", "pay", "think")] == [1, 1, 2]
     assert len(pids(ledger.effects("pay") + ledger.effects("charge"))) == 1
-    await check(tmp_path, "approval")
+    await check(place, "approval")
 
 
-async def test_approve_and_refuse_at_once_is_one_of_them(
-    nursery: Nursery, tmp_path: Path, ledger: Ledger
-):  # rules R3, T4
-    assert nursery.start(job("run", "approval", tmp_path)).ended().status == "interrupted"
+async def test_approve_and_refuse_at_once_is_one_of_them(nursery: Nursery, place: Path, ledger: Ledger):  # rules R3, T4
+    assert nursery.start(job("run", "approval", place)).ended().status == "interrupted"
     said = [True, False] * 3
-    ended = nursery.race(*(job("resume", "approval", tmp_path, answers={APPROVAL: word}) for word in said))
+    ended = nursery.race(*(job("resume", "approval", place, answers={APPROVAL: word}) for word in said))
     assert outcomes(ended) == {"done": 1, "AlreadyResumed": 5}
     (winner,) = (word for word, each in zip(said, ended, strict=True) if each.status == "done")
     assert len(ledger.effects("pay")) == int(winner)
-    await check(tmp_path, "approval")
+    await check(place, "approval")
 
 
 @pytest.mark.parametrize("_", ROUNDS)
 async def test_three_questions_of_one_message_are_answered_by_three_processes(
-    nursery: Nursery, tmp_path: Path, ledger: Ledger, _: int
+    nursery: Nursery, place: Path, ledger: Ledger, _: int
 ):  # rules R3, R7, T3
-    assert nursery.start(job("run", "survey", tmp_path)).ended().status == "interrupted"
-    jobs = [job("resume", "survey", tmp_path, answers={asked: f"{who}!"}, by=who) for asked, who in PEOPLE.items()]
+    assert nursery.start(job("run", "survey", place)).ended().status == "interrupted"
+    jobs = [job("resume", "survey", place, answers={asked: f"{who}!"}, by=who) for asked, who in PEOPLE.items()]
     found = outcomes(nursery.race(*jobs))
     assert set(found) <= {"done", "interrupted"}, found
     assert found["done"] >= 1
     assert sorted(line.arguments for line in ledger.effects("heard")) == [[who, f"{who}!"] for who in PEOPLE.values()]
     assert len(ledger.effects("charge")) == 3
     assert len(ledger.effects("think")) == 2
-    portrait = await check(tmp_path, "survey")
+    portrait = await check(place, "survey")
     results = [text for _, role, text, _, _ in portrait.state[1] if role == "tool"]
     assert [text.split("; ")[1] for text in results] == [f"{who}: {who}!" for who in PEOPLE.values()]

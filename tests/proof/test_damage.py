@@ -10,15 +10,14 @@ import pytest
 
 from adjourn import Runner
 from adjourn.stores import SQLiteStore
-from tests.effort import EFFORT
+from tests.effort import EFFORT, amount
 from tests.proof import damage
 
 SHARDS = 10
-STORES = 50_000 // SHARDS if EFFORT == "proof" else 40
+STORES = amount(default=400, proof=6_000, long=50_000) // SHARDS
 LOOKS_EACH = 3
 
 
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("shard", range(SHARDS))
 async def test_a_damaged_store_never_hangs_or_raises_anything_of_its_own(tmp_path: Path, shard: int):
     # rules C10, C15; failures 54, 55

@@ -1,55 +1,41 @@
 """SIGSTOP past the lease: another process takes over, and the one that wakes up can do no more harm."""
 
 import asyncio
-import contextlib
+import itertools
 import signal
-import sqlite3
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from adjourn.stores import SessionRef, SQLiteStore
-from adjourn.stores.protocol import Head
-from tests.effort import EFFORT
+from adjourn.stores import SessionRef
+from adjourn.stores.types import Head
+from tests.effort import some
 
 from .checker import check, pids
 from .child import SESSION
 from .ledger import Ledger
+from .places import can_write, on_each_store, store_of
 from .processes import PATIENCE, Nursery, Process, job, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are stopped and found by their pids")
 
 LEASE = 0.4
 
+DURABILITIES = ["step", "pause", "async"]
+HALTING = [
+    *("halt_async", "halt_tool", "halt_model", "halt_loop", "halt_thread"),
+    *("halt_once", "halt_asking", "halt_choice", "halt_workflow"),
+]
 FROZEN = [
     (workload, durability)
-    for workload in (
-        "halt_async",
-        "halt_thread",
-        "halt_loop",
-        "halt_once",
-        "halt_asking",
-        "halt_choice",
-        "halt_workflow",
-    )
-    for durability in ("step", "async", "pause")
+    # The first ones differ in both.
+    for shift in range(3)
+    for workload, durability in zip(HALTING, itertools.cycle(DURABILITIES[shift:] + DURABILITIES[:shift]), strict=False)
     # A loop that is blocked cannot note that its last save is through, so the ledger's order would say nothing.
     if (workload, durability) != ("halt_loop", "async")
 ]
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(tmp_path / "ledger")
 
 
 async def frozen(nursery: Nursery, folder: Path, workload: str, durability: str = "step") -> Process:
@@ -58,15 +44,15 @@ async def frozen(nursery: Nursery, folder: Path, workload: str, durability: str 
     child.wait_at("inside")
     for _ in range(200):
         child.send_signal(signal.SIGSTOP)
-        _wait_until_stopped(child.pid)
-        if _can_write(folder / "sessions.db") and await _has_heard(folder):
+        wait_until_stopped(child.pid)
+        if can_write(folder) and await has_heard(folder):
             return child
         child.send_signal(signal.SIGCONT)
         await asyncio.sleep(0.001)  # let it get on for a moment
     raise AssertionError("it writes all the time")
 
 
-def _wait_until_stopped(pid: int) -> None:
+def wait_until_stopped(pid: int) -> None:
     patient_until = time.monotonic() + PATIENCE
     while time.monotonic() < patient_until:
         states = [path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
@@ -75,7 +61,7 @@ def _wait_until_stopped(pid: int) -> None:
     raise AssertionError(f"process {pid} does not stop")
 
 
-async def _has_heard(folder: Path) -> bool:
+async def has_heard(folder: Path) -> bool:
     """Whether the process has noted the newest record that is stored."""
     head = await _head(folder)
     lines = Ledger(folder / "ledger").lines()
@@ -83,23 +69,13 @@ async def _has_heard(folder: Path) -> bool:
 
 
 async def _head(folder: Path) -> Head:
-    store = SQLiteStore(folder / "sessions.db")
+    store = store_of(folder)
     try:
         head = await store.head(SessionRef(SESSION))
     finally:
         await store.close()
     assert head is not None
     return head
-
-
-def _can_write(database: Path) -> bool:
-    with contextlib.closing(sqlite3.connect(database, timeout=0, isolation_level=None)) as connection:
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError:
-            return False
-        connection.execute("ROLLBACK")
-        return True
 
 
 def taken_over(nursery: Nursery, folder: Path, workload: str, durability: str = "step") -> Process:
@@ -117,14 +93,15 @@ async def lease_is_over(folder: Path) -> None:
     await until(is_over)
 
 
-@pytest.mark.parametrize(("workload", "durability"), FROZEN if EFFORT == "proof" else FROZEN[::3])
+@pytest.mark.parametrize(("kind", "how"), on_each_store(some(FROZEN, default=9), default=2))
 async def test_a_zombie_is_refused_and_runs_no_more_code(
-    nursery: Nursery, tmp_path: Path, ledger: Ledger, workload: str, durability: str
+    nursery: Nursery, place: Path, ledger: Ledger, how: tuple[str, str]
 ):  # rules C6, I2
-    zombie = await frozen(nursery, tmp_path, workload, durability)
-    taker = taken_over(nursery, tmp_path, workload, durability)
+    workload, durability = how
+    zombie = await frozen(nursery, place, workload, durability)
+    taker = taken_over(nursery, place, workload, durability)
     before = ledger.lines()
-    stored = await check(tmp_path, workload)
+    stored = await check(place, workload)
 
     zombie.let_on()
     zombie.send_signal(signal.SIGCONT)
@@ -136,47 +113,46 @@ async def test_a_zombie_is_refused_and_runs_no_more_code(
     assert pids(ledger.effects("heard")) <= {taker.pid}
     assert {line.pid for line in ledger.effects("halting")} == {zombie.pid, taker.pid}
     assert len({line.key for line in ledger.effects("halting")}) == 1
-    assert await check(tmp_path, workload) == stored
+    assert await check(place, workload) == stored
 
 
-@pytest.mark.parametrize("workload", ["halt_async", "halt_thread", "halt_loop", "halt_once"])
-async def test_a_zombie_is_refused_before_its_successor_has_written_anything(
-    nursery: Nursery, tmp_path: Path, ledger: Ledger, workload: str
+@pytest.mark.parametrize(("kind", "workload"), on_each_store(HALTING[:4], default=1))
+async def test_a_zombie_is_refused_before_its_successor_has_done_anything(
+    nursery: Nursery, place: Path, ledger: Ledger, workload: str
 ):  # rules C1, C6
-    zombie = await frozen(nursery, tmp_path, workload)
-    stood = (await _head(tmp_path)).checkpoint
-    taker = nursery.start(job("take_over", workload, tmp_path))
+    zombie = await frozen(nursery, place, workload)
+    taker = nursery.start(job("take_over", workload, place))
     taker.wait_at("inside")
-    # The head is where the zombie left it: only the fencing number tells the two apart.
-    assert (await _head(tmp_path)).checkpoint == stood
+    # It has counted its attempt, and no more.
+    stood = (await _head(place)).checkpoint
     zombie.let_on()
     zombie.send_signal(signal.SIGCONT)
     assert zombie.ended().error == "Conflict"
-    assert (await _head(tmp_path)).checkpoint == stood
+    assert (await _head(place)).checkpoint == stood
     taker.let_on()
     assert taker.ended().status == "done"
     assert pids(ledger.effects("after")) == {taker.pid}
-    await check(tmp_path, workload)
+    await check(place, workload)
 
 
-async def test_a_zombie_does_not_try_again_what_failed(nursery: Nursery, tmp_path: Path, ledger: Ledger):  # rule C6
-    zombie = await frozen(nursery, tmp_path, "halt_retry")
-    taker = taken_over(nursery, tmp_path, "halt_retry")
+async def test_a_zombie_does_not_try_again_what_failed(nursery: Nursery, place: Path, ledger: Ledger):  # rule C6
+    zombie = await frozen(nursery, place, "halt_retry")
+    taker = taken_over(nursery, place, "halt_retry")
     zombie.let_on()
     zombie.send_signal(signal.SIGCONT)
     assert zombie.ended().error == "Conflict"
     assert pids(ledger.effects("after")) == {taker.pid}
-    await check(tmp_path, "halt_retry")
+    await check(place, "halt_retry")
 
 
-@pytest.mark.parametrize("workload", ["halt_async", "halt_loop"])
+@pytest.mark.parametrize(("kind", "workload"), on_each_store(HALTING[:2], default=1))
 async def test_a_process_that_wakes_before_anyone_took_over_goes_on(
-    nursery: Nursery, tmp_path: Path, ledger: Ledger, workload: str
+    nursery: Nursery, place: Path, ledger: Ledger, workload: str
 ):  # rule C6
-    sleeper = await frozen(nursery, tmp_path, workload)
-    await lease_is_over(tmp_path)
+    sleeper = await frozen(nursery, place, workload)
+    await lease_is_over(place)
     sleeper.let_on()
     sleeper.send_signal(signal.SIGCONT)
     assert sleeper.ended().status == "done"
-    await check(tmp_path, workload)
+    await check(place, workload)
     assert len(ledger.effects("halting")) == 1

@@ -1,6 +1,5 @@
 """SIGKILL at every point where something is stored, and after every effect; another process takes the session up."""
 
-import itertools
 import signal
 import sys
 from collections.abc import Iterator
@@ -9,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.effort import EFFORT
+from tests.effort import amount
 
 from .checker import Portrait, check
 from .child import When
 from .ledger import Ledger
+from .places import Kind, on_each_store
 from .processes import Nursery, job
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a dead owner is noticed at once on Linux only")
@@ -21,29 +21,14 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a dead owner is
 MOST = 60
 """Points that a workload has at most."""
 
-SWEPT = ["steps", "siblings", "refund", "nested", "fan", "turns"]
+SWEPT = ["nested", "steps", "siblings", "refund", "fan", "turns"]
 WHEN: list[When] = ["before", "during", "after", "effect"]
 
 
-def points(first: int = 0) -> range:
-    """Every point in a proof, else every fourth: a sweep of each kind then starts at another one."""
-    return range(1, MOST) if EFFORT == "proof" else range(1 + first, MOST, 4)
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
-
-
-@pytest.fixture
-def folders(tmp_path: Path) -> Iterator[Path]:
-    return (_made(tmp_path / str(n)) for n in itertools.count())
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
+def points(kind: Kind, first: int = 0) -> range:
+    """Every point in a proof, on servers every third, else every fourth: a sweep of each kind starts at another one."""
+    step = amount(default=4, proof=1 if kind == "sqlite" else 3, long=1)
+    return range(1 + first % step, MOST, step)
 
 
 async def uninterrupted(nursery: Nursery, folder: Path, workload: str) -> Portrait:
@@ -67,13 +52,13 @@ def finish(nursery: Nursery, folder: Path, workload: str, **options: Any) -> Non
 
 
 @pytest.mark.parametrize("when", WHEN)
-@pytest.mark.parametrize("workload", SWEPT)
+@pytest.mark.parametrize(("kind", "workload"), on_each_store(SWEPT, default=1))
 async def test_a_process_killed_anywhere_is_finished_by_another(
-    nursery: Nursery, folders: Iterator[Path], workload: str, when: When
+    nursery: Nursery, places: Iterator[Path], kind: Kind, workload: str, when: When
 ):  # rules C8, R4
-    whole = await uninterrupted(nursery, next(folders), workload)
-    for at in points(WHEN.index(when)):
-        folder = next(folders)
+    whole = await uninterrupted(nursery, next(places), workload)
+    for at in points(kind, WHEN.index(when)):
+        folder = next(places)
         was_killed = killed(nursery, folder, workload, at, when)
         finish(nursery, folder, workload)
         assert await check(folder, workload) == whole, f"killed {when} {at}"
@@ -84,13 +69,13 @@ async def test_a_process_killed_anywhere_is_finished_by_another(
     assert at > 3
 
 
-@pytest.mark.parametrize("workload", ["siblings", "refund", "nested"])
+@pytest.mark.parametrize(("kind", "workload"), on_each_store(["nested", "siblings", "refund"], default=1))
 async def test_a_recovery_that_is_killed_too_is_finished_by_the_next(
-    nursery: Nursery, folders: Iterator[Path], workload: str
+    nursery: Nursery, places: Iterator[Path], workload: str
 ):  # rules C8, R4
-    whole = await uninterrupted(nursery, next(folders), workload)
-    for at in range(2, MOST, 3 if EFFORT == "proof" else 9):
-        folder = next(folders)
+    whole = await uninterrupted(nursery, next(places), workload)
+    for at in range(2, MOST, amount(default=9, proof=3, long=1)):
+        folder = next(places)
         was_killed = killed(nursery, folder, workload, at, "after")
         again: list[tuple[int, When]] = [(1, "after"), (2, "before"), (1, "during"), (2, "after")]
         for second, when in again:
@@ -102,13 +87,13 @@ async def test_a_recovery_that_is_killed_too_is_finished_by_the_next(
 
 
 @pytest.mark.parametrize("durability", ["async", "pause"])
-@pytest.mark.parametrize("workload", ["refund", "questions", "nested"])
+@pytest.mark.parametrize(("kind", "workload"), on_each_store(["nested", "refund", "questions"], default=0))
 async def test_what_is_stored_more_rarely_is_finished_all_the_same(
-    nursery: Nursery, folders: Iterator[Path], workload: str, durability: str
+    nursery: Nursery, places: Iterator[Path], kind: Kind, workload: str, durability: str
 ):  # rule C8
-    whole = await uninterrupted(nursery, next(folders), workload)
-    for at in points():
-        folder = next(folders)
+    whole = await uninterrupted(nursery, next(places), workload)
+    for at in points(kind):
+        folder = next(places)
         was_killed = killed(nursery, folder, workload, at, "before", durability=durability)
         finish(nursery, folder, workload, durability=durability)
         found = await check(folder, workload)
@@ -117,32 +102,32 @@ async def test_what_is_stored_more_rarely_is_finished_all_the_same(
             break
 
 
-async def test_a_node_that_always_kills_its_process_is_a_crash_loop(nursery: Nursery, tmp_path: Path):  # rule C8
-    assert killed(nursery, tmp_path, "steps", 2, "effect")
+async def test_a_node_that_always_kills_its_process_is_a_crash_loop(nursery: Nursery, place: Path):  # rule C8
+    assert killed(nursery, place, "steps", 2, "effect")
     for _ in range(10):
-        ended = nursery.do(job("live", "steps", tmp_path, kill_at=1, when="effect"))
+        ended = nursery.do(job("live", "steps", place, kill_at=1, when="effect"))
         if ended is not None:
             break
     else:
         raise AssertionError("it is tried for ever")
     assert ended.error == "CrashLoop"
-    ledger = Ledger(tmp_path / "ledger")
+    ledger = Ledger(place / "ledger")
     assert len(ledger.effects("pick")) == 1
     assert 3 <= len(ledger.effects("pack")) <= 10
     assert len({line.key for line in ledger.effects("pack")}) == 1
     # Whoever mends the cause goes on.
-    finish(nursery, tmp_path, "steps")
-    await check(tmp_path, "steps")
+    finish(nursery, place, "steps")
+    await check(place, "steps")
 
 
 async def test_an_owner_that_is_dead_is_noticed_before_its_parent_asks_after_it(
-    nursery: Nursery, tmp_path: Path
+    nursery: Nursery, place: Path
 ):  # rule C6
-    owner = nursery.start(job("run", "halt_async", tmp_path, lease_ttl=600))
+    owner = nursery.start(job("run", "halt_async", place, lease_ttl=600))
     owner.wait_at("inside")
     owner.send_signal(signal.SIGKILL)
     assert owner.hear() is None
-    taker = nursery.start(job("take_over", "halt_async", tmp_path))
+    taker = nursery.start(job("take_over", "halt_async", place))
     assert taker.ended_without_stops().status == "done"
     owner.close()
-    await check(tmp_path, "halt_async")
+    await check(place, "halt_async")

@@ -4,47 +4,36 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from adjourn.stores import SessionRef, SQLiteStore
-from adjourn.stores.protocol import AuditEntry
-from tests.effort import some
+from adjourn.stores import SessionRef
+from adjourn.stores.types import AuditEntry
+from tests.effort import amount
 
 from .checker import check, check_effects, check_fences, pids
 from .child import SESSION, Ended
 from .ledger import Ledger
+from .places import store_of
 from .processes import Nursery, job, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="children are forks, found by their pids")
 
-ROUNDS = some(range(10), default=1)
+ROUNDS = range(amount(default=1, proof=3, long=20))
 HOUR = 3600.0
 
 
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
-
-
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(tmp_path / "ledger")
-
-
-@pytest.fixture
-def paused(nursery: Nursery, tmp_path: Path) -> Path:
+def paused(nursery: Nursery, place: Path) -> Path:
     """A folder with a session that waits for a decision."""
-    ended = nursery.start(job("run", "decision", tmp_path)).ended()
+    ended = nursery.start(job("run", "decision", place)).ended()
     assert ended.status == "interrupted"
-    return tmp_path
+    return place
 
 
 async def decisions(folder: Path) -> list[AuditEntry]:
-    store = SQLiteStore(folder / "sessions.db")
+    store = store_of(folder)
     try:
         return await store.audit(SessionRef(SESSION))
     finally:
@@ -89,16 +78,16 @@ async def test_approve_and_deny_at_once_is_one_of_them(
 
 @pytest.mark.parametrize("_", ROUNDS)
 async def test_several_people_answer_a_live_session_and_all_are_taken_up(
-    nursery: Nursery, tmp_path: Path, ledger: Ledger, _: int
+    nursery: Nursery, place: Path, ledger: Ledger, _: int
 ):  # rules R3, R4
     people = ["ann", "ben", "cleo", "dan"]
-    owner = nursery.start(job("run", "meeting", tmp_path))
+    owner = nursery.start(job("run", "meeting", place))
     owner.wait_at("slow")
-    await asked(tmp_path, 4)
+    await asked(place, 4)
     answering = [
-        nursery.start(job("resume", "meeting", tmp_path, answers={name: f"{name} says so"}, by=name)) for name in people
+        nursery.start(job("resume", "meeting", place, answers={name: f"{name} says so"}, by=name)) for name in people
     ]
-    await answered(tmp_path, 4)
+    await answered(place, 4)
     owner.let_on()
 
     assert owner.ended().status == "done"
@@ -106,7 +95,7 @@ async def test_several_people_answer_a_live_session_and_all_are_taken_up(
     assert pids(ledger.effects()) == {owner.pid}
     for name in people:
         assert len(ledger.effects(f"after {name}")) == 1
-    portrait = await check(tmp_path, "meeting")
+    portrait = await check(place, "meeting")
     assert portrait.state["by_name"] == {name: f"{name} says so" for name in people}
 
 
@@ -126,52 +115,52 @@ async def answered(folder: Path, count: int) -> None:
 
 @pytest.mark.parametrize("_", ROUNDS)
 async def test_people_who_answer_a_waiting_session_all_at_once_are_all_heard(
-    nursery: Nursery, tmp_path: Path, ledger: Ledger, _: int
+    nursery: Nursery, place: Path, ledger: Ledger, _: int
 ):  # rules R3, R4
     people = ["ann", "ben", "cleo", "dan"]
-    first = nursery.start(job("run", "meeting", tmp_path))
+    first = nursery.start(job("run", "meeting", place))
     first.wait_at("slow")
     first.let_on()
     assert first.ended().status == "interrupted"
 
     ended = nursery.race(
-        *(job("resume", "meeting", tmp_path, answers={name: f"{name} says so"}, by=name) for name in people)
+        *(job("resume", "meeting", place, answers={name: f"{name} says so"}, by=name) for name in people)
     )
 
     # Who is followed by nobody ends with the others' questions open; the last one to be heard ends the run.
     assert set(outcomes(ended)) <= {"done", "interrupted"}
     assert outcomes(ended)["done"] >= 1
-    assert [decision.how for decision in await decisions(tmp_path)] == ["answered"] * 4
+    assert [decision.how for decision in await decisions(place)] == ["answered"] * 4
     for name in people:
         assert len(ledger.effects(f"after {name}")) == 1
-    portrait = await check(tmp_path, "meeting")
+    portrait = await check(place, "meeting")
     assert portrait.state["by_name"] == {name: f"{name} says so" for name in people}
 
 
 async def test_an_answer_to_a_live_session_whose_owner_is_killed_is_not_lost(
-    nursery: Nursery, tmp_path: Path, ledger: Ledger
+    nursery: Nursery, place: Path, ledger: Ledger
 ):  # rule R4
-    owner = nursery.start(job("run", "meeting", tmp_path))
+    owner = nursery.start(job("run", "meeting", place))
     owner.wait_at("slow")
-    await asked(tmp_path, 4)
-    ann = nursery.start(job("resume", "meeting", tmp_path, answers={"ann": "ann says so"}, by="ann"))
-    await answered(tmp_path, 1)
+    await asked(place, 4)
+    ann = nursery.start(job("resume", "meeting", place, answers={"ann": "ann says so"}, by="ann"))
+    await answered(place, 1)
     os.kill(owner.pid, signal.SIGKILL)
     assert owner.end() is None
     assert ann.ended().error == "UnfinishedRun"
 
-    other = nursery.start(job("live", "meeting", tmp_path))
+    other = nursery.start(job("live", "meeting", place))
     assert other.ended_without_stops().status == "done"
-    await check(tmp_path, "meeting")
-    assert [d.by for d in await decisions(tmp_path) if d.id.endswith("node:ann")] == ["ann"]
+    await check(place, "meeting")
+    assert [d.by for d in await decisions(place) if d.id.endswith("node:ann")] == ["ann"]
     assert len(ledger.effects("after ann")) == 1
 
 
 # Turns
 
 
-async def test_of_many_runs_on_one_new_session_one_runs(nursery: Nursery, tmp_path: Path, ledger: Ledger):  # rule R12
-    racers = [nursery.start(job("run", "halt_async", tmp_path, gated=True)) for _ in range(5)]
+async def test_of_many_runs_on_one_new_session_one_runs(nursery: Nursery, place: Path, ledger: Ledger):  # rule R12
+    racers = [nursery.start(job("run", "halt_async", place, gated=True)) for _ in range(5)]
     for racer in racers:
         racer.wait_at("gate")
     for racer in racers:
@@ -184,17 +173,17 @@ async def test_of_many_runs_on_one_new_session_one_runs(nursery: Nursery, tmp_pa
     winner.let_on()
     assert winner.ended().status == "done"
     assert pids(ledger.effects()) == {winner.pid}
-    assert (await check(tmp_path, "halt_async")).state["notes"] == ["first", "halting", "after"]
+    assert (await check(place, "halt_async")).state["notes"] == ["first", "halting", "after"]
 
 
 @pytest.mark.parametrize("_", ROUNDS)
 async def test_of_many_recoveries_of_a_crashed_run_one_runs(
-    nursery: Nursery, tmp_path: Path, ledger: Ledger, _: int
+    nursery: Nursery, place: Path, ledger: Ledger, _: int
 ):  # rules C6, C8
-    crashed = nursery.start(job("run", "halt_async", tmp_path))
+    crashed = nursery.start(job("run", "halt_async", place))
     crashed.wait_at("inside")
     crashed.close()
-    racers = [nursery.start(job("recover", "halt_async", tmp_path, gated=True)) for _ in range(4)]
+    racers = [nursery.start(job("recover", "halt_async", place, gated=True)) for _ in range(4)]
     for racer in racers:
         racer.wait_at("gate")
     for racer in racers:
@@ -205,7 +194,7 @@ async def test_of_many_recoveries_of_a_crashed_run_one_runs(
     winner.let_on()
     assert winner.ended().status == "done"
     assert pids(ledger.effects("halting")) == {crashed.pid, winner.pid}
-    await check(tmp_path, "halt_async")
+    await check(place, "halt_async")
 
 
 # Against an answer

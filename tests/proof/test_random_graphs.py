@@ -12,8 +12,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from adjourn import Done, Interrupt, NodeEnd
+from adjourn import Done, Interrupt, Middleware, NodeEnd
 from adjourn.errors import WriteConflict
+from adjourn.middleware import NodeCall, NodeRequest
 from adjourn.stores import MemoryStore, SQLiteStore, Store
 from adjourn.testing import FakeClock
 from tests.proof import plans
@@ -36,9 +37,17 @@ class Stores:
             "sqlite": SQLiteStore(folder / "proof.db", clock=self.clock, synchronous="NORMAL"),
         }
 
-    def twin(self, plan: Graph, where: str, durability: Durability) -> Twin:
+    def twin(self, plan: Graph, where: str, durability: Durability, *, wrapped: bool = False) -> Twin:
         session, store = f"session {next(numbers)}", self.stores[where]
-        return Twin(partial(build, plan), _answer, World(), session, store, self.clock, durability)
+        built = partial(build, plan, middleware=[PassThrough()]) if wrapped else partial(build, plan)
+        return Twin(built, _answer, World(), session, store, self.clock, durability)
+
+
+class PassThrough(Middleware):
+    """Wraps every node and changes nothing."""
+
+    async def wrap_node(self, call: NodeCall, request: NodeRequest) -> Any:
+        return await call(request)
 
 
 def _answer(asked: Interrupt) -> Any:
@@ -88,14 +97,14 @@ kinds = st.sampled_from(("memory", "sqlite"))
 durabilities = st.sampled_from(("step", "async", "pause"))
 
 
-@given(graphs(), dice, kinds, durabilities)
+@given(graphs(), dice, kinds, durabilities, st.booleans())
 def test_an_interrupted_session_ends_as_the_uninterrupted_one(
-    stores: Stores, plan: Graph, dice: Dice, where: str, durability: Durability
-):  # rules R5-R9, R13, C3, C8
+    stores: Stores, plan: Graph, dice: Dice, where: str, durability: Durability, wrapped: bool
+):  # rules R5-R9, R13, C3, C8, G19
     meant = reference(plan, GIVEN, AGAIN)
 
     async def run() -> None:
-        twin = await stores.twin(plan, where, durability).with_trouble(GIVEN, dice)
+        twin = await stores.twin(plan, where, durability, wrapped=wrapped).with_trouble(GIVEN, dice)
         if twin.result is not None:
             await twin.with_trouble(AGAIN, dice)
         assert twin.conflict == meant.conflict
@@ -131,5 +140,5 @@ async def check_events(twin: Twin, meant: Reference) -> None:
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert sum(isinstance(event, Done) for event in events) == 2
     assert isinstance(events[-1], Done)
-    ends = Counter(event.address for event in events if isinstance(event, NodeEnd))
+    ends = Counter(event.address for event in events if isinstance(event, NodeEnd) and event.error is None)
     assert ends == Counter(meant.finished)

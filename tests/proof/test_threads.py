@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated, Any, TypedDict, TypeVar
+from typing import Annotated, Any, TypedDict, TypeVar, cast
 
 import pytest
 
@@ -131,7 +131,7 @@ def test_of_many_threads_that_answer_one_question_one_proceeds(store: Store):  #
             return at_once(lambda n: graph.resume(session, {"ok": f"{thread}.{n}"}, deps=done))
 
         results = [result for results in in_threads(resume) for result in results]
-        (won,) = (result for result in results if isinstance(result, RunResult))
+        (won,) = (cast("RunResult", result) for result in results if isinstance(result, RunResult))
         assert sum(isinstance(result, AlreadyResumed) for result in results) == THREADS * RUNS - 1
         assert done == [f"heard {won.state['notes'][-1]}"]
 
@@ -143,7 +143,7 @@ def test_turns_of_one_session_from_many_threads_come_one_after_the_other(store: 
         return at_once(lambda n: graph.run({"who": f"{thread}.{n}"}, session_id="s"))
 
     results = [result for results in in_threads(run) for result in results]
-    done = [result for result in results if isinstance(result, RunResult)]
+    done = [cast("RunResult", result) for result in results if isinstance(result, RunResult)]
     assert done
     assert all(isinstance(result, SessionError) for result in results if not isinstance(result, RunResult)), results
     # Each turn that was taken is in the state once, and each saw all that were taken before it.

@@ -11,7 +11,7 @@ from adjourn._engine.address import is_under
 from adjourn.errors import RetryExhausted, StoreUnavailable, WriteConflict
 from adjourn.runner import Run
 from adjourn.stores import SessionRef, Store
-from adjourn.stores.protocol import Head, Lease, Renewed
+from adjourn.stores.types import Head, Lease, Renewed
 from adjourn.testing import FakeClock, FaultStore
 
 from .building import Trouble, World

@@ -7,7 +7,7 @@ has written is never written again: what it holds is in people's databases.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -24,7 +24,7 @@ from adjourn.testing import FakeClock, count_ids
 from .stores import WatchedStore
 
 DATA = Path(__file__).parent.parent / "data"
-FORMATS = (3,)
+FORMATS = (4,)
 SESSION = "golden"
 
 VALUES: dict[str, Any] = {
@@ -53,36 +53,36 @@ class Order(MessagesState):
     approved: bool
 
 
-async def begin(state: dict[str, Any]) -> dict[str, Any]:
+async def begin(state: Mapping[str, Any]) -> dict[str, Any]:
     set_session_value("who", "ann")
     current().emit({"at": VALUES["when"]})
     receipt = await charge("outer", 100)
     return {"log": [receipt], "seen": VALUES, "messages": [Message.user("a ticket"), Message.assistant("one moment")]}
 
 
-async def note(state: dict[str, Any]) -> dict[str, Any]:
+async def note(state: Mapping[str, Any]) -> dict[str, Any]:
     return {"log": ["left"]}
 
 
-async def pack(state: dict[str, Any]) -> dict[str, Any]:
-    return {"log": [await charge("packing", 50)]}
+async def pack(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {"log": [await charge("packing", 50)], "metadata": {"packed": VALUES["when"]}}
 
 
-def spread(state: dict[str, Any]) -> list[Command]:
+def spread(state: Mapping[str, Any]) -> list[Command]:
     return [Command(update={"user_input": name}, goto="each") for name in ("x", "y")]
 
 
-async def each(state: dict[str, Any]) -> dict[str, Any]:
+async def each(state: Mapping[str, Any]) -> dict[str, Any]:
     return {"log": [f"each {state['user_input']}"]}
 
 
-async def check(state: dict[str, Any]) -> dict[str, Any]:
+async def check(state: Mapping[str, Any]) -> dict[str, Any]:
     receipt = await charge("inner", 200)
     approved = interrupt({"receipt": receipt, "price": VALUES["price"]}, key="check", prompt="Ok?", schema=bool)
     return {"approved": approved, "log": [receipt]}
 
 
-async def close(state: dict[str, Any]) -> dict[str, Any]:
+async def close(state: Mapping[str, Any]) -> dict[str, Any]:
     return {"log": [f"closed for {current().values['who']}"]}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, TypedDict, Unpack
 
 from adjourn import Interrupt, Run, RunResult, interrupt
@@ -14,14 +14,14 @@ from adjourn.runner import Options
 FINAL = (Cancelled, Done, Failed, Interrupted)
 
 
-class Path(TypedDict, total=False):
+class Path(TypedDict):
     """The state of most graphs here: where it has been, and what people said."""
 
     done: Annotated[list[str], append]
     answer: Any
 
 
-Node = Callable[[dict[str, Any]], Any]
+Node = Callable[[Any], Any]
 
 
 class Gate:
@@ -41,7 +41,7 @@ class Gate:
 def step(name: str) -> Node:
     """A node that notes that it ran."""
 
-    async def run(state: dict[str, Any]) -> dict[str, Any]:
+    async def run(state: Mapping[str, Any]) -> dict[str, Any]:
         return {"done": [name]}
 
     return run
@@ -50,14 +50,14 @@ def step(name: str) -> Node:
 def held(name: str, gate: Gate) -> Node:
     """A node that notes that it ran, after its gate was opened."""
 
-    async def run(state: dict[str, Any]) -> dict[str, Any]:
+    async def run(state: Mapping[str, Any]) -> dict[str, Any]:
         await gate.wait()
         return {"done": [name]}
 
     return run
 
 
-def ask(state: dict[str, Any]) -> dict[str, Any]:
+def ask(state: Mapping[str, Any]) -> dict[str, Any]:
     """A node that asks and notes the answer."""
     answer = interrupt("Go on?", key="go")
     return {"answer": answer, "done": ["ask"]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ def durable(events: list[Event]) -> list[Event]:
     return [event for event in events if event.seq is not None]
 
 
-async def fails(state: dict[str, Any]) -> None:
+async def fails(state: Mapping[str, Any]) -> None:
     raise ValueError("no luck")
 
 
@@ -148,7 +149,7 @@ async def test_a_follower_of_a_recovered_run_is_not_stopped_by_its_old_failure(s
 async def test_a_follower_stops_with_its_run_even_if_the_next_one_begins_at_once(store: Store):
     gates = [Gate(), Gate()]
 
-    async def turn(state: dict[str, Any]) -> dict[str, Any]:
+    async def turn(state: Mapping[str, Any]) -> dict[str, Any]:
         await gates[len(state.get("done", []))].wait()
         return {"done": ["a"]}
 
@@ -201,10 +202,10 @@ async def test_events_that_are_missing_are_noticed(tmp_path: Any):  # rule C10
 
 
 def two_questions(gate: Gate, store: Store) -> Any:
-    async def first(state: dict[str, Any]) -> dict[str, Any]:
+    async def first(state: Mapping[str, Any]) -> dict[str, Any]:
         return {"done": [interrupt("First?", key="first")]}
 
-    async def second(state: dict[str, Any]) -> dict[str, Any]:
+    async def second(state: Mapping[str, Any]) -> dict[str, Any]:
         await gate.wait()
         return {"done": ["second"]}
 

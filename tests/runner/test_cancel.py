@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
 
 import pytest
 
 from adjourn import CheckpointNotFound, Retry, Run, Runner, UsageError, current, interrupt, once, workflow
 from adjourn.events import Cancelled
 from adjourn.graph import START, StateGraph
-from adjourn.stores import Store
+from adjourn.stores import Loaded, SessionRef, Store
+from adjourn.testing import FaultStore
 
 from .programs import (
     FINAL,
@@ -29,6 +31,7 @@ from .programs import (
     turns,
 )
 
+T = TypeVar("T")
 MODES: list[Any] = ["now", "after_model", "after_tools", "after_step"]
 
 
@@ -78,7 +81,7 @@ async def test_a_mild_cancel_becomes_a_hard_one_after_its_timeout(store: Store):
 async def test_finished_siblings_are_kept(store: Store):  # rule A12
     gate, ran = Gate(), list[str]()
 
-    async def quick(state: dict[str, Any]) -> dict[str, Any]:
+    async def quick(state: Mapping[str, Any]) -> dict[str, Any]:
         ran.append("quick")
         return {"done": ["quick"]}
 
@@ -102,7 +105,7 @@ async def test_a_finished_once_call_is_kept(store: Store):  # rule A12
         charged.append(1)
         return 1
 
-    async def pays(state: dict[str, Any]) -> dict[str, Any]:
+    async def pays(state: Mapping[str, Any]) -> dict[str, Any]:
         await charge()
         await gate.wait()
         return {"done": ["paid"]}
@@ -121,7 +124,7 @@ async def test_a_finished_once_call_is_kept(store: Store):  # rule A12
 async def test_open_questions_stay_open(store: Store):  # rule A12
     gate = Gate()
 
-    async def asks(state: dict[str, Any]) -> dict[str, Any]:
+    async def asks(state: Mapping[str, Any]) -> dict[str, Any]:
         return {"done": [interrupt("Well?", key="well")]}
 
     graph = side_by_side(("asks", asks), ("slow", held("slow", gate)), store=store)
@@ -179,7 +182,7 @@ async def test_cancelling_twice_is_like_once(store: Store):
 async def test_cancel_reaches_nested_graphs_and_what_they_finished_is_kept(store: Store):  # rule A12
     gate, ran = Gate(), list[str]()
 
-    async def first(state: dict[str, Any]) -> dict[str, Any]:
+    async def first(state: Mapping[str, Any]) -> dict[str, Any]:
         ran.append("first")
         return {"done": ["first"]}
 
@@ -257,7 +260,7 @@ async def test_tasks_that_wait_for_a_slot_do_not_start_after_a_cancel(store: Sto
 async def test_a_sync_node_in_a_thread_is_left_behind_and_cannot_write(store: Store):
     started, opened, outcome = threading.Event(), threading.Event(), list[Any]()
 
-    def blocks(state: dict[str, Any]) -> dict[str, Any]:
+    def blocks(state: Mapping[str, Any]) -> dict[str, Any]:
         started.set()
         opened.wait(120)
         try:
@@ -286,7 +289,7 @@ async def test_a_sync_node_in_a_thread_is_left_behind_and_cannot_write(store: St
 async def test_code_that_swallows_the_cancel_keeps_its_result_and_nothing_more_starts(store: Store):
     gate = Gate()
 
-    async def stubborn(state: dict[str, Any]) -> dict[str, Any]:
+    async def stubborn(state: Mapping[str, Any]) -> dict[str, Any]:
         with contextlib.suppress(asyncio.CancelledError):
             await gate.wait()
         return {"done": ["stubborn"]}
@@ -304,7 +307,7 @@ async def test_code_that_swallows_the_cancel_keeps_its_result_and_nothing_more_s
 async def test_cancel_during_a_retry_does_not_wait_for_the_delay(store: Store):
     failed = asyncio.Event()
 
-    async def flaky(state: dict[str, Any]) -> None:
+    async def flaky(state: Mapping[str, Any]) -> None:
         failed.set()
         raise ConnectionError
 
@@ -332,6 +335,17 @@ async def test_another_runner_on_the_same_store_can_cancel(timed: Store, mode: A
         gate.opened.set()
     result = await waiting
     assert (result.status, result.state["done"]) == ("cancelled", ["a"] if mode == "now" else ["a", "b"])
+    gate.opened.set()
+    assert (await graph.recover("s")).state["done"] == ["a", "b", "c"]
+
+
+async def test_a_cancel_from_elsewhere_does_not_wait_for_the_lease_to_be_renewed(store: Store):  # rule A12
+    gate = Gate()
+    graph = line(("a", step("a")), ("b", held("b", gate)), ("c", step("c")), store=store, lease_ttl=3600)
+    waiting = begin(graph.run({}, session_id="s"))
+    await gate.reached.wait()
+    assert await steps("a", "b", "c", store=store).cancel("s", "now") is True
+    assert (await waiting).status == "cancelled"  # The lease is renewed after twenty minutes; this test has one.
     gate.opened.set()
     assert (await graph.recover("s")).state["done"] == ["a", "b", "c"]
 
@@ -418,3 +432,112 @@ async def test_a_timeout_around_a_run_leaves_a_recoverable_session(store: Store)
         await timed_out_at(gate, graph.run({}, session_id="s"))
     status = await graph.status("s")
     assert (status.status, status.owner) == ("cancelled", None)
+
+
+# While the run is being opened
+
+
+class Slow(FaultStore):
+    """A store whose loads, or whose claims, are held up until the test lets them through."""
+
+    def __init__(self, inner: Store, what: str) -> None:
+        super().__init__(inner, fail_at=0, times=0)
+        self.what = what
+        self.reached = asyncio.Event()
+        self.opened = asyncio.Event()
+
+    async def _hold(self, what: str) -> None:
+        if self.what == what:
+            self.reached.set()
+            await self.opened.wait()
+
+    async def load(self, ref: SessionRef, checkpoint: str | None = None) -> Loaded | None:
+        await self._hold("load")
+        return await super().load(ref, checkpoint)
+
+    async def _write(self, call: Callable[[], Awaitable[T]]) -> T:
+        await self._hold("write")
+        return await super()._write(call)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("what", ["load", "write"])
+async def test_a_run_is_cancelled_while_it_is_being_opened(store: Store, what: str, mode: Any):  # rule A12
+    ran: list[str] = []
+
+    async def notes(state: Mapping[str, Any]) -> dict[str, Any]:
+        ran.append("a")
+        return {"done": ["a"]}
+
+    slow = Slow(store, what)
+    run = line(("a", notes), store=slow).run({}, session_id="s")
+    waiting = begin(run)
+    await slow.reached.wait()
+    cancelling = asyncio.create_task(run.cancel(mode))
+    await turns()
+    slow.opened.set()
+    await cancelling
+    assert (await waiting).status == "cancelled"
+    assert ran == []
+    assert (await line(("a", notes), store=store).recover("s")).state["done"] == ["a"]
+
+
+async def test_a_resume_is_cancelled_while_it_is_being_opened(store: Store):  # rules A12, R4
+    await asking(store=store).run({}, session_id="s")
+    slow = Slow(store, "write")
+    run = asking(store=slow).resume("s", {"go": "yes"})
+    reading = asyncio.create_task(events_of(run))
+    await slow.reached.wait()
+    cancelling = asyncio.create_task(run.cancel())
+    await turns()
+    slow.opened.set()
+    await cancelling
+    assert isinstance((await reading)[-1], Cancelled)
+    assert (await asking(store=store).recover("s")).state["answer"] == "yes"  # the answer stands
+
+
+async def test_a_workflow_is_cancelled_while_it_is_being_opened(store: Store):  # rule A12
+    ran: list[str] = []
+
+    @workflow
+    async def notes(name: str) -> str:
+        ran.append(name)
+        return name
+
+    slow = Slow(store, "write")
+    run = Runner(notes, store=slow).run("x", session_id="s")
+    waiting = begin(run)
+    await slow.reached.wait()
+    cancelling = asyncio.create_task(run.cancel())
+    await turns()
+    slow.opened.set()
+    await cancelling
+    assert (await waiting).status == "cancelled"
+    assert ran == []
+
+
+async def test_cancelling_a_run_that_cannot_be_opened_does_nothing(store: Store):
+    slow = Slow(store, "load")
+    run = steps("a", store=slow).resume("s", {"go": "yes"})
+    waiting = begin(run)
+    await slow.reached.wait()
+    cancelling = asyncio.create_task(run.cancel())
+    await turns()
+    slow.opened.set()
+    await cancelling
+    with pytest.raises(CheckpointNotFound):
+        await waiting
+
+
+async def test_a_run_that_was_cancelled_before_its_task_began_does_not_run(store: Store):  # rule A12
+    ran: list[str] = []
+
+    async def notes(state: Mapping[str, Any]) -> dict[str, Any]:
+        ran.append("a")
+        return {"done": ["a"]}
+
+    run = line(("a", notes), store=store).run({}, session_id="s")
+    waiting = begin(run)  # the event loop has not come to it yet
+    await run.cancel()
+    assert (await waiting).status == "cancelled"
+    assert ran == []

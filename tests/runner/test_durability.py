@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -76,7 +77,7 @@ async def test_with_durability_step_what_a_node_made_is_stored_before_the_next_o
     seen: list[list[str]] = []
     other = steps("a", "b", "c", store=store)
 
-    async def look(state: dict[str, Any]) -> dict[str, Any]:
+    async def look(state: Mapping[str, Any]) -> dict[str, Any]:
         seen.append((await other.state("s")).get("done", []))
         return {"done": ["x"]}
 
@@ -104,7 +105,7 @@ async def test_a_held_commit_holds_the_run_unless_it_is_async(store: Store, dura
     watched.held.clear()
     ran: list[str] = []
 
-    async def note(state: dict[str, Any]) -> dict[str, Any]:
+    async def note(state: Mapping[str, Any]) -> dict[str, Any]:
         ran.append("x")
         return {"done": ["x"]}
 
@@ -165,7 +166,7 @@ async def test_no_durable_event_is_told_before_its_record_is_stored(store: Store
             assert event.seq <= stored
 
 
-async def talks(state: dict[str, Any]) -> dict[str, Any]:
+async def talks(state: Mapping[str, Any]) -> dict[str, Any]:
     current().emit("here")
     await turns(2)
     current().emit("there")
@@ -175,7 +176,7 @@ async def talks(state: dict[str, Any]) -> dict[str, Any]:
 async def test_what_a_node_emits_is_told_while_it_runs(store: Store):
     gate = Gate()
 
-    async def talks_and_waits(state: dict[str, Any]) -> None:
+    async def talks_and_waits(state: Mapping[str, Any]) -> None:
         current().emit("here")
         await gate.wait()
 
@@ -199,7 +200,7 @@ async def test_a_finished_sibling_is_stored_while_the_others_run(store: Store):
     assert (await only_slow.recover(fork)).state["done"] == ["quick", "slow", "end"]
 
 
-async def must_not_run(state: dict[str, Any]) -> None:
+async def must_not_run(state: Mapping[str, Any]) -> None:
     raise AssertionError("it has finished before")
 
 
@@ -244,7 +245,7 @@ async def test_every_durability_gives_the_same_result_and_the_same_restored_stat
 
 @pytest.mark.parametrize("durability", DURABILITIES)
 async def test_a_failure_keeps_what_was_finished_before_it(store: Store, durability: Any):
-    async def fails(state: dict[str, Any]) -> None:
+    async def fails(state: Mapping[str, Any]) -> None:
         raise ValueError("no luck")
 
     graph = line(("a", step("a")), ("b", step("b")), ("c", fails), store=store, durability=durability)
@@ -259,7 +260,7 @@ async def test_a_failure_keeps_what_was_finished_before_it(store: Store, durabil
 
 
 def talk(store: Store) -> Any:
-    async def reply(state: dict[str, Any]) -> dict[str, Any]:
+    async def reply(state: Mapping[str, Any]) -> dict[str, Any]:
         return {"messages": [Message.user(state["user_input"]), Message.assistant("y" * 1000)]}
 
     return StateGraph(MessagesState, name="talk").add_node("reply", reply).add_edge(START, "reply").compile(store=store)
@@ -377,7 +378,7 @@ async def test_a_session_outlives_its_store_object(tmp_path: Any):
 
 
 async def test_interrupts_in_sync_code_on_the_loop_are_stored_before_they_are_told(store: Store):
-    def asks(state: dict[str, Any]) -> dict[str, Any]:
+    def asks(state: Mapping[str, Any]) -> dict[str, Any]:
         return {"answer": interrupt("Well?", key="well")}
 
     async for event in line(("ask", asks), store=store).run({}, session_id="s"):

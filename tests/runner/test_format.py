@@ -70,7 +70,13 @@ async def test_the_newest_format_has_its_files():
         kept = [write.body for write in golden.stored(record.FORMAT, name)]
         assert [len(body) > 0 for body in kept] == [True] * len(kept)
         # What this version writes has the fields of what is kept; if not, it is another format and needs its number.
-        assert _fields([write.body for write in await golden.harvest(name)]) == _fields(kept)
+        # Which of two tasks ends first decides what a record holds, so all of them come up only after a few runs.
+        seen: set[str] = set()
+        for _ in range(20):
+            seen |= _fields([write.body for write in await golden.harvest(name)])
+            if seen == _fields(kept):
+                break
+        assert seen == _fields(kept)
 
 
 def _fields(bodies: Sequence[bytes]) -> set[str]:

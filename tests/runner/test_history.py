@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -32,7 +33,7 @@ from .programs import (
 )
 
 
-async def fails(state: dict[str, Any]) -> None:
+async def fails(state: Mapping[str, Any]) -> None:
     raise ValueError("no luck")
 
 
@@ -40,6 +41,23 @@ def nested(store: Store) -> CompiledGraph:
     inner = line(("x", step("x")), ("y", step("y")), name="inner")
     graph = StateGraph(Path, name="outer").add_node("a", step("a")).add_subgraph("in", inner)
     return graph.add_edge(START, "a").add_edge("a", "in").compile(store=store)
+
+
+async def test_nothing_is_open_when_a_workflow_has_ended_however_it_was_stored(store: Store):  # rules C2, C3
+    @once
+    async def note(number: int) -> str:
+        return f"{number} " * 50
+
+    @workflow
+    async def long(input: str) -> list[str]:
+        return [interrupt("Well?"), *[await note(number) for number in range(count)]]
+
+    # So that some of them end with a record of everything.
+    for count in range(12):
+        runner = Runner(long, store=store)
+        await runner.run("go", session_id=f"s{count}")
+        await runner.resume(f"s{count}", {"runnable:long": "yes"})
+        assert (await runner.history(f"s{count}"))[0].interrupts == ()
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
@@ -95,7 +113,7 @@ async def test_commits_between_checkpoints_are_restorable_but_not_listed(store: 
     async def charge() -> int:
         return 1
 
-    async def pays(state: dict[str, Any]) -> dict[str, Any]:
+    async def pays(state: Mapping[str, Any]) -> dict[str, Any]:
         await charge()
         return {"done": ["paid"]}
 
@@ -317,7 +335,7 @@ async def test_a_tree_of_a_pruned_session_still_has_what_is_left(store: Store):
 
 
 async def test_diff_tells_what_changed_between_two_checkpoints(store: Store):
-    async def answer(state: dict[str, Any]) -> dict[str, Any]:
+    async def answer(state: Mapping[str, Any]) -> dict[str, Any]:
         return {"answer": 42}
 
     graph = line(("a", step("a")), ("b", answer), store=store)
@@ -345,7 +363,7 @@ def test_every_checkpoint_restores_the_state_that_the_run_had_there(  # rule C3
     turns = data.draw(st.integers(1, 4))
     seen: list[dict[str, Any]] = []
 
-    async def work(state: dict[str, Any]) -> Command:
+    async def work(state: Mapping[str, Any]) -> Command:
         number = len(seen)
         seen.append(dict(state))
         size = sizes[number % len(sizes)]

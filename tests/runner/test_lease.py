@@ -18,7 +18,7 @@ import pytest
 from adjourn import Runner, SessionBusy, UnfinishedRun, interrupt, once, workflow
 from adjourn.errors import Conflict
 from adjourn.events import Cancelled, Failed
-from adjourn.runner._live import Heartbeat
+from adjourn.runner._heartbeat import Heartbeat
 from adjourn.runner._settings import Durability
 from adjourn.stores import Committed, Lease, MemoryStore, Renewed, SessionRef, SQLiteStore, Store, Write
 from adjourn.testing import FakeClock, FaultStore
@@ -315,6 +315,27 @@ async def test_trouble_in_one_renewal_does_not_end_them(timed: Store, clock: Fak
     assert (await waiting).status == "done"
 
 
+class Silent(Hiccups):
+    """A store whose first renewal gets no reply."""
+
+    async def renew(self, leases: Sequence[Lease]) -> list[Renewed]:
+        self.renewals += 1
+        if self.renewals == 1:
+            await asyncio.Event().wait()
+        return await FaultStore.renew(self, leases)
+
+
+async def test_a_renewal_without_a_reply_is_given_up_while_there_is_time_for_another():  # rule C6, failures 53
+    gate, store = Gate(), Silent(MemoryStore())
+    waiting = begin(line(("a", held("a", gate)), store=store, lease_ttl=3).run({}, session_id="s"))
+    await gate.reached.wait()
+    first = await store.head(SessionRef("s"))
+    assert first is not None
+    await until(lambda: _renewed(store, first.expires))
+    gate.opened.set()
+    assert (await waiting).status == "done"
+
+
 async def _renewed(store: Store, before: float) -> bool:
     head = await store.head(SessionRef("s"))
     return head is not None and head.expires > before
@@ -522,7 +543,12 @@ class LoopStore(FaultStore):
 
 async def test_all_renewals_of_a_store_are_made_on_one_loop():  # rule C6
     class Holder:
+        is_gone = False
+
         def hear(self, lease: Lease, state: Renewed) -> None:
+            pass
+
+        def secure(self, lease: Lease, until: float) -> None:
             pass
 
     store, holder = LoopStore(), Holder()

@@ -82,8 +82,8 @@ async def test_every_load_has_one_line(store: Store, caplog: pytest.LogCaptureFi
     graph = asking(store=store)
     await graph.state("s")
     assert lines(caplog) == [("loaded", "s", head)]
-    history = await graph.history("s")
-    assert lines(caplog) == [("loaded", "s", point.id) for point in history]
+    assert len(await graph.history("s")) == 3
+    assert lines(caplog) == [("loaded", "s", head)], "what folds to the last one also holds those before it"
     await events_of(graph.attach("s"))
     assert ("loaded", "s", head) in lines(caplog)
 
@@ -213,9 +213,10 @@ async def test_an_expiry_has_one_line_and_is_told_once(
 async def test_waiting_for_a_store_is_a_warning(store: Store, caplog: pytest.LogCaptureFixture):
     with pytest.raises(StoreUnavailable):
         await steps("a", store=FaultStore(store, 2, times=1000), store_timeout=1).run({}, session_id="s")
-    warned = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert warned
-    assert all(record.getMessage().startswith("waiting for the store session=s checkpoint=") for record in warned)
+    warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    about = [text for text in warned if "session=" in text]  # The leases of other tests have none.
+    assert about
+    assert all(text.startswith("waiting for the store session=s checkpoint=") for text in about)
 
 
 @pytest.mark.parametrize(

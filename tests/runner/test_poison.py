@@ -21,7 +21,7 @@ import pytest
 
 from adjourn import AdjournError, Runner
 from adjourn._engine import record
-from adjourn.errors import CheckpointCorrupt, CheckpointTooNew
+from adjourn.errors import CheckpointCorrupt, CheckpointTooNew, StateInvalid
 from adjourn.stores import SessionRef, SQLiteStore, Store, Write
 
 from . import golden
@@ -219,8 +219,6 @@ FORGED: dict[str, bytes] = {
     "a number out of range": forged(_put("v", 2)).replace(b'"turn": 1', b'"turn": 1e999'),
     "frames that are a list": forged(_put("frames", [])),
     "a frame of an unknown kind": forged(_put(f"{ROOT}/k", "x")),
-    "an unknown tag": forged(_put(f"{ROOT}/set/seen", {"$t": f"{CANARY_MODULE}.geohash", "v": "true"})),
-    "a class by name": forged(_put(f"{ROOT}/set/seen", {"$t": f"{CANARY_MODULE}:geohash", "v": [1]})),
     "a tag that is no text": forged(_put(f"{ROOT}/set/seen", {"$t": 1, "v": 1})),
     "a tag without content": forged(_put(f"{ROOT}/set/seen", {"$t": "decimal"})),
     "a tag with wrong content": forged(_put(f"{ROOT}/set/seen", {"$t": "decimal", "v": "NaN"})),
@@ -238,6 +236,19 @@ def _resealed(body: bytes) -> bytes:
 async def test_forged_records_are_corrupt_whoever_reads_them(store: Store, name: str):  # rule C10, failures 54
     await plant(store, with_body(writes_of(), _resealed(FORGED[name])))
     await refused(store, (CheckpointCorrupt,))
+
+
+@pytest.mark.parametrize("tag", [f"{CANARY_MODULE}.geohash", f"{CANARY_MODULE}:geohash"])
+async def test_a_forged_class_is_one_that_is_gone(store: Store, tag: str):  # rules C10, S5, failures 54
+    await plant(store, with_body(writes_of(), _resealed(forged(_put(f"{ROOT}/set/seen", {"$t": tag, "v": [1]})))))
+    runner = Runner(PROGRAMS["order"][0], store=store)
+    for call in (runner.resume(SESSION, {"check": True}), runner.recover(SESSION), runner.run({}, session_id=SESSION)):
+        with pytest.raises(StateInvalid, match=r"State field 'seen': .*no class is registered"):
+            await call
+    assert golden.charged == []
+    # It is shown as it is stored; nothing is imported for it.
+    shown = (await runner.state(SESSION))["seen"]
+    assert (shown.name, shown.data) == (tag, [1])
 
 
 HARMLESS = {

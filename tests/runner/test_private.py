@@ -21,6 +21,18 @@ async def test_a_session_without_id_is_forgotten_when_done():
         await runner.status(result.session_id)
 
 
+async def test_whoever_comes_back_to_a_forgotten_session_learns_why_it_is_gone():
+    runner = Runner(asking())
+    paused = await runner.run({})
+    assert (await runner.resume(paused.session_id, {"go": 1})).status == "done"
+    name = paused.session_id
+    calls = (runner.run({}, session_id=name), Runner(asking()).run({}, session_id=name), runner.resume(name, {"go": 1}))
+    for call in (*calls, runner.messages(name), runner.history(name), runner.status(name)):
+        with pytest.raises(CheckpointNotFound, match=r"forgotten when it was done.*session_id=.*store="):
+            await call
+    assert (await runner.run({}, session_id="mine")).status == "interrupted"
+
+
 @pytest.mark.parametrize("durability", ["step", "pause", "async"])
 async def test_a_session_without_id_is_forgotten_whatever_the_durability(durability: Any):
     runner = Runner(steps("a", "b"), durability=durability)

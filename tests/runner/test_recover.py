@@ -19,10 +19,11 @@ from adjourn import (
     once,
     workflow,
 )
+from adjourn._engine.record import FORMAT, Record, encode
 from adjourn.errors import CrashLoop, MaxStepsExceeded, ProgramChanged, WriteConflict
 from adjourn.events import Done, Failed
 from adjourn.graph import END, START, Command, CompiledGraph, StateGraph
-from adjourn.stores import SessionRef, Store
+from adjourn.stores import Header, SessionRef, Store, Write
 from adjourn.testing import FakeClock, FaultStore
 
 from .programs import (
@@ -260,7 +261,7 @@ async def test_a_step_that_was_cut_off_runs_again_with_the_same_key(  # failures
 
 async def test_questions_asked_before_a_crash_are_not_doubled(timed: Store, clock: FakeClock, crash: Crash):  # rule C8
     async def asks(state: dict[str, Any]) -> dict[str, Any]:
-        return {"done": [interrupt("Well?", key="well")]}
+        return {"done": [interrupt("Well?", key="well", schema=str)]}
 
     graph = side_by_side(("asks", asks), ("slow", held("slow", crash.gate)), store=timed, clock=clock)
     await crash.happen(graph, {}, records=2)
@@ -268,7 +269,7 @@ async def test_questions_asked_before_a_crash_are_not_doubled(timed: Store, cloc
     assert [asked.key for asked in await other.pending("s")] == ["well"]
     result = await other.recover("s")
     assert ids(result.interrupts) == ids(await other.pending("s")) == ["runnable:wide;node:asks"]
-    assert (await other.resume("s", {"well": 1})).state["done"] == [1, "slow", "end"]
+    assert (await other.resume("s", {"well": "fine"})).state["done"] == ["fine", "slow", "end"]
 
 
 async def test_an_answer_given_before_a_crash_is_not_lost(timed: Store, clock: FakeClock, crash: Crash):  # rule R4
@@ -301,7 +302,7 @@ async def test_an_answer_to_a_run_that_then_crashed_is_taken_up(
     """The answer stood beside the log, for an owner who died before taking it up."""
 
     async def asks(state: dict[str, Any]) -> dict[str, Any]:
-        return {"done": [interrupt("Well?", key="well")]}
+        return {"done": [interrupt("Well?", key="well", schema=str)]}
 
     graph = side_by_side(("asks", asks), ("slow", held("slow", crash.gate)), store=timed, clock=clock)
     running = begin(graph.run({}, session_id="s"))
@@ -443,3 +444,27 @@ async def test_what_a_task_had_come_to_is_void_once_it_has_failed(store: Store):
     with pytest.raises(WriteConflict):
         await clashing().recover("s")
     assert seen == [{}, {}, {}]
+
+
+async def test_a_pause_that_nobody_could_end_is_gone_on_from(store: Store):  # rules R1, R12
+    """Nothing here leaves such a session behind; a store that another version wrote may have one."""
+    await events_until_failure(line(("a", step("a")), ("b", fails), store=store).run({}, session_id="s"))
+    head = await store.head(SessionRef("s"))
+    assert head is not None
+    claimed = await store.claim(SessionRef("s"), "somebody", 30, after=head.checkpoint)
+    assert claimed.lease is not None
+    number = int(head.checkpoint.rpartition(".")[2]) + 1
+    write = Write(
+        branch=head.branch,
+        number=number,
+        parent=head.checkpoint,
+        full=False,
+        body=encode(Record(v=FORMAT)),
+        header=Header(),
+        status="waiting",
+    )
+    await store.commit(claimed.lease, write, after=head.checkpoint, release=True)
+    graph = steps("a", "b", store=store)
+    status = await graph.status("s")
+    assert (status.status, status.interrupts) == ("waiting", ())
+    assert (await graph.recover("s")).state["done"] == ["a", "b"]

@@ -15,8 +15,10 @@ from adjourn.errors import ProgramChanged
 from adjourn.graph import START, MessagesState, StateGraph
 from adjourn.messages import ToolCall
 from adjourn.sessions import Sessions, SessionStatus
-from adjourn.stores import SQLiteStore, Store
+from adjourn.stores import SessionRef, SQLiteStore, Store
 from adjourn.testing import FunctionModel
+
+from .programs import asking, line, step
 
 
 @workflow
@@ -112,12 +114,18 @@ async def ask(state: State) -> State:
     kept = await make()
     return {{"done": f"{{interrupt('ok?', key='q')}} {{type(kept).__name__}}"}}
 
+@workflow
+async def asks(input):
+    kept = await make()
+    return f"{{interrupt('ok?', key='q')}} {{type(kept).__name__}}"
+
+flow = Runner(asks, store=sys.argv[1])
 graph = StateGraph(State, name="g").add_node("ask", ask).add_edge(START, "ask").compile(store=sys.argv[1])
 
 async def main():
     try:
         result = await ({call})
-        print(result.status, result.state.get("done"))
+        print(result.status, result.state and result.state.get("done"))
     except Exception as error:
         print(type(error).__name__, error)
 
@@ -148,6 +156,31 @@ def test_without_a_class_that_is_stored(tmp_path: Path) -> None:  # rule R17
     store = SQLiteStore(tmp_path / "s.db")
     assert [asked.key for asked in Sessions(store).pending_sync("s")] == ["q"]
     assert run_script(url, register=BOX, value="Box(1)", call="graph.resume('s', {'q': 'yes'})") == "done yes Box"
+
+
+@pytest.mark.parametrize("program", ["graph", "flow"])
+def test_recovering_without_a_class_that_is_stored_claims_nothing(tmp_path: Path, program: str) -> None:  # rule R17
+    url = f"sqlite:///{tmp_path}/s.db"
+    started = run_script(url, register=BOX, value="Box(1)", call=f"{program}.run({{}}, session_id='s')")
+    assert started.startswith("interrupted")
+    store = SQLiteStore(tmp_path / "s.db")
+    Sessions(store).answer_sync("s", {"q": "yes"})
+    before = Sessions(store).status_sync("s")
+    told = run_script(url, register="", value="1", call=f"{program}.recover('s')")
+    assert told.startswith("ProgramChanged")
+    assert "'box'" in told
+    assert Sessions(store).status_sync("s") == before
+    assert run_script(url, register=BOX, value="Box(1)", call=f"{program}.recover('s')").startswith("done")
+
+
+async def test_recovering_without_the_node_that_asked_claims_nothing(store: Store) -> None:  # rules R10, R17
+    await asking(store=store).run({}, session_id="s")
+    await Sessions(store).answer("s", {"go": 1})
+    before = await store.head(SessionRef("s"))
+    with pytest.raises(ProgramChanged, match="ask"):
+        await line(("before", step("before")), name="asking", store=store).recover("s")
+    assert await store.head(SessionRef("s")) == before
+    assert (await asking(store=store).recover("s")).status == "done"
 
 
 async def test_without_the_tool_in_a_tools_node(store: Store) -> None:  # rule R17

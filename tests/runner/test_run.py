@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
 from adjourn import (
-    AlreadyResumed,
     CheckpointNotFound,
     Interrupted,
     Message,
     NodeEnd,
     PendingInterrupts,
     Runner,
+    StaleCheckpoint,
     UnfinishedRun,
     Usage,
     UsageError,
@@ -44,7 +45,7 @@ from .programs import (
 )
 
 
-async def fails(state: dict[str, Any]) -> None:
+async def fails(state: Mapping[str, Any]) -> None:
     raise ValueError("no luck")
 
 
@@ -153,7 +154,7 @@ async def test_awaiting_a_failed_run_raises_and_it_stays_recoverable(store: Stor
 
 
 async def test_a_value_that_cannot_be_stored_fails_the_run_and_leaves_it_recoverable(store: Store):
-    async def unstorable(state: dict[str, Any]) -> dict[str, Any]:
+    async def unstorable(state: Mapping[str, Any]) -> dict[str, Any]:
         return {"answer": object()}
 
     graph = line(("a", step("a")), ("b", unstorable), store=store)
@@ -165,7 +166,7 @@ async def test_a_value_that_cannot_be_stored_fails_the_run_and_leaves_it_recover
 
 
 async def test_a_node_that_meets_trouble_with_another_store_fails_like_any_other(store: Store):
-    async def elsewhere(state: dict[str, Any]) -> None:
+    async def elsewhere(state: Mapping[str, Any]) -> None:
         raise StoreUnavailable("another store", "it is away")
 
     graph = line(("a", step("a")), ("b", elsewhere), store=store)
@@ -200,7 +201,7 @@ async def test_a_step_is_stored_before_it_is_told(store: Store):  # rule A11
 
 
 async def test_what_a_node_emits_is_an_event(store: Store):
-    async def talks(state: dict[str, Any]) -> None:
+    async def talks(state: Mapping[str, Any]) -> None:
         current().emit({"percent": 50})
 
     events = await events_of(line(("talk", talks), store=store).run({}, session_id="s"))
@@ -339,7 +340,7 @@ async def test_async_with_leaves_a_detached_run_alone(store: Store):
 
 
 async def test_a_result_says_what_the_run_came_to(store: Store):
-    async def reply(state: dict[str, Any]) -> dict[str, Any]:
+    async def reply(state: Mapping[str, Any]) -> dict[str, Any]:
         text = f"You said {state['user_input']}"
         return {"messages": [Message.assistant(text)], "last_response": text}
 
@@ -394,7 +395,7 @@ async def test_a_workflow_that_gives_text_gives_output(store: Store):
 async def test_values_are_kept_and_deps_are_not(store: Store):  # rules R15, A13, C12
     seen: list[Any] = []
 
-    async def look(state: dict[str, Any]) -> None:
+    async def look(state: Mapping[str, Any]) -> None:
         seen.append((current().deps, dict(current().values), current().user_id))
 
     graph = line(("look", look), store=store)
@@ -412,7 +413,7 @@ async def test_a_turn_on_a_session_with_open_questions_is_refused(store: Store):
     with pytest.raises(PendingInterrupts):
         await graph.run({}, session_id="s", on_pending="finish")
     await graph.run({}, session_id="s", on_pending="abandon")
-    with pytest.raises(AlreadyResumed):
+    with pytest.raises(StaleCheckpoint):
         await graph.resume("s", {"runnable:asking;node:ask": 1})
 
 
@@ -439,7 +440,7 @@ async def test_wrong_arguments_are_refused_where_they_are_given(store: Store):
     with pytest.raises(UsageError, match="session_id"):
         graph.run(None, checkpoint_id="b.0")
     with pytest.raises(UsageError, match="compile"):
-        Runner(StateGraph(MessagesState))
+        Runner(StateGraph(MessagesState))  # pyright: ignore[reportArgumentType]
     mistakes: list[dict[str, Any]] = [
         {"durability": "never"},
         {"max_concurrency": 0},
@@ -468,7 +469,7 @@ async def test_a_store_can_be_named_by_url(tmp_path: Any):
 async def test_a_run_leaves_its_callers_context_alone(store: Store):  # rule G17
     tone: ContextVar[str] = ContextVar("tone", default="unset")
 
-    async def sets(state: dict[str, Any]) -> None:
+    async def sets(state: Mapping[str, Any]) -> None:
         tone.set("loud")
 
     await line(("a", sets), store=store).run({}, session_id="s")

@@ -150,8 +150,11 @@ class LateStore(FaultStore):
         write: Write | None = None,
         answers: Sequence[Answer] = (),
         replaces: str | None = None,
+        alone: bool = False,
     ) -> Claimed:
-        claimed = await super().claim(ref, owner, ttl, after=after, write=write, answers=answers, replaces=replaces)
+        claimed = await super().claim(
+            ref, owner, ttl, after=after, write=write, answers=answers, replaces=replaces, alone=alone
+        )
         self.claimed.set()
         await self.heard.wait()
         return claimed

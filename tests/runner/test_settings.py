@@ -1,5 +1,6 @@
 """The options of a runner: each is explained, and one that cannot work is refused where it is given."""
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from adjourn import ChatModelAgent, Message, Runner, UsageError, current, workflow
 from adjourn.errors import MaxStepsExceeded
 from adjourn.middleware import LogCalls
+from adjourn.runner import TurnOptions
 from adjourn.runner._settings import Options
 from adjourn.testing import ScriptedModel
 
@@ -44,6 +46,7 @@ WRONG: dict[str, list[Any]] = {
     "require_token": ["no", 0, None],
     "require_by": ["yes", 1, None],
     "may_answer": ["ann", 5, True],
+    "audit_key": ["short", 5, [], ["short"]],
     "streaming": ["no", 0, None],
     "middleware": [5, "x", None, object(), [LogCalls], [object()], ["LogCalls"], [LogCalls(), None]],
     "after_transfer": ["away", None, ["stay"]],
@@ -53,6 +56,7 @@ WRONG: dict[str, list[Any]] = {
     "lease_ttl": ["x", 0, -1, None, True, float("nan")],
     "store_timeout": ["30", 0, None, [1]],
     "buffer_size": ["x", 0, 0.5, None, True],
+    "drafts": ["no", 0, None],
     "max_session_bytes": ["x", 0, 1.5, None, True, 2**40],
     "clock": [5, "now"],
     "new_id": ["id", 7],
@@ -75,10 +79,10 @@ def test_every_option_is_checked():
 @pytest.mark.parametrize("make", [compiled, running])
 @pytest.mark.parametrize(
     "url",
-    ["file.db", "mysql://x", "redis://x", "sqlite://file.db", "sqlite:///a.db?x=1", "sqlite:///a.db?timeout=x", ""],
+    ["file.db", "mysql://x", "redis://", "sqlite://file.db", "sqlite:///a.db?x=1", "sqlite:///a.db?timeout=x", ""],
 )
 def test_a_wrong_url_is_refused_where_it_is_given(url: str, make: Any):
-    with pytest.raises(UsageError, match=r"sqlite:///|option|timeout"):
+    with pytest.raises(UsageError, match=r"sqlite:///|option|timeout|Redis server"):
         make(store=url)
 
 
@@ -130,3 +134,8 @@ def test_secrets_among_the_options_of_a_turn_are_refused_and_not_shown(name: str
     with pytest.raises(UsageError, match="give a mapping of names to JSON values") as caught:
         Runner(asks).run(1, model_options={name: {"s3cret", 1}, "x": object()})
     assert "s3cret" not in str(caught.value)
+
+
+def test_the_options_of_a_turn_are_those_of_run():
+    named = set(inspect.signature(Runner.run).parameters) - {"self", "input", "session_id"}
+    assert set(TurnOptions.__annotations__) == named - {"state"}  # The state is what a graph is invoked with.

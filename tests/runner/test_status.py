@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -35,7 +36,7 @@ ODD_IDS = [
 ]
 
 
-async def fails(state: dict[str, Any]) -> None:
+async def fails(state: Mapping[str, Any]) -> None:
     raise ValueError("no luck")
 
 
@@ -60,7 +61,7 @@ async def test_status_tells_where_a_session_stands(timed: Store, clock: FakeCloc
     assert status.checkpoint_id == paused.checkpoint_id
 
 
-async def interrupting(state: dict[str, Any]) -> dict[str, Any]:
+async def interrupting(state: Mapping[str, Any]) -> dict[str, Any]:
     return {"answer": interrupt("Go on?", key="go")}
 
 
@@ -219,7 +220,7 @@ async def test_sessions_never_mix(store: Store):  # rule C12
 
 
 async def test_messages_are_the_conversation(store: Store):
-    async def reply(state: dict[str, Any]) -> dict[str, Any]:
+    async def reply(state: Mapping[str, Any]) -> dict[str, Any]:
         return {"messages": [Message.user(state["user_input"]), Message.assistant("yes")]}
 
     graph = (
@@ -238,7 +239,7 @@ async def test_messages_of_what_has_none_are_none(store: Store):
 
 
 async def test_messages_of_a_failed_session_can_be_read(store: Store):
-    async def reply(state: dict[str, Any]) -> dict[str, Any]:
+    async def reply(state: Mapping[str, Any]) -> dict[str, Any]:
         return {"messages": [Message.user("hello")]}
 
     graph = StateGraph(MessagesState, name="talk").add_node("reply", reply).add_node("fails", fails)

@@ -19,11 +19,15 @@ from adjourn.runner import Options
 from adjourn.stores import MemoryStore, SessionRef, SQLiteStore, Store
 from adjourn.testing import FakeClock, FaultStore
 from tests.effort import EFFORT
+from tests.passing import AwayStore
 
 from .programs import FINAL, Path, awaited, begin, events_of, line, step, steps
 
 MODES: list[Any] = ["before", "after", "hang"]
 DURABILITIES: list[Any] = ["step", "pause", "async"]
+
+PATIENCE = 1.0
+"""Seconds that a run waits for its store; they need not pass outside of the event loop."""
 
 EXPECTED = ["left", "right", "inner one", "charged yes", "inner two", "end"]
 
@@ -138,12 +142,12 @@ async def test_a_store_that_goes_away_at_any_write_and_comes_back(  # rule C11
     mode: Any, durability: Any, kind: str, tmp_path: Any
 ):
     # Memory answers at once; a busy disk must not be taken for a store that is away.
-    fail_at, patience = 0, 0.08 if kind == "memory" else 1.0
+    fail_at, patience = 0, 0.08 if kind == "memory" else PATIENCE
     while True:
         fail_at += 3 if kind == "sqlite" and EFFORT == "default" else 1
         clock, ledger, told = FakeClock(), Ledger(), list[Event]()
         inner = make_store(kind, tmp_path / f"{fail_at}.db", clock)
-        faulty = FaultStore(inner, fail_at, mode, times=1000)
+        faulty = AwayStore(inner, fail_at, mode, times=1000, seconds=patience)
         error: Exception | None = None
         try:
             await play(workload(ledger, store=faulty, store_timeout=patience, durability=durability), told)
@@ -190,12 +194,12 @@ async def test_a_short_absence_at_any_write_is_not_even_noticed(mode: Any, durab
 
 
 async def test_the_same_commit_is_tried_again_until_the_timeout(store: Store):  # rule C11
-    faulty = FaultStore(store, fail_at=2, times=10_000)
+    faulty = AwayStore(store, fail_at=2, times=10_000, seconds=PATIENCE / 4)
     loop = asyncio.get_running_loop()
     started = loop.time()
     with pytest.raises(StoreUnavailable):
-        await steps("a", store=faulty, store_timeout=1).run({}, session_id="s")
-    assert loop.time() - started >= 0.2
+        await steps("a", store=faulty, store_timeout=PATIENCE).run({}, session_id="s")
+    assert loop.time() - started >= 0.9 * PATIENCE
     assert faulty.calls > 2
 
 
@@ -222,9 +226,9 @@ async def test_an_answer_whose_outcome_was_not_heard_is_given_once(timed: Store,
     graph = workload(Ledger(), store=timed)
     await graph.run({}, session_id="s")
     ledger = Ledger()
-    faulty = FaultStore(timed, fail_at=1, mode="after", times=1000)
+    faulty = AwayStore(timed, fail_at=1, mode="after", times=1000, seconds=PATIENCE)
     with pytest.raises(StoreUnavailable):
-        await workload(ledger, store=faulty, store_timeout=1).resume("s", {"go": "yes"})
+        await workload(ledger, store=faulty, store_timeout=PATIENCE).resume("s", {"go": "yes"})
     assert ledger.entries == []
     assert await graph.pending("s") == []  # it counts: a crash from there on must not ask the human again
     clock.advance(31)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     asyncio.run(store.close())
 
 
-async def fails(state: dict[str, Any]) -> None:
+async def fails(state: Mapping[str, Any]) -> None:
     raise ValueError("no luck")
 
 
@@ -100,7 +100,7 @@ def test_a_plain_for_raises_after_the_error_event(shared: Store):
 def test_leaving_a_plain_for_early_stops_the_run_at_its_next_safe_point(shared: Store):
     opened = threading.Event()
 
-    def second(state: dict[str, Any]) -> dict[str, Any]:
+    def second(state: Mapping[str, Any]) -> dict[str, Any]:
         opened.wait(120)
         return {"done": ["b"]}
 
@@ -126,7 +126,7 @@ def test_a_plain_for_that_is_left_by_an_exception_stops_the_run(shared: Store):
 def test_a_detached_run_goes_on_when_its_plain_for_is_left(shared: Store):
     opened = threading.Event()
 
-    def second(state: dict[str, Any]) -> dict[str, Any]:
+    def second(state: Mapping[str, Any]) -> dict[str, Any]:
         opened.wait(120)
         return {"done": ["b"]}
 
@@ -142,7 +142,7 @@ def test_a_detached_run_goes_on_when_its_plain_for_is_left(shared: Store):
 
 
 def test_sync_nodes_and_their_questions_work_in_sync_code(shared: Store):
-    def asks(state: dict[str, Any]) -> dict[str, Any]:
+    def asks(state: Mapping[str, Any]) -> dict[str, Any]:
         return {"answer": interrupt("Well?", schema=str)}
 
     graph = StateGraph(programs.Path, name="sync").add_node("asks", asks).add_edge(START, "asks").compile(store=shared)
@@ -178,7 +178,7 @@ async def test_sync_and_async_calls_can_be_mixed_on_one_session(store: Store):  
 async def test_a_sync_node_can_run_another_graph_by_itself(store: Store):
     inner = steps("x", name="inner", store=store)
 
-    def nested(state: dict[str, Any]) -> dict[str, Any]:
+    def nested(state: Mapping[str, Any]) -> dict[str, Any]:
         return {"done": inner.run_sync({}, session_id="inner").state["done"]}
 
     outer = StateGraph(programs.Path, name="outer").add_node("nested", nested).add_edge(START, "nested")
@@ -226,7 +226,7 @@ def test_many_threads_pause_and_resume_on_one_graph_and_store(shared: Store):  #
 def test_of_many_threads_one_resumes(shared: Store):  # rule R3
     ran: list[int] = []
 
-    def after(state: dict[str, Any]) -> dict[str, Any]:
+    def after(state: Mapping[str, Any]) -> dict[str, Any]:
         ran.append(state["answer"])
         return {"done": ["after"]}
 

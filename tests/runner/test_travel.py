@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypedDict
 
 import pytest
@@ -39,7 +40,7 @@ from .programs import (
 ASKED = "runnable:asking;node:ask"
 
 
-async def fails(state: dict[str, Any]) -> None:
+async def fails(state: Mapping[str, Any]) -> None:
     raise ValueError("no luck")
 
 
@@ -79,7 +80,7 @@ async def test_running_from_an_older_checkpoint_asks_its_questions_anew(store: S
 
 
 async def test_answers_and_counters_are_facts_of_a_branch(store: Store):  # rule C4
-    async def twice(state: dict[str, Any]) -> Command:
+    async def twice(state: Mapping[str, Any]) -> Command:
         answer = interrupt("Well?", key="well")
         return Command(update={"done": [answer]}, goto=END if answer == "enough" else "twice")
 
@@ -157,7 +158,7 @@ async def test_kept_results_are_used_up_to_the_branch_and_keys_differ_after_it(s
         keys.append(current().idempotency_key)
         return len(keys)
 
-    async def pays(state: dict[str, Any]) -> dict[str, Any]:
+    async def pays(state: Mapping[str, Any]) -> dict[str, Any]:
         first = await charge()
         answer = interrupt("Well?", key="well")
         return {"done": [f"{first}{answer}{await charge()}"]}
@@ -186,7 +187,7 @@ async def test_a_branch_of_a_branch_of_a_branch(store: Store):
 async def test_values_given_with_a_run_from_a_checkpoint_lie_over_those_saved(store: Store):
     seen: list[Any] = []
 
-    async def look(state: dict[str, Any]) -> None:
+    async def look(state: Mapping[str, Any]) -> None:
         seen.append(dict(current().values))
 
     graph = line(("look", look), store=store)
@@ -240,7 +241,7 @@ async def test_an_edit_may_act_as_a_node(store: Store):  # rule C4
     assert (result.state["done"], result.state["answer"]) == (["before", "after"], "by hand")
 
 
-def answered(state: dict[str, Any]) -> str:
+def answered(state: Mapping[str, Any]) -> str:
     return state["answer"]
 
 
@@ -307,7 +308,7 @@ class Typed(TypedDict, total=False):
 
 
 async def test_an_edit_is_checked_and_a_wrong_one_changes_nothing(store: Store):  # rule S5
-    async def counts(state: dict[str, Any]) -> dict[str, Any]:
+    async def counts(state: Mapping[str, Any]) -> dict[str, Any]:
         return {"count": 1}
 
     graph = StateGraph(Typed, name="typed").add_node("counts", counts).add_edge(START, "counts").compile(store=store)

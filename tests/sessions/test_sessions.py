@@ -58,7 +58,7 @@ async def test_an_answer_is_recorded_without_going_on(store: Store):  # rules R4
     sessions = Sessions(store)
     [asked] = await sessions.pending("s")
     status = await sessions.answer("s", {asked.id: "Ritz"}, by="ann")
-    assert (status.status, status.interrupts) == ("waiting", ())
+    assert (status.status, await sessions.pending("s")) == ("waiting", [])
     [entry] = await sessions.audit("s")
     assert (entry.outcome, entry.answer, entry.by, entry.interrupt.prompt) == ("answered", "Ritz", "ann", asked.prompt)
     assert entry.at is not None
@@ -184,7 +184,9 @@ async def test_the_same_id_in_another_app_is_another_session(store: Store):  # r
 async def test_a_filter_that_matches_nothing_names_those_that_do(store: Store):  # rule C5
     await Runner(ChatModelAgent("A", model=ScriptedModel(["hi"])), store=store).run("hi", session_id="s")
     wrong: Any = "asleep"
-    with pytest.raises(UsageError, match="status='asleep': use one of running, waiting, failed, cancelled, done"):
+    with pytest.raises(
+        UsageError, match="status='asleep': use one of queued, running, waiting, failed, cancelled, done"
+    ):
         await Sessions(store).sessions(status=wrong)
     with pytest.raises(UsageError, match=r"source='asleep': use one of input, step, .*, end, or None"):
         await Sessions(store).history("s", source=wrong)

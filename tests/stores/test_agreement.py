@@ -8,9 +8,22 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from adjourn.errors import AdjournError
-from adjourn.stores import Answer, Head, Header, Lease, MemoryStore, Question, SessionRef, SQLiteStore, Store, Write
+from adjourn.stores import (
+    Answer,
+    Head,
+    Header,
+    Input,
+    Lease,
+    MemoryStore,
+    Question,
+    SessionRef,
+    SQLiteStore,
+    Store,
+    Write,
+)
 from adjourn.testing import FakeClock
 
 SESSIONS = ("s", "t")
@@ -46,6 +59,8 @@ class Story:
             closes=tuple(Answer(id=each, value=b"0", how="abandoned") for each in self.some(0.1)),
             events=b"[]",
             event_count=choose.randrange(2),
+            program=choose.choice(["", "p"]),
+            input=choose.choice([None, None, "i", "j"]),
         )
 
     def several(self, session: str) -> list[Write]:
@@ -58,7 +73,7 @@ class Story:
 
     def look(self, heads: list[Head]) -> None:
         """Know where the sessions stand; a lease that has expired goes by another name and is refused."""
-        self.heads = {head.session: head.checkpoint for head in heads}
+        self.heads = {head.session: head.checkpoint for head in heads if head.checkpoint}
         self.leases = {
             head.session: Lease(ref=head.ref, owner=head.owner or "x", fence=head.fence, ttl=10) for head in heads
         }
@@ -79,7 +94,9 @@ class Story:
         choose = self.random
         session = choose.choice(SESSIONS)
         head, lease = self.heads.get(session), self.leases.get(session)
-        what = choose.choice(["claim", "claim", "commit", "commit", "commit", "again", "answer", "other", "time"])
+        what = choose.choice(
+            ["claim", "claim", "commit", "commit", "commit", "again", "answer", "submit", "other", "time"]
+        )
         if what == "commit" and lease and head:
             writes, release = self.several(session), choose.random() < 0.3
             self.writes.append((lease, writes, head, release))
@@ -87,9 +104,8 @@ class Story:
         if what == "again" and self.writes:
             old, writes, after, release = choose.choice(self.writes[-3:])
             return lambda store: store.commit(old, *writes, after=after, release=release)
-        if what == "answer":
-            answers, seen = self.answers(), choose.choice([None, None, head])
-            return lambda store: store.answer(SessionRef(session), answers, after=seen)
+        if what in ("answer", "submit"):
+            return self.beside(session, what)
         if what == "other":
             return self.other(session)
         if what == "time":
@@ -102,6 +118,14 @@ class Story:
             SessionRef(session), owner, 10, after=head, write=first, answers=answers, replaces=over
         )
 
+    def beside(self, session: str, what: str) -> Callable[[Store], Awaitable[object]]:
+        choose = self.random
+        if what == "answer":
+            answers, seen = self.answers(), choose.choice([None, None, self.heads.get(session)])
+            return lambda store: store.answer(SessionRef(session), answers, after=seen)
+        given = Input(id=choose.choice("ijk"), body=choose.choice([b"1", b"1", b"2"]), program=choose.choice("pq"))
+        return lambda store: store.submit(SessionRef(session), given)
+
     def other(self, session: str) -> Callable[[Store], Awaitable[object]]:
         choose = self.random
         keep, ttl, leases = choose.randrange(4), choose.choice([1.0, 30.0]), list(self.leases.values())
@@ -109,7 +133,9 @@ class Story:
             lambda store: store.delete(SessionRef(session)),
             lambda store: store.delete_idle(ttl),
         ]
+        named = choose.choice("ijk")
         usual: list[Callable[[Store], Awaitable[object]]] = [
+            lambda store: store.withdraw(SessionRef(session), named),
             lambda store: store.prune(SessionRef(session), keep=keep),
             lambda store: store.renew(leases),
             lambda store: store.cancel(SessionRef(session), "now"),
@@ -129,12 +155,15 @@ async def due(store: Store) -> object:
 
 
 async def everything(store: Store) -> object:
-    found: list[object] = [await store.questions(), await due(store)]
+    # Cursors hold a store's own numbers, which have gaps of their own; the order is the same.
+    asked = [replace(question, cursor="") for question in await store.questions()]
+    found: list[object] = [asked, await due(store)]
     for session in SESSIONS:
         found += [
             await store.load(SessionRef(session)),
             await outcome(store.checkpoints(SessionRef(session))),
             await outcome(store.events(SessionRef(session))),
+            await outcome(store.inputs(SessionRef(session))),
         ]
         found += [
             await outcome(store.audit(SessionRef(session))),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjourn.errors import AlreadyResumed, Conflict, SessionBusy
+from adjourn.errors import AlreadyResumed, Conflict, InterruptExpired, SessionBusy
 from adjourn.stores import Lease, SessionRef, Write
 from adjourn.stores.kit import (
     Branch,
@@ -28,6 +28,7 @@ from adjourn.stores.kit import (
     Request,
     SessionRow,
     advanced,
+    can_end,
     ended,
     holds,
     taken,
@@ -74,7 +75,7 @@ class Table:
                 return False
             questions[after.branch, asked.id] = QuestionRow(asked.id, asked.body, asked.expires, no=len(questions))
         for end in effects.ends:
-            if not questions[end.branch, end.answer.id].is_open:
+            if not can_end(questions[end.branch, end.answer.id], end, self.now):
                 return False
             questions[end.branch, end.answer.id] = ended(questions[end.branch, end.answer.id], end, self.now)
         for each in effects.takes:
@@ -164,6 +165,25 @@ def test_a_pause_fails_only_for_an_answer_that_its_owner_has_not_seen(
         assert not result.released
 
 
+@pytest.mark.parametrize("is_taken_over", [False, True])
+def test_answers_are_left_only_to_an_owner_who_is_still_there(is_taken_over: bool):  # rule R3
+    table = Table("q", "r")
+    resume = Claim(
+        ref=REF, owner="bob", ttl=10.0, after="b.1", write=record(2, "b.1"), answers=[yes("q")], replaces=None
+    )
+    effects, result = resume.decide(table.read(wide(resume)))
+    assert effects is not None
+    assert result.lease is None  # ann runs it
+    table.do(commit(table, record(1, "b.0", status="waiting"), release=True))
+    if is_taken_over:
+        table.do(Claim(ref=REF, owner="carl", ttl=10.0, after="b.1", write=None, **NOTHING))
+    assert not table.apply(effects)
+    effects, result = resume.decide(table.read(wide(resume)))
+    assert effects is not None
+    assert table.apply(effects)
+    assert (result.lease is None) == is_taken_over
+
+
 @given(st.permutations(["q", "r", "p"]))
 def test_answers_to_different_questions_all_succeed(order: list[str]):  # rule R3
     table = Table("q", "r", "p")
@@ -187,6 +207,29 @@ def test_of_answers_to_one_question_one_wins(count: int, choose: random.Random):
         if request is not won[0]:
             with pytest.raises(AlreadyResumed):
                 request.decide(table.read(request.query()))
+
+
+@given(st.sampled_from([None, 99.0, 100.0, 101.0]), st.booleans(), st.booleans())
+def test_a_claim_from_memory_counts_if_its_questions_are_open_and_in_time(
+    expires: float | None, is_answered: bool, is_moved: bool
+):  # rules R3, R8
+    table = Table()
+    asked = question("q", expires=expires)
+    table.do(commit(table, record(1, "b.0", asks=(asked, question("r")), status="waiting"), release=True))
+    assert table.row is not None
+    remembered = Remembered(REF, table.row)
+    resume = Claim(
+        ref=REF, owner="bob", ttl=10.0, after="b.1", write=record(2, "b.1"), answers=[yes("q")], replaces=None
+    )
+    if is_moved:
+        table.do(Claim(ref=REF, owner="carl", ttl=10.0, after="b.1", write=None, **NOTHING))
+    if is_answered:
+        with suppress(InterruptExpired):
+            table.do(answer("q"))
+    effects, _ = resume.decide(remembered)
+    assert effects is not None
+    is_late = expires is not None and expires <= table.now
+    assert table.apply(effects) == (not is_late and not is_answered and not is_moved)
 
 
 @given(st.floats(0, 30), st.booleans())

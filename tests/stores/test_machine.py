@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import hypothesis.strategies as st
+from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from adjourn.errors import (
@@ -22,17 +23,23 @@ from adjourn.stores import (
     Answer,
     Claimed,
     Committed,
+    EncryptedStore,
     Header,
+    Input,
     Lease,
     MemoryStore,
     Question,
+    RedisStore,
     SessionRef,
     SQLiteStore,
     Store,
     Write,
 )
 from adjourn.testing import FakeClock
+from tests.effort import amount
+from tests.servers import redis
 
+from .postgres_clock import Timed
 from .test_docs_store import EXAMPLE, DictStore
 
 T = TypeVar("T")
@@ -51,9 +58,9 @@ class Asked:
 
 
 class Model:
-    """A session as anybody would explain it."""
+    """A session as anybody would explain it; without any record, it has a queue."""
 
-    def __init__(self, write: Write) -> None:
+    def __init__(self) -> None:
         self.log: list[Write | None] = []
         self.names: list[str] = []
         self.questions: dict[str, dict[str, Asked]] = {}
@@ -63,7 +70,12 @@ class Model:
         self.claims = 0
         self.cancel: str | None = None
         self.touched = 0.0
-        self.add(write)
+        self.queue: dict[str, Input] = {}
+        self.begun: dict[str, Input] = {}
+
+    @property
+    def head(self) -> str | None:
+        return self.last.id if self.log else None
 
     @property
     def last(self) -> Write:
@@ -73,12 +85,14 @@ class Model:
 
     @property
     def asked(self) -> dict[str, Asked]:
-        return self.questions[self.last.branch]
+        return self.questions[self.last.branch] if self.log else {}
 
     def add(self, write: Write) -> None:
         self.log.append(write)
         self.names.append(write.id)
         self.questions.setdefault(write.branch, {})
+        if write.input is not None:
+            self.begun[write.input] = self.queue.pop(write.input)
         self.asked.update({each.id: Asked(each.expires) for each in write.asks})
         for each in write.takes:
             if each in self.asked and self.asked[each].value is not None:
@@ -95,7 +109,15 @@ class Model:
         over = any(each.value is None and _over(each, now) for each in self.asked.values())
         if self.is_live(now):
             return []
-        return ["lease"] if self.owner else ["answer"] if self.untaken() else ["question"] if over else []
+        if self.owner or self.untaken() or over:
+            return ["lease"] if self.owner else ["answer"] if self.untaken() else ["question"]
+        first, ended = next(iter(self.queue.values()), None), self.last.status if self.log else "done"
+        can_begin = first is not None and (ended == "done" or (ended == "failed" and first.abandons))
+        return ["input"] if can_begin else []
+
+    def refused_input(self, id: str | None) -> bool:
+        """Whether a record cannot begin the turn of this input."""
+        return id is not None and id != next(iter(self.queue), None)
 
     def fold(self, name: str) -> tuple[bytes, ...]:
         bodies: list[bytes] = []
@@ -187,6 +209,7 @@ class StoreMachine(RuleBasedStateMachine):
     def write(self, model: Model | None, asks: int, **more: Any) -> Write:  # Any: fields of Write
         """The record that would come next."""
         self.count += 1
+        model = None if model is None or not model.log else model
         branch, number = ("b", 0) if model is None else (model.last.branch, model.last.number + 1)
         expires = self.clock() + 5 if self.count % 3 == 0 else None
         facts: dict[str, Any] = {
@@ -218,11 +241,13 @@ class StoreMachine(RuleBasedStateMachine):
 
     def begin_one(self, ref: SessionRef, which: int, owner: str, asks: int) -> None:
         store, model, write = self.stores[which], self.models.get(ref), self.write(None, asks)
-        refusal = None if model is None else SessionBusy if model.is_live(self.clock()) else Conflict
+        is_new = model is None or not model.log
+        refusal = None if is_new else SessionBusy if model and model.is_live(self.clock()) else Conflict
         made = self.call(lambda: store.claim(ref, owner, TTL, after=None, write=write), refusal)
         if made is None:
             return
-        self.models[ref] = Model(write)
+        model = self.models.setdefault(ref, Model())
+        model.add(write)
         self.lend(ref, owner, made)
         self.repeat = lambda: self._again(ref, made, lambda: store.claim(ref, owner, TTL, after=None, write=write))
 
@@ -234,6 +259,7 @@ class StoreMachine(RuleBasedStateMachine):
         asks=st.integers(0, 2),
         some=st.one_of(st.just([]), some),
         writes=st.booleans(),
+        begins=st.sampled_from([None, None, 0, 0, 1]),
     )
     def claim(
         self,
@@ -245,10 +271,13 @@ class StoreMachine(RuleBasedStateMachine):
         asks: int,
         some: list[int],
         writes: bool,
+        begins: int | None,
     ) -> None:
         store, model, now = self.stores[which], self.models.get(ref), self.clock()
         replaces = model.owner if takes_over and model is not None else None
-        write, after = self.write(model, asks) if writes else None, "b.0" if model is None else model.last.id
+        queued = None if begins is None or model is None else [*model.queue, "unknown"][:2][-1 if begins else 0]
+        write = self.write(model, asks, input=queued) if writes else None
+        after = "b.0" if model is None else model.head
         answers = self.named(model, some)
         given = [Answer(id=each, value=b"%d" % self.count, by="eve") for each in answers]
 
@@ -260,6 +289,10 @@ class StoreMachine(RuleBasedStateMachine):
             return
         live = model.is_live(now) and model.owner != replaces
         refusal = model.refusal(answers, now) or (SessionBusy if live and not answers else None)
+        if refusal is None and not live and write is None and not model.log:
+            refusal = CheckpointNotFound
+        if refusal is None and not live and write is not None and model.refused_input(write.input):
+            refusal = Conflict
         made = self.call(call, refusal)
         if made is None:
             return
@@ -281,7 +314,7 @@ class StoreMachine(RuleBasedStateMachine):
         which=which,
         asks=st.integers(0, 2),
         takes=st.booleans(),
-        ends=st.sampled_from([None, None, "waiting", "done"]),
+        ends=st.sampled_from([None, None, "waiting", "done", "done", "failed"]),
         count=st.integers(1, 3),
         fork=st.sampled_from([None, None, None, 0, 1, 3]),
     )
@@ -301,6 +334,9 @@ class StoreMachine(RuleBasedStateMachine):
         model, store = self.models.get(ref), self.stores[which]
         if model is None:
             self.call(lambda: store.commit(lease, self.write(None, 0), after="b.0"), Conflict)
+            return
+        if not model.log:
+            self.call(lambda: store.commit(lease, self.write(None, 0), after=""), Conflict)
             return
         writes, release = self._writes(model, asks, takes, count, fork), ends is not None
         if ends is not None:
@@ -338,6 +374,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert {each.id for each in made.answers} == left
         assert made.released == (ends is not None and not left)
         assert made.cancel == cancel
+        assert made.inputs == len(model.queue)
         model.claims, model.touched = 0, self.clock()
         if made.released:
             model.owner, model.end, model.cancel = None, 0.0, None
@@ -354,6 +391,42 @@ class StoreMachine(RuleBasedStateMachine):
             model.answer(given, taken=False)
             model.touched = self.clock()
             self.repeat = None
+
+    @rule(ref=sessions, which=which, again=st.integers(0, 5), abandons=st.booleans())
+    def submit(self, ref: SessionRef, which: int, again: int, abandons: bool) -> None:
+        model, store = self.models.get(ref), self.stores[which]
+        known = [] if model is None else [*model.queue.values(), *model.begun.values()]
+        self.count += 1
+        given = Input(id=f"i{self.count}", body=b"%d" % self.count, program="p", abandons=abandons)
+        if again < 2 and known:  # the same once more, or another one under its id
+            given = known[self.count % len(known)]
+            other = Input(id=given.id, body=b"other")
+            if again:
+                self.call(lambda: store.submit(ref, other), Conflict)
+        head = self.call(lambda: store.submit(ref, given), None)
+        assert head is not None
+        if given not in known:
+            model = self.models.setdefault(ref, Model())
+            model.queue[given.id] = given
+            model.touched = self.clock()
+            self.repeat = None
+        assert model is not None
+        assert head.inputs == len(model.queue)
+
+    @rule(ref=sessions, which=which, number=st.integers(0, 3))
+    def withdraw(self, ref: SessionRef, which: int, number: int) -> None:
+        model, store = self.models.get(ref), self.stores[which]
+        named = [*(model.queue if model else ()), *(model.begun if model else ()), "unknown"]
+        chosen = named[number % len(named)]
+        gone = self.call(lambda: store.withdraw(ref, chosen), CheckpointNotFound if model is None else None)
+        if model is None:
+            return
+        assert gone == (chosen in model.queue)
+        if gone:
+            del model.queue[chosen]
+            self.repeat = None
+        if not model.log and not model.queue:
+            del self.models[ref]
 
     @rule(which=which, some=st.lists(sessions, max_size=3), stale=seldom)
     def renew(self, which: int, some: list[SessionRef], stale: bool) -> None:
@@ -382,6 +455,9 @@ class StoreMachine(RuleBasedStateMachine):
         model, store = self.models.get(ref), self.stores[which]
         gone = self.call(lambda: store.prune(ref, keep=keep), CheckpointNotFound if model is None else None)
         if model is None:
+            return
+        if not model.log:
+            assert gone == 0
             return
         listed = [each for each in model.log if each is not None and each.header.source is not None]
         left = [each.id for each in self.call(lambda: store.checkpoints(ref), None) or []]
@@ -449,17 +525,23 @@ class StoreMachine(RuleBasedStateMachine):
                 self.loop.run(self._compare(store, ref, self.models.get(ref)))
 
     async def _compare(self, store: Store, ref: SessionRef, model: Model | None) -> None:
-        loaded, now = await store.load(ref), self.clock()
-        assert (loaded is None) == (model is None)
-        if loaded is None or model is None:
+        loaded, now, head = await store.load(ref), self.clock(), await store.head(ref)
+        assert (head is None) == (model is None)
+        assert (loaded is None) == (model is None or not model.log)
+        if head is None or model is None:
             return
-        head = loaded.head
+        assert head.inputs == len(model.queue)
+        assert [each.id for each in await store.inputs(ref)] == list(model.queue)
+        due = [each.why for each in await store.due(app=ref.app) if each.session == ref.id]
+        assert due == model.due(now)
+        if loaded is None:
+            assert head.status == "queued"
+            return
+        assert head == loaded.head
         assert (head.checkpoint, head.fence, head.claims) == (model.last.id, model.fence, model.claims)
         assert head.owner == (model.owner if model.is_live(now) else None)
         assert loaded.rows == model.fold(model.last.id)
         assert {each.id for each in loaded.answers} == model.untaken()
-        due = [each.why for each in await store.due(app=ref.app) if each.session == ref.id]
-        assert due == model.due(now)
         open_ids = [name for name, each in model.asked.items() if each.value is None and not _over(each, now)]
         assert [each.id for each in await store.questions(ref)] == open_ids
         audit = {each.id: each.value for each in await store.audit(ref)}
@@ -491,6 +573,12 @@ class SQLiteMachine(StoreMachine):
         return [SQLiteStore(folder / "s.db", synchronous="NORMAL", clock=clock) for _ in range(2)]
 
 
+class EncryptedMachine(StoreMachine):
+    def make(self, folder: Path, clock: FakeClock) -> list[Store]:
+        inner, keys = MemoryStore(clock), {"a": b"a" * 32, "b": b"b" * 32}
+        return [EncryptedStore(inner, keys)] * 2
+
+
 class RemoteMachine(StoreMachine):
     """Over the example of docs/stores.md."""
 
@@ -499,6 +587,37 @@ class RemoteMachine(StoreMachine):
         return [DictStore(shared, clock) for _ in range(2)]
 
 
+class PostgresMachine(StoreMachine):
+    """Over a real server, whose clock the test sets."""
+
+    def make(self, folder: Path, clock: FakeClock) -> list[Store]:
+        self.timed = Timed(clock)
+        return [self.loop.run(self.timed.open()), self.timed.store()]
+
+    @rule(seconds=st.sampled_from([0.5, 4.0, 11.0, 30.0]))
+    def jump(self, seconds: float) -> None:
+        super().jump(seconds)
+        self.timed.sync()
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.timed.drop()
+
+
+class RedisMachine(StoreMachine):
+    def make(self, folder: Path, clock: FakeClock) -> list[Store]:
+        url = redis().fresh()
+        return [RedisStore(url, clock=clock) for _ in range(2)]
+
+
 TestMemoryMachine = MemoryMachine.TestCase
 TestSQLiteMachine = SQLiteMachine.TestCase
+TestEncryptedMachine = EncryptedMachine.TestCase
 TestRemoteMachine = RemoteMachine.TestCase
+TestPostgresMachine = PostgresMachine.TestCase
+TestRedisMachine = RedisMachine.TestCase
+# Each call takes trips to a server, so there are fewer of them.
+TestRedisMachine.settings = settings(max_examples=max(1, settings().max_examples // 5))
+TestPostgresMachine.settings = settings(
+    TestRedisMachine.settings, stateful_step_count=amount(default=25, proof=50, long=50)
+)

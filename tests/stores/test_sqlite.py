@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from adjourn.errors import StoreUnavailable, UsageError
-from adjourn.stores import Committed, SessionRef, SQLiteStore, Store
+from adjourn.stores import Input, SessionRef, SQLiteStore, Store
 from adjourn.testing import FakeClock, StoreSuite
-from adjourn.testing.suite.bench import Drive, paused, record, refused
+from adjourn.testing.suite.bench import Drive, paused, record, refused, went_on
 
 
 class TestSQLiteStore(StoreSuite):
@@ -58,7 +58,7 @@ async def test_closing_waits_for_what_was_accepted(path: Path):  # rule C8
     ]
     await asyncio.sleep(0)
     await store.close()
-    assert (await asyncio.gather(*commits))[-1] == Committed()
+    assert went_on((await asyncio.gather(*commits))[-1])
     assert (await run.head()).checkpoint == "b.299"
     await store.close()
 
@@ -72,6 +72,16 @@ async def test_a_closed_store_opens_again_when_it_is_used(path: Path):
     await store.close()
     await run.commit()
     assert (await run.head()).checkpoint == "b.1"
+    await store.close()
+
+
+async def test_inputs_of_any_size_are_listed(path: Path):
+    store, ref = SQLiteStore(path), SessionRef("s")
+    await store.submit(ref, Input(id="i", body=b"small"))
+    assert [each.body for each in await store.inputs(ref)] == [b"small"]
+    await store.submit(ref, Input(id="j", body=b"l" * 1_000_000))
+    assert [each.body for each in await store.inputs(ref)] == [b"small", b"l" * 1_000_000]
+    assert [each.id for each in await store.inputs(ref, limit=1)] == ["i"]
     await store.close()
 
 

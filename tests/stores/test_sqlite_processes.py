@@ -51,7 +51,8 @@ async def test_what_was_acknowledged_survives_a_kill(path: Path, sessions: int):
             head = int((await run.head()).checkpoint.removeprefix("b."))
             assert head >= number
             assert (await run.loaded()).rows == tuple(b"b%d" % n for n in range(_full(head), head + 1))
-            assert (await run.loaded("b.1")).rows in ((b"b0", b"b1"), (b"b1",))
+            if head:  # a child may be killed before its second commit to this session
+                assert (await run.loaded("b.1")).rows in ((b"b0", b"b1"), (b"b1",))
         await store.close()
 
 

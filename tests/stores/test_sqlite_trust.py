@@ -80,9 +80,9 @@ async def test_a_missing_index_is_told(path: Path):  # rule C10
     store = SQLiteStore(path)
     await Drive(store).start()
     await store.close()
-    change(path, "DROP INDEX questions_open")
+    change(path, "DROP INDEX questions_expiring")
     error = await refused(CheckpointCorrupt, store.questions())
-    assert "lacks index 'questions_open'" in str(error)
+    assert "lacks index 'questions_expiring'" in str(error)
     await store.close()
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from adjourn.errors import Conflict, NotStorable, StoreUnavailable, UnknownInterrupt
-from adjourn.stores import Committed, SessionRef, SQLiteStore
+from adjourn.stores import SessionRef, SQLiteStore
 from adjourn.testing import FakeClock
-from adjourn.testing.suite.bench import Drive, question, record, refused, yes
+from adjourn.testing.suite.bench import Drive, question, record, refused, went_on, yes
 
 
 class Watch(FakeClock):
@@ -122,7 +122,7 @@ async def test_while_a_write_waits_in_the_thread_a_lone_run_does_not_overtake_it
     await asyncio.sleep(0)
     await store.commit(run.held, writes[1], after="b.1")
     await store.commit(run.held, writes[2], after="b.2")
-    assert await first == Committed()
+    assert went_on(await first)
 
 
 # Groups
@@ -150,7 +150,7 @@ async def test_a_write_that_fails_does_no_harm_to_others_of_its_group(store: SQL
     results = await asyncio.gather(*calls, return_exceptions=True)
     assert isinstance(results[1], NotStorable)
     assert isinstance(results[3], Conflict)
-    assert [results[n] for n in (0, 2, 4, 5)] == [Committed()] * 4
+    assert all(went_on(results[n]) for n in (0, 2, 4, 5))
     assert [(await run.head()).checkpoint for run in runs] == ["b.1", "b.1", "b.1", "b.1", "b.0", "b.0"]
     assert [asked.how for asked in await store.audit(SessionRef("s4"))] == [None, None]
     assert (await runs[4].loaded()).answers == ()
@@ -179,7 +179,7 @@ async def test_a_caller_that_was_cancelled_does_no_harm_to_others(store: SQLiteS
     commits[4].cancel()
     results = await asyncio.gather(*commits, return_exceptions=True)
     assert isinstance(results[4], asyncio.CancelledError)
-    assert results[-1] == Committed()
+    assert went_on(results[-1])
     assert (await run.head()).checkpoint == "b.10"
 
 
@@ -209,6 +209,43 @@ async def test_a_locked_file_is_waited_for(path: Path, store: SQLiteStore):
     await commit
     assert (await run.head()).checkpoint == "b.1"
     await run.steps(2)
+
+
+async def test_writes_that_come_in_while_the_file_is_locked_share_a_transaction(
+    path: Path, store: SQLiteStore, watch: Watch
+):
+    runs = [Drive(store, name) for name in "abc"]
+    for run in runs:
+        await run.start()
+    watch.since()
+    lock = Lock(path)
+    first = asyncio.ensure_future(runs[0].commit())
+    await asyncio.wait([first], timeout=0.02)  # By now its thread waits for the lock.
+    others = [asyncio.ensure_future(run.commit()) for run in runs[1:]]
+    await asyncio.sleep(0)
+    lock.release()
+    await asyncio.gather(first, *others)
+    assert watch.since() == ["writer"]
+
+
+def _log_size(path: Path) -> int:
+    return Path(f"{path}-wal").stat().st_size
+
+
+async def test_the_log_is_copied_less_often_while_others_write(path: Path):
+    stores = [SQLiteStore(path, synchronous="NORMAL") for _ in range(2)]
+    runs = [Drive(store, name) for store, name in zip(stores, "ab", strict=True)]
+    for run in runs:
+        await run.start()
+    alone = _log_size(path)
+    await runs[0].steps(150)
+    assert _log_size(path) < 1.5 * alone
+    for _ in range(75):
+        for run in runs:
+            await run.commit()
+    assert _log_size(path) > 1.5 * alone
+    for store in stores:
+        await store.close()
 
 
 async def test_a_file_that_stays_locked_is_told(path: Path):  # rule C11

@@ -17,7 +17,8 @@ import msgspec
 from msgspec import Struct
 
 from adjourn._engine.address import parse_segment, segment_text
-from adjourn._engine.frame import UserFrame, here
+from adjourn._engine.entry import entry_of, here
+from adjourn._engine.frame import UserFrame
 from adjourn._engine.record import APPROVALS, Question
 from adjourn._engine.scope import SESSION_ONLY
 from adjourn._engine.values import decoded
@@ -189,7 +190,11 @@ async def remember(caller: Caller, tool: Tool, given: Approve, by: str | None) -
 def _reach(caller: Caller, tool: Tool) -> str:
     """Return in words what an approval of a call covers if it is remembered."""
     scope, calls = caller.scope, f"all calls of {tool.name} by {caller.audience.name}"
-    always = "the same" if scope.user_id is None else f"those in every session of {scope.user_id} in {scope.app}, too"
+    always = (
+        "nothing more, since the session has no user"
+        if scope.user_id is None
+        else f"those in every session of {scope.user_id} in {scope.app}, too"
+    )
     return visible_line(
         f"Remembered for the session, it covers {calls} in this session; remembered always, {always}. It ends when the "
         "tool's description or arguments change."
@@ -287,7 +292,7 @@ def _asked(task: UserFrame, call: ToolCall) -> tuple[Question, ToolCallInfo] | N
 def _pass(task: UserFrame, question: Question) -> None:
     """Count the approval's question and those of the predicate before it as asked in this entry."""
     for each in task.questions or ():
-        task.entry.passed(each)
+        entry_of(task).passed(each)
         if each is question:
             return
 
@@ -299,6 +304,7 @@ def _ask(caller: Caller, tool: Tool, call: ToolCall, arguments: dict[str, Any], 
         ToolCallInfo(tool=tool.name, arguments=arguments, call_id=call.id, agent=name, reach=reach),
         key=KEY,
         reason=REASON,
+        tags=tool.tags,
         prompt=f"{why}May {name} call {tool.name} with {shown}?",
         schema=_schema(tool),
     )
@@ -319,14 +325,14 @@ async def _answer(
 ) -> Decision:
     _pass(task, question)
     if question.is_open:
-        task.entry.wait_for(question)
+        entry_of(task).wait_for(question)
     if question.how == "expired":
         return Reject("no one decided in time")
     try:
         found = _read(tool, decoded(question.value))
     except (InvalidArguments, ValueError) as error:
         # It passed or bypassed the JSON Schema but cannot be used: ask again instead of failing for good.
-        task.entry.refuse(question)
+        entry_of(task).refuse(question)
         what = "edited arguments do" if isinstance(error, InvalidArguments) else "answer does"
         _ask(caller, tool, call, arguments, f"The {what} not fit ({error}). ")
         raise  # never reached: asking raises
@@ -343,15 +349,24 @@ def _read(tool: Tool, answer: Any) -> Decision:
 
 
 def check_call(
-    address: str, question: Question, tools: Mapping[str, Tool], arguments: Mapping[str, Any] | None = None
+    address: str,
+    question: Question,
+    tools: Mapping[str, Tool],
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    handles_unknown: bool = False,
 ) -> None:
     """Refuse an answer about the call at `address`, or below it, that could not run any more (rule R17).
+
+    With `handles_unknown`, a function answers calls of tools that do not exist, and may have asked the question.
 
     Raises:
         ProgramChanged: there is no such tool any more, or it takes something else than was shown.
     """
     name = parse_segment(address.rpartition(";")[2]).id
     tool = tools.get(name)
+    if tool is None and handles_unknown and question.reason not in APPROVALS:
+        return
     if tool is None:
         raise ProgramChanged(address, f"there is no tool '{name}' any more")
     info: object = decoded(question.info)

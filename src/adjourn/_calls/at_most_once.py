@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from itertools import count
 from typing import NoReturn
 
+from adjourn._engine.entry import entry_of
 from adjourn._engine.frame import UserFrame
 from adjourn._engine.record import Question
 from adjourn._engine.values import decoded
@@ -72,7 +73,7 @@ def _passed(task: UserFrame, request: ToolRequest) -> list[Question]:
     asked = [question for question in task.questions or () if question.key == KEY and question.reason == REASON]
     mine = [question for question in asked if _is_about(question, request)]
     for question in mine:
-        task.entry.passed(question)
+        entry_of(task).passed(question)
     return mine
 
 
@@ -96,7 +97,7 @@ def _decided(task: UserFrame, tool: Tool, request: ToolRequest, question: Questi
     if question is None:
         _ask(task, tool, request, why)
     if question.is_open:
-        task.entry.wait_for(question)
+        entry_of(task).wait_for(question)
     match decision(decoded(question.value)):
         case Respond(text=text):
             return text
@@ -111,11 +112,12 @@ def _decided(task: UserFrame, tool: Tool, request: ToolRequest, question: Questi
 
 def _ask(task: UserFrame, tool: Tool, request: ToolRequest, why: str) -> NoReturn:
     # This entry ends here: the tool reaches its other questions and memos when it runs again.
-    task.entry.expect_nothing()
+    entry_of(task).expect_nothing()
     interrupt(
         ToolCallInfo(tool=tool.name, arguments=request.arguments, call_id=request.call_id, agent=request.agent),
         key=KEY,
         reason=REASON,
+        tags=tool.tags,
         prompt=f"'{tool.name}' {why}. Approve to run it again, or respond with its result.",
         schema=approval_schema(tool.schema),
     )

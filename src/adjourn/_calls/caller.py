@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Literal, Protocol, cast, get_args
 
@@ -12,11 +13,14 @@ from msgspec.structs import replace
 
 from adjourn._engine.scope import Audience, Frame, Scope
 from adjourn._engine.values import GONE
+from adjourn._values.frozen import shorten
+from adjourn.context import RunContext, current
 from adjourn.errors import RunError, UsageError
 from adjourn.events import Event
 from adjourn.messages import Message, ToolCall
 from adjourn.middleware.hooks import Middleware, having
 from adjourn.models import ToolSpec
+from adjourn.runner import CALLS_PER_ANSWER as CALLS_PER_ANSWER
 from adjourn.runner import ProgramOptions
 from adjourn.tools import Tool, tool
 
@@ -24,9 +28,18 @@ OnError = Literal["tell", "tell_type", "raise"]
 """What a tool's error does: the model reads it, or only its type if the tool did not expect it; or the run fails."""
 ON_ERROR: tuple[str, ...] = get_args(OnError)
 
+OnUnknown = Literal["tell", "raise"] | Callable[[ToolCall], Any]
+"""What a call of a tool that does not exist does: the model is told, the run fails, or a function gives its result."""
 
-CALLS_PER_ANSWER = 100
-"""How many tools a model may call in one answer, unless its agent or node says otherwise."""
+
+def check_on_unknown(given: object, where: str) -> None:
+    """Raise if `given` is not an `OnUnknown`.
+
+    Raises:
+        UsageError: naming `where`.
+    """
+    if given not in ("tell", "raise") and not callable(given):
+        raise UsageError(f"{where}: on_unknown_tool={given!r}. Use 'tell', 'raise', or a function of the call.")
 
 
 class Kit:
@@ -36,14 +49,15 @@ class Kit:
         "after_agent",
         "after_model",
         "before_model",
-        "holds_back",
+        "counts_tokens",
         "max_calls",
         "on_error",
-        "raises_unknown",
+        "on_unknown",
         "return_directly",
         "specs",
         "tools",
         "wrap_model",
+        "wrap_model_stream",
         "wrap_tool",
         "wrap_tool_stream",
     )
@@ -57,21 +71,25 @@ class Kit:
         outer: int = 0,
         return_directly: Sequence[str] = (),
         on_error: OnError = "tell",
-        raises_unknown: bool = False,
+        on_unknown: OnUnknown = "tell",
         max_calls: int | None = None,
+        counts_tokens: bool = False,
     ) -> None:
         """Get everything ready; the first `outer` of the middleware belong to the runner, or to agents above."""
-        self.tools = by_name(_guarded(tools, middleware, outer), name)
+        self.tools: dict[str, Tool] = by_name(_guarded(tools, middleware, outer), name)
         self.specs: tuple[ToolSpec, ...] = tuple(tool.spec for tool in tools)
         self.on_error: OnError = on_error
-        self.raises_unknown = raises_unknown
-        self.max_calls = max_calls
-        self.return_directly = frozenset(return_directly) | {tool.name for tool in tools if tool.return_directly}
+        self.on_unknown: OnUnknown = on_unknown
+        self.max_calls: int | None = max_calls
+        self.counts_tokens: bool = counts_tokens or any(getattr(each, "counts_tokens", False) for each in middleware)
+        self.return_directly: frozenset[str] = frozenset(return_directly) | {
+            tool.name for tool in tools if tool.return_directly
+        }
         self.before_model: tuple[Middleware, ...] = having(middleware, "before_model")
         self.after_model: tuple[Middleware, ...] = having(middleware, "after_model")
         self.after_agent: tuple[Middleware, ...] = having(middleware, "after_agent")
         self.wrap_model: tuple[Middleware, ...] = having(middleware, "wrap_model")
-        self.holds_back = any(getattr(each, "holds_back", False) for each in self.wrap_model)
+        self.wrap_model_stream: tuple[Middleware, ...] = having(middleware, "wrap_model_stream")
         self.wrap_tool: tuple[Middleware, ...] = having(middleware, "wrap_tool")
         self.wrap_tool_stream: tuple[Middleware, ...] = having(middleware, "wrap_tool_stream")
 
@@ -137,7 +155,7 @@ def with_own_ids(message: Message, used: set[str]) -> Message:
         calls[name] = call if name == call.id else replace(call, id=name)
     if list(calls) == [call.id for call in message.tool_calls]:
         return message
-    return replace(message, tool_calls=tuple(calls.values()))
+    return message.with_calls(list(calls.values()))
 
 
 class Caller(Protocol):
@@ -159,28 +177,58 @@ class Caller(Protocol):
         """Emit a live event of the caller."""
         ...
 
+    def answer_id(self) -> str:
+        """Return the id that the model's answer will have as a message."""
+        ...
+
     def all_values(self) -> dict[str, Any]:
         """Return the session values as the caller sees them."""
         ...
 
 
 class WrapsCalls:
-    """A frame whose middleware surrounds the calls that are made below it."""
+    """A frame whose middleware surrounds the calls that nodes make below it, but not those of agents."""
 
     __slots__ = ()
 
     middleware: tuple[Any, ...] = ()  # Any: middleware need not subclass ours
 
 
-def middleware_around(frame: Frame | None) -> tuple[Any, ...]:
-    """Return the middleware around calls in a frame: that of the run, then of the frames above, outermost first."""
-    found: tuple[Any, ...] = ()
-    scope = None if frame is None else frame.scope
-    while frame is not None:
-        if isinstance(frame, WrapsCalls):
-            found = (*frame.middleware, *found)
-        frame = frame.parent
-    return found if scope is None else (*program_options(scope).middleware, *found)
+class WrapsAll:
+    """A frame whose program has middleware as a runner has: it surrounds whatever runs below it, agents included."""
+
+    __slots__ = ()
+
+    @property
+    def program_middleware(self) -> tuple[Any, ...]:
+        """The middleware that the program was made with."""
+        return ()
+
+
+def middleware_around(frame: Frame) -> tuple[Any, ...]:
+    """Return the middleware around the calls of a node: that of the run, then of the frames above, outermost first."""
+    return _each_once(frame, nodes=True)
+
+
+def middleware_around_agent(frame: Frame) -> tuple[Any, ...]:
+    """Return the middleware around an agent, before its own: that of the run, then of the graphs it is part of."""
+    return _each_once(frame, nodes=False)
+
+
+def _each_once(frame: Frame, *, nodes: bool) -> tuple[Any, ...]:
+    levels: list[tuple[Any, ...]] = []
+    above: Frame | None = frame
+    while above is not None:
+        if isinstance(above, WrapsAll) and (own := above.program_middleware):
+            levels.append(own)
+        if nodes and isinstance(above, WrapsCalls):
+            levels.append(above.middleware)
+        above = above.parent
+    found = program_options(frame.scope).middleware
+    for level in reversed(levels):
+        # A graph that is run by itself is its own runner; and one may be part of another with the same middleware.
+        found += tuple(each for each in level if not any(each is outer for outer in found))
+    return found
 
 
 _DEFAULTS = ProgramOptions()
@@ -190,6 +238,52 @@ def program_options(scope: Scope) -> ProgramOptions:
     """Return the runner's options for its program."""
     found: object = scope.program_options
     return found if isinstance(found, ProgramOptions) else _DEFAULTS
+
+
+InstructionFunction = Callable[[RunContext], "str | Awaitable[str]"]
+"""A function of the context that returns an instruction, which is taken as it is."""
+
+
+UNKNOWN = "{instruction}"
+"""Stands for an instruction whose text is not known yet."""
+
+
+class Instruction:
+    """An instruction: a text with names of session values in braces, or a function; `where` is its name in errors.
+
+    Raises:
+        UsageError: it is neither, or a text that could never be filled.
+    """
+
+    __slots__ = ("_template", "_where", "function")
+
+    def __init__(self, given: str | InstructionFunction, where: str) -> None:
+        if not isinstance(given, str) and not callable(given):
+            raise UsageError(f"{where} is {given!r}. Give a text, or a function of the context that returns one.")
+        self.function: InstructionFunction | None = None if isinstance(given, str) else given
+        self._template = Template(given if isinstance(given, str) else "", where)
+        self._where = where
+
+    def filled(self, lookup: Callable[[str], object]) -> str:
+        """Return the text with session values filled in; a function has none, and gives an empty one."""
+        return self._template.filled(lookup)
+
+    def shown(self, lookup: Callable[[str], object]) -> str:
+        """Return the text as far as it is known before the agent begins: `{name}` stands for a value not yet set.
+
+        `{instruction}` stands for a text that is not known at all: that of a function, or of values that are missing.
+        """
+        text = self._template.filled(lookup, is_strict=False)
+        return text or (UNKNOWN if self.function is not None or self._template else "")
+
+    async def called(self) -> str:
+        """Return the text of the function, called in the code of a run."""
+        assert self.function is not None
+        made: Any = self.function(current())
+        text: Any = await made if inspect.isawaitable(made) else made
+        if not isinstance(text, str):
+            raise UsageError(f"{self._where} is a function that returned {shorten(text)}. Return a text.")
+        return text
 
 
 _PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
@@ -213,19 +307,24 @@ class Template:
             if piece.group() not in ("{{", "}}") and (name is None or not _NAME.fullmatch(name)):
                 raise UsageError(
                     f"{where} has {piece.group()!r}, which is not the name of a session value. Write {{name}}, or "
-                    "{name?} for one that may be missing; write {{ and }} for braces."
+                    "{name?} for one that may be missing; write {{ and }} for braces. The text of a function is not "
+                    "searched for names: instruction=lambda ctx: text."
                 )
 
-    def filled(self, lookup: Callable[[str], object]) -> str:
+    def __bool__(self) -> bool:
+        return bool(self._text)
+
+    def filled(self, lookup: Callable[[str], object], *, is_strict: bool = True) -> str:
         """Return the text with `lookup(name)` for each `{name}`; values are text and never templates themselves.
 
         Raises:
-            RunError: there is no such value (`lookup` returns `GONE`); `{name?}` is empty instead.
+            RunError: there is no such value (`lookup` returns `GONE`); `{name?}` is empty instead. If it is not
+                strict, `{name}` stays as it is.
         """
         text = self._text
-        return _PIECE.sub(partial(self._piece, lookup), text) if "{" in text or "}" in text else text
+        return _PIECE.sub(partial(self._piece, lookup, is_strict), text) if "{" in text or "}" in text else text
 
-    def _piece(self, lookup: Callable[[str], object], piece: re.Match[str]) -> str:
+    def _piece(self, lookup: Callable[[str], object], is_strict: bool, piece: re.Match[str]) -> str:
         name = piece.group(1)
         if name is None:
             return piece.group()[0]
@@ -234,6 +333,8 @@ class Template:
             return _text(value)
         if name.endswith("?"):
             return ""
+        if not is_strict:
+            return piece.group()
         raise RunError(
             f"{self._where} needs the session value '{name}', and there is none. Pass it with "
             f"run(values={{'{name}': ...}}), or write {{{name}?}} if it may be missing."

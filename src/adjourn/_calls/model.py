@@ -4,40 +4,78 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache, partial
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from adjourn._engine.child import inner, layer
-from adjourn._engine.frame import here
-from adjourn._engine.retry import Retry, attempted
+from adjourn._engine.entry import here
+from adjourn._engine.retry import Retry, attempted, backoff
+from adjourn._hiding import known, logger
+from adjourn._text import a_type, visible_line
 from adjourn.context import current
-from adjourn.errors import AdjournError, ModelError, StoreError, TooManyCalls, UsageError, text_of
-from adjourn.events import Delta, Event, Retrying
-from adjourn.messages import Message, ReasoningPart, Usage
+from adjourn.errors import AdjournError, ModelError, RetryExhausted, StoreError, TooManyCalls, UsageError, text_of
+from adjourn.events import Delta, Event, Retrying, ToolCallPiece
+from adjourn.messages import Message, Usage
+from adjourn.middleware import about_tokens
 from adjourn.middleware.hooks import Middleware, ModelState
-from adjourn.models import ChatModel, Gathering, ModelRequest, close_stream, generate, stream
+from adjourn.models import (
+    ChatModel,
+    Chunk,
+    Gathering,
+    ModelRequest,
+    ToolCallChunk,
+    chunks_of,
+    close_stream,
+    generate,
+    stream,
+)
+from adjourn.models.calling import answered
 
 from .caller import Caller, Kit, program_options
+from .hidden import check_names, hidden_chunks, hidden_message
 
 ONE_CALL = Usage(calls=1)
+_log = logger(__name__)
+
+
+def _is_temporary(error: Exception) -> bool:
+    """Return whether a provider reported it, and it may pass: too many requests, a server error, a connection."""
+    return isinstance(error, ModelError) and not (error.provider is error.status is None)
+
+
+MODEL_RETRY = Retry(attempts=3, on=_is_temporary, backoff=backoff(cap=8.0), max_wait=30.0)
+"""The policy for model calls, unless an agent has its own."""
 
 TURN = 64
 """Yield to the event loop after this many chunks of an answer, in case the model itself never waits."""
 
 
-async def hooked(hooks: Sequence[Middleware], hook: str, messages: Sequence[Message]) -> list[Message]:
+async def hooked(
+    hooks: Sequence[Middleware], hook: str, messages: Sequence[Message], kit: Kit, retry: Sequence[Retry] = ()
+) -> list[Message]:
     """Return the messages after these hooks, each of which runs in its own layer."""
     # Hooks after the model run innermost first.
     ordered = hooks if hook == "before_model" else tuple(reversed(hooks))
     current_messages = list(messages)
+    tools, policies = tuple(kit.tools.values()), tuple(retry)
     for middleware in ordered:
 
         async def run(middleware: Middleware = middleware, given: list[Message] = current_messages) -> Any:
-            found: Any = getattr(middleware, hook)(ModelState(messages=tuple(given)), current())
+            first = ModelState(messages=tuple(given), tools=tools, retry=policies)
+            found: Any = getattr(middleware, hook)(first, current())
             state: Any = await found if inspect.isawaitable(found) else found
             if not isinstance(state, ModelState):
                 raise UsageError(f"{middleware.name}.{hook} returned {state!r}. Return the state, changed or not.")
+            # A new state may have neither: ModelState(messages=...).
+            if state.tools not in ((), first.tools) or state.retry not in ((), first.retry):
+                raise UsageError(
+                    f"{middleware.name}.{hook} changed the tools or the retry policy, which it can only read. "
+                    "Change tools in before_agent."
+                )
             if hook == "after_model" and (not state.messages or state.messages[-1].role != "assistant"):
                 raise UsageError(f"{middleware.name}.{hook} returned a state that does not end in the model's answer.")
             if state.messages == tuple(given):
@@ -57,6 +95,27 @@ def same_start(old: Sequence[Message], new: Sequence[Message]) -> int:
     """Return how many messages at the beginning are the same."""
     pairs = enumerate(zip(old, new, strict=False))
     return next((place for place, (one, other) in pairs if one != other), min(len(old), len(new)))
+
+
+@lru_cache(maxsize=1024)  # once per process
+def report_estimate(name: str, model: str) -> None:
+    """Log that the limits of an agent rest on an estimate."""
+    _log.warning(
+        "The model of %s (%s) reports no usage: its tokens are estimated, about one per four characters.",
+        visible_line(name),
+        model,
+    )
+
+
+async def _last_error(attempts: Awaitable[Message]) -> Message:
+    """Raise the last error itself when attempts run out, for those who never asked for any."""
+    try:
+        return await attempts
+    except RetryExhausted as error:
+        last = error.__cause__
+        assert last is not None
+        last.add_note(f"Tried {error.attempts} times.")
+        raise last from last.__cause__
 
 
 class Asking:
@@ -90,8 +149,6 @@ class Asking:
     async def _answer(self, made: Callable[[], Awaitable[ModelRequest]]) -> Message:
         request = await made()
         message = await self._wrapped(0, request) if self.kit.wrap_model else await self._asked(request)
-        if self.kit.holds_back and self._streams:
-            self._show(message)
         self.check_shown(message)
         return message
 
@@ -100,13 +157,6 @@ class Asking:
         """Whether readers get answers piece by piece."""
         scope = self.caller.scope
         return scope.has_reader and program_options(scope).streaming and self.caller.audience.hears
-
-    def _show(self, message: Message) -> None:
-        """Give readers an answer that was held back, as one piece."""
-        reasoning = "".join(part.text for part in message.parts if isinstance(part, ReasoningPart))
-        if message.text or reasoning:
-            self.streamed, self._is_shown = message, True
-            self.caller.emit_live(Delta(address=self.caller.address, text=message.text, reasoning=reasoning))
 
     def check_shown(self, message: Message) -> None:
         """Make readers drop the streamed text if it differs from the final message."""
@@ -119,7 +169,7 @@ class Asking:
         middleware = self.kit.wrap_model[place]
 
         async def call(request: ModelRequest) -> Message:
-            return await inner(partial(self._wrapped, place + 1, request))
+            return await inner(partial(self._wrapped, place + 1, request), middleware.raises)
 
         async def run() -> Message:
             found: Any = middleware.wrap_model(call, request)
@@ -148,7 +198,8 @@ class Asking:
         if not self.retry:
             return once()
         frame = here("the model").frame
-        return attempted(frame, self.retry, once, self._emit_again)
+        attempts = attempted(frame, self.retry, once, self._emit_again)
+        return attempts if MODEL_RETRY not in self.retry else _last_error(attempts)
 
     def _emit_again(self, event: Event) -> None:
         self.streamed, self._is_shown = None, False
@@ -160,40 +211,158 @@ class Asking:
         self._emit_again(Retrying(address=self.caller.address, attempt=1, max_attempts=tries, delay=0.0, error=why))
 
     async def _once(self, model: ChatModel, request: ModelRequest) -> Message:
-        scope = self.caller.scope
-        try:
-            if self._streams and not self.kit.holds_back:
-                message = self.streamed = await self._stream(model, request)
-            else:
-                message = await generate(model, request)
-        except AdjournError:
-            raise
-        except Exception as error:
-            raise ModelError(
-                f"The model of '{self.caller.audience.name}' failed: {type(error).__name__}: {text_of(error)}"
-            ) from error
-        usage = message.usage or ONE_CALL
+        if known.forms:
+            check_names(request.tools, self.caller.audience.name)
+        await self.caller.scope.journal.assure()
+        message = await self._answered(model, request)
+        if known.forms:
+            message = hidden_message(message)
+        if self.kit.counts_tokens and not (message.usage and message.usage.total_tokens):
+            message = self._estimated(model, request, message)
+        scope, usage = self.caller.scope, message.usage or ONE_CALL
         scope.usage += usage if usage.calls else usage + ONE_CALL
         # Before the answer is kept, so that a recovered session asks again.
         if self.kit.max_calls is not None and len(message.tool_calls) > self.kit.max_calls:
             raise TooManyCalls(self.caller.audience.name, len(message.tool_calls), self.kit.max_calls)
         return message
 
-    async def _stream(self, model: ChatModel, request: ModelRequest) -> Message:
-        caller, gathering = self.caller, Gathering()
+    def _estimated(self, model: ChatModel, request: ModelRequest, message: Message) -> Message:
+        """Return an answer with a usage, for those who limit it: not all servers report one."""
+        report_estimate(self.caller.audience.name, type(model).__name__)
+        read, written = about_tokens(request.messages), about_tokens([message])
+        usage = Usage(calls=1, input_tokens=read, output_tokens=written, estimated_tokens=read + written)
+        estimated = replace(message, usage=usage)
+        if self.streamed is message:
+            self.streamed = estimated
+        return estimated
+
+    async def _answered(self, model: ChatModel, request: ModelRequest) -> Message:
+        if self.kit.wrap_model_stream:
+            return await self._wrapped_stream(model, request)
+        with self._blaming_the_model():
+            if not self._streams:
+                return await generate(model, request)
+            chunks = _stream(model, request)
+            try:
+                return await self._show(chunks)
+            finally:
+                await close_stream(chunks)
+
+    @contextmanager
+    def _blaming_the_model(self) -> Generator[None]:
+        try:
+            yield
+        except AdjournError:
+            raise
+        except Exception as error:
+            raise ModelError(
+                f"The model of '{self.caller.audience.name}' failed: {type(error).__name__}: {text_of(error)}"
+            ) from error
+
+    # Streaming
+
+    async def _show(self, chunks: AsyncIterator[Chunk]) -> Message:
+        """Return the message that the chunks add up to, and give readers each piece as it arrives."""
+        caller, gathering, message_id = self.caller, Gathering(), self.caller.answer_id()
         emit_live, (name, path, _), address = caller.scope.journal.emit_live, caller.audience, caller.address
         if self._is_shown:
             self._reset("the model is asked again")
-        chunks, shown = stream(model, request), 0
+        shown, calls = 0, dict[int, ToolCallPiece]()
+        async for chunk in chunks:
+            gathering.add(chunk)
+            text, reasoning = chunk.text, chunk.reasoning
+            if text or reasoning:
+                emit_live(
+                    Delta(agent=name, path=path, address=address, text=text, reasoning=reasoning, message_id=message_id)
+                )
+            elif not chunk.tool_calls:
+                continue
+            if chunk.tool_calls:
+                for piece in _pieces(chunk.tool_calls, calls):
+                    emit_live(Delta(agent=name, path=path, address=address, tool_call=piece, message_id=message_id))
+            self._is_shown = True
+            shown += 1
+            if not shown % TURN:
+                await asyncio.sleep(0)
+        message = self.streamed = answered(gathering)
+        return message
+
+    async def _wrapped_stream(self, model: ChatModel, request: ModelRequest) -> Message:
+        """Return the message that the chunks add up to after the middleware, whether or not somebody reads them."""
+        opened = list[AsyncIterator[Chunk]]()
         try:
+            chunks = _checked(self._open(0, model, request, opened))
+            if self._streams:
+                return await self._show(chunks)
+            gathering = Gathering()
             async for chunk in chunks:
                 gathering.add(chunk)
-                if chunk.text or chunk.reasoning:
-                    self._is_shown = True
-                    emit_live(Delta(agent=name, path=path, address=address, text=chunk.text, reasoning=chunk.reasoning))
-                    shown += 1
-                    if not shown % TURN:
-                        await asyncio.sleep(0)
+            return answered(gathering)
         finally:
-            await close_stream(chunks)
-        return gathering.message()
+            # All of them: a generator that is closed early leaves the one that it reads open.
+            for chunks in reversed(opened):
+                await close_stream(chunks)
+
+    def _open(
+        self, place: int, model: ChatModel, request: ModelRequest, opened: list[AsyncIterator[Chunk]]
+    ) -> AsyncIterator[Chunk]:
+        """Return the chunks of an answer, passed through the middleware from `place` on."""
+        if place == len(self.kit.wrap_model_stream):
+            chunks = self._chunks(model, request)
+        else:
+            middleware = self.kit.wrap_model_stream[place]
+            chunks = middleware.wrap_model_stream(partial(self._open, place + 1, model, opened=opened), request)
+            _check_stream(chunks, middleware)
+        opened.append(chunks)
+        return chunks
+
+    async def _chunks(self, model: ChatModel, request: ModelRequest) -> AsyncIterator[Chunk]:
+        """Yield the chunks of a model's answer; what goes wrong here is the model's, not the middleware's."""
+        with self._blaming_the_model():
+            if not self._streams:
+                for chunk in chunks_of(await generate(model, request)):
+                    yield chunk
+                return
+            chunks = _stream(model, request)
+            try:
+                async for chunk in chunks:
+                    yield chunk
+            finally:
+                await close_stream(chunks)
+
+
+def _stream(model: ChatModel, request: ModelRequest) -> AsyncIterator[Chunk]:
+    chunks = stream(model, request)
+    return hidden_chunks(chunks) if known.forms else chunks
+
+
+def _check_stream(chunks: object, middleware: Middleware) -> None:
+    if isinstance(chunks, AsyncIterator):
+        return
+    if inspect.iscoroutine(chunks):
+        chunks.close()
+    raise UsageError(
+        f"{middleware.name}.wrap_model_stream returned {a_type(chunks)}, which is not an async iterator. Write it as "
+        "an async generator: `async for chunk in call(request): yield chunk`."
+    )
+
+
+async def _checked(chunks: AsyncIterator[Chunk]) -> AsyncIterator[Chunk]:
+    async for chunk in chunks:
+        if not isinstance(chunk, Chunk):  # pyright: ignore[reportUnnecessaryIsInstance]  # users yield anything
+            raise UsageError(f"wrap_model_stream yielded {a_type(chunk)}. Yield each chunk, changed or not.")
+        yield chunk
+
+
+def _pieces(written: Sequence[ToolCallChunk], calls: dict[int, ToolCallPiece]) -> Iterator[ToolCallPiece]:
+    """Yield pieces of calls as readers get them, with all of the id and name so far; `calls` has the last of each."""
+    for each in written:
+        before = calls.get(each.index, _NO_PIECE)
+        piece = ToolCallPiece(
+            index=each.index, id=before.id + each.id, name=before.name + each.name, arguments=each.arguments
+        )
+        calls[each.index] = piece
+        yield piece
+
+
+_NO_PIECE = ToolCallPiece()

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import threading
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from functools import partial
+from itertools import groupby
 from typing import Any, cast, get_args
 
 import msgspec
 from msgspec import Struct
 
 from adjourn._engine.child import inner, layer
-from adjourn._engine.frame import Entry, Place, UserFrame, current_place, here
+from adjourn._engine.entry import Entry, Place, current_place, entry_of, here
+from adjourn._engine.frame import UserFrame
 from adjourn._engine.memos import Key, Kind
 from adjourn._engine.retry import attempted
 from adjourn._engine.scope import RunCancelled
 from adjourn._engine.values import decoded
+from adjourn._hiding import Held, known, logger
 from adjourn._text import visible_line
 from adjourn._values.frozen import freeze
 from adjourn.errors import (
@@ -35,7 +37,7 @@ from adjourn.errors import (
     text_of,
 )
 from adjourn.events import Delta, Retrying, ToolCalled
-from adjourn.messages import Part, ToolCall
+from adjourn.messages import Part, TextPart, ToolCall
 from adjourn.middleware.hooks import ToolRequest
 from adjourn.models import close_stream
 from adjourn.tools import Approve, Edit, Reject, Respond, Tool, result_text
@@ -43,11 +45,15 @@ from adjourn.tools import Approve, Edit, Reject, Respond, Tool, result_text
 from .approval import approved, is_remembered
 from .at_most_once import begun
 from .caller import Caller, Kit, program_options
+from .hidden import hidden_content
 
-log = logging.getLogger("adjourn.tools")
+log = logger("adjourn.tools")
 encode = msgspec.json.Encoder(order="sorted").encode
 
 _Edited = tuple[Mapping[str, Any] | None, str | None]
+
+_Content = tuple[Any, str | None]
+"""What the model reads of a result, and the whole text if that is truncated."""
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -67,7 +73,7 @@ async def use(task: UserFrame, caller: Caller, kit: Kit, call: ToolCall) -> Outc
     """Run a tool call in the frame `task`; only pauses, cancellations and what the kit wants raised are raised."""
     tool = kit.tools.get(call.name)
     if tool is None:
-        return _unknown(task, caller, kit, call)
+        return await _unknown(task, caller, kit, call)
     try:
         if call.raw is not None:
             raise InvalidArguments(call.name, ["they are not a JSON object"])
@@ -86,14 +92,21 @@ def _has_begun(task: UserFrame) -> bool:
     return bool(task.questions or task.memos or task.children or task.scope.dormant.below(task.path))
 
 
-def _unknown(task: UserFrame, caller: Caller, kit: Kit, call: ToolCall) -> Outcome:
+async def _unknown(task: UserFrame, caller: Caller, kit: Kit, call: ToolCall) -> Outcome:
+    if callable(handler := kit.on_unknown):
+        return await _concluded(task, caller, kit, call, partial(_handled, handler, call))
     if _has_begun(task):
         raise ProgramChanged(task.address, f"there is no tool '{call.name}' any more")
     error = ToolError(f"There is no tool '{call.name}'. There are: {', '.join(kit.tools) or 'none'}.")
-    if kit.raises_unknown:
+    if kit.on_unknown == "raise":
         raise error
     _log(task, caller, call, error)
     return Outcome(content=str(error), error=str(error))
+
+
+async def _handled(handler: Callable[[ToolCall], Any], call: ToolCall) -> _Content:
+    made: Any = handler(call)
+    return content_of(await made if inspect.isawaitable(made) else made), None
 
 
 async def _decided(
@@ -134,9 +147,25 @@ async def _run(
     if kit.wrap_tool or kit.wrap_tool_stream:
         arguments = freeze(arguments, "arguments")
     request = ToolRequest(tool=tool.name, call_id=call.id, arguments=arguments, agent=caller.audience.name)
-    before = task.entry.mark()
+
+    async def run() -> _Content:
+        return _truncated(tool, await run_tool(task, caller, kit, tool, request, converted))
+
+    return await _concluded(task, caller, kit, call, run, edited)
+
+
+async def _concluded(
+    task: UserFrame,
+    caller: Caller,
+    kit: Kit,
+    call: ToolCall,
+    run: Callable[[], Awaitable[_Content]],
+    edited: _Edited = (None, None),
+) -> Outcome:
+    """Return the outcome of a call's code; only what the model cannot react to is raised."""
+    before = entry_of(task).mark()
     try:
-        content = await run_tool(task, caller, kit, tool, request, converted)
+        shown, full = await run()
     except ToolRefused as refused:
         # A person's answer, not a failure, so it is not raised even if tool errors are.
         outcome = Outcome(content=str(refused), error="refused", arguments=edited[0], by=edited[1])
@@ -151,19 +180,18 @@ async def _run(
     except BaseException as error:  # noqa: BLE001  # protects all other runs of the process: a tool ends only itself
         outcome = _failed(task, caller, kit, call, _as_tool_error(error), _edit_of(task, edited))
     else:
-        shown, full = _truncated(tool, content)
         ran, by = _edit_of(task, edited)
         return Outcome(content=shown, arguments=ran, by=by, full=full)
     # Drop the values that it wrote, and do not expect it to repeat what it did in an earlier entry.
-    task.entry.drop_writes(before)
-    task.entry.expect_nothing()
+    entry_of(task).drop_writes(before)
+    entry_of(task).expect_nothing()
     return outcome
 
 
 def _emit_call(task: UserFrame, caller: Caller, call: ToolCall, edited: Mapping[str, Any] | None) -> None:
     """Report a call that is about to run, with the arguments that it runs with, which may not be the model's."""
     if caller.scope.has_reader:
-        run = call if edited is None else ToolCall(id=call.id, name=call.name, arguments=edited)
+        run = call if edited is None else call.with_arguments(edited)
         caller.emit_live(ToolCalled(address=task.address, call=run))
 
 
@@ -302,7 +330,7 @@ def run_tool(
 ) -> Awaitable[Any]:
     """Return a call's result as the model reads it: text, or parts of a message."""
     call = _Running(task, caller, kit, tool, request, converted)
-    return call.at_most_once() if tool.at_most_once else call.wrapped(0, request)
+    return call.at_most_once() if tool.at_most_once else call.content()
 
 
 class _Running:
@@ -323,22 +351,31 @@ class _Running:
     async def at_most_once(self) -> Any:
         """Return the result, unless the call was interrupted earlier: then a person decides."""
         async with begun(self.task, self.tool, self.request) as decided:
-            return await self.wrapped(0, self.request) if decided is None else decided
+            return await self.content() if decided is None else decided
+
+    async def content(self) -> Any:
+        """Return the result as the model reads it."""
+        content = content_of(await self.wrapped(0, self.request))
+        return hidden_content(content) if known.forms else content
 
     async def wrapped(self, place: int, request: ToolRequest) -> Any:
         """Return the result, passed through the wrappers from `place` on."""
         if place == len(self.kit.wrap_tool):
-            return content_of(await self._attempts(request))
+            return await self._attempts(request)
         middleware = self.kit.wrap_tool[place]
 
         async def call(request: ToolRequest) -> Any:
-            return await inner(partial(self.wrapped, place + 1, request))
+            raises = (*self.tool.raises, *middleware.raises)
+            return await inner(partial(self._storable, place + 1, request), raises)
 
         async def run() -> Any:
             found: Any = middleware.wrap_tool(call, request)
-            return content_of(await found if inspect.isawaitable(found) else found)
+            return data_of(await found if inspect.isawaitable(found) else found)
 
         return await layer("middleware", middleware.name, run, part=f"wrap_tool:{middleware.name}")
+
+    async def _storable(self, place: int, request: ToolRequest) -> Any:
+        return data_of(await self.wrapped(place, request))
 
     def _attempts(self, request: ToolRequest) -> Awaitable[Any]:
         tool = self.tool
@@ -386,6 +423,7 @@ class _Running:
             arguments = self.tool.copy_of(self.converted) if self.tool.retry else self.converted
         if self.tool.kind != "stream":
             arguments = await self._reviewed(arguments) if self.tool.review is not None else arguments
+        await self.task.scope.journal.assure()
         match self.tool.kind:
             case "async":
                 return await self.tool.call(arguments)
@@ -432,16 +470,19 @@ class _Running:
         _emit_call(self.task, self.caller, ran, None)
         return dict(found.arguments)
 
-    async def _streamed(self, request: ToolRequest, arguments: Mapping[str, Any]) -> str:
-        """Return the joined pieces of a streaming tool, emitting each as it arrives."""
-        caller, pieces = self.caller, list[str]()
+    async def _streamed(self, request: ToolRequest, arguments: Mapping[str, Any]) -> Any:
+        """Return the joined pieces of a streaming tool, emitting each text as it arrives."""
+        caller, pieces, held = self.caller, list[Any](), Held()
         chunks = self._pieces(0, request, arguments)
         try:
             async for piece in chunks:
+                if isinstance(piece, _PARTS):
+                    pieces.append(piece)
+                    continue
                 text = result_text(piece)
                 pieces.append(text)
-                if caller.scope.has_reader and program_options(caller.scope).streaming:
-                    caller.emit_live(Delta(address=self.task.address, text=text, call_id=request.call_id))
+                self._show_piece(held.add(text) if known.forms else text)
+            self._show_piece(held.rest())
         except BaseException:
             if pieces:
                 # What comes next starts over: make readers drop the pieces so far.
@@ -451,7 +492,12 @@ class _Running:
             raise
         finally:
             await close_stream(chunks)
-        return "".join(pieces)
+        return _joined(pieces)
+
+    def _show_piece(self, text: str) -> None:
+        caller = self.caller
+        if text and caller.scope.has_reader and program_options(caller.scope).streaming:
+            caller.emit_live(Delta(address=self.task.address, text=text, call_id=self.request.call_id))
 
     def _pieces(self, place: int, request: ToolRequest, arguments: Mapping[str, Any]) -> AsyncIterator[Any]:
         if place == len(self.kit.wrap_tool_stream):
@@ -486,8 +532,29 @@ def _in_its_thread(entry: Entry, tool: Tool, arguments: Mapping[str, Any]) -> An
     return tool.call(arguments)
 
 
+def _joined(pieces: list[Any]) -> Any:
+    """Return the pieces of a streaming tool as one text; if there are parts among them, as parts in their order."""
+    runs = [(is_text, list(run)) for is_text, run in groupby(pieces, lambda piece: isinstance(piece, str))]
+    if all(is_text for is_text, _ in runs):
+        return "".join(pieces)
+    return [part for is_text, run in runs for part in ([TextPart(text="".join(run))] if is_text else run)]
+
+
+def data_of(value: Any) -> Any:
+    """Return a result as hooks get it: text and parts as they are, anything else as JSON data, which can be stored.
+
+    Raises:
+        ToolError: it cannot be written as JSON.
+    """
+    content = content_of(value)
+    if not isinstance(content, str) or isinstance(value, str):
+        return content
+    data = msgspec.json.decode(content)
+    return content if isinstance(data, str) else data  # What is text in JSON reaches the model in quotes.
+
+
 def content_of(value: Any) -> Any:
-    """Return a result as a model reads it: parts of a message as they are, anything else as text.
+    """Return a result as a model reads it: parts of a message, with texts among them, or anything else as text.
 
     Raises:
         ToolError: it cannot be written as JSON.
@@ -495,6 +562,6 @@ def content_of(value: Any) -> Any:
     if isinstance(value, _PARTS):
         return [value]
     items = cast("list[Any]", value) if isinstance(value, list | tuple) else []
-    if items and all(isinstance(each, _PARTS) for each in items):
-        return list(items)
+    if any(isinstance(each, _PARTS) for each in items) and all(isinstance(each, (str, *_PARTS)) for each in items):
+        return [TextPart(text=str(each)) if isinstance(each, str) else each for each in items]
     return result_text(cast("object", value))

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from .record import (
-    UNCHANGED,
-    Change,
-    GraphImage,
-    Image,
-    Question,
-    Tree,
-    UserImage,
-)
+from .record import UNCHANGED, Change, GraphImage, Image, Question, Tree, UserImage
 
 
 class Asker(Protocol):
@@ -25,24 +17,61 @@ class Asker(Protocol):
         ...
 
 
+class Opened(Mapping[str, Question]):
+    """The open questions by their ids, without the paths of their frames."""
+
+    __slots__ = ("_open",)
+
+    def __init__(self, open_: Mapping[str, tuple[str, Question]]) -> None:
+        self._open = open_
+
+    def __getitem__(self, question_id: str) -> Question:
+        return self._open[question_id][1]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._open)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+
 class Questions:
     """The questions of a live session: which are open, how many each place has asked, and who asked.
 
     `all` has those of every frame, live or dormant, by id, and `open` the open ones with the path of their frame.
     `asked` numbers the questions of a place, `asked_new` those that no record numbers yet. `askers` are the frames
     that have asked or composed anything. `changed` are questions on record that the next record must update.
+    `opened` and `closed` are those that were opened and closed since the last record, and `timed` the open ones that
+    expire: what a commit or an answer costs does not depend on how many others are open.
+    `in_order` says that `open` is in task order, since nothing has been asked or restored after it was put in order.
     """
 
-    __slots__ = ("all", "asked", "asked_new", "askers", "changed", "has_composites", "open")
+    __slots__ = (
+        "all",
+        "asked",
+        "asked_new",
+        "askers",
+        "changed",
+        "closed",
+        "has_composites",
+        "in_order",
+        "open",
+        "opened",
+        "timed",
+    )
 
     def __init__(self) -> None:
         self.all: dict[str, Question] = {}
         self.open: dict[str, tuple[str, Question]] = {}
+        self.opened: dict[str, Question] = {}
+        self.closed: list[str] = []
+        self.timed: dict[str, Question] = {}
         self.asked: dict[str, int] = {}
         self.asked_new: dict[str, int] = {}
         self.askers: dict[str, Asker | GraphImage] = {}
         self.changed: dict[str, Question] = {}
-        self.has_composites = False
+        self.has_composites: bool = False
+        self.in_order: bool = True
 
     def restore(self, tree: Tree) -> None:
         """Find the questions of a folded session."""
@@ -50,8 +79,28 @@ class Questions:
         for path, image in tree.frames.items():
             if image.questions or (isinstance(image, UserImage) and image.composites):
                 self.note_asker(path, image)
-                asked = self.named(image.questions)
-                self.open.update({each.id: (path, each) for each in asked if each.is_open})
+                for question in self.named(image.questions):
+                    if question.is_open:
+                        self.add_open(path, question)
+        self.opened = {}
+
+    def add_open(self, path: str, question: Question) -> None:
+        """Note that the frame at `path` waits for a question."""
+        name = question.id
+        self.open[name], self.opened[name] = (path, question), question
+        self.in_order = False
+        if question.expires is not None:
+            self.timed[name] = question
+
+    def close(self, question_id: str) -> tuple[str, Question] | None:
+        """Note that nobody waits for a question any more; return it with the path of its frame if it was open."""
+        found = self.open.pop(question_id, None)
+        if found is not None:
+            self.opened.pop(question_id, None)
+            self.closed.append(question_id)
+            if found[1].expires is not None:
+                self.timed.pop(question_id, None)
+        return found
 
     def named(self, ids: Iterable[str]) -> list[Question]:
         """Return questions by their ids."""
@@ -65,6 +114,7 @@ class Questions:
     def note_asker(self, path: str, asker: Asker | GraphImage) -> None:
         """Note that a frame, live or dormant, has asked or composed something."""
         self.askers[path] = asker
+        self.in_order = False
         if not isinstance(asker, GraphImage) and asker.composites:
             self.has_composites = True
 
@@ -76,7 +126,7 @@ class Questions:
     def drop(self, question_id: str) -> None:
         """Forget a question: nobody waits for it any more."""
         self.all.pop(question_id, None)
-        self.open.pop(question_id, None)
+        self.close(question_id)
 
     def forget(self, path: str, question_ids: Iterable[str]) -> None:
         """Drop the questions of a frame that has ended."""
@@ -87,6 +137,49 @@ class Questions:
 
     def has_ended(self, question_id: str) -> bool:
         """Return whether this question was asked on this branch and is not open any more."""
-        address, _, number = question_id.partition("#")
-        count = int(number) if number.isascii() and number.isdigit() and len(number) < 10 else 1
-        return count <= self.asked.get(address, 0) and question_id not in self.open
+        address, mark, number = question_id.partition("#")
+        count = _number_of(number) if mark else 1
+        return 0 < count <= self.asked.get(address, 0) and question_id not in self.open
+
+
+def _number_of(text: str) -> int:
+    """Return the number in an id, as `number` writes it; 0 if it is not written so."""
+    is_number = text.isascii() and text.isdigit() and len(text) < 10
+    return int(text) if is_number and not text.startswith("0") and text != "1" else 0
+
+
+class Asked:
+    """The questions of a frame that its code can reach again, by place and key, oldest first."""
+
+    def __init__(self, questions: Iterable[Question]) -> None:
+        self._at: dict[tuple[str, str | None], list[Question]] = {}
+        self._open: dict[str | None, Question] = {}
+        for question in questions:
+            self.add(question)
+
+    def add(self, question: Question) -> None:
+        """Note a question that has its id; one that was raised by hand, or refused, is not reached again."""
+        if question.raised or question.void:
+            return
+        self._at.setdefault((question.address, question.key), []).append(question)
+        if question.is_open:
+            self._open[question.key] = question
+
+    def forget(self, question: Question) -> None:
+        """Note that a question is not reached again."""
+        if question in (same := self._at.get((question.address, question.key), [])):
+            same.remove(question)
+        if self._open.get(question.key) is question:
+            del self._open[question.key]
+
+    def at(self, address: str, key: str | None) -> Sequence[Question]:
+        """Return the questions with this key that were asked at a place, oldest first."""
+        return self._at.get((address, key), ())
+
+    def is_ambiguous(self, key: str | None) -> bool:
+        """Return whether a question with this key could be mistaken for another open one."""
+        if not self._open or not (key is None or None in self._open or key in self._open):
+            return False
+        # Some may have been answered meanwhile.
+        rivals = {key for key, question in self._open.items() if question.is_open}
+        return bool(rivals) and (key is None or None in rivals or key in rivals)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 from collections import deque
-from collections.abc import Callable
-from contextvars import copy_context
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Literal, TypeVar
@@ -17,30 +19,71 @@ from adjourn.errors import ThreadsUsedUp
 T = TypeVar("T")
 Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
 
+# A task that never has to wait is then over before the event loop sees it; Python 3.11 pays a turn of the loop.
+EAGERLY: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
+
 MAX_THREADS = 64
+"""How many threads of the process may work at once."""
 MAX_OF_A_SESSION = 32
 """How many of them one session may use at once, so that some are left for the others."""
 
 
 class Threads:
-    """Runs calls in at most `limit` daemon threads, started as they are needed."""
+    """Runs calls in daemon threads, started as they are needed, of which at most `limit` work at once.
+
+    A thread that waits (`waiting`) is not at work: it lends its place, so that there may be more threads. When it has
+    waited, it goes on at once, since what it holds may be what others wait for; those above the limit end with their
+    calls.
+    """
 
     def __init__(self, limit: int = MAX_THREADS) -> None:
         self._limit = limit
+        self._inner: Threads | None = None
+        self.forget()
+
+    def forget(self) -> None:
+        """Start over, as in the child of a fork, which has none of the threads."""
         self._jobs: SimpleQueue[Job] = SimpleQueue()
         self._lock = threading.Lock()
         self._started = 0
+        self._lent = 0
         self._free = 0
         self._waiting = 0
+        if self._inner is not None:
+            self._inner.forget()
 
     async def run(self, call: Callable[[], T]) -> T:
         """Run `call` in a thread and return its result, with the caller's context variables."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         context = copy_context()
+        if _threads.get() is not self:
+            context.run(_threads.set, self)
         self._jobs.put((loop, future, lambda: context.run(call)))
         self._find_thread()
         return await future
+
+    def inner(self) -> Threads:
+        """Return the pool of those for whom a thread of this one waits: they need not wait for a place here."""
+        with self._lock:
+            if self._inner is None:
+                self._inner = Threads(self._limit)
+            return self._inner
+
+    def lend(self) -> None:
+        """Lend the place of the calling thread to a queued job, or to one that comes."""
+        with self._lock:
+            self._lent += 1
+            if not self._waiting:
+                return
+            self._waiting -= 1
+            self._started += 1
+        self._start()
+
+    def take_back(self) -> None:
+        """End a loan."""
+        with self._lock:
+            self._lent -= 1
 
     def _find_thread(self) -> None:
         """Get a queued job done: by a free thread, by a new one, or by whichever finishes first."""
@@ -50,21 +93,65 @@ class Threads:
             if self._free:
                 self._free -= 1
                 return
-            if self._started >= self._limit:
+            if self._started - self._lent >= self._limit:
                 self._waiting += 1
                 return
             self._started += 1
-            name = f"adjourn-{self._started}"
-        threading.Thread(target=self._work, name=name, daemon=True).start()
+        self._start()
+
+    def _start(self) -> None:
+        threading.Thread(target=self._work, name="adjourn-worker", daemon=True).start()
 
     def _work(self) -> None:
+        _worker.pool = self
         while True:
             _do(self._jobs.get())
             with self._lock:
+                if self._started - self._lent > self._limit:
+                    self._started -= 1
+                    return
                 if self._waiting:
                     self._waiting -= 1
                 else:
                     self._free += 1
+
+
+class _Worker(threading.local):
+    """The pool that the current thread works for, and for how many things it waits, its place lent."""
+
+    pool: Threads | None = None
+    waits: int = 0
+
+
+_worker = _Worker()
+
+
+@contextmanager
+def waiting() -> Generator[None]:
+    """Let the calling thread wait inside: if it is one of a pool, another may work in its place."""
+    pool = _worker.pool
+    if pool is None:
+        yield
+        return
+    if not _worker.waits:
+        pool.lend()
+    _worker.waits += 1
+    try:
+        yield
+    finally:
+        _worker.waits -= 1
+        if not _worker.waits:
+            pool.take_back()
+
+
+def context_for_run() -> Context:
+    """Return a copy of the caller's context for a run that its thread waits for, with a separate pool of threads.
+
+    Those who wait for this thread, for example for a lock that it holds, may have all places of its own pool.
+    """
+    context = copy_context()
+    context.run(_threads.set, _threads.get().inner())
+    return context
 
 
 def _do(job: Job) -> None:
@@ -94,16 +181,20 @@ def _deliver(future: asyncio.Future[Any], result: object, error: BaseException |
 
 
 _pool = Threads()
-_pool_pid = os.getpid()
+_threads: ContextVar[Threads] = ContextVar("adjourn_threads", default=_pool)
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.forget)
 
 
 async def in_thread(call: Callable[[], T]) -> T:
-    """Run `call` in the process's pool."""
-    global _pool, _pool_pid
-    if _pool_pid != os.getpid():
-        # After a fork the threads are gone: start over.
-        _pool, _pool_pid = Threads(), os.getpid()
-    return await _pool.run(call)
+    """Run `call` in one of the process's threads."""
+    pool = _worker.pool
+    if pool is None:
+        return await _threads.get().run(call)
+    # An event loop that itself runs in a worker, which has nothing to do until the call is over.
+    with waiting():
+        return await pool.inner().run(call)
 
 
 class Share:
@@ -288,6 +379,17 @@ class Cancellation:
     def __init__(self) -> None:
         self.mode: str | None = None
         self.tasks: set[asyncio.Task[Any] | None] = set()
+
+    @contextmanager
+    def reaching(self, task: asyncio.Task[Any] | None) -> Generator[None]:
+        """Let a cancel cut short what a task does inside; a frame above may have added it already."""
+        is_inner = task in self.tasks
+        self.tasks.add(task)
+        try:
+            yield
+        finally:
+            if not is_inner:
+                self.tasks.discard(task)
 
     def cancel(self, mode: str) -> None:
         """Stop at the next safe point, or with mode "now" in the middle of user code."""

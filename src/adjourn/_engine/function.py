@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol, Self
 
+from msgspec import Raw
+
 from adjourn._values import codec
 from adjourn._values.damage import Reading
 from adjourn.errors import ProgramChanged, UsageError
 
-from .entry import PAUSED, execute
+from .execution import PAUSED, execute
 from .frame import UserFrame
 from .program import ProgramFrame, Report
 from .record import NONE, Image, Question, UserImage
@@ -26,9 +28,19 @@ class Routine(Protocol):
         """Return the coroutine that does the work."""
         ...
 
+    def check_input(self, argument: object) -> None:
+        """Refuse input that does not fit."""
+        ...
+
 
 class FunctionFrame(UserFrame, ProgramFrame):
     """A running workflow. Its session values are those of its last finished turn, with its own writes on top."""
+
+    written: dict[str, Any] | None
+    status: str
+    exception: BaseException | None
+    children: dict[str, Frame] | None
+    questions: list[Question] | None
 
     # It has no steps, but everything before a kept call is kept, so it can stop where one begins.
     stops_between_calls = True
@@ -36,8 +48,8 @@ class FunctionFrame(UserFrame, ProgramFrame):
     def __init__(self, workflow: Routine, scope: Scope, parent: Frame | None, segment: str) -> None:
         super().__init__(scope, parent, segment)
         self.workflow = workflow
-        self.input = NONE
-        self.output = NONE
+        self.input: Raw = NONE
+        self.output: Raw = NONE
         self.kept_values: dict[str, Any] = {}
 
     @classmethod
@@ -56,16 +68,17 @@ class FunctionFrame(UserFrame, ProgramFrame):
         return {**self.kept_values, **(super().values or {})}
 
     def begin(self, input: Any) -> None:
+        self.workflow.check_input(input)
         self.input = codec.stored(input, "input")
         self._start_anew()
+
+    def begin_with(self, input: Any, state: Mapping[str, Any]) -> None:
+        raise UsageError(f"'{self.workflow.name}' is a workflow: it has no state. Pass everything as its input.")
 
     def _start_anew(self) -> None:
         # A new turn enters this place anew: nothing that the last one kept counts.
         self.close_children()
-        self.memos = self.memos_new = None
-        self.questions = self.composites = self.composites_new = self.paused = None
-        self.questions_stored = 0
-        self.attempt, self.emitted, self.status, self.error = 1, 0, "pending", None
+        self.begin_turn()
         self.output = NONE
         self.recorded = False
         self.scope.mark(self)
@@ -78,6 +91,8 @@ class FunctionFrame(UserFrame, ProgramFrame):
         self.scope.forget_below(self.path)
         self.scope.changes.dropped[self.path + ";"] = None
         self.scope.questions.forget(self.path, [question.id for question in self.questions or ()])
+        # A full record would name them as if they were open: what has become of them is forgotten with them.
+        self.questions = None
 
     async def advance(self) -> bool:
         if self.status in ("done", "waiting"):
@@ -107,10 +122,10 @@ class FunctionFrame(UserFrame, ProgramFrame):
     def check_answer(self, question: Question) -> None:
         check_tags(self.path, self.input, *(self.memos or {}).values())
 
-    def start_over(self) -> None:
+    def check_types(self) -> None:
+        super().check_types()
         if self.status != "done":
-            self.input = NONE
-        super().start_over()
+            check_tags(self.path, self.input)
 
     def report(self) -> Report:
         value = decoded(self.output)

@@ -57,18 +57,47 @@ def read_key(text: str) -> Key:
     return Key(Kind(kind), unquote(name), unquote(which), int(number))
 
 
+class Failure(Struct, frozen=True, omit_defaults=True):
+    """An exception as it is stored: its class by name, its text, and what it holds.
+
+    What was cut off, by a time limit or by the code itself, is a `TimeoutError` to whoever called it.
+    """
+
+    kind: str
+    text: str
+    args: Raw = NONE
+    attributes: Raw = NONE
+    is_cut_off: bool = False
+
+
 class Memo(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is known about one thing that user code did.
 
-    Without a `result`, it is only known that it happened: it failed, or it is a note. `writes` are the session values
-    that it wrote, which are part of its result. An `optional` memo need not happen again: it failed, or was done by
-    code that was wrong. A `concurrent` one was done by one of several flows, so the order may differ.
+    Without a `result` or a `failure`, it is only known that it happened, or it is a note. A failure is stored when the
+    code has asked somebody after it (rule R13). `writes` are the session values that it wrote, which are part of its
+    result. An `optional` memo need not happen again: it failed, or was done by code that was wrong. A `concurrent` one
+    was done by one of several flows, so the order may differ.
     """
 
     result: Raw = NONE
+    failure: Failure | None = None
     writes: dict[str, list[Raw]] = {}
     optional: bool = False
     concurrent: bool = False
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is known how it ended."""
+        return self.result is not NONE or self.failure is not None
+
+    @property
+    def is_to_be_cut_off(self) -> bool:
+        """Whether it was cut off beside other work, and has to lose against that again."""
+        return self.concurrent and self.failure is not None and self.failure.is_cut_off
+
+    def forget_failure(self) -> Memo:
+        """Return what is known without how it failed: it may be tried again."""
+        return self if self.failure is None else replace(self, failure=None, optional=True)
 
 
 def without_writes(memo: Memo, is_dropped: Callable[[str], bool]) -> Memo:

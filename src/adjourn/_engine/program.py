@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Generic
 
 import msgspec
 
+from adjourn._generics import Defaulted, Deps_contra, Out_co, Product_co, State_co
 from adjourn.messages import Message
 
 from .record import Image
@@ -34,9 +35,14 @@ class ProgramFrame(Frame):
 
     has_tasks: bool = True
     step: int = 0
+    count: int = 0
 
     def begin(self, input: Any) -> None:
         """Take a turn's input (or, below another frame, the child's); wrong input raises and changes nothing."""
+        raise NotImplementedError
+
+    def begin_with(self, input: Any, state: Mapping[str, Any]) -> None:
+        """Take a turn's input, and fields of the state besides."""
         raise NotImplementedError
 
     async def advance(self) -> bool:
@@ -52,12 +58,8 @@ class ProgramFrame(Frame):
         raise NotImplementedError
 
     def following(self) -> tuple[str, ...]:
-        """Return the names of what runs next."""
+        """Return the names of what runs next; there are none if it has ended."""
         raise NotImplementedError
-
-    def has_more(self) -> bool:
-        """Return whether there is anything left to do, even if only deciding what runs next."""
-        return bool(self.following())
 
     def set_values(self, values: Mapping[str, Any]) -> None:
         """Write session values at the root."""
@@ -88,28 +90,17 @@ def start(child: ProgramFrame, input: Any) -> None:
         raise
 
 
-@runtime_checkable
-class ConvertsProduct(Protocol):
-    """A program whose product, which is stored, is not what the code that ran it gets."""
+class Program(Defaulted, Generic[Deps_contra, Out_co, State_co, Product_co]):
+    """Something that runs in its own frame.
 
-    def convert_product(self, product: Any) -> Any:
-        """Return what code gets for a product."""
-        ...
+    For type checkers it has the type of the deps that its code needs, of its `value`, of its `state`, and of its
+    product: what code gets that runs it as a child.
+    """
 
-
-@runtime_checkable
-class Program(Protocol):
-    """Something that runs in its own frame."""
-
-    @property
-    def name(self) -> str:
-        """The name in addresses."""
-        ...
-
-    @property
-    def kind(self) -> str:
-        """The type of its segment in addresses: `runnable`, or `agent`."""
-        ...
+    name: str
+    """The name in addresses."""
+    kind: str
+    """The type of its segment in addresses: `runnable`, or `agent`."""
 
     def open(self, scope: Scope, parent: Frame | None, segment: str, image: Image | None) -> ProgramFrame:
         """Return a frame for this program, from its stored image if there is one.
@@ -117,4 +108,16 @@ class Program(Protocol):
         Raises:
             ProgramChanged: what is stored does not fit the program.
         """
-        ...
+        raise NotImplementedError
+
+    def option_names(self) -> dict[str, str]:
+        """Return the agents that can have options of their own in a turn: what each is called, and its own name."""
+        return {}
+
+    def comparable_input(self, input: Any) -> Any:
+        """Return input in a form that is storable, and equal for equal input."""
+        return input
+
+    def convert_product(self, product: Any) -> Product_co:
+        """Return what code gets for a product as it is stored."""
+        return product

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import takewhile
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import msgspec
 from msgspec import Raw
 
+from adjourn._hiding import known
 from adjourn._schemas import answers
 from adjourn._text import undotted
 from adjourn._values import codec
-from adjourn._values.frozen import check_text, shorten
+from adjourn._values.frozen import check_text, is_text, shorten
 from adjourn.errors import (
     AmbiguousInterrupt,
     InterruptExpired,
@@ -28,14 +29,21 @@ from adjourn.errors import (
 )
 from adjourn.events import Interrupt
 
-from .frame import QUESTIONS, Entry, Place, current_place, question_key
+from .entry import QUESTIONS, Entry, Flow, Place, current_place
+from .failures import handled_now
 from .memos import NONE, Kind
 from .record import Question, token_of
 from .scope import Frame, Scope
 from .values import decoded
 
+Handled = tuple[BaseException, ...]
+"""The exceptions that code is handling when it asks."""
+
 MAX_UNUSED = 3
 """Answers in a row, at one place, to questions that the code did not ask again."""
+
+_MOST_TAGS = 100
+"""How many tags a question can have: an inbox lists it under each of them."""
 
 MAX_WAIT = 1_000 * 365 * 86_400.0
 """The most seconds that a question can wait: beyond that, its date cannot be written."""
@@ -50,8 +58,9 @@ class AnswerWith(msgspec.Struct, frozen=True):
 def ask(place: Place, asked: Question, schema: Any) -> Any:
     """Return the answer to a question, once there is one; until then raise `Pause`."""
     scope, caller, prompt = place.frame.scope, threading.get_ident(), asked.prompt
+    handled = handled_now() if place.entry.failures else ()
     while True:
-        question = scope.on_loop(_ask)(place, asked, caller)
+        question = scope.on_loop(_ask)(place, asked, caller, handled)
         if question.how is None:
             raise Pause(question.id)
         try:
@@ -65,7 +74,7 @@ def ask(place: Place, asked: Question, schema: Any) -> Any:
 def ask_by_hand(place: Place, asked: Question, *, is_composite: bool) -> NoReturn:
     """Pause for a question whose answer the code handles itself; a composite asks nothing itself."""
     place.frame.scope.on_loop(_compose if is_composite else _raise)(place, asked)
-    place.entry.pausing = True
+    place.entry.pause()
     raise Pause(place.address)
 
 
@@ -88,19 +97,19 @@ def _told_why(prompt: str | None, error: Exception) -> str:
     return told
 
 
-def _ask(place: Place, asked: Question, caller: int) -> Question:
+def _ask(place: Place, asked: Question, caller: int, handled: Handled) -> Question:
     """Return the matching question of an earlier entry, or a new one. `caller` is the thread that asks."""
     entry = place.entry
     place.check()
-    number = entry.next(Kind.ASK, asked.key or "").number
-    question = _recorded(entry, asked, number) if place.frame.questions else None
+    number = entry.next(Kind.ASK, asked.key or "", place.address).number
+    question = _recorded(place, asked, number) if place.frame.questions else None
     if question is None:
-        question = asked
-        question.concurrent = not entry.is_straight(caller)
-        _open(place, question)
+        question, flow = asked, entry.flow(caller)
+        question.concurrent = flow is not None
+        _open(place, question, flow, handled)
     entry.meet(question)
     if question.how is None:
-        entry.pausing = True
+        entry.pause()
     return question
 
 
@@ -110,19 +119,24 @@ def _check_new(place: Place, asked: Question) -> None:
     missed = None if asked.concurrent or asked.optional else entry.first_missing(QUESTIONS)
     if missed is not None:
         question = next(each for each in place.frame.questions or () if each.id == missed.name)
-        raise _mismatched(entry, question, f"a question {_shown(asked)}")
+        raise _mismatched(place, question, _shown(asked))
     if entry.questions().is_ambiguous(asked.key):
         raise entry.failed(AmbiguousInterrupt(place.address))
 
 
-def _mismatched(entry: Entry, question: Question, now: str) -> Exception:
-    before = f"question '{question.id}' {_shown(question)}"
-    return entry.failed(ReplayMismatch(entry.frame.address, before, now))
+def _mismatched(place: Place, question: Question, now: str) -> Exception:
+    before, where = f"question '{question.id}' {_shown(question)}", f"at '{place.address}' "
+    now = f"a question {'' if question.address == place.address else where}{now}"
+    return place.entry.failed(ReplayMismatch(place.frame.address, before, now))
 
 
-def _recorded(entry: Entry, asked: Question, number: int) -> Question | None:
-    """Return the matching question on record: one that shows the same, and that this entry has not reached yet."""
-    all_ = entry.questions().under(asked.key)
+def _recorded(place: Place, asked: Question, number: int) -> Question | None:
+    """Return the matching question on record.
+
+    It was asked at the same place, shows the same, and this entry has not reached it yet.
+    """
+    entry = place.entry
+    all_ = entry.questions().at(place.address, asked.key)
     if number <= len(all_) and not entry.has_met(all_[number - 1]) and _is_same(all_[number - 1], asked):
         return all_[number - 1]
     left = [question for question in all_ if not entry.has_met(question)]
@@ -130,10 +144,10 @@ def _recorded(entry: Entry, asked: Question, number: int) -> Question | None:
     if asked.key is None and expected is not None:
         if _is_same(expected, asked):
             return expected
-        raise _mismatched(entry, expected, f"a question {_shown(asked)}")
+        raise _mismatched(place, expected, _shown(asked))
     found = next((question for question in left if _is_same(question, asked)), None)
     if found is None and left:
-        _check_unused(entry, left, asked)
+        _check_unused(place, left, asked)
         asked.optional = True
         _set_aside(entry, left)
     elif found is not None:
@@ -141,27 +155,20 @@ def _recorded(entry: Entry, asked: Question, number: int) -> Question | None:
     return found
 
 
-def _check_unused(entry: Entry, left: Sequence[Question], asked: Question) -> None:
+def _check_unused(place: Place, left: Sequence[Question], asked: Question) -> None:
     """Refuse to ask forever: code that shows something different every time cannot use any answer."""
     unused = list(takewhile(lambda question: not question.is_open, reversed(left)))
     if asked.key is not None and len(unused) >= MAX_UNUSED:
-        raise _mismatched(entry, unused[0], f"a question {_shown(asked)}, which is different every time")
+        raise _mismatched(place, unused[0], f"{_shown(asked)}, which is different every time")
 
 
 def _set_aside(entry: Entry, others: Sequence[Question]) -> None:
-    """Go on without questions that the code has replaced with another; an open one is superseded (rule I14).
+    """Go on without questions that the code has replaced with another.
 
     An answer stays, and counts if the code reaches its question after all.
     """
-    scope = entry.frame.scope
     for question in others:
-        entry.came(question_key(question))
-        question.optional = True
-        if question.is_open:
-            scope.supersede(entry.frame, question)
-            entry.questions().forget(question)
-        scope.questions.changed[question.id] = question
-        scope.mark(entry.frame)
+        entry.replace(question)
 
 
 def _is_same(question: Question, asked: Question) -> bool:
@@ -188,18 +195,21 @@ def _shown(question: Question) -> str:
     return f"{key}that shows {bytes(question.info).decode(errors='replace')[:200]}"
 
 
-def _open(place: Place, question: Question) -> None:
+def _open(place: Place, question: Question, flow: Flow = None, handled: Handled = ()) -> None:
     entry, frame = place.entry, place.frame
     if not frame.scope.interrupts:
         raise entry.failed(InterruptsDisabled(place.address))
+    if entry.failures:
+        entry.keep_failures(flow, handled)
     if frame.questions is None:
         frame.questions = []
     elif not question.raised:
         _check_new(place, question)
+    question.title = frame.title
     frame.questions.append(question)
+    frame.scope.ask(frame, question, place.address)
     if entry.asked is not None:
         entry.asked.add(question)
-    frame.scope.ask(frame, question, place.address)
 
 
 def _raise(place: Place, asked: Question) -> None:
@@ -231,6 +241,7 @@ def new_question(
     state: Any = None,
     expires_in: timedelta | float | None = None,
     on_expire: Any = "fail",
+    tags: Iterable[str] = (),
     raised: bool = False,
 ) -> Question:
     """Return a question without an id yet, checking here, where it is asked, that everything in it can be stored."""
@@ -240,10 +251,14 @@ def new_question(
         _check_text("key", key)
     if prompt is not None:
         _check_text("prompt", prompt)
+    if known.forms:
+        reason, prompt, key = known.hide(reason), prompt and known.hide(prompt), key and known.hide(key)
     shown = _stored(info, "info")
     question = Question(id="", info=shown, created=scope.clock(), reason=reason, key=key, prompt=prompt, raised=raised)
+    if tags:
+        question.tags = tuple(map(known.hide, checked_tags(tags, "The question")))
     if schema is not None:
-        question.schema = answers.schema_of(schema)
+        question.schema = answers.question_schema(schema)
     if state is not None:
         question.state = _stored(state, "state")
     if expires_in is not None:
@@ -269,6 +284,23 @@ def _check_text(name: str, text: str) -> None:
         raise UsageError(str(error)) from error
 
 
+def checked_tags(tags: object, where: str) -> tuple[str, ...]:
+    """Return tags, each once.
+
+    Raises:
+        UsageError: they are not a collection of texts, or too many: an inbox lists a question under each.
+    """
+    if isinstance(tags, str) or not isinstance(tags, Iterable):
+        raise UsageError(f"{where} has tags={tags!r}. Give a collection of texts, such as ['money'].")
+    found = tuple(dict.fromkeys(cast("Iterable[Any]", tags)))
+    for each in found:
+        if not isinstance(each, str) or not each or not is_text(each):
+            raise UsageError(f"{where} has the tag {each!r}. A tag is a text that is not empty.")
+    if len(found) > _MOST_TAGS:
+        raise UsageError(f"{where} has {len(found)} tags. Give at most {_MOST_TAGS}, and put the rest into its info.")
+    return found
+
+
 def _prompt(info: object) -> str | None:
     return info if isinstance(info, str) else None
 
@@ -292,10 +324,9 @@ def _default(on_expire: object, type_: Any, schema: dict[str, Any] | None) -> Ra
 def _check_default(value: Any, type_: Any, schema: dict[str, Any]) -> None:
     """Refuse an answer for expiry that does not fit the question, before anybody waits for it in vain."""
     try:
-        data = answers.to_json_data(value)
-        problems = answers.problems(data, schema)
-        if not problems and data is not None:
-            answers.convert(data, type_)
+        problems = answers.misfits(value, schema)
+        if not problems and value is not None:
+            answers.convert(answers.to_json_data(value), type_)
     except (TypeError, ValueError) as error:
         problems = [str(error)]
     if problems:
@@ -313,7 +344,7 @@ def _compose(place: Place, asked: Question) -> None:
 
 def _delivered(scope: Scope, question: Question, schema: Any) -> Any:
     if question.how == "expired" and question.value is NONE:
-        raise InterruptExpired(scope.session_id, question.id)
+        raise InterruptExpired(scope.session_id, question.id, in_code=True)
     value = decoded(question.value)
     return value if schema is None or value is None else answers.convert(answers.to_json_data(value), schema)
 
@@ -321,52 +352,91 @@ def _delivered(scope: Scope, question: Question, schema: Any) -> Any:
 # Showing what is open
 
 
+class OpenNow:
+    """The questions that are open at one moment, in task order.
+
+    Most callers look at few of many, or at none, so they are made into what people see only when somebody looks.
+    """
+
+    __slots__ = ("_app", "_branch", "_checkpoint_id", "_parents", "_questions", "_session_id", "_shown")
+
+    def __init__(self, scope: Scope, checkpoint_id: str | None) -> None:
+        _put_in_order(scope)
+        self._questions = tuple(scope.questions.open.values())
+        self._app, self._session_id, self._branch = scope.app, scope.session_id, scope.branch
+        self._checkpoint_id = checkpoint_id
+        self._parents = Parents(scope)
+        self._shown: tuple[Interrupt, ...] | None = None
+
+    def shown(self) -> tuple[Interrupt, ...]:
+        """Return them as people see them; siblings share their parents."""
+        if self._shown is None:
+            self._shown = tuple([self._show(question) for _, question in self._questions])
+        return self._shown
+
+    def shown_of(self, ids: Container[str]) -> list[Interrupt]:
+        """Return some of them, by their ids, as people see them."""
+        return [self._show(question) for _, question in self._questions if question.id in ids]
+
+    def _show(self, question: Question) -> Interrupt:
+        info, address = decoded(question.info), question.address
+        return Interrupt(
+            id=question.id,
+            token=token_of(question, self._app, self._session_id, self._branch),
+            address=address,
+            info=info,
+            reason=question.reason,
+            tags=question.tags,
+            prompt=_prompt(info) if question.prompt is None else question.prompt,
+            title=question.title,
+            key=question.key,
+            schema=question.schema,
+            choices=answers.choices_of(question.schema) if question.schema else (),
+            created=datetime.fromtimestamp(question.created, UTC),
+            expires=None if question.expires is None else datetime.fromtimestamp(question.expires, UTC),
+            parent=self._parents.above(address),
+            checkpoint_id=self._checkpoint_id,
+            session_id=self._session_id,
+        )
+
+
 def open_interrupts(scope: Scope, checkpoint_id: str | None) -> tuple[Interrupt, ...]:
-    """Return every open question of the session, in task order; siblings share their parents."""
-    if not scope.questions.open:
-        return ()
-    parents = Parents(scope)
-    found = _in_order(scope) if len(scope.questions.open) > 1 else scope.questions.open.values()
-    return tuple([_shown_to_people(scope, question, checkpoint_id, parents) for _, question in found])
+    """Return every open question of the session, in task order, as people see it."""
+    return OpenNow(scope, checkpoint_id).shown() if scope.questions.open else ()
 
 
-def _in_order(scope: Scope) -> list[tuple[str, Question]]:
-    paths = [path for path, _ in scope.dormant.all_below("")] if scope.is_dormant else _paths(scope.root)
-    rank = {path: number for number, path in enumerate(paths)}
-    return sorted(scope.questions.open.values(), key=lambda found: rank.get(found[0], len(rank)))
+def first_open(scope: Scope) -> str:
+    """Return the address of the first open question, in task order; empty if there is none."""
+    _put_in_order(scope)
+    return next((question.address for _, question in scope.questions.open.values()), "")
 
 
-def _paths(frame: Frame) -> list[str]:
-    paths = [frame.path]
+def _put_in_order(scope: Scope) -> None:
+    """Put the open questions in task order, unless nothing has been asked since that was done."""
+    questions = scope.questions
+    if questions.in_order:
+        return
+    if len(questions.open) > 1:
+        paths = (path for path, _ in scope.dormant.all_below("")) if scope.is_dormant else _paths(scope.root)
+        rank = {path: number for number, path in enumerate(paths)}
+        found = sorted(questions.open.values(), key=lambda found: rank.get(found[0], len(rank)))
+        questions.open = {question.id: (path, question) for path, question in found}
+    questions.in_order = True
+
+
+def _paths(frame: Frame) -> Iterator[str]:
+    """Yield the paths of a frame and all below it, those of live frames before those of dormant ones."""
+    yield frame.path
     for child in frame.live_children():
-        paths += _paths(child)
-    paths += [path for path, _ in frame.scope.dormant.all_below(frame.path)]
-    return paths
+        yield from _paths(child)
+    if frame.scope.dormant:
+        for path, _ in frame.scope.dormant.all_below(frame.path):
+            yield path
 
 
 def open_keys(scope: Scope) -> dict[str, str]:
     """Return the keys of the open questions that have one, by id."""
     return {name: question.key for name, (_, question) in scope.questions.open.items() if question.key is not None}
-
-
-def _shown_to_people(scope: Scope, question: Question, checkpoint_id: str | None, parents: Parents) -> Interrupt:
-    info, address = decoded(question.info), question.address
-    return Interrupt(
-        id=question.id,
-        token=token_of(question, scope.app, scope.session_id, scope.branch),
-        address=address,
-        info=info,
-        reason=question.reason,
-        prompt=_prompt(info) if question.prompt is None else question.prompt,
-        key=question.key,
-        schema=question.schema,
-        choices=answers.choices_of(question.schema) if question.schema else (),
-        created=datetime.fromtimestamp(question.created, UTC),
-        expires=None if question.expires is None else datetime.fromtimestamp(question.expires, UTC),
-        parent=parents.above(address),
-        checkpoint_id=checkpoint_id,
-        session_id=scope.session_id,
-    )
 
 
 @lru_cache(maxsize=1024)

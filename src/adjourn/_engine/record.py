@@ -9,24 +9,24 @@ from __future__ import annotations
 
 import re
 from binascii import crc32
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from adjourn._hiding import known
 from adjourn._values import codec
 from adjourn._values.codec import check_nesting
 from adjourn.errors import CheckpointCorrupt, CheckpointTooNew, NotStorable
 from adjourn.messages import Usage
 
-from .address import segment_text
 from .memos import NONE, Memo, without_writes
+from .proof import DIGEST_SIZE, Proof
 
-FORMAT = 3
-OLDEST = 3
+FORMAT = 4
+OLDEST = 4
 """The oldest format that is still read."""
 
 MAX_BYTES = 256 * 1024 * 1024
@@ -48,8 +48,10 @@ class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
     info: Raw
     created: float
     reason: str = "need_input"
+    tags: tuple[str, ...] = ()
     key: str | None = None
     prompt: str | None = None
+    title: str = ""
     schema: dict[str, object] | None = None
     expires: float | None = None
     default: Raw = NONE
@@ -62,6 +64,8 @@ class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Whether the code need not reach it again: what it works on was changed by hand."""
     how: str | None = None
     value: Raw = NONE
+    said: str | None = None
+    """What was said together with the answer."""
     by: str | None = None
     at: float | None = None
 
@@ -81,10 +85,35 @@ class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     def reopen(self, now: float) -> None:
         """Ask it again, with as much time as it had."""
-        self.how, self.value, self.by, self.at = None, NONE, None, None
+        self.how, self.value, self.said, self.by, self.at = None, NONE, None, None, None
         if self.expires is not None:
             self.expires += now - self.created
         self.created = now
+
+
+class _AnswerAndMessage(msgspec.Struct, frozen=True, tag_field="$t", tag="answer_and_message"):
+    """An answer with what was said together with it, as they are stored: one cannot come without the other."""
+
+    message: str
+    value: Raw
+
+
+_WITH_MESSAGE = b'{"$t":"answer_and_message"'
+
+
+def with_message(value: bytes, message: str | None) -> bytes:
+    """Return an answer as it is stored, with what was said together with it."""
+    return value if message is None else msgspec.json.encode(_AnswerAndMessage(message, Raw(value)))
+
+
+def without_message(stored: bytes) -> tuple[Raw, str | None]:
+    """Return the value of a stored answer, and what was said together with it."""
+    if not stored:
+        return NONE, None
+    if not stored.startswith(_WITH_MESSAGE):
+        return Raw(stored), None
+    both = msgspec.json.decode(stored, type=_AnswerAndMessage)
+    return Raw(bytes(both.value)), both.message
 
 
 _shown = msgspec.json.Encoder(order="deterministic")
@@ -152,12 +181,19 @@ class UserImage(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="k",
 
 
 class GraphImage(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="k", tag="g"):
-    """The image of a graph: its channels and how far its superstep has got; its tasks are separate frames."""
+    """The image of a graph: its channels and how far its superstep has got; its tasks are separate frames.
+
+    `types` are those that the schema declares for its fields. Of a channel, `set` has the whole value, `add` the items
+    that a list got at its end, and `put` the members of a dict that are new or have changed (as pairs, in a dict that
+    has a key that is not a text).
+    """
 
     fresh: bool = False
     graph: str | UnsetType = UNSET
+    types: dict[str, str] | UnsetType = UNSET
     set: dict[str, Raw] = {}
     add: dict[str, Raw] = {}
+    put: dict[str, Raw] = {}
     gone: list[str] = []
     values: dict[str, list[Raw]] = {}
     step: int | UnsetType = UNSET
@@ -191,13 +227,13 @@ def place_of(app: str, session_id: str, branch: str) -> str:
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One commit. `dropped` names frames that ended, with all below them; a trailing `;` keeps the frame itself.
 
-    With a `turn` come its `options`, and whether it was begun with deps, so that it needs them again. `changed` are
-    questions with something new, by id: mostly that they have ended. The questions themselves and their answers
-    are stored beside the log, once, in rows that people and engine both read.
+    With a `turn` come its `options`, those `for_agents` and its `metadata`, and whether it was begun with deps, so that
+    it needs them again. `changed` are questions with something new, by id: mostly that they have ended. The questions
+    themselves and their answers are stored beside the log, once, in rows that people and engine both read.
 
     `session` and `app` say whose record it is, and must match its row. `user` is who began the turn.
     `line`, of a full record on a branch that is not a lineage's first, has the branches that lead to it, the first one
-    first.
+    first. With `proof`, changes to the log are noticed.
     """
 
     v: int
@@ -205,6 +241,8 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     turn: int | UnsetType = UNSET
     usage: Usage | UnsetType = UNSET
     options: dict[str, Any] = {}
+    for_agents: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     needs_deps: bool = False
     session: str | UnsetType = UNSET
     app: str | UnsetType = UNSET
@@ -214,6 +252,7 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     asked: dict[str, int] = {}
     changed: dict[str, Change] = {}
     line: list[Left] = []
+    proof: Proof | UnsetType = UNSET
 
 
 class Tree(msgspec.Struct, kw_only=True):
@@ -222,6 +261,8 @@ class Tree(msgspec.Struct, kw_only=True):
     turn: int = 0
     usage: Usage | None = None
     options: dict[str, Any] = {}
+    for_agents: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     needs_deps: bool = False
     session: str = ""
     app: str = ""
@@ -231,12 +272,65 @@ class Tree(msgspec.Struct, kw_only=True):
     asked: dict[str, int] = {}
     changed: dict[str, Change] = {}
     line: list[Left] = []
+    pauses: bool = False
+    """Whether the last record was made to pause."""
     questions: dict[str, Question] = {}
     """The questions that the frames name, once somebody has read them."""
+    below: dict[str, dict[str, None]] = {}
+    """The paths one segment below each path, so that what is dropped with a frame is found without a search."""
+
+    def put(self, path: str, image: Image) -> None:
+        """Add a frame, or replace it."""
+        self.frames[path] = image
+        # A path above may have no frame, as that of a node that has ended and is being routed from.
+        while (parent := path.rpartition(";")[0]) and path not in self.below.setdefault(parent, {}):
+            self.below[parent][path] = None
+            path = parent
+
+    def drop(self, path: str) -> None:
+        """Remove what is at `path` and all below it; with a trailing `;`, only what is below."""
+        above = path.removesuffix(";")
+        dropped = [] if above != path else [path]
+        dropped += self.below.pop(above, {})
+        if above == path:
+            self.below.get(path.rpartition(";")[0], {}).pop(path, None)
+        while dropped:
+            each = dropped.pop()
+            self.frames.pop(each, None)
+            self.pieces.pop(each, None)
+            dropped += self.below.pop(each, {})
 
     def asking(self) -> list[str]:
         """Return the ids of the questions that the frames name."""
         return [each for image in self.frames.values() for each in image.questions]
+
+    def open(self) -> list[str]:
+        """Return the ids of the questions that are open."""
+        return [each for each in self.asking() if not self.changed.get(each, UNCHANGED).ended]
+
+    def copy(self) -> Tree:
+        """Return the same images, for somebody who uses them up while this tree is folded further."""
+        frames = {path: _copied(image) for path, image in self.frames.items()}
+        pieces = {
+            path: {name: list(parts) for name, parts in channels.items()} for path, channels in self.pieces.items()
+        }
+        return msgspec.structs.replace(
+            self,
+            frames=frames,
+            pieces=pieces,
+            asked=dict(self.asked),
+            changed=dict(self.changed),
+            questions={},
+            below={path: dict(paths) for path, paths in self.below.items()},
+        )
+
+
+def _copied(image: Image) -> Image:
+    if isinstance(image, GraphImage):
+        return msgspec.structs.replace(image, questions=list(image.questions))
+    return msgspec.structs.replace(
+        image, questions=list(image.questions), memos=dict(image.memos), composites=dict(image.composites)
+    )
 
 
 class _Version(msgspec.Struct):
@@ -257,20 +351,57 @@ _SEAL_SIZE = len(_SEAL % 0)
 
 def seal(encoded: bytes) -> bytes:
     """Return the JSON of a non-empty object with its checksum."""
-    rest = encoded[1:]
+    return _sealed((known.hide_in_json(encoded) if known.forms else encoded)[1:])
+
+
+def _sealed(rest: bytes) -> bytes:
     return _SEAL % crc32(rest) + rest
 
 
+_CHAIN = b'"chain":"%b",'
+_CHAIN_SIZE = len(_CHAIN % (b"." * DIGEST_SIZE))
+
+
 def encode(record: Record) -> bytes:
-    """Return the bytes of a record.
+    """Return the bytes of a record that carries no digest.
 
     Raises:
         NotStorable: it is too large to be read back.
     """
-    body = seal(_encoder.encode(record))
+    return _readable(_sealed(content_of(record)))
+
+
+def content_of(record: Record) -> bytes:
+    """Return what a record holds, of which its digest is made."""
+    encoded = _encoder.encode(record)
+    return (known.hide_in_json(encoded) if known.forms else encoded)[1:]
+
+
+def chained(content: bytes, digest: str) -> bytes:
+    """Return the bytes of a record with its digest.
+
+    Raises:
+        NotStorable: it is too large to be read back.
+    """
+    return _readable(_sealed(_CHAIN % digest.encode() + content))
+
+
+def _readable(body: bytes) -> bytes:
     if len(body) > MAX_BYTES:
         raise too_large(len(body), MAX_BYTES)
     return body
+
+
+def chain_of(body: bytes) -> str:
+    """Return the digest that a record carries, "" if it has none."""
+    found = body[_SEAL_SIZE : _SEAL_SIZE + _CHAIN_SIZE]
+    named = found[len(b'"chain":"') : -len(b'",')]
+    return named.decode("ascii", "replace") if found == _CHAIN % named else ""
+
+
+def unchained(body: bytes) -> bytes:
+    """Return the content of a record that carries a digest, as the digest was made of it."""
+    return body[_SEAL_SIZE + _CHAIN_SIZE :]
 
 
 def too_large(size: int, limit: int) -> NotStorable:
@@ -316,19 +447,26 @@ def _check_version(version: int) -> None:
     if version > FORMAT:
         raise CheckpointTooNew(version, FORMAT)
     if version < OLDEST:
-        raise CheckpointCorrupt(f"a record has format {version}, and the oldest supported is {OLDEST}")
+        detail = f"a record has format {version}, and the oldest supported is {OLDEST}"
+        raise CheckpointCorrupt(detail, remedy="Continue the session with an older version of Adjourn")
 
 
 def fold(bodies: Iterable[bytes]) -> Tree:
     """Return the state after all of these records, the first of which is full."""
-    tree = Tree()
-    for number, body in enumerate(bodies):
-        record = decode(body)
-        if record.full:
-            tree = Tree()
-        elif number == 0:
-            raise CheckpointCorrupt("the first record is not a full one")
-        apply(tree, record)
+    tree = None
+    for body in bodies:
+        tree = fold_onto(tree, body)
+    return Tree() if tree is None else tree
+
+
+def fold_onto(tree: Tree | None, body: bytes) -> Tree:
+    """Return the state after one more record: `tree`, which is changed, or after a full record a new one."""
+    record = decode(body)
+    if record.full:
+        tree = Tree()
+    elif tree is None:
+        raise CheckpointCorrupt("the first record is not a full one")
+    apply(tree, record)
     return tree
 
 
@@ -336,6 +474,7 @@ def apply(tree: Tree, record: Record) -> None:
     """Change `tree` as one record says."""
     if record.turn is not UNSET:
         tree.turn, tree.options, tree.needs_deps = record.turn, record.options, record.needs_deps
+        tree.for_agents, tree.metadata = record.for_agents, record.metadata
     if record.usage is not UNSET:
         tree.usage = record.usage
     if record.session is not UNSET:
@@ -346,12 +485,13 @@ def apply(tree: Tree, record: Record) -> None:
         tree.user = record.user
     tree.asked.update(record.asked)
     for path in record.dropped:
-        _drop(tree, path)
+        tree.drop(path)
     for path, image in record.frames.items():
         _fold_frame(tree, path, image)
     tree.changed.update(record.changed)
     if record.line:
         tree.line = record.line
+    tree.pauses = record.proof is not UNSET and bool(record.proof.events)
 
 
 _TAGS = re.compile(rb'"\$t":"((?:[^"\\]|\\.)*)"')
@@ -371,18 +511,17 @@ def drop_values(image: Image, is_dropped: Callable[[str], bool]) -> None:
         image.memos = {key: without_writes(memo, is_dropped) for key, memo in image.memos.items()}
 
 
-def _drop(tree: Tree, path: str) -> None:
-    below = path if path.endswith(";") else path + ";"
-    for key in [key for key in tree.frames if key.startswith(below) or key == path]:
-        del tree.frames[key]
-        tree.pieces.pop(key, None)
-
-
 def _fold_frame(tree: Tree, path: str, new: Image) -> None:
     old = tree.frames.get(path)
     if old is None or new.fresh:
-        tree.frames[path] = old = type(new)()
         tree.pieces.pop(path, None)
+        if isinstance(new, UserImage):
+            # There is nothing to lay it over: it is what is known of the frame.
+            new.fresh, new.kept = False, UNSET
+            tree.put(path, new)
+            return
+        old = GraphImage()
+        tree.put(path, old)
     match old, new:
         case GraphImage(), GraphImage():
             _fold_fields(old, new)
@@ -402,7 +541,7 @@ def _fold_frame(tree: Tree, path: str, new: Image) -> None:
     old.questions += new.questions
 
 
-_MERGED = frozenset({"fresh", "set", "add", "gone", "values", "memos", "questions", "kept", "composites"})
+_MERGED = frozenset({"fresh", "set", "add", "put", "gone", "values", "memos", "questions", "kept", "composites"})
 
 
 def _fold_fields(old: Image, new: Image) -> None:
@@ -420,132 +559,28 @@ def _fold_channels(pieces: dict[str, list[Raw]], new: GraphImage) -> None:
         pieces[name] = [value]
     for name, tail in new.add.items():
         pieces.setdefault(name, []).append(tail)
+    for name, members in new.put.items():
+        pieces.setdefault(name, []).append(members)
 
 
 def join(pieces: list[Raw]) -> bytes:
-    """Return the JSON of a channel from its stored pieces: several are arrays to be concatenated."""
-    if len(pieces) == 1:
-        return bytes(pieces[0])
-    inner = [body for piece in pieces if (body := bytes(piece).strip()[1:-1].strip())]
-    return b"[" + b",".join(inner) + b"]"
+    """Return the JSON of a channel from its stored pieces: arrays to be concatenated, or objects or pairs to be united.
 
-
-class Asked:
-    """The questions of a frame that its code can reach again, by key, oldest first."""
-
-    def __init__(self, questions: Iterable[Question]) -> None:
-        self._by_key: dict[str | None, list[Question]] = {}
-        self._open: dict[str | None, Question] = {}
-        for question in questions:
-            self.add(question)
-
-    def add(self, question: Question) -> None:
-        """Note a question; one that was raised by hand, or refused, is not reached again."""
-        if question.raised or question.void:
-            return
-        self._by_key.setdefault(question.key, []).append(question)
-        if question.is_open:
-            self._open[question.key] = question
-
-    def forget(self, question: Question) -> None:
-        """Note that a question is not reached again."""
-        if question in (same := self._by_key.get(question.key, [])):
-            same.remove(question)
-
-    def under(self, key: str | None) -> Sequence[Question]:
-        """Return the questions with this key, oldest first."""
-        return self._by_key.get(key, ())
-
-    def is_ambiguous(self, key: str | None) -> bool:
-        """Return whether a question with this key could be mistaken for another open one."""
-        if not self._open or not (key is None or None in self._open or key in self._open):
-            return False
-        # Some may have been answered meanwhile.
-        rivals = {key for key, question in self._open.items() if question.is_open}
-        return bool(rivals) and (key is None or None in rivals or key in rivals)
-
-
-_NOTHING: Mapping[str, Image] = MappingProxyType({})
-
-
-class Dormant(dict[str, dict[str, Image]]):
-    """The images of a loaded session whose places the program has not reached yet, by parent and segment.
-
-    What a program never reaches stays here and is written into the next full record, so nothing is lost. `pieces` are
-    the channels of dormant graphs, still encoded as they were stored.
+    A member that several objects have is in the result several times; whoever decodes it takes the last one.
     """
-
-    # A dict, since every step asks whether there are any: with a custom `__bool__` that would be a call.
-    __slots__ = ("pieces",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pieces: dict[str, dict[str, list[Any]]] = {}
-
-    def restore(self, tree: Tree) -> None:
-        """Take in the frames of a folded session."""
-        self.pieces = tree.pieces
-        for path, image in tree.frames.items():
-            parent, _, segment = path.rpartition(";")
-            if not segment:
-                raise CheckpointCorrupt(f"'{path}' is not the path of a frame")
-            self.setdefault(parent, {})[segment] = image
-
-    def below(self, path: str) -> Mapping[str, Image]:
-        """Return the dormant frames directly below `path`, by segment."""
-        return self.get(path, _NOTHING)
-
-    def at(self, path: str) -> Image | None:
-        """Return the dormant frame at `path`, if there is one."""
-        parent, _, segment = path.rpartition(";")
-        return self.below(parent).get(segment)
-
-    def bind(self, parent: str, segment: str) -> Image | None:
-        """Hand out a dormant frame, to be bound."""
-        siblings = self.get(parent)
-        if siblings is None:
-            return None
-        image = siblings.pop(segment, None)
-        if not siblings:
-            del self[parent]
-        return image
-
-    def everything(self) -> Iterator[tuple[str, Image]]:
-        """Yield every dormant frame with its path, wherever it is."""
-        for parent, siblings in self.items():
-            for segment, image in siblings.items():
-                yield _path(parent, segment), image
-
-    def all_below(self, path: str) -> Iterator[tuple[str, Image]]:
-        """Yield every dormant frame below `path`, parents first."""
-        for segment, image in list(self.below(path).items()):
-            below = _path(path, segment)
-            yield below, image
-            yield from self.all_below(below)
-            if isinstance(image, GraphImage) and image.finished:
-                # Routings are below the node that they lead away from, which has ended.
-                for name in image.finished:
-                    yield from self.all_below(f"{below};{segment_text('node', name)}")
-
-    def snapshot(self, path: str) -> Iterator[tuple[str, Image]]:
-        """Yield every dormant frame below `path` as a full record needs it: with its channels, kept separately."""
-        for below, image in self.all_below(path):
-            pieces = self.pieces.get(below)
-            if pieces and isinstance(image, GraphImage):
-                whole = {name: msgspec.Raw(join(parts)) for name, parts in pieces.items()}
-                yield below, msgspec.structs.replace(image, set=whole)
-            else:
-                yield below, image
-
-    def forget_below(self, path: str) -> list[tuple[str, Image]]:
-        """Drop the dormant frames below `path`, and return them: their parent has ended."""
-        forgotten = list(self.all_below(path))
-        for below, _ in forgotten:
-            self.pieces.pop(below, None)
-            self.pop(below, None)
-        self.pop(path, None)
-        return forgotten
+    first = bytes(pieces[0]).strip()
+    if len(pieces) == 1:
+        return first
+    rest = [_inner(piece) for piece in pieces[1:]]
+    if first.startswith(_PAIRS):
+        return _MERGED_PAIRS + b",".join(filter(None, [first[len(_PAIRS) : -2], *rest])) + b"]}"
+    return first[:1] + b",".join(filter(None, [_inner(pieces[0]), *rest])) + first[-1:]
 
 
-def _path(parent: str, segment: str) -> str:
-    return f"{parent};{segment}" if parent else segment
+_PAIRS = b'{"%b":"dict","v":[' % codec.TAG.encode()
+_MERGED_PAIRS = b'{"%b":"%b","v":[' % (codec.TAG.encode(), codec.MERGED.encode())
+
+
+def _inner(piece: Raw) -> bytes:
+    """Return what is inside the brackets of an array or object."""
+    return bytes(piece).strip()[1:-1].strip()

@@ -37,12 +37,14 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     """How often to try (the first time included), after which errors, and how long to wait in between.
 
     `on` is an exception class, several, or a function of the exception; `backoff` a number of seconds or a function of
-    the attempt. Interrupts, cancellation and errors of Adjourn itself are never retried.
+    the attempt. A provider may ask for a longer wait (`Retry-After`), which is respected up to `max_wait` seconds.
+    Interrupts, cancellation and errors of Adjourn itself are never retried.
     """
 
     attempts: int = 3
     on: Matcher = Exception
     backoff: float | Callable[[int], float] = backoff()
+    max_wait: float = 60.0
 
     def __post_init__(self) -> None:
         if not is_count(self.attempts):
@@ -53,6 +55,8 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
             )
         if not callable(self.backoff) and not is_number(self.backoff):
             raise UsageError(f"Retry(backoff={self.backoff!r}): give seconds, or a function of the attempt.")
+        if not is_number(self.max_wait) or self.max_wait < 0:
+            raise UsageError(f"Retry(max_wait={self.max_wait!r}): give the most seconds to wait for a provider.")
 
     def matches(self, error: Exception) -> bool:
         """Return whether this policy is for `error`."""
@@ -68,9 +72,11 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
         on = cast("Any", self.on)  # pyright cannot follow isinstance with a type alias that has a tuple in it
         return isinstance(error, on) if isinstance(on, type | tuple) else on(error)
 
-    def delay(self, attempt: int) -> float:
-        """Return the seconds to wait after this attempt."""
-        return max(0.0, self.backoff(attempt) if callable(self.backoff) else self.backoff)
+    def delay(self, attempt: int, asked: float = 0.0) -> float:
+        """Return the seconds to wait after this attempt, if the provider asked for a wait of `asked` seconds."""
+        own = self.backoff(attempt) if callable(self.backoff) else self.backoff
+        # A provider that says when to retry knows better than a policy, but cannot make it sooner.
+        return max(0.0, own, min(asked, self.max_wait))
 
 
 def _is_matcher(on: object) -> bool:
@@ -121,8 +127,7 @@ async def attempted(
 async def _wait(
     frame: UserFrame, policy: Retry, tries: int, error: Exception, tell: Callable[[Event], None] | None
 ) -> None:
-    # A provider that says when to retry knows better than a policy, but cannot make it sooner.
-    delay = max(policy.delay(tries), getattr(error, "retry_after", None) or 0.0)
+    delay = policy.delay(tries, getattr(error, "retry_after", None) or 0.0)
     if tell is not None:
         tell(
             Retrying(

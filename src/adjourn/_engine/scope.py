@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
-from msgspec import Raw, Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from adjourn.errors import CheckpointCorrupt, Conflict
@@ -19,12 +19,12 @@ from adjourn.messages import Usage
 
 from .address import address_of, is_under
 from .asked import Questions
-from .concurrency import MAX_OF_A_SESSION, Cancellation, Share
+from .concurrency import MAX_OF_A_SESSION, Cancellation, Share, waiting
+from .dormant import Dormant
 from .memos import NONE
 from .record import (
     FORMAT,
     Change,
-    Dormant,
     Image,
     Left,
     Question,
@@ -33,6 +33,7 @@ from .record import (
     UserImage,
     drop_values,
     place_of,
+    without_message,
 )
 from .values import GONE, check_tags
 
@@ -46,6 +47,11 @@ TURN = 0.005
 
 NOTHING_USED = Usage()
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
+NO_METADATA: dict[str, Any] = {}  # never changed; a dict, since it is encoded as it is
+
+
+live_scopes: set[Scope] = set()
+"""The sessions that run in this process."""
 
 
 class RunCancelled(BaseException):
@@ -56,13 +62,23 @@ class Recorder(Protocol):
     """What frames need of the journal: the one writer of the session's log."""
 
     store: Any  # Any: stores are defined above this layer
+    owner: str
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether the lease that this run has secured is over by its own clock."""
+        ...
 
     def soon(self) -> None:
         """Write what is marked, without waiting for it."""
         ...
 
-    async def durable(self) -> None:
-        """Return when everything marked so far is stored."""
+    async def durable(self, *, here: bool = False) -> None:
+        """Return when everything marked so far is stored; `here` is for a task that nothing cancels meanwhile."""
+        ...
+
+    async def reported(self) -> None:
+        """Return when readers have everything emitted so far, so that a live event can follow it."""
         ...
 
     async def note_begin(self, digest: str) -> list[Any]:
@@ -70,7 +86,14 @@ class Recorder(Protocol):
         ...
 
     async def assure(self) -> None:
-        """Make sure that this run still has the session: one that slept past its lease must ask the store."""
+        """Make sure that this run still has the session before something begins.
+
+        If its lease is over by its own clock, the store must confirm that first, or the run stops.
+        """
+        ...
+
+    def assure_here(self) -> None:
+        """Do what `assure` does where nothing can be awaited: a run whose lease is over by its own clock stops."""
         ...
 
     async def boundary(self, source: str, frame: Frame, step: int, following: Callable[[], tuple[str, ...]]) -> None:
@@ -83,6 +106,10 @@ class Recorder(Protocol):
 
     def emit_live(self, event: Event) -> None:
         """Emit an event now, unstored."""
+        ...
+
+    def close(self, error: Exception) -> None:
+        """Refuse everything from now on."""
         ...
 
 
@@ -128,6 +155,10 @@ class Request(Struct, frozen=True):
     arguments: dict[str, str] = {}
 
 
+ACTION = "~action"
+"""The session value by which a task leaves a request for its agent; user-defined names cannot start with "~"."""
+
+
 class Frame:
     """A place that runs: its durable data is what `snapshot` gives to a record.
 
@@ -150,6 +181,11 @@ class Frame:
         self.alive, self.recorded, self.questions = True, False, None
         if parent is None:
             self.path = self.address = segment
+
+    @property
+    def title(self) -> str:
+        """The name that people see instead of its own; empty if it has none."""
+        return ""
 
     @property
     def instance(self) -> str:
@@ -185,6 +221,15 @@ class Frame:
         Raises:
             ProgramChanged: what asked is gone, or has changed.
         """
+
+    def check_types(self) -> None:
+        """Refuse to run code here, or below, with values of types that this process lacks (rule R17).
+
+        Raises:
+            ProgramChanged: naming the type.
+        """
+        for child in self.live_children():
+            child.check_types()
 
     def start_over(self) -> None:
         """Start over what is unfinished, here and below: what it works on was changed by hand."""
@@ -286,9 +331,9 @@ class Changes:
     __slots__ = ("dirty", "dropped", "touched", "turn", "usage", "user_id")
 
     def __init__(self) -> None:
-        self.turn = 0
+        self.turn: int = 0
         self.user_id: str | None = None
-        self.usage = NOTHING_USED
+        self.usage: Usage = NOTHING_USED
         self.dirty: dict[Frame, None] = {}
         self.dropped: dict[str, None] = {}
         self.touched: dict[str, Image] = {}
@@ -348,34 +393,47 @@ class Scope:
     max_steps: int | None = None
     program_options: Any = None  # Any: whatever the runner has for its program, which knows the type
     turn_options: Mapping[str, Any] = NO_OPTIONS
+    for_agents: Mapping[str, Any] = NO_OPTIONS  # Any: what a program stores for each of its agents, as JSON
+    metadata: dict[str, Any] = NO_METADATA
+    """What the caller of the turn noted; every checkpoint of the turn is listed with it."""
     needs_deps: bool = False
     usage: Usage = NOTHING_USED
+    caller: Scope | None = None
+    """The session whose code began this run, and perhaps waits for it."""
     line: tuple[Left, ...] = ()
+    session_user: str | None
     """The branches that lead to this one, in this session and in those that it was forked from."""
 
     def __init__(self, session_id: str, *, app: str, user_id: str | None, clock: Callable[[], float]) -> None:
-        self.session_id = session_id
-        self.app = app
+        self.session_id: str = session_id
+        self.app: str = app
         self.session_user = self.user_id = user_id
-        self.clock = clock
-        self.branch = ""
-        self.turn = 0
-        self.yield_deadline = 0.0
-        self.has_boundaries = True
-        self.logs_events = False
+        self.clock: Callable[[], float] = clock
+        self.branch: str = ""
+        self.turn: int = 0
+        self.yield_deadline: float = 0.0
+        self.has_boundaries: bool = True
+        self.logs_events: bool = False
         self.slots: asyncio.Semaphore | None = None
         self.closed: Exception | None = None
-        self.questions = Questions()
-        self.changes = Changes()
-        self.dormant = Dormant()
-        self.cancellation = Cancellation()
+        self.questions: Questions = Questions()
+        self.changes: Changes = Changes()
+        self.dormant: Dormant = Dormant()
+        self.cancellation: Cancellation = Cancellation()
 
-    def next_input(self, options: Mapping[str, Any], user_id: str | None) -> None:
+    def next_input(
+        self,
+        options: Mapping[str, Any],
+        user_id: str | None,
+        metadata: dict[str, Any],
+        for_agents: Mapping[str, Any] = NO_OPTIONS,
+    ) -> None:
         """Begin a turn of this user: usage is counted from here; its options, and whether it has deps, are stored."""
         self.turn += 1
         self.user_id = user_id
         self.usage = NOTHING_USED
         self.turn_options, self.needs_deps = options, self.deps is not None
+        self.for_agents, self.metadata = for_agents, metadata
 
     # Its lineage
 
@@ -409,6 +467,7 @@ class Scope:
         self._check_whose(tree)
         self.turn, self.user_id = tree.turn, tree.user
         self.turn_options, self.needs_deps = tree.options, tree.needs_deps
+        self.for_agents, self.metadata = tree.for_agents, tree.metadata
         if tree.line:
             self.line = tuple(tree.line)
         self.usage = tree.usage or NOTHING_USED
@@ -416,13 +475,18 @@ class Scope:
         self.questions.restore(tree)
         self.dormant.restore(tree)
 
+    def count_crash(self) -> None:
+        """Count the attempts that a crash has cut off: code that was under way, or about to begin."""
+        for path, image in self.dormant.everything():
+            if isinstance(image, UserImage) and image.status in (UNSET, "pending"):
+                image.attempt = (1 if image.attempt is UNSET else image.attempt) + 1
+                self.changes.touched[path] = UserImage(attempt=image.attempt)
+
     def _check_whose(self, tree: Tree) -> None:
         """Refuse records that contradict their row: they would run as another app or user (rule C12)."""
         is_here = tree.session == self.session_id and tree.app == self.app
         if not is_here or tree.user not in (None, self.session_user):
-            raise CheckpointCorrupt(
-                f"the records of session '{self.session_id}' are of another session, app or user; restore a backup"
-            )
+            raise CheckpointCorrupt(f"the records of session '{self.session_id}' are of another session, app or user")
 
     def note_bound(self, frame: Frame) -> None:
         """Note that `frame` has replaced what was dormant at its place, and took over what that had to store."""
@@ -448,8 +512,8 @@ class Scope:
             if not image.questions:
                 self.questions.askers.pop(below, None)
             if isinstance(image, UserImage) and image.status != "done":
-                image.memos = {key: replace(memo, optional=True) for key, memo in image.memos.items()}
-                image.status, image.composites, image.input = "pending", {}, NONE
+                image.memos = {key: replace(memo.forget_failure(), optional=True) for key, memo in image.memos.items()}
+                image.status, image.composites = "pending", {}
 
     def check_types(self, path: str) -> None:
         """Refuse to wake dormant frames, from `path` up, that hold values of types that this process lacks.
@@ -474,22 +538,34 @@ class Scope:
         questions.number(question, address)
         questions.askers[path] = frame
         questions.all[question.id] = question
-        questions.open[question.id] = (path, question)
+        questions.add_open(path, question)
         self.changes.dirty[frame] = None
 
-    def answer(self, question_id: str, *, how: str, value: Raw, by: str | None = None, at: float | None = None) -> None:
-        """End an open question, and let the frame that asked it run again.
+    def answer(
+        self,
+        question_id: str,
+        *,
+        how: str,
+        value: bytes,
+        by: str | None = None,
+        at: float | None = None,
+        find: Callable[[str], Frame] | None = None,
+    ) -> None:
+        """End an open question, and let the frame that asked it run again; `value` is the answer as it is stored.
+
+        `find` returns the live frame at a path, or the nearest one above it; without it, one is looked for.
 
         Raises:
             CheckpointCorrupt: no frame has it open, so the stored answer is not to a question of this session.
         """
-        asked = self.questions.open.pop(question_id, None)
+        asked = self.questions.close(question_id)
         if asked is None:
             raise CheckpointCorrupt(f"it has an answer to '{question_id}', which nothing asks", self.session_id)
         path, question = asked
-        question.how, question.value, question.by, question.at = how, value, by, at
+        question.how, question.by, question.at = how, by, at
+        question.value, question.said = without_message(value)
         self.questions.changed[question_id] = question
-        self._wake(path)
+        self._wake(path, find)
 
     def reopen_approvals(self) -> None:
         """Reopen the approvals that were given on the branch being left, and make their askers wait.
@@ -505,7 +581,7 @@ class Scope:
             spent = [question for question in asked if question.is_spent]
             for question in spent:
                 question.reopen(self.clock())
-                self.questions.open[question.id] = (path, question)
+                self.questions.add_open(path, question)
             if spent and isinstance(asker, UserImage):
                 asker.status = "waiting"
             elif spent and isinstance(asker, Frame):
@@ -513,30 +589,32 @@ class Scope:
 
     def supersede(self, frame: Frame, question: Question) -> None:
         """End an open question because its code now asks something else in its place."""
-        del self.questions.open[question.id]
+        self.questions.close(question.id)
         question.how, question.void = "abandoned", True
         self.questions.changed[question.id] = question
         self.mark(frame)
 
-    def _wake(self, path: str) -> None:
+    def _wake(self, path: str, find: Callable[[str], Frame] | None) -> None:
         """Let the frame at `path`, and all above it, run again, whether live or dormant."""
         asker = self.questions.askers.get(path)
-        frame = asker if isinstance(asker, Frame) else self._touch(path)
+        frame = asker if isinstance(asker, Frame) else self._touch(path, find)
         while frame is not None:
             frame.wake()
             frame = frame.parent
 
-    def _touch(self, path: str) -> Frame | None:
+    def _touch(self, path: str, find: Callable[[str], Frame] | None) -> Frame | None:
         """Wake the images from `path` up, and return the live frame above them, if there is one."""
         while (image := self.dormant.at(path)) is not None:
             if isinstance(image, UserImage):
                 image.status = "pending"
-                self.changes.touched[path] = UserImage(status="pending")
+                touched = self.changes.touched.get(path)
+                attempt = touched.attempt if isinstance(touched, UserImage) else UNSET
+                self.changes.touched[path] = UserImage(status="pending", attempt=attempt)
             path, _, segment = path.rpartition(";")
             if segment.startswith("branch:"):
                 # A routing's node has ended: what is above it is the graph.
                 path = path.rpartition(";")[0]
-        return None if self.is_dormant else self.root.find(path)
+        return None if self.is_dormant else (find or self.root.find)(path)
 
     # Calls from user code
 
@@ -545,13 +623,20 @@ class Scope:
         share = self.share
         if share is None:
             share = self.share = Share(self.max_threads, self.session_id)
-        return share.run(call)
+        return share.run(partial(self._assured, call))
+
+    def _assured(self, call: Callable[[], T]) -> T:
+        """Make a call in the thread that it has waited for."""
+        if self.journal.is_unsure:
+            self.await_on_loop(self.journal.assure)
+        return call()
 
     def on_loop(self, call: Callable[P, T]) -> Callable[P, T]:
         """Return `call` as it can be made from here: on the session's thread, the only one that may touch frames."""
         return call if threading.get_ident() == self.thread else partial(self._carry_over, call)
 
     def _carry_over(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        self.check_open()
         done: threading.Event = threading.Event()
         outcome: list[tuple[T | None, BaseException | None]] = []
 
@@ -564,12 +649,28 @@ class Scope:
 
         self.loop.call_soon_threadsafe(deliver)
         while not done.wait(1.0):
-            if self.loop.is_closed():
-                raise Conflict(self.session_id, "the event loop of its run is closed")
+            self._check_loop()
         value, error = outcome[0]
         if error is not None:
             raise error
         return value  # pyright: ignore[reportReturnType]  # it is a T: there was no error
+
+    def await_on_loop(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return the result of a coroutine that runs on the session's event loop, while another thread waits here."""
+        self.check_open()
+        future = asyncio.run_coroutine_threadsafe(work(), self.loop)
+        with waiting():
+            while True:
+                try:
+                    return future.result(1.0)
+                except TimeoutError:
+                    if future.done():
+                        raise  # The coroutine's own.
+                self._check_loop()
+
+    def _check_loop(self) -> None:
+        if self.loop.is_closed():
+            raise Conflict(self.session_id, "the event loop of its run is closed")
 
     async def yield_to_loop(self) -> None:
         """Yield to the event loop, and check that the session was not lost if that took long."""
@@ -619,6 +720,7 @@ class Scope:
         if full or self.turn != changes.turn:
             record.turn = changes.turn = self.turn
             record.options, record.needs_deps = dict(self.turn_options), self.needs_deps
+            record.for_agents, record.metadata = dict(self.for_agents), self.metadata
         if full or self.user_id != changes.user_id:
             record.user = changes.user_id = self.user_id
         if self.usage is not changes.usage or (full and self.usage.calls):

@@ -13,7 +13,7 @@ from adjourn._values.frozen import FrozenDict, check_json, freeze, is_plain, sho
 from adjourn._values.named_code import why_unsafe
 from adjourn.errors import UsageError
 
-from .jsonschema import JSONSchema, Part, mistakes, resolved
+from .jsonschema import Encoded, JSONSchema, Part, mistakes, problems_of_json, resolved, rewritten
 from .jsonschema import essence as essence
 from .jsonschema import problems as problems
 from .types import type_schema
@@ -48,6 +48,52 @@ def schema_of(type_: object) -> JSONSchema | None:
     return msgspec.to_builtins(schema)  # a copy, since the original is cached
 
 
+def question_schema(type_: object) -> JSONSchema | None:
+    """Return the schema that a question shows: that of `schema_of`, and a type's unknown keys are refused.
+
+    A type would drop them silently, although whoever gave them meant something.
+    """
+    if type_ is None or isinstance(type_, dict):
+        return schema_of(cast("JSONSchema | None", type_))
+    text = repr(type_)
+    try:
+        schema = _closed_schema_of(type_, text)
+    except TypeError:  # not hashable
+        schema = _closed_schema_of.__wrapped__(type_, text)
+    return msgspec.to_builtins(schema)
+
+
+def misfits(answer: object, schema: JSONSchema | None) -> list[str]:
+    """Return the problems of an answer with a question's schema; bytes do not fit where it wants text.
+
+    Raises:
+        TypeError, ValueError: as `to_json_data`.
+    """
+    data = to_json_data(answer)
+    found = problems(data, schema)
+    if found or data is answer:
+        return found
+    return problems_of_json(_marked(_builtins(answer, builtin_types=_BINARY)), schema)
+
+
+_BINARY = (bytes, bytearray, memoryview)
+
+
+def _marked(data: Any) -> Any:
+    """Return JSON data with bytes in it, these as text that differs from any other."""
+    if isinstance(data, _BINARY):
+        return Encoded(_as_json(data))
+    if isinstance(data, dict):
+        return {key: _marked(value) for key, value in cast("JSONSchema", data).items()}
+    if isinstance(data, list | tuple):
+        return [_marked(item) for item in cast("list[Any]", data)]
+    return data
+
+
+def _builtins(answer: object, **options: Any) -> Any:
+    return msgspec.to_builtins(answer, str_keys=True, enc_hook=_lower, **options)
+
+
 def to_json_data(answer: object) -> Any:
     """Return the answer as plain JSON data.
 
@@ -57,7 +103,7 @@ def to_json_data(answer: object) -> Any:
     """
     if is_plain(answer):
         return answer
-    data = msgspec.to_builtins(answer, str_keys=True, enc_hook=_lower)
+    data = _builtins(answer)
     check_json(data, "$")
     return _as_json(data)  # turns tuples into lists
 
@@ -140,6 +186,16 @@ def _is_model(type_: Any) -> bool:
 @lru_cache(maxsize=256)
 def _schema_of(type_: object, text: str) -> JSONSchema:
     return _schema_of_model(type_) if _is_model(type_) else _schema_of_type(type_)
+
+
+@lru_cache(maxsize=256)
+def _closed_schema_of(type_: object, text: str) -> JSONSchema:
+    return rewritten(_schema_of.__wrapped__(type_, text), _closed)
+
+
+def _closed(schema: JSONSchema) -> JSONSchema:
+    is_open = "properties" in schema and not schema.keys() & {"additionalProperties", "patternProperties"}
+    return {**schema, "additionalProperties": False} if is_open else schema
 
 
 def _schema_of_model(type_: Any) -> JSONSchema:

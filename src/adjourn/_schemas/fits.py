@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from types import NoneType, UnionType
 from typing import (
@@ -13,11 +14,14 @@ from typing import (
     Literal,
     NotRequired,
     Required,
+    TypedDict,
+    TypeVar,
     Union,
     cast,
     get_args,
     get_origin,
     get_type_hints,
+    is_typeddict,
 )
 
 from adjourn._values.frozen import shorten
@@ -56,10 +60,25 @@ def _unwrapped(type_: Any) -> Any:
             type_ = get_args(type_)[0]
         elif hasattr(type_, "__supertype__"):  # NewType
             type_ = type_.__supertype__
-        elif type(type_).__name__ == "TypeAliasType":  # `type X = ...`, Python 3.12
+        elif _is_alias(type_):
             type_ = type_.__value__
+        elif _is_alias(get_origin(type_)):
+            type_ = _aliased(type_)
         else:
             return type_
+
+
+def _is_alias(type_: Any) -> bool:
+    return type(type_).__name__ == "TypeAliasType"  # `type X = ...`, Python 3.12
+
+
+def _aliased(type_: Any) -> Any:
+    """Return what a generic alias stands for with these arguments: for `type Pair[T] = tuple[T, T]`, of `Pair[int]`."""
+    alias: Any = get_origin(type_)
+    value, given = alias.__value__, dict(zip(alias.__type_params__, get_args(type_), strict=False))
+    if wanted := getattr(value, "__parameters__", ()):
+        return value[tuple(given.get(each, Any) for each in wanted)]
+    return given.get(value, value) if isinstance(value, TypeVar) else value
 
 
 def _is_instance(value: object, kind: type) -> bool:
@@ -84,7 +103,7 @@ def _misfit_typed_dict(value: object, kind: Any) -> str | None:
         return _expected(kind, value)
     items = cast("dict[str, object]", value)
     if lacking := sorted(kind.__required_keys__ - items.keys()):
-        return f"expected the keys of {_name(kind)}, but {', '.join(map(repr, lacking))} is missing"
+        return f"expected the keys of {type_name(kind)}, but {', '.join(map(repr, lacking))} is missing"
     hints = _hints(kind)
     return _first((key, item, hints[key]) for key, item in items.items() if key in hints)
 
@@ -128,8 +147,80 @@ def _first(places: Iterable[tuple[object, object, Any]]) -> str | None:
 
 
 def _expected(type_: Any, value: object) -> str:
-    return f"expected {_name(type_)}, got {shorten(value)} ({_name(type(value))})"
+    return f"expected {type_name(type_)}, got {shorten(value)} ({type_name(type(value))})"
 
 
-def _name(type_: Any) -> str:
-    return type_.__qualname__ if isinstance(type_, type) else repr(type_).replace("typing.", "")
+def type_name(type_: Any) -> str:
+    """Return a type as people write it."""
+    if isinstance(type_, type) and not get_args(type_):
+        return type_.__qualname__
+    # Neither modules nor type variables say anything to whoever gave the wrong thing.
+    return re.sub(r"\[~.*?\]", "", re.sub(r"\b(?:\w+\.)+(?=\w)", "", repr(type_)))
+
+
+# Quick checks, for values that are checked at every step
+
+Check = Callable[[Any], bool]
+
+_DEEPEST = 5
+"""How far inside a type a quick check looks, as a type may contain itself."""
+
+
+def is_checked(type_: Any) -> bool:
+    """Return whether there are values that do not fit a type."""
+    type_ = _unwrapped(type_)
+    if type_ is object or type_ is Any:
+        return False
+    if get_origin(type_) in (Union, UnionType):
+        return all(map(is_checked, get_args(type_)))
+    return type_ is None or get_origin(type_) is not None or isinstance(type_, type)
+
+
+def exact_types(type_: Any) -> frozenset[type]:
+    """Return classes whose own instances fit a type, whatever is in them."""
+    type_ = _unwrapped(type_)
+    if get_origin(type_) in (Union, UnionType):
+        return frozenset[type]().union(*map(exact_types, get_args(type_)))
+    kind = NoneType if type_ is None else type_
+    if kind in _NUMBERS:
+        return frozenset(_NUMBERS[kind])
+    is_plain = isinstance(kind, type) and get_origin(kind) is None and not hasattr(kind, "__required_keys__")
+    return frozenset({kind}) if is_plain else frozenset()
+
+
+def quick_check(type_: Any, depth: int = 0) -> Check:
+    """Return a check that is true only for values that fit a type; `misfit` is slower, and has the last word."""
+    plain = _unwrapped(type_)
+    exact, origin, types = exact_types(plain), get_origin(plain), get_args(plain)
+    if not is_checked(plain):
+        return _always
+    if depth < _DEEPEST and origin in (Union, UnionType):
+        checks = [quick_check(each, depth + 1) for each in types]
+        return lambda value: type(value) in exact or any(check(value) for check in checks)
+    if depth < _DEEPEST and origin in (list, set, frozenset):
+        items = _items_check(types[0], depth)
+        return lambda value: type(value) is origin and items(value)
+    if depth < _DEEPEST and origin is dict:
+        keys, values = (_items_check(each, depth) for each in types)
+        return lambda value: type(value) is dict and keys(value) and values(cast("dict[Any, Any]", value).values())
+    return lambda value: type(value) in exact
+
+
+def _items_check(type_: Any, depth: int) -> Check:
+    """Return a check of all items; where their classes say it all, it is made without a call for each."""
+    if not is_checked(type_):
+        return _always
+    exact, check = exact_types(type_), quick_check(type_, depth + 1)
+    return lambda items: exact.issuperset(map(type, items)) or all(map(check, items))
+
+
+def _always(value: object) -> bool:
+    return True
+
+
+def partial_type(type_: Any) -> Any:
+    """Return a TypedDict of which no key is required, for a TypedDict; other types as they are."""
+    plain: Any = _unwrapped(type_)
+    if not is_typeddict(plain):
+        return type_
+    return TypedDict(plain.__name__, dict(_hints(plain)), total=False)  # pyright: ignore[reportArgumentType]  # its fields are only known at run time

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import islice
@@ -52,11 +52,22 @@ _Check = Callable[[Any, Any, JSONSchema, _Place], Iterable[str]]
 
 def problems(data: object, schema: JSONSchema | None) -> list[str]:
     """Return the problems of plain JSON data with a schema, each with its path; none if it fits or without a schema."""
-    root = schema or {}
     try:
         check_json(data, "$")
     except (TypeError, ValueError) as error:
         return [str(error)]
+    return problems_of_json(data, schema)
+
+
+class Encoded(str):
+    """The base64 form of bytes: text only where a schema says so, since elsewhere nobody would decode it."""
+
+    __slots__ = ()
+
+
+def problems_of_json(data: object, schema: JSONSchema | None) -> list[str]:
+    """Return what `problems` does, for data that is known to be JSON, or has `Encoded` bytes in it."""
+    root = schema or {}
     try:
         return list(islice(_problems(data, root, _Place("$", root, {}, Work())), MAX_PROBLEMS))
     except RecursionError:  # alternatives may be nested at each level of the data
@@ -73,6 +84,14 @@ def resolved(schema: Part, root: JSONSchema) -> JSONSchema:
     return schema if isinstance(schema, dict) and "$ref" not in schema else {}
 
 
+def plain_root(schema: Mapping[str, Any]) -> JSONSchema:
+    """Return the schema with its root inlined: where providers ask for an object, they do not accept a reference."""
+    prefix, _, name = str(schema.get("$ref", "")).rpartition("/")
+    if prefix != "#/$defs" or name not in schema.get("$defs", {}):
+        return dict(schema)
+    return {**schema["$defs"][name], "$defs": schema["$defs"]}
+
+
 def _target(ref: str, root: JSONSchema) -> Part:
     return root["$defs"][ref.removeprefix("#/$defs/")]
 
@@ -81,7 +100,7 @@ def _problems(data: Any, schema: Part, at: _Place) -> Iterator[str]:
     if isinstance(schema, bool):
         if not schema:
             yield f"{at.path}: expected nothing here, got {_show(data)}"
-    elif "type" in schema and not _has_type(data, schema["type"]):
+    elif "type" in schema and not _has_type(data, schema["type"]) and not _is_encoded(data, schema):
         yield f"{at.path}: expected {_type_words(schema['type'])}, got {_show(data)}"
     else:
         for keyword, value in schema.items():
@@ -100,7 +119,11 @@ def _kind(data: object) -> str:
         return "object"
     if isinstance(data, list | tuple):
         return "array"
-    return _KINDS.get(type(data), "null")
+    return _KINDS.get(type(data), "bytes" if type(data) is Encoded else "null")
+
+
+def _is_encoded(data: object, schema: JSONSchema) -> bool:
+    return type(data) is Encoded and "contentEncoding" in schema
 
 
 def _has_type(data: object, types: str | list[str]) -> bool:
@@ -132,7 +155,7 @@ def _items(data: object) -> Iterable[tuple[str, Any]]:
 
 
 def _show(data: object) -> str:
-    text = msgspec.json.encode(data).decode()
+    text = "bytes" if type(data) is Encoded else msgspec.json.encode(data, enc_hook=str).decode()
     return text if len(text) <= 60 else text[:59] + "…"
 
 

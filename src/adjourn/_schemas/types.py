@@ -96,11 +96,21 @@ def _missing(info: mi.Type) -> JSONSchema:
         case mi.DecimalType():
             return {"type": ["string", "number"]}
         case mi.EnumType():
-            return {"enum": [member.value for member in info.cls]}
+            values = [member.value for member in info.cls]
+            return {"enum": values} | _type_of(values)
         case mi.DictType():
             return _key_names(_bare(info.key_type))
         case _:
-            return {}
+            return _type_of(info.values) if isinstance(info, mi.LiteralType) else {}
+
+
+def _type_of(values: Iterable[object]) -> JSONSchema:
+    """Return the type of the values of an enum, if they have one: some models need it beside the values."""
+    types = {type(value) for value in values}
+    return {"type": _NAMES[types.pop()]} if len(types) == 1 and types <= _NAMES.keys() else {}
+
+
+_NAMES: dict[type, str] = {str: "string", int: "integer"}
 
 
 def _key_names(info: mi.Type) -> JSONSchema:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import types
+import typing
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 from uuid import UUID
 
-from adjourn.errors import CheckpointCorrupt, NotStorable
+from adjourn.errors import CheckpointCorrupt, NotStorable, full_name
 
 from .frozen import FrozenDict, FrozenList
 from .registry import CONSTANT, SHARED, TAG, EnumKind, FieldsKind, ModelKind, NativeKind, kind_for, kind_of, type_of
+from .secret import UNNAMED, Secret
 
 NOT_FINITE = "NaN and infinities have no JSON form: store None, or leave them out."
 SURROGATES = (
@@ -58,6 +62,39 @@ def _conversion(value: Any, kind: type[Any]) -> str:
         return "str(value)"
     return "value.tolist()" if hasattr(kind, "tolist") else ""  # arrays and numbers of NumPy
 
+
+def check_annotation(annotation: Any, path: str) -> None:
+    """Raise if an annotation names a class whose values can never be stored, as far as anybody can tell.
+
+    Raises:
+        NotStorable: naming the class.
+    """
+    if typing.is_typeddict(annotation) or typing.get_origin(annotation) is typing.Literal:
+        return
+    if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
+        if not _may_be_stored(cast("type[Any]", annotation)):
+            raise NotStorable(path, None, _remedy_for_class(annotation), type_name=full_name(annotation))
+    elif typing.get_origin(annotation) in _HOLDERS:
+        for inside in typing.get_args(annotation):
+            check_annotation(inside, path)
+
+
+def _may_be_stored(cls: type[Any]) -> bool:
+    if cls in _ANYTHING or cls in _WALKS or kind_of(cls) is not None:
+        return True
+    is_open = inspect.isabstract(cls) or getattr(cls, "_is_protocol", False)
+    return is_open or any(map(_may_be_stored, cls.__subclasses__()))
+
+
+def _remedy_for_class(cls: type[Any]) -> str:
+    if kind_for(cls, cls.__qualname__) is not None:
+        return f'Register the class with @stored("{cls.__name__}").'
+    return "Return plain data, such as text, numbers, lists, dicts, or a dataclass with @stored(...) above it."
+
+
+_ANYTHING: frozenset[object] = frozenset({object, Any})
+_HOLDERS = frozenset({list, dict, tuple, set, frozenset, typing.Union, types.UnionType, typing.Annotated})
+"""The types in an annotation whose values consist of those of their arguments."""
 
 MAX_DEPTH = 200
 _TOO_DEEP = f"It is nested more than {MAX_DEPTH} levels deep, or contains itself: make it flatter."
@@ -306,6 +343,12 @@ def _adopt_tagged(value: Any, depth: int) -> Adopted:
     return value, False
 
 
+def _adopt_secret(value: Secret, depth: int) -> Adopted:
+    if value.name is None:
+        raise _Refused(value, UNNAMED)
+    return value, False
+
+
 _WALKS: dict[type[Any], Callable[[Any, int], Adopted]] = {
     str: _adopt_text,
     int: _adopt_int,
@@ -326,6 +369,7 @@ _WALKS: dict[type[Any], Callable[[Any, int], Adopted]] = {
     time: _adopt_time,
     timedelta: _adopt_tagged,
     UUID: _adopt_tagged,
+    Secret: _adopt_secret,
 }
 
 

@@ -18,27 +18,68 @@ from uuid import UUID
 
 import msgspec
 
-from adjourn.errors import CheckpointCorrupt, NotStorable
+from adjourn._hiding import known
+from adjourn.errors import CheckpointCorrupt, MissingKey, NotStorable
 
 from .adopt import MAX_DEPTH as MAX_DEPTH
 from .adopt import MAX_INT, MIN_INT, remedy_for
-from .adopt import adopt as adopt
+from .adopt import adopt as _adopt
 from .adopt import copy as copy
 from .frozen import FrozenDict, FrozenList
-from .registry import BUILTIN_TAGS, TAG, EnumKind, FieldsKind, Kind, Misfit, NativeKind, kind_named, kind_of, type_of
+from .registry import BUILTIN_TAGS, EnumKind, FieldsKind, Kind, Misfit, NativeKind, kind_named, kind_of, type_of
+from .registry import MERGED as MERGED
+from .registry import TAG as TAG
+from .secret import Secret, secret_named
 
 _JSON = frozenset({str, float, bool, type(None)})
 _canonical = msgspec.json.Encoder(order="deterministic")
 
 
+class ClassChanged(CheckpointCorrupt):
+    """A stored instance of a user's class cannot be built here: the class is gone, or refuses what was stored."""
+
+
 class Unknown(msgspec.Struct, frozen=True):
-    """A value whose class is not registered here, as returned by `decode(..., lenient=True)`."""
+    """A value whose class is not registered here, or refuses it, as returned by `decode(..., lenient=True)`."""
 
     name: str
     data: Any
 
     def __hash__(self) -> int:
         return hash(self.name)  # it may have been a key, although its data is not hashable
+
+
+def adopt(value: Any, path: str) -> tuple[Any, bool]:
+    """Return a copy of a value for the state, without the values of secrets, and whether it is plain JSON.
+
+    Raises:
+        NotStorable: something in it cannot be stored; the error's path starts with `path` and leads there.
+    """
+    adopted = _adopt(value, path)
+    return _without_secrets(*adopted, path) if known.forms else adopted
+
+
+def holds_secret(value: Any, path: str) -> bool:
+    """Return whether a value holds that of a known secret, which `adopt` would replace.
+
+    Raises:
+        NotStorable: the value cannot be stored at all.
+    """
+    if not known.forms:
+        return False
+    body = encode(*_adopt(value, path), path)
+    return known.hide_in_json(body) is not body
+
+
+def _without_secrets(value: Any, plain: bool, path: str) -> tuple[Any, bool]:
+    body = encode(value, plain, path)
+    hidden = known.hide_in_json(body)
+    if hidden is body:
+        return value, plain
+    try:
+        return decode(hidden), plain
+    except CheckpointCorrupt as error:
+        raise NotStorable(path, value, "It holds the value of a Secret, and cannot be built without it.") from error
 
 
 def lower(value: Any, *, canonical: bool = False) -> Any:
@@ -53,7 +94,8 @@ def lift(data: Any) -> Any:
     """Build the value that plain data with tags represents.
 
     Raises:
-        CheckpointCorrupt: a tag is unknown, or its content does not fit.
+        CheckpointCorrupt: a tag is malformed, or its content does not fit.
+        ClassChanged: it names a class that is not registered, or that refuses its content.
     """
     return _bounded(data, False)
 
@@ -98,8 +140,13 @@ def _lower_set(value: set[Any] | frozenset[Any], canonical: bool) -> Any:
 def _lower_dict(value: dict[Any, Any], canonical: bool) -> Any:
     if TAG not in value and all(type(key) is str for key in value):
         return {key: _lower(item, canonical) for key, item in value.items()}
-    pairs = [[_lower(key, canonical), _lower(item, canonical)] for key, item in value.items()]
+    pairs = lower_pairs(value, canonical=canonical)
     return {TAG: "dict", "v": sorted(pairs, key=_encoded_key) if canonical else pairs}
+
+
+def lower_pairs(value: dict[Any, Any], *, canonical: bool = False) -> list[Any]:
+    """Convert the members of a dict to pairs, since JSON has no object for keys that are not texts."""
+    return [[_lower(key, canonical), _lower(item, canonical)] for key, item in value.items()]
 
 
 def _encoded_key(pair: list[Any]) -> bytes:
@@ -154,6 +201,7 @@ _LOWERERS: dict[type[Any], Callable[[Any, bool], Any]] = {
     time: _atom("time", _clock),
     timedelta: _atom("timedelta", _parts),
     UUID: _atom("uuid", str),
+    Secret: _atom("secret", lambda value: value.name),
 }
 
 
@@ -182,10 +230,12 @@ def _lift_tagged(data: dict[str, Any], lenient: bool) -> Any:
         raise
     except Exception as error:  # protects the caller: altered data may make a constructor raise anything
         if kind is None or not lenient:
-            raise CheckpointCorrupt(_misfit(tag, error)) from error
+            # What refuses its own content is damaged, but a user's class may have changed since.
+            refused = ClassChanged if isinstance(kind, EnumKind | FieldsKind) else CheckpointCorrupt
+            raise refused(_misfit(tag, error)) from error
     if lenient:
         return Unknown(tag, _lift(_remainder(data), True))
-    raise CheckpointCorrupt(
+    raise ClassChanged(
         f"no class is registered as {tag!r:.200}; import the module that defines it before loading, "
         "with @stored on the class or the class in a state's schema"
     )
@@ -235,9 +285,13 @@ def _distinct(kind: Callable[[Iterable[Any]], Any], items: list[Any]) -> Any:
 
 
 def _lift_pairs(content: Any, lenient: bool) -> dict[Any, Any]:
+    return _distinct(dict, _pairs(content, lenient))
+
+
+def _pairs(content: Any, lenient: bool) -> list[Any]:
     if any(type(pair) is not list for pair in content):
         raise Misfit("does not contain pairs")
-    return _distinct(dict, _items(content, lenient))
+    return _items(content, lenient)
 
 
 def _lift_int(content: str) -> int:
@@ -284,6 +338,7 @@ _LIFTERS: dict[str, Callable[[Any, bool], Any]] = {
     "set": lambda content, lenient: _distinct(set, _items(content, lenient)),
     "frozenset": lambda content, lenient: _distinct(frozenset, _items(content, lenient)),
     "dict": _lift_pairs,
+    MERGED: lambda content, lenient: dict(_pairs(content, lenient)),
     "int": _text_lifter(_lift_int),
     "bytes": _text_lifter(lambda text: a2b_base64(text, strict_mode=True)),
     "decimal": _text_lifter(_lift_decimal),
@@ -292,6 +347,7 @@ _LIFTERS: dict[str, Callable[[Any, bool], Any]] = {
     "time": _clock_lifter(time),
     "timedelta": lambda content, lenient: _lift_parts(content),
     "uuid": _text_lifter(UUID),
+    "secret": _text_lifter(secret_named),
 }
 assert _LIFTERS.keys() == BUILTIN_TAGS
 
@@ -304,12 +360,19 @@ _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
+SEALED = b"\xadE1"
+"""How encrypted bytes begin; nothing that is written as JSON does."""
+
+
 def check_nesting(data: bytes) -> None:
     """Reject stored bytes that cannot be parsed safely; with an ordinary recursion limit, the parser itself does.
 
     Raises:
         CheckpointCorrupt: they are nested deeper than anything that `encode` writes.
+        MissingKey: they are encrypted.
     """
+    if data.startswith(SEALED):
+        raise MissingKey(None, "it was written by an EncryptedStore")
     if sys.getrecursionlimit() <= _SAFE_RECURSION:
         return
     depth = 0
@@ -362,7 +425,8 @@ def decode(body: bytes | bytearray | memoryview | msgspec.Raw, *, lenient: bool 
     """Return the encoded value; with `lenient`, instances of unregistered classes are decoded as `Unknown`.
 
     Raises:
-        CheckpointCorrupt: `encode` did not write these bytes, or a class in them is not registered.
+        CheckpointCorrupt: `encode` did not write these bytes.
+        ClassChanged: a class in them is not registered, or refuses its content.
     """
     data = body if isinstance(body, bytes) else bytes(body)
     if len(data) > MAX_BYTES:

@@ -25,10 +25,10 @@ class Reading:
             return
         if isinstance(error, CheckpointCorrupt):
             if error.session_id is None:
-                raise CheckpointCorrupt(error.detail, self._session_id) from error
+                raise type(error)(error.detail, self._session_id, remedy=error.remedy) from error
         elif isinstance(error, Exception) and not isinstance(error, AdjournError | MemoryError):
             # The message may quote the data, which may be secret: it stays in the cause.
             raise CheckpointCorrupt(
-                f"it is not what was written ({type(error).__name__}); restore the store from a backup",
+                f"it is not what was written ({type(error).__name__})",
                 self._session_id,
             ) from error

@@ -99,6 +99,15 @@ def check_text(text: object, name: str) -> None:
         _check_encodable(text, name)
 
 
+def is_text(value: object) -> bool:
+    """Return whether a value is text that can be stored."""
+    try:
+        check_text(value, "")
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def _check_encodable(text: str, name: str) -> None:
     try:
         text.encode()

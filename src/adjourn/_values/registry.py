@@ -23,6 +23,7 @@ from adjourn.errors import UsageError
 
 from .frozen import FrozenDict, FrozenList
 from .named_code import is_known, why_unsafe
+from .secret import Secret
 
 # `Any` in this package is an instance of a user's class, about which nothing is known.
 Check = Callable[[Any, str], None]
@@ -299,8 +300,13 @@ def _restore(value: Any, fields: Mapping[str, Any], assign: Callable[[Any, str, 
 T = TypeVar("T")
 
 TAG = "$t"
+MERGED = "dict+"
+"""The tag of a dict whose pairs were stored one after the other: of those with one key, the last counts."""
 BUILTIN_TAGS = frozenset(
-    {"tuple", "set", "frozenset", "bytes", "decimal", "datetime", "date", "time", "timedelta", "uuid", "int", "dict"}
+    {
+        *("tuple", "set", "frozenset", "dict", MERGED, "int"),
+        *("bytes", "decimal", "datetime", "date", "time", "timedelta", "uuid", "secret"),
+    }
 )
 # Names that a later version may use, besides those in use now.
 _RESERVED = BUILTIN_TAGS | {
@@ -323,7 +329,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.:-]+")
 # Instances of these are immutable and shared without copying. Natives and enums are added when registered.
 SHARED: set[type[Any]] = {
     *(str, int, float, bool, type(None), bytes, Decimal, datetime, date, time, timedelta, UUID),
-    *(FrozenDict, FrozenList),
+    *(FrozenDict, FrozenList, Secret),
 }
 # Instances of these are also plain JSON without parts to check. Natives without a check are added when registered.
 CONSTANT: set[type[Any]] = {bool, type(None)}

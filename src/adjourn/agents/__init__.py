@@ -1,8 +1,9 @@
 """Agents: chat models with tools, and agents that run others in sequence, in parallel and in loops."""
 
 from adjourn._calls.approval import Approval, Approvals
+from adjourn.runner import AgentOptions
 
-from ._config import AgentInput, ResumeInfo
+from ._config import AgentInput, ResumeInfo, Yielded
 from .agent import Agent
 from .agent_tool import AgentTool
 from .chat import ChatModelAgent, Limits
@@ -15,6 +16,7 @@ from .workflows import LoopAgent, ParallelAgent, SequentialAgent
 __all__ = [
     "Agent",
     "AgentInput",
+    "AgentOptions",
     "AgentTool",
     "Approval",
     "Approvals",
@@ -31,4 +33,5 @@ __all__ = [
     "ResumeInfo",
     "SequentialAgent",
     "Supervisor",
+    "Yielded",
 ]

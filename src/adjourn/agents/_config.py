@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, cast
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, TypeAlias, TypedDict, Unpack, cast
 
 from msgspec import Struct
 
-from adjourn._engine.program import ProgramFrame
+from adjourn._engine.program import Program, ProgramFrame
 from adjourn._engine.record import Image
 from adjourn._engine.scope import Frame, Scope
+from adjourn._generics import Deps_contra, Out_co
+from adjourn._habits import OF_AGENTS, Explains, explains_run
 from adjourn._schemas import answers
 from adjourn._values.frozen import check_text, shorten
 from adjourn.context import RunContext
 from adjourn.errors import UsageError
 from adjourn.events import Event
 from adjourn.messages import Message
+from adjourn.models import Chunk
 from adjourn.tools import Tool
 
 from ._transcript import Ending
 
+Yielded: TypeAlias = Event | AsyncIterator[Chunk | str]
+"""What the code of a custom agent yields: a `MessageEvent`, its pieces before it as `Delta`s, or a stream of pieces."""
+
 
 class AgentInput(Struct, frozen=True, kw_only=True):
-    """The input of a custom agent: the conversation as it sees it, and the text of the last prompt."""
+    """What an agent was given: the conversation as it sees it, and the last prompt, as text and with all its parts."""
 
     messages: tuple[Message, ...]
     text: str = ""
+    message: Message | None = None
 
 
 class ResumeInfo(Struct, frozen=True, kw_only=True):
@@ -38,23 +45,43 @@ class ResumeInfo(Struct, frozen=True, kw_only=True):
     data: Any = None
 
 
-class AgentConfig:
+class AgentToolOptions(TypedDict, total=False):
+    """The options of `AgentTool`, as keyword arguments."""
+
+    name: str | None
+    description: str | None
+    input_schema: Any
+    full_history: bool
+    approval: bool | Callable[..., Any]
+    emit_internal_events: bool
+
+
+class AgentConfig(Explains, Program[Deps_contra, Out_co, Any, Out_co]):
     """What all agents have in common; it holds no data of any run. `Agent` adds how they run."""
+
+    _instead = OF_AGENTS
 
     name: str = ""
     description: str = ""
     output_type: Any = None
+    sub_agents: Sequence[AgentConfig] = ()
+    """The agents that it can hand the conversation over to."""
+    allows_return: bool = True
+    """Whether it can hand back to the agent that handed over to it."""
+    max_handovers: int = 100
+    """How often a custom agent can hand over in one turn; after that, it is `LimitExceeded`."""
     kind = "agent"
 
     def open(self, scope: Scope, parent: Frame | None, segment: str, image: Image | None) -> ProgramFrame:
         """Return a frame for this agent, restored from its stored image if there is one."""
         raise NotImplementedError
 
-    def run(self, input: AgentInput, ctx: RunContext) -> AsyncIterator[Event]:
+    @explains_run
+    def run(self, input: AgentInput, ctx: RunContext[Deps_contra]) -> AsyncIterator[Yielded]:
         """Run the agent."""
         raise NotImplementedError(f"Agent '{self.name}' has no `run`.")
 
-    def resume(self, info: ResumeInfo, ctx: RunContext) -> AsyncIterator[Event]:
+    def resume(self, info: ResumeInfo, ctx: RunContext[Deps_contra]) -> AsyncIterator[Yielded]:
         """Continue after a pause; its events follow those yielded before. By default, `run` runs again."""
         return self.run(info.input, ctx)
 
@@ -66,9 +93,13 @@ class AgentConfig:
     @property
     def agents(self) -> Sequence[AgentConfig]:
         """The agents directly below this one."""
-        return ()
+        return self.sub_agents
 
-    def as_tool(self, **options: Any) -> Tool:
+    def option_names(self) -> dict[str, str]:
+        """Return which of this agent, those below it, and their tools can have options of their own in a turn."""
+        return {name: own for agent in self.agents for name, own in agent.option_names().items()}
+
+    def as_tool(self, **options: Unpack[AgentToolOptions]) -> Tool:
         """Return this agent as a tool for another one; the options are those of `AgentTool`."""
         raise NotImplementedError
 

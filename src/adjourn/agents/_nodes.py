@@ -5,19 +5,21 @@ They are compiled once for each agent; the agent's frame defines what they do, s
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from adjourn._engine.address import segment_text
-from adjourn._engine.entry import execute
+from adjourn._engine.execution import execute
 from adjourn._engine.program import Program
 from adjourn._engine.record import Question
+from adjourn.errors import CheckpointCorrupt
 from adjourn.graph._frame import Task
 from adjourn.graph._node import Node, Overlay, Plan, Send
 from adjourn.graph.nodes.function import check_no_graph
 from adjourn.graph.nodes.program import ProgramNode
 from adjourn.graph.schema import Schema
+from adjourn.messages import ToolCall
 
 Call = Callable[[Any, Task], Awaitable[Any]]
 After = Callable[[Any], list[Send]]
@@ -32,14 +34,14 @@ class InnerNode(Node):
 
     def __init__(self, name: str, order: int, call: Call, after: After) -> None:
         super().__init__(name, order=order, segment=f"~{name}")
-        self.call = call
-        self.after = after
+        self.call: Call = call
+        self.after: After = after
 
     def run(self, task: Task) -> Awaitable[Any]:
         return execute(task, partial(self.call, task.graph), task)
 
     def leave(self, frame: Any) -> None:
-        frame.targets += self.after(frame)
+        frame.routes.targets += self.after(frame)
 
     def check_restored(self, task: Task, below: Iterable[str]) -> None:
         check_no_graph(task, below)
@@ -69,7 +71,7 @@ class MemberNode(ProgramNode):
 
     def __init__(self, agent: Program, order: int, after: After) -> None:
         super().__init__(agent.name, agent, order=order, segment=segment_text("agent", agent.name))
-        self.after = after
+        self.after: After = after
 
     def input_of(self, task: Task) -> None:
         return None
@@ -81,7 +83,7 @@ class MemberNode(ProgramNode):
         return task.graph.member_failed(task, child, error)
 
     def leave(self, frame: Any) -> None:
-        frame.targets += self.after(frame)
+        frame.routes.targets += self.after(frame)
 
 
 class AgentPlan(Plan):
@@ -108,5 +110,19 @@ def member_key(name: str) -> str:
 
 def call_number(task: Task) -> int:
     """Return the number, counted from 1, of the agent's call that a task of a `CallNode` runs."""
-    assert task.overlay is not None
-    return task.overlay["number"]
+    number = (task.overlay or {}).get("number")
+    if not isinstance(number, int):
+        raise CheckpointCorrupt(f"what is stored at '{task.address}' is not a call of the agent")
+    return number
+
+
+def call_of(task: Task, calls: Sequence[ToolCall]) -> ToolCall:
+    """Return the agent's call that a task of a `CallNode` runs.
+
+    Raises:
+        CheckpointCorrupt: the agent has not made it.
+    """
+    number = call_number(task)
+    if not 0 < number <= len(calls):
+        raise CheckpointCorrupt(f"what is stored at '{task.address}' is not a call of the agent")
+    return calls[number - 1]

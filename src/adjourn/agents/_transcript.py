@@ -42,7 +42,9 @@ class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field=
 
     `start` is the index in the transcript at which a custom agent began, `batch` that of the message whose tool
     calls are being answered, `rounds` counts the rounds of a loop, `model` is the index of the model that answered
-    last, `misfits` counts answers that did not fit the output type, `trail` has the agents that the turn went through.
+    last, `said` is what people said together with answers, for the model to read after the results of its calls,
+    `misfits` counts answers that did not fit the output type, `trail` has the agents that the turn went through,
+    `requested` is what the nodes of a graph agent want done when the graph has ended.
     """
 
     model_calls: int = 0
@@ -53,9 +55,11 @@ class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field=
     batch: int = -1
     rounds: int = 0
     model: int = 0
+    said: tuple[str, ...] = ()
     misfits: int = 0
     trail: tuple[str, ...] = ()
     ending: Ending | None = None
+    requested: Ending | None = None
 
 
 native(Ending)
@@ -79,11 +83,18 @@ class View:
     def update(self, sources: Sequence[list[TranscriptEntry]]) -> list[Message]:
         """Read new entries of the lists that make up the transcript, outermost first, and return all messages."""
         self._read += [0] * (len(sources) - len(self._read))
+        if len(sources) > 1 and self._has_grown_before_the_end(sources):
+            self.messages, self._others, self._read = [], {}, [0] * len(sources)
         for number, entries in enumerate(sources):
             for entry in entries[self._read[number] :]:
                 self._read_entry(entry)
             self._read[number] = len(entries)
         return self.messages
+
+    def _has_grown_before_the_end(self, sources: Sequence[list[TranscriptEntry]]) -> bool:
+        """Return whether a list has new entries that come before some that were read."""
+        new = [len(entries) > read for entries, read in zip(sources, self._read, strict=True)]
+        return True in new and any(self._read[new.index(True) + 1 :])
 
     def _read_entry(self, entry: TranscriptEntry) -> None:
         if entry.seen_as is not None:

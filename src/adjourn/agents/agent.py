@@ -5,24 +5,30 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator
 from functools import cached_property
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack, cast
 
+from msgspec.structs import replace
+
+from adjourn._engine.entry import entry_of
 from adjourn._engine.memos import Key, Kind
 from adjourn._engine.record import GraphImage, Image
-from adjourn._engine.scope import Frame, Scope
+from adjourn._engine.scope import Frame, Request, Scope
 from adjourn._engine.values import decoded
+from adjourn._generics import Deps_contra, Out_co
 from adjourn._values.damage import Reading
 from adjourn.context import RunContext, current
-from adjourn.errors import ProgramChanged, UsageError
-from adjourn.events import BreakLoop, Exit, MessageEvent
+from adjourn.errors import LimitExceeded, ProgramChanged, ToolError, UsageError
+from adjourn.events import BreakLoop, Exit
 from adjourn.graph._frame import HANDLED, Task
 from adjourn.graph._node import Plan, Send
 from adjourn.tools import Tool
 
-from ._config import AgentConfig, AgentInput, ResumeInfo, check_agent, value_of
+from ._config import AgentConfig, AgentInput, AgentToolOptions, ResumeInfo, check_agent, value_of
 from ._frame import SCHEMA, AgentFrame
-from ._nodes import AgentPlan
-from ._transcript import Ending
+from ._handoff import HandoffFrame, HandoffPlan
+from ._sharing import ENTRIES
+from ._speaking import Speaking
+from ._transcript import Ending, TranscriptEntry
 from .agent_tool import AgentTool
 
 # Overrides are documented on the base class.
@@ -33,27 +39,23 @@ SEEN = Key(Kind.NOTE, "seen")
 """The note that keeps how many messages the code was given."""
 
 
-class CustomFrame(AgentFrame):
+class CustomFrame(HandoffFrame):
     """A running custom agent: its code is its only step."""
 
-    def first(self) -> list[Send]:
+    def own_turn(self) -> list[Send]:
         self.set_progress(start=len(self.owner.fields.values["entries"]))
         return [(self.plan.nodes["run"], None)]
 
     async def run_code(self, task: Task) -> object:
-        """Run the agent's code, and record the events that it yields."""
-        context = current()
-        async for event in self._iterator(self._events(task, context)):
-            if not isinstance(event, MessageEvent):
-                raise UsageError(
-                    f"Agent '{self.agent.name}' yielded {event!r}. Yield MessageEvent(message=...); for anything else, "
-                    "use ctx.emit, ctx.exit and ctx.break_loop."
-                )
-            if task.entry.emits_next():
-                message = self.owner.identified(event.message)
-                self.owner.extend([self.entry(message)])
-                self.emit(MessageEvent(address=self.address, message=message))
-                self.scope.journal.soon()
+        """Run the agent's code, and record the messages that it yields."""
+        speaking = Speaking(self, entry_of(task))
+        try:
+            async for said in self._iterator(self._events(task, current())):
+                await speaking.say(said)
+            speaking.check_whole()
+        except BaseException:
+            speaking.discard("it stopped")
+            raise
         return HANDLED
 
     def _iterator(self, made: object) -> AsyncIterator[Any]:
@@ -75,7 +77,7 @@ class CustomFrame(AgentFrame):
             task.keep(SEEN, count, optional=True)
         messages = tuple(said[:count])
         prompt = self.last_prompt()
-        given = AgentInput(messages=messages, text="" if prompt is None else prompt.text)
+        given = AgentInput(messages=messages, text="" if prompt is None else prompt.text, message=prompt)
         if not context.was_interrupted or not self.agent.steers_resume:
             return self.agent.run(given, context)
         info = ResumeInfo(
@@ -85,8 +87,13 @@ class CustomFrame(AgentFrame):
             has_data=context.has_resume_data,
             data=context.resume_data,
         )
-        task.entry.steer_by_hand()
+        entry_of(task).steer_by_hand()
         return self.agent.resume(info, context)
+
+    def children_ended(self, task: Task) -> None:
+        # Agents that the code runs one after the other speak in one conversation; those beside each other join later.
+        for said in task.take_values(ENTRIES).values():
+            self.owner.join(said)
 
     def after_code(self) -> list[Send]:
         """End the agent when its code has returned."""
@@ -97,34 +104,90 @@ class CustomFrame(AgentFrame):
             result = action.arguments["result"]
             self.emit(Exit(address=self.address, result=result))
             return self.end(Ending(output=result or output, action="exit"))
+        if action.name == "transfer":
+            return self.hand_over(action.arguments["target"])
         self.emit(BreakLoop(address=self.address))
         return self.end(Ending(output=output, action="break_loop"))
 
+    def check_action(self, action: Request) -> None:
+        name, limit = self.agent.name, self.agent.max_handovers
+        if action.name == "transfer" and self.progress.trail.count(name) > limit:
+            raise LimitExceeded(name, "handovers", limit)
+        try:
+            super().check_action(action)
+        except ToolError as error:
+            raise UsageError(
+                f"Agent '{self.agent.name}' cannot hand over. {error} Name the agents that it hands over to in its "
+                "`sub_agents`."
+            ) from None
+
     def _last_text(self) -> str:
-        """Return the last text of this agent since it began."""
-        for entry in reversed(self.owner.fields.values["entries"][self.progress.start :]):
-            if entry.author == self.agent.name and entry.message is not None and entry.message.role == "assistant":
-                return entry.message.text
-        return ""
+        """Return the last text of this agent since it began; if it said nothing, what the last one it ran returned."""
+        entries: list[TranscriptEntry] = self.owner.fields.values["entries"][self.progress.start :]
+        said = [each for each in entries if each.message is not None and each.message.role == "assistant"]
+        own = [each for each in said if each.author == self.agent.name]
+        if not own and self.output_below:
+            return self.output_below
+        last = (own or said)[-1:]
+        return last[0].message.text if last and last[0].message is not None else ""
 
 
-def custom_plan(name: str) -> Plan:
-    """Return the plan of a custom agent, which has one step."""
-    plan = AgentPlan(name, SCHEMA)
+def custom_plan(agent: AgentConfig) -> Plan:
+    """Return the plan of a custom agent, which has one step, and the agents that it hands over to.
+
+    Raises:
+        UsageError: it has middleware, which would surround nothing.
+    """
+    if getattr(type(agent), "middleware", ()):
+        raise UsageError(
+            f"{type(agent).__name__} has `middleware`, which only agents with a model or a graph use: its own code can "
+            "do this itself. Give it to those that it runs: ChatModelAgent(..., middleware=[...])."
+        )
+    plan = HandoffPlan(agent.name, SCHEMA)
     plan.add("run", CustomFrame.run_code, CustomFrame.after_code)
+    plan.add_sub_agents(agent.sub_agents)
     return plan
 
 
-class Agent(AgentConfig):
+class ShellFrame(HandoffFrame):
+    """A running agent that is another one under a different name."""
+
+    is_transparent = True
+
+    def first(self) -> list[Send]:
+        return self.own_turn()
+
+    def own_turn(self) -> list[Send]:
+        return [(next(iter(self.plan.nodes.values())), None)]
+
+    def after_handoff(self, name: str) -> list[Send]:
+        return self.end(replace(self.ending_of(name), trail=()))
+
+
+class Agent(AgentConfig[Deps_contra, Out_co]):
     """An agent. To write a custom one, subclass it, set `name` and `description`, and write `run`.
 
     `run` is an async generator: each `MessageEvent` it yields joins the conversation, and the last one's text is the
-    result. It can ask with `interrupt`, keep results with `@once`, and run other programs with `ctx.run`. When it runs
-    again after a pause, events that it has already yielded are not emitted again. An agent holds no data of any run.
+    result; if it yields none, the result of the last agent that it ran. The pieces of a message may come before it, as
+    `Delta`s; or it yields a stream of a model's chunks, or of texts, which becomes a message. It can ask with
+    `interrupt`, keep results with `@once`, run other programs with `ctx.run`, and hand over to one of its `sub_agents`
+    or back with `ctx.transfer_to`, at most `max_handovers` times in a turn. When it runs again after a pause, events
+    that it has already yielded are not emitted again. An agent holds no data of any run.
     """
 
     frame_type: ClassVar[type[AgentFrame]] = CustomFrame
     """The type of the frame that runs it."""
+
+    if not TYPE_CHECKING:
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            if type(self) is Agent:
+                raise UsageError(
+                    "Agent is what custom agents inherit from. For a model with tools, write "
+                    "ChatModelAgent('Name', model=..., instruction='...', tools=[...])."
+                )
+            if args or options:
+                raise TypeError(f"{type(self).__name__}() takes no arguments: it has no `__init__` of its own.")
 
     @cached_property
     def plan(self) -> Plan:
@@ -134,7 +197,7 @@ class Agent(AgentConfig):
 
     def make_plan(self) -> Plan:
         """Compile the agent's nodes."""
-        return custom_plan(self.name)
+        return custom_plan(self)
 
     def open(self, scope: Scope, parent: Frame | None, segment: str, image: Image | None) -> AgentFrame:
         """Return a frame for this agent, restored from its stored image if there is one."""
@@ -147,16 +210,48 @@ class Agent(AgentConfig):
             frame.restore(image)
         return frame
 
-    def convert_product(self, product: Any) -> Any:
+    def convert_product(self, product: Any) -> Out_co:
         """Return what code that ran this agent gets: its text, or its typed value."""
         return value_of(self, product) if isinstance(product, Ending) else product
 
-    def as_tool(self, **options: Any) -> Tool:
+    def as_tool(self, **options: Unpack[AgentToolOptions]) -> Tool:
         """Return this agent as a tool for another one; the options are those of `AgentTool`."""
         return AgentTool(self, **options)
+
+    def renamed(self, name: str, *, description: str | None = None) -> Agent:
+        """Return this agent under another name, and with another description if one is given.
+
+        It says what this one says, under this one's name, and hands over, exits and returns values as this one does.
+        """
+        if not isinstance(name, str) or not name:  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
+            raise UsageError(f"'{self.name}' cannot be renamed to {name!r}. Give the name that it gets, a text.")
+        return _Shell(self, name, self.description if description is None else description)
 
     def __setattr__(self, name: str, value: Any) -> None:
         # A custom agent may set a client or the like; a built-in one has put everything that matters into its plan.
         if "plan" in vars(self) and type(self).make_plan is not Agent.make_plan:
             raise AttributeError(f"Agent '{self.name}' is in use and cannot be changed. Create another one.")
         super().__setattr__(name, value)
+
+
+class _Shell(Agent):
+    """An agent that is another one under a different name."""
+
+    frame_type = ShellFrame
+
+    def __init__(self, inner: Agent, name: str, description: str) -> None:
+        self.name = name
+        self.description = description
+        self.sub_agents = (inner,)
+        self.output_type = inner.output_type
+        self._inner = inner
+        check_agent(self)
+
+    def option_names(self) -> dict[str, str]:
+        names = self._inner.option_names()
+        return names | {self.name: names[self._inner.name]} if self._inner.name in names else names
+
+    def make_plan(self) -> Plan:
+        plan = HandoffPlan(self.name, SCHEMA)
+        plan.add_sub_agents(self.sub_agents)
+        return plan

@@ -6,32 +6,36 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from adjourn._engine.child import run_child
-from adjourn._engine.frame import here
+from adjourn._engine.entry import here
+from adjourn._engine.program import Program
 from adjourn._engine.record import Image
 from adjourn._engine.scope import Frame, Scope
+from adjourn._habits import checks_options
 from adjourn._schemas.answers import schema_of
 from adjourn.graph._frame import Task
 from adjourn.messages import Message
 from adjourn.tools import Tool, tool
 
 from ._config import AgentConfig
-from ._frame import AgentFrame, TranscriptFrame
+from ._frame import AgentFrame
+from ._sharing import TranscriptFrame
 from ._transcript import Ending
 
 
-class Inner:
+class Inner(Program[Any, Any, Any, str]):
     """An agent as the program of its tool: it starts afresh, and its events are emitted only if `emits`."""
 
     kind = "agent"
 
     def __init__(self, agent: AgentConfig, *, emits: bool) -> None:
-        self.name = agent.name
+        self.name: str = agent.name
         self._agent = agent
         self._emits = emits
 
-    def convert_product(self, product: Any) -> Any:
+    def convert_product(self, product: Any) -> str:
         """Return the text of the agent's result."""
         return product.output if isinstance(product, Ending) else product
 
@@ -43,6 +47,7 @@ class Inner:
         return frame
 
 
+@checks_options
 def AgentTool(  # noqa: N802  # to users it is a kind of tool
     agent: AgentConfig,
     *,
@@ -67,13 +72,14 @@ def AgentTool(  # noqa: N802  # to users it is a kind of tool
         text = msgspec.json.encode(arguments).decode()
         return await run_child(here("AgentTool"), inner, _input(text, full_history), None)
 
-    return tool(
+    made = tool(
         cast("Callable[..., Any]", call if input_schema is None else call_with),
         name=name or agent.name,
         description=agent.description if description is None else description,
         approval=approval,
         schema=None if input_schema is None else _schema(input_schema),
     )
+    return replace(made, runs=(agent,))
 
 
 def _schema(given: Any) -> dict[str, Any]:

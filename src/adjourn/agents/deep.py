@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
+from msgspec.structs import replace
+
+from adjourn._calls.caller import Instruction, InstructionFunction
 from adjourn._checks import check_middleware
 from adjourn._engine.child import run_child
-from adjourn._engine.frame import here
+from adjourn._engine.entry import here
+from adjourn._generics import Deps_contra, Out_co
+from adjourn._habits import checks_options
+from adjourn.context import RunContext
 from adjourn.errors import UsageError
 from adjourn.messages import Message
 from adjourn.middleware import FileTools, TodoList
@@ -18,6 +24,7 @@ from adjourn.tools import Tool, tool
 from .agent import Agent
 from .agent_tool import Inner
 from .chat import ChatModelAgent
+from .chat._config import NONE_GIVEN, ChatOptions
 
 TASK = "task"
 GENERAL = "general_purpose"
@@ -29,7 +36,7 @@ INSTRUCTION = (
 )
 
 
-class DeepAgent(ChatModelAgent):
+class DeepAgent(ChatModelAgent[Deps_contra, Out_co]):
     """An agent that plans with to-dos and hands parts of its work to sub-agents through the tool `task`.
 
     The to-dos are in the session value `todos:<name>`. `agents` are the sub-agents; a general-purpose one, with the
@@ -37,23 +44,25 @@ class DeepAgent(ChatModelAgent):
     general-purpose sub-agent have file tools. Further options are those of `ChatModelAgent`.
     """
 
+    @checks_options
     def __init__(
         self,
         name: str,
         *,
         model: str | ChatModel,
-        tools: Sequence[Tool | Callable[..., Any] | Agent] = (),
-        agents: Sequence[Agent] = (),
+        tools: Sequence[Tool | Callable[..., Any] | Agent[Deps_contra, Any]] = NONE_GIVEN,
+        agents: Sequence[Agent[Deps_contra, Any]] = NONE_GIVEN,
         backend: Backend | None = None,
-        instruction: str = "",
+        instruction: str | InstructionFunction = "",
         general_purpose: bool = True,
         middleware: Sequence[Any] = (),
         emit_internal_events: bool = False,
-        **options: Any,
+        sub_agents: Sequence[Agent[Deps_contra, Any]] = NONE_GIVEN,
+        **options: Unpack[ChatOptions[Deps_contra, Out_co]],
     ) -> None:
         middleware = check_middleware(middleware, f"DeepAgent '{name}'")
         files = () if backend is None else (FileTools(backend),)
-        helpers = list(agents)
+        helpers: list[Agent] = list(agents)
         if general_purpose:
             helpers.append(
                 ChatModelAgent(
@@ -69,14 +78,26 @@ class DeepAgent(ChatModelAgent):
         super().__init__(
             name,
             model=model,
-            instruction="\n\n".join(text for text in (instruction, INSTRUCTION) if text),
+            instruction=_with_ours(instruction, f"The instruction of agent '{name}'"),
             tools=(*tools, task_tool(helpers, emits=emit_internal_events)),
             # Under a unique key: sub-agents may be deep agents, too, and the values they write are passed up.
             middleware=(TodoList(key=f"todos:{name}"), *files, *middleware),
             emit_internal_events=emit_internal_events,
+            sub_agents=sub_agents,
             **options,
         )
-        self.helpers = tuple(helpers)
+        self.helpers: tuple[Agent, ...] = tuple(helpers)
+
+
+def _with_ours(instruction: str | InstructionFunction, where: str) -> str | InstructionFunction:
+    if isinstance(instruction, str):
+        return f"{instruction}\n\n{INSTRUCTION}" if instruction else INSTRUCTION
+    own = Instruction(instruction, where)
+
+    async def both(_: RunContext) -> str:
+        return f"{await own.called()}\n\n{INSTRUCTION}"
+
+    return both
 
 
 def task_tool(agents: Sequence[Agent], *, emits: bool) -> Tool:
@@ -92,7 +113,7 @@ def task_tool(agents: Sequence[Agent], *, emits: bool) -> Tool:
         return await run_child(here(TASK), inner[agent_name], [Message.user(description)], None)
 
     lines = [f"- {agent.name}: {agent.description or 'no description'}" for agent in agents]
-    return tool(
+    made = tool(
         run_task,
         name=TASK,
         description="\n".join(["Have a sub-agent do a task, and get its result. Sub-agents:", *lines]),
@@ -106,3 +127,4 @@ def task_tool(agents: Sequence[Agent], *, emits: bool) -> Tool:
             "additionalProperties": False,
         },
     )
+    return replace(made, runs=tuple(agents))

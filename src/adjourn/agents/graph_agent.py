@@ -6,15 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import takewhile
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from adjourn._calls.caller import WrapsCalls
 from adjourn._checks import check_middleware
 from adjourn._engine.program import Report
-from adjourn._engine.scope import Frame, Request, Scope
+from adjourn._engine.record import Image
+from adjourn._engine.scope import ACTION, Frame, Request, Scope
+from adjourn._habits import checks_options
 from adjourn._values import codec
 from adjourn.errors import UsageError
+from adjourn.events import BreakLoop, Exit, Transfer
 from adjourn.graph._frame import Task
 from adjourn.graph._node import Plan, Send
 from adjourn.graph._supersteps import GraphFrame
@@ -23,12 +25,24 @@ from adjourn.graph.compiled import CompiledGraph
 from adjourn.graph.nodes.agent import ShowsGraph
 from adjourn.messages import Message
 
-from ._config import AgentConfig, input_messages
-from ._frame import SCHEMA, AgentFrame, TranscriptFrame
+from ._config import AgentConfig, AgentInput, input_messages
+from ._frame import SCHEMA, AgentFrame
+from ._graph_mapping import FromState, GraphMapping, ToState, newest
+from ._handoff import check_target, giver
+from ._sharing import TranscriptFrame
 from ._transcript import Ending
 from .agent import Agent
 
 INNER = "~"
+
+
+class InnerFrame(GraphFrame):
+    """The graph of a graph agent: the session values that its nodes write are the agent's."""
+
+    def merge_values(self, values: Mapping[str, Any]) -> None:
+        agent = cast("GraphAgentFrame", self.parent)
+        agent.merge_values(values)
+        agent.scope.mark(agent)
 
 
 class GraphAgentFrame(AgentFrame, WrapsCalls):
@@ -39,7 +53,7 @@ class GraphAgentFrame(AgentFrame, WrapsCalls):
 
     def __init__(self, agent: AgentConfig, plan: Plan, scope: Scope, parent: Frame | None, segment: str) -> None:
         super().__init__(agent, plan, scope, parent, segment)
-        self.middleware = self.agent.middleware
+        self.middleware: tuple[Any, ...] = self.agent.middleware
 
     def first(self) -> list[Send]:
         return []
@@ -48,20 +62,42 @@ class GraphAgentFrame(AgentFrame, WrapsCalls):
         return None if segment == INNER else super().task_at(segment)
 
     def check_action(self, action: Request) -> None:
-        raise UsageError(
-            f"'{action.name}' was requested in a graph, where edges decide what follows. Return a Command from a node."
-        )
+        if action.name == "transfer":
+            back = giver(self)
+            check_target([] if back is None else [back.agent], action.arguments["target"])
+
+    def merge_values(self, values: Mapping[str, Any]) -> None:
+        kept = dict(values)
+        if (action := kept.pop(ACTION, None)) is not None:
+            # The graph goes on by its edges; what was requested is done when it has ended.
+            self.set_progress(requested=_ending(Request(**action)))
+        if kept:
+            super().merge_values(kept)
 
     def begin(self, input: Any) -> None:
-        inner, initial = self.bind_inner(), dict[str, Any]()
+        self._begin(input, {})
+
+    def begin_with(self, input: Any, state: Mapping[str, Any]) -> None:
+        self._begin(input, state)
+
+    def _begin(self, input: Any, state: Mapping[str, Any]) -> None:
+        inner, initial = self.bind_inner(), cast("Mapping[str, Any]", {})
         if inner is None:
-            inner = self.inner = self.agent.graph.open(self.scope, self, INNER, None)
-            initial = dict(self._first_state())
+            inner = self.inner = self._open(None)
+            initial = self._first_state()
         super().begin(input)
-        prompt = self.last_prompt()
-        said = _newest(input_messages(input, self.agent.name)) or ("" if prompt is None else prompt.text)
-        inner.begin({**initial, "user_input": said})
+        inner.begin_from(initial, state, self.agent.mapping.state_for(self._given(input)))
         self.scope.mark(inner)
+
+    def _given(self, input: Any) -> AgentInput:
+        """Return what the agent was given: the conversation, and what the user has said since the last answer."""
+        prompt = self.last_prompt()
+        message = newest(input_messages(input, self.agent.name)) or (None if prompt is None else newest([prompt]))
+        messages = tuple(self.view.update(self.sources))
+        return AgentInput(messages=messages, text="" if message is None else message.text, message=message)
+
+    def _open(self, image: Image | None) -> GraphFrame:
+        return self.agent.graph.open_as(InnerFrame, self.scope, self, INNER, image)
 
     def _first_state(self) -> Mapping[str, Any]:
         """Return the state that the graph starts from in a new frame."""
@@ -76,7 +112,7 @@ class GraphAgentFrame(AgentFrame, WrapsCalls):
         if self.inner is None:
             image = self.scope.dormant.bind(self.path, INNER)
             if image is not None:
-                self.inner = self.agent.graph.open(self.scope, self, INNER, image)
+                self.inner = self._open(image)
         return self.inner
 
     def bind_dormant(self) -> None:
@@ -88,13 +124,34 @@ class GraphAgentFrame(AgentFrame, WrapsCalls):
             return self.progress.ending is not None
         if not await inner.advance():
             return False
-        report = inner.report()
-        self.end(Ending(output=report.output))
-        if self.above is not None:
-            _keep_state(_top(self), self.agent.name, dict(inner.fields.values))
-        if report.output:
-            self.owner.extend([self.entry(Message.assistant(report.output))])
+        self._finish(inner)
         return True
+
+    def _finish(self, inner: GraphFrame) -> None:
+        """End the agent: say what the graph came to, unless it hands back, and do what its nodes requested."""
+        requested = self.progress.requested or Ending()
+        said = self._answer(inner) if requested.action != "transfer" else None
+        output = requested.output or ("" if said is None else said.text)
+        self._emit_action(requested)
+        self.end(Ending(output=output, action=requested.action, target=requested.target))
+        if self.above is not None:
+            _keep_state(_top(self), self.agent.name, inner.fields.share())
+        if said is not None:
+            self.owner.extend([self.entry(said)])
+
+    def _answer(self, inner: GraphFrame) -> Message | None:
+        return self.agent.mapping.answer_of(inner.report().state)
+
+    def _emit_action(self, requested: Ending) -> None:
+        match requested.action:
+            case "transfer":
+                self.emit(Transfer(address=self.address, target=requested.target))
+            case "exit":
+                self.emit(Exit(address=self.address, result=requested.output))
+            case "break_loop":
+                self.emit(BreakLoop(address=self.address))
+            case _:
+                pass
 
     def live_children(self) -> Iterable[Frame]:
         return [] if self.inner is None else [self.inner]
@@ -111,10 +168,6 @@ class GraphAgentFrame(AgentFrame, WrapsCalls):
     def following(self) -> tuple[str, ...]:
         inner = self.bind_inner()
         return () if inner is None else inner.following()
-
-    def has_more(self) -> bool:
-        inner = self.bind_inner()
-        return inner is not None and inner.has_more()
 
     def supply(self, state: Mapping[str, Any]) -> None:
         if (inner := self.bind_inner()) is not None:
@@ -135,16 +188,29 @@ class GraphAgentFrame(AgentFrame, WrapsCalls):
 
 
 class GraphAgent(Agent, ShowsGraph):
-    """A graph as an agent: the user's message becomes its `user_input`, its `last_response` the answer.
+    """A graph as an agent: the user's message becomes a field of its state, and a field of its state the answer.
 
     At the root and in the tree of another agent, its state lives as long as the session: it continues where it ended,
     and `initial_state` is used once. As a tool, and as a node of a graph, it starts afresh each time. Its input is
     what the user said since the last answer; its graph sees the rest of the conversation only as far as it is in the
-    graph's own state. `middleware` surrounds the calls of its LLM and tools nodes, including those of subgraphs.
+    graph's own state, or as `input` puts it there.
+
+    A node can end the agent's part in the conversation: `current().transfer_to(...)` the agent that handed over to it,
+    `current().exit(...)` or `current().break_loop()`. The graph goes on by its edges; when it has ended, that is done.
+
+    graph: the compiled graph.
+    description: what the agent is for; other agents and people read it.
+    initial_state: the fields that its state starts with in a session.
+    input: the field that gets the message, or a function of an `AgentInput` that returns an update of the state;
+        `user_input` by default.
+    output: the field with the answer, or a function of the final state that returns text or an assistant message;
+        `last_response` by default.
+    middleware: what surrounds the calls of its LLM and tools nodes, including those of subgraphs.
     """
 
-    frame_type = GraphAgentFrame
+    frame_type: ClassVar[type[AgentFrame]] = GraphAgentFrame
 
+    @checks_options
     def __init__(
         self,
         name: str,
@@ -152,24 +218,25 @@ class GraphAgent(Agent, ShowsGraph):
         *,
         description: str = "",
         initial_state: Mapping[str, Any] | None = None,
+        input: ToState | None = None,
+        output: FromState | None = None,
         middleware: Sequence[Any] = (),
     ) -> None:
         if not isinstance(graph, CompiledGraph):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
             raise UsageError(f"GraphAgent '{name}': {graph!r} is not a compiled graph. Did you call .compile()?")
-        if "user_input" not in graph.schema.channels:
-            raise UsageError(
-                f"GraphAgent '{name}': the state of graph '{graph.name}' has no field 'user_input' for the user's "
-                "message. Base it on MessagesState, or add one."
-            )
         self.name = name
         self.graph = graph
         self.description = description
-        self.initial_state = _checked(name, graph, initial_state)
-        self.middleware = check_middleware(middleware, f"GraphAgent '{name}'")
+        self.initial_state: dict[str, Any] = _checked(name, graph, initial_state)
+        self.mapping: GraphMapping = GraphMapping(f"GraphAgent '{name}'", graph.schema, input, output)
+        self.middleware: tuple[Any, ...] = check_middleware(middleware, f"GraphAgent '{name}'")
 
     @property
     def drawn_as(self) -> Plan:
         return self.graph
+
+    def option_names(self) -> dict[str, str]:
+        return self.graph.option_names()
 
     def make_plan(self) -> Plan:
         return Plan(self.name, SCHEMA)  # It has no steps itself.
@@ -200,10 +267,10 @@ def _keep_state(top: TranscriptFrame, name: str, fields: dict[str, Any]) -> None
     top.scope.mark(top)
 
 
-def _newest(messages: Sequence[Message]) -> str:
-    """Return what the user has said since the last answer."""
-    said = list(takewhile(lambda message: message.role == "user", reversed(messages)))
-    return "\n".join(message.text for message in reversed(said))
+def _ending(action: Request) -> Ending:
+    """Return how an agent ends that does what a node requested."""
+    arguments = action.arguments
+    return Ending(action=action.name, output=arguments.get("result", ""), target=arguments.get("target", ""))
 
 
 def _messages(inner: GraphFrame) -> Sequence[Message] | None:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from adjourn._generics import Deps_contra
+from adjourn._habits import checks_options
 from adjourn.errors import UsageError
 from adjourn.events import MessageEvent
 from adjourn.graph._node import Node, Send
@@ -75,7 +77,7 @@ class _PlanExecuteFrame(AgentFrame):
     """A running `PlanExecute`; its methods are in the order in which they are called."""
 
     agent: PlanExecute
-    plan: _Steps
+    plan: _Steps  # pyright: ignore[reportIncompatibleVariableOverride]  # a frame keeps the plan it was made with
     prompts = True
 
     def first(self) -> list[Send]:
@@ -154,7 +156,7 @@ class _PlanExecuteFrame(AgentFrame):
         self.scope.mark(self)
 
 
-class PlanExecute(Agent):
+class PlanExecute(Agent[Deps_contra, Any]):
     """An agent made of three: `planner`, `executor` and `replanner`, each a model or an agent.
 
     The `output_type` of a planner has `steps` (or is a list of them), that of a replanner `steps` or a `response`;
@@ -162,15 +164,16 @@ class PlanExecute(Agent):
     steps with the last result.
     """
 
-    frame_type = _PlanExecuteFrame
+    frame_type: ClassVar[type[AgentFrame]] = _PlanExecuteFrame
 
+    @checks_options
     def __init__(
         self,
         name: str,
         *,
-        planner: str | ChatModel | Agent,
-        executor: str | ChatModel | Agent,
-        replanner: str | ChatModel | Agent,
+        planner: str | ChatModel | Agent[Deps_contra, Any],
+        executor: str | ChatModel | Agent[Deps_contra, Any],
+        replanner: str | ChatModel | Agent[Deps_contra, Any],
         max_iterations: int = 10,
         description: str = "",
         prompts: Prompts | None = None,
@@ -180,10 +183,10 @@ class PlanExecute(Agent):
         self.name = name
         self.description = description
         self.max_iterations = max_iterations
-        self.prompts = prompts or Prompts()
-        self.planner = _agent(planner, f"{name}_planner", Plan)
-        self.executor = _agent(executor, f"{name}_executor", None)
-        self.replanner = _agent(replanner, f"{name}_replanner", Replan)
+        self.prompts: Prompts = prompts or Prompts()
+        self.planner: Agent = _agent(planner, f"{name}_planner", Plan)
+        self.executor: Agent = _agent(executor, f"{name}_executor", None)
+        self.replanner: Agent = _agent(replanner, f"{name}_replanner", Replan)
 
     @property
     def agents(self) -> Sequence[Agent]:
@@ -201,7 +204,7 @@ def _agent(given: Any, name: str, output: Any) -> Agent:
             f"'{given.name}' has no output_type with steps, so it cannot return a plan. Give it one with a list called "
             f"`steps`, such as {output.__name__}."
         )
-    return given
+    return cast("Agent", given)
 
 
 def _may_plan(schema: dict[str, Any] | None) -> bool:

@@ -5,23 +5,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Unpack
 
 from msgspec.structs import replace
 
+from adjourn._calls.caller import InstructionFunction
+from adjourn._generics import Deps_contra, Out_co
+from adjourn._habits import checks_options
 from adjourn.errors import UsageError, text_of
 from adjourn.graph._frame import Task
 from adjourn.graph._node import Send
 from adjourn.messages import Message
 from adjourn.models import ChatModel
+from adjourn.tools import Tool
 
 from ._frame import AgentFrame
 from ._transcript import Ending
 from .agent import Agent
 from .chat import ChatModelAgent
+from .chat._config import NONE_GIVEN, ChatOptions
 from .chat._loop import ChatFrame
-from .chat._setup import chain_of
 
 INSTRUCTION = (
     "You supervise the agents below. Hand over to the one that fits what is to be done, one at a time. When it has "
@@ -33,21 +37,16 @@ class SupervisorFrame(ChatFrame):
     """A running supervisor: a chat-model agent whose members lead back to the model."""
 
     def first(self) -> list[Send]:
-        self._take_turn_back()  # A turn begins here, even if a member had the last one when it was abandoned.
+        self.take_turn_back()  # A turn begins here, even if a member had the last one when it was abandoned.
         return super().first()
 
     def after_handoff(self, name: str) -> list[Send]:
         ending = self.ending_of(name)
-        self._take_turn_back()
+        self.take_turn_back()
         if ending.action in ("exit", "break_loop"):
             return self.end(replace(ending, trail=()))
         self.set_progress(trail=(*ending.trail, self.agent.name))
         return [(self.plan.model, None)]
-
-    def _take_turn_back(self) -> None:
-        chain = chain_of(self)
-        if chain is not None:
-            self.owner.set_active(chain)
 
     def member_failed(self, task: Task, child: AgentFrame, error: Exception) -> bool:
         name, owner = child.agent.name, self.owner
@@ -60,24 +59,37 @@ class SupervisorFrame(ChatFrame):
         return True
 
 
-class Supervisor(ChatModelAgent):
+class Supervisor(ChatModelAgent[Deps_contra, Out_co]):
     """A model that hands over to its members and gets the turn back when a member has answered.
 
     If a member fails, the model is informed. If a member ends the run, it ends. Further options are those of
     `ChatModelAgent`.
     """
 
-    frame_type = SupervisorFrame
+    frame_type: ClassVar[type[AgentFrame]] = SupervisorFrame
 
+    @checks_options
     def __init__(
         self,
         name: str,
         *,
         model: str | ChatModel,
-        agents: Sequence[Agent],
-        instruction: str = INSTRUCTION,
-        **options: Any,
+        agents: Sequence[Agent[Deps_contra, Any]],
+        instruction: str | InstructionFunction = INSTRUCTION,
+        tools: Sequence[Tool | Callable[..., Any] | Agent[Deps_contra, Any]] = NONE_GIVEN,
+        middleware: Sequence[Any] = (),
+        emit_internal_events: bool = False,
+        **options: Unpack[ChatOptions[Deps_contra, Out_co]],
     ) -> None:
         if not agents:
             raise UsageError(f"Supervisor '{name}' has nobody to supervise. Give it agents=[...].")
-        super().__init__(name, model=model, instruction=instruction, sub_agents=agents, **options)
+        super().__init__(
+            name,
+            model=model,
+            instruction=instruction,
+            tools=tools,
+            middleware=middleware,
+            emit_internal_events=emit_internal_events,
+            sub_agents=agents,
+            **options,
+        )

@@ -6,9 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
+from adjourn._generics import Deps_contra, Out_co
+from adjourn._habits import checks_options
 from adjourn.errors import UsageError
 from adjourn.graph._node import Plan, Send
 
@@ -19,10 +22,11 @@ from ._transcript import Ending
 from .agent import Agent
 
 
-class _WorkflowAgent(Agent):
+class _WorkflowAgent(Agent[Deps_contra, Out_co]):
     """An agent made of others."""
 
-    def __init__(self, name: str, *, agents: Sequence[Agent], description: str = "") -> None:
+    @checks_options
+    def __init__(self, name: str, *, agents: Sequence[Agent[Deps_contra, Any]], description: str = "") -> None:
         self.name = name
         self.description = description
         self._agents = tuple(agents)
@@ -34,7 +38,7 @@ class _WorkflowAgent(Agent):
             raise UsageError(f"'{name}' has two agents with the same name among {', '.join(names)}.")
 
     @property
-    def agents(self) -> Sequence[Agent]:
+    def agents(self) -> Sequence[Agent[Any, Any]]:
         return self._agents
 
     def make_plan(self) -> Plan:
@@ -116,19 +120,25 @@ class _ParallelFrame(_WorkflowFrame):
         return self.end(Ending(output=output, action=action))
 
 
-class SequentialAgent(_WorkflowAgent):
+class SequentialAgent(_WorkflowAgent[Deps_contra, Out_co]):
     """Runs agents in sequence; each sees what those before it said."""
 
-    frame_type = _RowFrame
+    frame_type: ClassVar[type[AgentFrame]] = _RowFrame
 
 
-class LoopAgent(_WorkflowAgent):
+class LoopAgent(_WorkflowAgent[Deps_contra, Out_co]):
     """Runs agents in a loop, until one breaks the loop or ends the run, or for `max_iterations` rounds."""
 
-    frame_type = _LoopFrame
+    frame_type: ClassVar[type[AgentFrame]] = _LoopFrame
 
+    @checks_options
     def __init__(
-        self, name: str, *, agents: Sequence[Agent], max_iterations: int | None = None, description: str = ""
+        self,
+        name: str,
+        *,
+        agents: Sequence[Agent[Deps_contra, Any]],
+        max_iterations: int | None = None,
+        description: str = "",
     ) -> None:
         super().__init__(name, agents=agents, description=description)
         if max_iterations is not None and max_iterations < 1:
@@ -136,7 +146,7 @@ class LoopAgent(_WorkflowAgent):
         self.max_iterations = max_iterations
 
 
-class ParallelAgent(_WorkflowAgent):
+class ParallelAgent(_WorkflowAgent[Deps_contra, Out_co]):
     """Runs agents in parallel; their messages join the conversation in the agents' order when all have ended."""
 
-    frame_type = _ParallelFrame
+    frame_type: ClassVar[type[AgentFrame]] = _ParallelFrame

@@ -8,23 +8,33 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import NoReturn
 
 from adjourn import __version__
 
 COMMANDS = {
-    "demo": "see it work: an agent asks you, is killed, continues in a new process, and goes back; no key, no network",
+    "demo": "see it work: an agent asks, two people answer, it is killed and goes on; no key, no network",
     "chat": "talk to an agent, a graph or a workflow, and answer its questions",
     "sessions": "list the sessions in a store",
     "pending": "list the questions that are waiting for an answer",
     "answer": "answer a question, without the code that asked it",
     "resume": "continue a session, and answer what it asks",
     "recover": "continue after a crash, a failure or a cancel, or with answers that were recorded",
+    "serve": "serve agents, graphs and workflows over HTTP",
+    "token": "create, list or revoke the tokens that let people use a server",
+    "worker": "go on with the sessions that are due: answered, expired, submitted, or left behind by others",
     "show": "show the status and content of a session",
     "tree": "show the checkpoints of a session and their branches",
     "fork": "start a new session as a copy of another one at a checkpoint",
+    "cancel": "stop a session that runs, wherever it does",
+    "edit": "change the state of a session at a checkpoint, on a new branch",
+    "approvals": "list what somebody has approved for always, or revoke it",
     "audit": "show who answered what, and when",
+    "keys": "list the keys of an encrypted store, and how much is encrypted with each",
     "prune": "remove old checkpoints, or old sessions",
     "delete": "remove a session completely",
+    "check": "find every mistake in a folder of YAML agents",
+    "schema": "print the JSON Schema of YAML agents, for editors",
     "draw": "draw a graph, or a tree of agents, as Mermaid, SVG or text",
 }
 """Each command is a module of `adjourn.cli.commands` with `configure` and `run`, loaded when it is used."""
@@ -33,13 +43,19 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command with these arguments, by default those of the process, and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    parser = _parser(arguments)
+    name = arguments[0] if arguments and arguments[0] in COMMANDS else None
+    parser = _parser() if name is None else _command_parser(name)
     if any(not _is_text(word) for word in arguments):
         parser.error("an argument is not UTF-8 text")
-    options = parser.parse_args(arguments)
-    if options.command is None:
+    if name is None:
+        _check_command(parser, arguments)
+        parser.parse_args(arguments)  # Ends here, except if there are none.
         parser.print_help()
         return 0
+    if any(word.startswith("--") for word in arguments):
+        import_module("adjourn.cli._meant").check_options(parser, arguments[1:])
+    # Options may stand anywhere, also between the words that a command takes.
+    options = parser.parse_intermixed_args(arguments[1:], argparse.Namespace(command=name))
     _prepare_output()
     try:
         return _run(options)
@@ -49,24 +65,46 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
+def _check_command(parser: argparse.ArgumentParser, arguments: list[str]) -> None:
+    if not arguments or arguments[0] in ("-h", "--help", "--version"):
+        return
+    if arguments[0].startswith("-"):
+        if name := next((word for word in arguments if word in COMMANDS), None):
+            parser.error(f"options come after the command: adjourn {name} {arguments[0].partition('=')[0]} …")
+    else:
+        meant = import_module("adjourn._text").did_you_mean(arguments[0], COMMANDS)
+        parser.error(f"there is no command {arguments[0]!r}.{meant} `adjourn --help` lists them.")
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that does not repeat the password of a URL that was given in the wrong place."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(import_module("adjourn.stores.urls").without_passwords(message))
+
+
 def _is_text(word: str) -> bool:
     # Python passes bytes that are not UTF-8 as lone surrogates, which cannot be stored.
     return not any("\ud800" <= char <= "\udfff" for char in word)
 
 
-def _parser(arguments: list[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
         prog="adjourn",
         description="Agents, graphs and workflows that stop for people.",
         epilog="`adjourn COMMAND --help` lists the options of a command. The store is --store URL, or $ADJOURN_STORE.",
     )
     parser.add_argument("--version", action="version", version=f"adjourn {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    named = next((word for word in arguments if not word.startswith("-")), None)
+    commands = parser.add_subparsers(metavar="COMMAND")
     for name, help_ in COMMANDS.items():
-        command = commands.add_parser(name, help=help_, description=f"{help_[0].upper()}{help_[1:]}.")
-        if name == named:
-            import_module(f"adjourn.cli.commands.{name}").configure(command)
+        commands.add_parser(name, help=help_)
+    return parser
+
+
+def _command_parser(name: str) -> argparse.ArgumentParser:
+    help_ = COMMANDS[name]
+    parser = _Parser(prog=f"adjourn {name}", description=f"{help_[0].upper()}{help_[1:]}.")
+    import_module(f"adjourn.cli.commands.{name}").configure(parser)
     return parser
 
 
@@ -87,4 +125,4 @@ def _run(options: argparse.Namespace) -> int:
         print("\nStopped.")
         return failures.INTERRUPTED
     except failures.REPORTED as error:
-        return failures.report(error, as_json=getattr(options, "json", False))
+        return failures.report(error, options)

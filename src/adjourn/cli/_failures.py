@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import sys
 import traceback
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
+from adjourn._hiding import known
 from adjourn._screen import Screen
-from adjourn._text import visible
-from adjourn.errors import AdjournError, AlreadyResumed, UsageError
+from adjourn.errors import AdjournError, UsageError
+from adjourn.stores.urls import without_passwords
 
-from .output.tables import ago
+from ._advice import advice
 
 REPORTED = AdjournError
 """The errors that have a message for people."""
@@ -28,21 +29,18 @@ INTERRUPTED = 130
 """The exit code of a program ended by Ctrl-C, as in shells."""
 
 
-def report(error: AdjournError, *, as_json: bool) -> int:
+def report(error: AdjournError, options: argparse.Namespace) -> int:
     """Write the error to standard error and return the exit code."""
     if os.environ.get("ADJOURN_DEBUG"):
-        traceback.print_exception(error)
-    if as_json:
-        print(msgspec.json.encode({"error": document(error)}).decode(), file=sys.stderr)
+        print(without_passwords("".join(traceback.format_exception(error))), file=sys.stderr)
+    if getattr(options, "json", False):
+        body = known.hide_in_json(msgspec.json.encode({"error": document(error)}))
+        print(without_passwords(body.decode()), file=sys.stderr)
     else:
-        screen = Screen(sys.stderr)
-        screen.write(f"{screen.painted('✘', 'red')} {_indented(_message(error))}\n")
+        screen, message = Screen(sys.stderr), known.hide(without_passwords(advice(error, options)))
+        # Names in it may hold any text: its further lines cannot be taken for lines of the program.
+        screen.write(f"{screen.painted('✘', 'red')} {screen.prose(message, 2)}\n")
     return USAGE if isinstance(error, UsageError) else REFUSED
-
-
-def _indented(text: str) -> str:
-    """Return a message whose further lines cannot be taken for lines of the program: names in it may hold any text."""
-    return visible(text).replace("\n", "\n  ")
 
 
 def document(error: AdjournError) -> dict[str, Any]:
@@ -57,11 +55,3 @@ def _is_plain(value: object) -> bool:
 
 def _code(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
-
-
-def _message(error: AdjournError) -> str:
-    if not isinstance(error, AlreadyResumed) or error.at is None:
-        return str(error)
-    # The person who came second wants to know whom to ask.
-    when = ago(datetime.fromtimestamp(error.at, UTC))
-    return f"{error}\nYou came second: {error.by or 'somebody'} answered it {when}."

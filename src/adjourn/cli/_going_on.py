@@ -13,9 +13,10 @@ from adjourn.events import Interrupt
 from adjourn.runner import Run
 from adjourn.stores import SessionRef
 
+from ._advice import advice
 from ._programs import deps_of, runner_of
 from ._stores import command
-from .ask.asking import LATER, ask, hint, is_terminal, say
+from .ask.asking import LATER, answering, ask, hint, is_terminal, say
 from .output.following import Ending, Follower
 from .output.questions import print_question
 
@@ -99,7 +100,7 @@ class Session:
         try:
             return self.follow(self.runner.resume(self.id, answers, by=self._options.by, deps=self.deps))
         except (InvalidAnswer, AlreadyResumed, InterruptExpired, StaleCheckpoint) as error:
-            say(visible_line(str(error)), "red")
+            say(visible_line(advice(error, self._options)), "red")
             return self.recover()
 
     def print_next_steps(self, ending: Ending) -> None:
@@ -117,8 +118,6 @@ class Session:
             return "The session was kept in memory only, and ends here. With --store URL it outlives this command."
         program = self._options.program
         if ending.status == "interrupted":
-            answering = command(self._options, "answer", self.id)
-            return (
-                f"Answer with:     {answering}\nThen go on with: {command(self._options, 'resume', program, self.id)}"
-            )
+            answer = answering(self._options, self.id, self.pending())
+            return f"Answer with:     {answer}\nThen go on with: {command(self._options, 'resume', program, self.id)}"
         return f"Go on with: {command(self._options, 'recover', program, self.id)}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import sys
 from collections.abc import Callable
@@ -15,12 +14,13 @@ from types import ModuleType
 from typing import Any, TypeGuard, TypeVar
 
 from adjourn._engine.program import Program
+from adjourn._text import did_you_mean
 from adjourn.errors import UsageError
-from adjourn.runner import Runner
-from adjourn.stores import Store, open_store
+from adjourn.runner import Options, Runner
+from adjourn.stores import MemoryStore, open_store
 
 from ._stores import add_store_option, existing_store, store_url
-from .ask.parsing import parse_data
+from .ask.parsing import pairs_of, parse_data
 
 T = TypeVar("T")
 
@@ -28,11 +28,18 @@ METAVAR = "MODULE:ATTRIBUTE"
 
 
 def add_program_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for a program, its store and its dependencies."""
-    help_ = "an agent, a compiled graph, a @workflow function or a Runner, such as tickets:agent"
+    """Add the options for a program that runs, its store and its dependencies."""
+    add_stored_program(parser)
+    parser.add_argument("--deps", metavar=METAVAR, help="the value of current().deps; a function is called to get it")
+
+
+def add_stored_program(parser: argparse.ArgumentParser) -> None:
+    """Add the options for a program and its store."""
+    help_ = (
+        "an agent, a compiled graph, a @workflow function or a Runner, such as tickets:agent, or agents/:NAME of YAML"
+    )
     parser.add_argument("program", metavar=METAVAR, help=help_)
     add_store_option(parser)
-    parser.add_argument("--deps", metavar=METAVAR, help="the value of current().deps; a function is called to get it")
 
 
 def load(name: str) -> Any:  # Any: whatever the module has there
@@ -74,30 +81,43 @@ def _exists(name: str) -> bool:
 def _no_module(name: str) -> str:
     here = Path.cwd()
     known = [path.stem for path in here.glob("*.py")] + [path.parent.name for path in here.glob("*/__init__.py")]
-    return f"There is no module {name!r} in {here}, nor on Python's path.{_meant(name, known)}"
+    return f"There is no module {name!r} in {here}, nor on Python's path.{did_you_mean(name, known)}"
 
 
 def _no_attribute(module: ModuleType, attribute: str) -> str:
     programs = [name for name, value in vars(module).items() if _is_program(value)]
     there = f" There is: {', '.join(programs)}." if programs else ""
-    return f"Module {module.__name__!r} has no {attribute!r}.{_meant(attribute, list(vars(module)))}{there}"
-
-
-def _meant(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    return f"Module {module.__name__!r} has no {attribute!r}.{did_you_mean(attribute, list(vars(module)))}{there}"
 
 
 def program_of(name: str) -> Program | Runner:
-    """Return the program that `module:attribute` names.
+    """Return the program that `module:attribute` names, or the YAML agent that `folder/:agent` names.
 
     Raises:
         UsageError: there is none.
     """
+    folder, _, agent = name.rpartition(":")
+    if "/" in folder and Path(folder).is_dir():
+        return _described(folder, agent)
     program = load(name)
     if not _is_program(program):
         raise UsageError(_no_program(name, program))
     return program
+
+
+def _described(folder: str, name: str) -> Runner:
+    """Return a runner of a YAML agent, as its file says."""
+    from adjourn.spec import load as load_folder  # noqa: PLC0415 - for an extra, which not everybody needs
+
+    loaded = load_folder(folder).check()
+    if name not in loaded.served:
+        meant = did_you_mean(name, loaded.served)
+        raise UsageError(f"{folder} has no agent {name!r}.{meant} There is: {', '.join(loaded.served) or 'none'}.")
+    served, store = loaded.served[name], loaded.checkpoint
+    given: Options = {"interrupts": served.interrupts, "require_token": served.require_token}
+    if store is not None and (store.url is not None or store.backend == "memory"):
+        given["store"] = store.store_url()
+    return with_options(loaded.agents[name], given)
 
 
 def runner_of(options: argparse.Namespace, *, existing: bool) -> Runner:
@@ -109,11 +129,33 @@ def runner_of(options: argparse.Namespace, *, existing: bool) -> Runner:
     program = program_of(options.program)
     url = store_url(options)
     if url is not None:
-        return _on(program, existing_store(options) if existing else open_store(url))
+        return with_options(program, {"store": existing_store(options) if existing else open_store(url)})
     runner = program if isinstance(program, Runner) else Runner(program)
     if existing and not runner.has_store:
         existing_store(options)  # Raises, since no store was named.
     return runner
+
+
+def runners_of(options: argparse.Namespace) -> list[Runner]:
+    """Return runners for several programs, on the store from the command line or else each on its own.
+
+    Raises:
+        UsageError: there is no such program, or one has no store that other processes could share.
+    """
+    url, deps = store_url(options), deps_of(options)
+    given: Options = {} if deps is None else {"deps": deps}
+    if url is not None:
+        given["store"] = open_store(url)
+    runners = [with_options(program_of(name), given) for name in dict.fromkeys(options.programs)]
+    for runner, name in zip(runners, dict.fromkeys(options.programs), strict=True):
+        if not runner.has_store:
+            existing_store(options)  # Raises, since no store was named.
+        if isinstance(runner.store, MemoryStore):
+            raise UsageError(
+                f"{name} is on a store in the memory of this process, which others cannot reach. "
+                "Give --store URL, such as --store sqlite:///tickets.db."
+            )
+    return runners
 
 
 def _is_program(value: object) -> TypeGuard[Program | Runner]:
@@ -121,11 +163,16 @@ def _is_program(value: object) -> TypeGuard[Program | Runner]:
     return isinstance(value, Program | Runner) and not isinstance(value, type)
 
 
-def _on(program: Program | Runner, store: Store) -> Runner:
-    if isinstance(program, Runner):
-        runner = Runner(program.program, **{**program.options, "store": store})
-        return runner if program.user_id is None else runner.for_user(program.user_id)
-    return Runner(program, store=store)
+def with_options(program: Program | Runner, given: Options) -> Runner:
+    """Return a runner of a program with these options instead of its own."""
+    if not isinstance(program, Runner):
+        return Runner(program, **given)
+    if not given:
+        return program
+    options = program.options
+    options.update(given)
+    runner = Runner(program.program, **options)
+    return runner if program.user_id is None else runner.for_user(program.user_id)
 
 
 def _no_program(name: str, value: object) -> str:
@@ -161,11 +208,6 @@ def values_of(pairs: list[str] | None) -> dict[str, Any] | None:
     """Return the session values from `--value NAME=VALUE`.
 
     Raises:
-        UsageError: one of them has no `=`.
+        UsageError: as `pairs_of`.
     """
-    if not pairs:
-        return None
-    for pair in pairs:
-        if not pair.partition("=")[1]:
-            raise UsageError(f"--value {pair!r}: write NAME=VALUE, such as --value user=Martin.")
-    return {pair.partition("=")[0]: parse_data(pair.partition("=")[2]) for pair in pairs}
+    return {name: parse_data(text) for name, text in pairs_of("--value", pairs).items()} if pairs else None

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import shlex
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 from adjourn._text import visible_line
 from adjourn.errors import UsageError
 from adjourn.sessions import Sessions
-from adjourn.stores import Store, open_store
+from adjourn.stores import EncryptedStore, Store, open_store
+from adjourn.stores.urls import shown_url, without_passwords
 
 T = TypeVar("T")
 
 VARIABLE = "ADJOURN_STORE"
+KEY_VARIABLE = "ADJOURN_AUDIT_KEY"
+"""The secret that signs the log; several are separated by blanks, and the first one signs."""
 
 
 def add_store_option(parser: argparse.ArgumentParser) -> None:
@@ -49,14 +55,41 @@ def add_user_option(parser: argparse.ArgumentParser) -> None:
 
 def with_store(options: argparse.Namespace, work: Callable[[Store], Awaitable[T]]) -> T:
     """Run `work` with the store, then close it."""
-    return asyncio.run(_work(existing_store(options), work))
+    with _few_warnings():
+        return asyncio.run(_work(existing_store(options), work))
+
+
+@contextmanager
+def _few_warnings() -> Generator[None]:
+    """Show of each kind of warning the first, and how many more there were: a listing may have one for every row."""
+    handler, log = _Warnings(logging.WARNING), logging.getLogger("adjourn.stores")
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        for first, *others in handler.found.values():
+            more = f" (and {len(others)} more)" if others else ""
+            print(f"{without_passwords(visible_line(first))}{more}", file=sys.stderr)
+
+
+class _Warnings(logging.Handler):
+    """Keeps warnings, by what they are about."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__(level)
+        self.found: dict[object, list[str]] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        about = record.args[0] if isinstance(record.args, tuple) and record.args else record.msg
+        self.found.setdefault(about, []).append(record.getMessage())
 
 
 def with_sessions(options: argparse.Namespace, work: Callable[[Sessions], Awaitable[T]]) -> T:
     """Run `work` with the sessions of the app and user that are named, then close the store."""
 
     async def do_work(store: Store) -> T:
-        sessions = Sessions(store, app_name=options.app)
+        sessions = Sessions(store, app_name=options.app, audit_key=os.environ.get(KEY_VARIABLE, "").split() or None)
         return await work(sessions if options.user is None else sessions.for_user(options.user))
 
     return with_store(options, do_work)
@@ -79,16 +112,18 @@ def existing_store(options: argparse.Namespace) -> Store:
     if url is None:
         raise UsageError(f"Which store? Give --store URL, such as --store sqlite:///tickets.db, or set ${VARIABLE}.")
     store = open_store(url)
-    path = getattr(store, "path", None)
+    path = getattr(store.inner if isinstance(store, EncryptedStore) else store, "path", None)
     # Opening a file creates it, and an empty store in place of a mistyped one would look like lost sessions.
     if isinstance(path, Path) and not path.exists():
-        raise UsageError(f"There is no file {path}, so there are no sessions. Check --store {url!r} and the folder.")
+        raise UsageError(
+            f"There is no file {path}, so there are no sessions. Check --store {shown_url(url)!r} and the folder."
+        )
     return store
 
 
 def command(options: argparse.Namespace, *words: str) -> str:
-    """Return a command to paste into a shell, with the same store, app and user."""
-    named = ["--store", options.store] if getattr(options, "store", None) else []
+    """Return a command to paste into a shell, with the same store, app and user; '…' stands for a password."""
+    named = ["--store", shown_url(options.store)] if getattr(options, "store", None) else []
     if words[0] not in _OF_PROGRAMS:
         named += _app_words(getattr(options, "app", APP))
     named += ["--user", options.user] if getattr(options, "user", None) is not None else []

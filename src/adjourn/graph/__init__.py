@@ -2,6 +2,7 @@
 
 from adjourn.messages import AppendMessages, Message, RemoveAllMessages, ReplaceLastUser, ToolCall
 
+from ._options import NodeOptions
 from .builder import StateGraph
 from .commands import END, START, Cache, Command, Overwrite
 from .compiled import CompiledGraph
@@ -18,6 +19,7 @@ __all__ = [
     "CompiledGraph",
     "Message",
     "MessagesState",
+    "NodeOptions",
     "Overwrite",
     "RemoveAllMessages",
     "ReplaceLastUser",

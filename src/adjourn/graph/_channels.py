@@ -2,21 +2,23 @@
 
 A channel holds no value. It defines how a superstep's updates become a field's next value, and collects them in
 `Changes`: all changes of a step are computed before any is applied, so a failure leaves the state as it was.
-Lists that only grow are extended in place; everything else is replaced. So a (list, length) pair is a snapshot.
+Lists that only grow are extended in place, and so are dicts that nobody else holds (see `Fields`); everything else is
+replaced. So a (list, length) pair is a snapshot.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from operator import is_
 from typing import Any, Protocol, cast, get_origin
 
 from msgspec import Struct
 
+from adjourn._schemas.fits import exact_types, is_checked, misfit, partial_type, quick_check
 from adjourn._text import a_type
 from adjourn._values import codec
-from adjourn.errors import RunError, StateInvalid, WriteConflict, text_of
+from adjourn._values.same import all_same, same
+from adjourn.errors import NotInRun, RunError, StateInvalid, WriteConflict, text_of
 from adjourn.messages import AppendMessages, Message, apply_messages
 
 from .commands import Overwrite
@@ -24,6 +26,13 @@ from .reducers import Reducer, add_messages, append, last, merge, replace
 
 ABSENT = object()
 """Marks a field that has no value."""
+
+INPUT, EDIT, DEFAULT = "the input", "the edit", "the schema's default"
+"""Writers that are not nodes."""
+
+
+def _who(writer: str) -> str:
+    return writer if any(writer is each for each in (INPUT, EDIT, DEFAULT)) else f"node '{writer}'"
 
 
 class MessageIds(Protocol):
@@ -45,6 +54,7 @@ class Changes(Struct, eq=False):
     ids: MessageIds
     values: dict[str, Any] = {}
     tails: dict[str, list[Any]] = {}
+    members: dict[str, dict[Any, Any]] = {}
     tagged: frozenset[str] = frozenset()
     writers: dict[str, str] = {}
 
@@ -53,8 +63,13 @@ class Changes(Struct, eq=False):
         value = self.values.get(name, ABSENT)
         if value is ABSENT:
             value = self.state.get(name, ABSENT)
-        tail = self.tails.get(name)
-        return value if tail is None else [*value, *tail]
+        if name in self.tails:
+            return [*value, *self.tails[name]]
+        return {**value, **self.members[name]} if name in self.members else value
+
+    def added(self) -> dict[str, Any]:
+        """Return the values that are new, by field: of a field that grows, only what was added."""
+        return {**self.values, **self.tails, **self.members}
 
     def grow(self, name: str, tail: list[Any]) -> None:
         """Append to a list field."""
@@ -65,29 +80,30 @@ class Changes(Struct, eq=False):
         else:
             self.values[name] = list(tail)
 
+    def put(self, name: str, members: dict[Any, Any]) -> None:
+        """Merge members into a dict field."""
+        if name in self.values:
+            self.values[name] = {**(self.values[name] or {}), **members}
+        elif type(self.state.get(name)) is dict:
+            self.members.setdefault(name, {}).update(members)
+        else:
+            self.values[name] = dict(members)
+
     def replace(self, name: str, value: Any) -> None:
         """Replace the value of a field."""
         self.tails.pop(name, None)
+        self.members.pop(name, None)
         self.values[name] = value
 
 
-def same(old: Any, new: Any) -> bool:
-    """Return whether two values are the same; unlike in Python, 1 and True are not."""
-    if old is new:
-        return True
-    if type(old) is not type(new):
-        return False
-    if isinstance(old, dict):
-        items = cast("dict[Any, Any]", old)
-        return items.keys() == new.keys() and all(same(value, new[key]) for key, value in items.items())
-    if isinstance(old, list | tuple):
-        values = cast("list[Any] | tuple[Any, ...]", old)
-        return len(values) == len(new) and (all(map(is_, values, new)) or all(map(same, values, new)))
-    return old == new
-
-
 class Channel:
-    """A field without a reducer: it accepts one writer per superstep."""
+    """A field without a reducer: it accepts one writer per superstep.
+
+    What nodes write is checked if it `checks`: an instance of one of the `exact` classes fits, whatever is in it.
+    """
+
+    checks_updates: bool = True
+    """Whether an update has the type of the field."""
 
     def __init__(
         self, name: str, type_: Any, *, shared: bool = False, default: Any = ABSENT, required: bool = False
@@ -97,6 +113,14 @@ class Channel:
         self.shared = shared
         self.default = default
         self.required = required
+        self._added_type = added = self.type_of_additions(type_)
+        self._fits = quick_check(added)
+        self.exact: frozenset[type] = exact_types(added)
+        self.checks: bool = self.checks_updates and is_checked(added)
+
+    def type_of_additions(self, type_: Any) -> Any:
+        """Return the type of what is added to a field of this type; of one that is replaced, that is the whole."""
+        return type_
 
     @property
     def starts(self) -> bool:
@@ -106,6 +130,14 @@ class Channel:
     def first(self) -> Any:
         """Return the initial value, or `ABSENT`."""
         return self.default() if callable(self.default) else self.default
+
+    def misfit(self, value: Any) -> str | None:
+        """Return why a value of the field, or what is added to it, does not fit its type, or `None` if it fits."""
+        return None if self._fits(value) else misfit(value, self._added_type)
+
+    def misfit_of_update(self, update: Any) -> str | None:
+        """Return why what a node wrote does not fit the type, or `None` if it fits or `update` will refuse it."""
+        return self.misfit(update.value if type(update) is Overwrite else update)
 
     def copy(self, value: Any) -> Any:
         """Return a value of this field that can be handed to a node."""
@@ -156,15 +188,18 @@ class LastChannel(Channel):
 class ListChannel(Channel):
     """A list to which updates are appended."""
 
+    def misfit_of_update(self, update: Any) -> str | None:
+        return super().misfit_of_update(update) if type(update) in (list, Overwrite) else None
+
     def first(self) -> Any:
         value = super().first()
         if value is not ABSENT and value is not None:
-            self.check_whole(value, "the schema's default")
+            self.check_whole(value, DEFAULT)
         return [] if value is ABSENT else value
 
     def check_whole(self, value: Any, writer: str) -> None:
         if type(value) is not list and (value is not None or self.default is not None):
-            raise StateInvalid(self.name, f"{writer} gave {a_type(value)}, but it holds a list.")
+            raise StateInvalid(self.name, f"{_who(writer)} gave {a_type(value)}, but it holds a list.")
 
     def overwrite(self, changes: Changes, value: Any, writer: str) -> None:
         # Copy the list: it grows in place, and the writer may still hold a reference to this one.
@@ -174,14 +209,14 @@ class ListChannel(Channel):
         if type(value) is not list:
             raise StateInvalid(
                 self.name,
-                f"node '{writer}' gave {a_type(value)} to a field that appends. Give a list: [value].",
+                f"{_who(writer)} gave {a_type(value)} to a field that appends. Give a list: [value].",
             )
         changes.grow(self.name, cast("list[Any]", value))
 
     def difference(self, old: Any, new: Any) -> Any:
         if old is ABSENT or old is None:
             return new
-        if type(new) is not list or new[: len(old)] != old:
+        if type(new) is not list or not same(old, new[: len(old)]):
             raise StateInvalid(
                 self.name, "a field that appends was changed elsewhere than at its end. Return Overwrite(value) for it."
             )
@@ -191,6 +226,8 @@ class ListChannel(Channel):
 class MessagesChannel(ListChannel):
     """A list of messages, changed by messages and operations on them."""
 
+    checks_updates = False
+
     def copy(self, value: Any) -> Any:
         # Messages are frozen, so a new list of them is a copy. The overlay of a fan-out may be of any other type.
         return list(cast("list[Any]", value)) if type(value) is list else codec.copy(value)
@@ -198,16 +235,16 @@ class MessagesChannel(ListChannel):
     def check_whole(self, value: Any, writer: str) -> None:
         super().check_whole(value, writer)
         if not all(type(item) is Message for item in value or ()):
-            raise StateInvalid(self.name, f"{writer} gave a list that contains something other than messages.")
+            raise StateInvalid(self.name, f"{_who(writer)} gave a list that contains something other than messages.")
 
     def overwrite(self, changes: Changes, value: Any, writer: str) -> None:
         super().overwrite(changes, value, writer)
         changes.ids.pass_message_ids(_existing_ids(value))
 
-    def identified(self, changes: Changes, update: Any) -> Any:
+    def identified(self, ids: MessageIds, update: Any) -> Any:
         """Return the update with an id for every message, so that a subgraph and its parent use the same ids."""
-        changes.ids.pass_message_ids(_existing_ids(update))
-        return _identified(update, changes.ids.new_message_id)
+        ids.pass_message_ids(_existing_ids(update))
+        return _identified(update, ids.new_message_id)
 
     def update(self, changes: Changes, value: Any, writer: str) -> None:
         before = changes.value(self.name)
@@ -217,7 +254,7 @@ class MessagesChannel(ListChannel):
             messages: list[Message] = [] if before is ABSENT or before is None else before
             change = apply_messages(messages, value, changes.ids.new_message_id)
         except TypeError as error:
-            raise StateInvalid(self.name, f"node '{writer}': {error}") from error
+            raise StateInvalid(self.name, f"{_who(writer)}: {error}") from error
         if change.whole is not None:
             changes.replace(self.name, change.whole)
         elif change.tail:
@@ -246,46 +283,57 @@ def _existing_ids(update: Any) -> list[str]:
 class DictChannel(Channel):
     """A mapping into which updates are merged."""
 
+    def type_of_additions(self, type_: Any) -> Any:
+        return partial_type(type_)
+
+    def misfit_of_update(self, update: Any) -> str | None:
+        return super().misfit_of_update(update) if type(update) in (dict, Overwrite) else None
+
     def first(self) -> Any:
         value = super().first()
         if value is not ABSENT and value is not None:
-            self.check_whole(value, "the schema's default")
+            self.check_whole(value, DEFAULT)
         return {} if value is ABSENT else value
 
     def check_whole(self, value: Any, writer: str) -> None:
         if type(value) is not dict and (value is not None or self.default is not None):
-            raise StateInvalid(self.name, f"{writer} gave {a_type(value)}, but it holds a dict.")
+            raise StateInvalid(self.name, f"{_who(writer)} gave {a_type(value)}, but it holds a dict.")
 
     def update(self, changes: Changes, value: Any, writer: str) -> None:
         if type(value) is not dict:
-            raise StateInvalid(self.name, f"node '{writer}' gave {a_type(value)} to a field that merges. Give a dict.")
-        before = changes.value(self.name)
-        base: dict[Any, Any] = {} if before is ABSENT or before is None else before
-        changes.values[self.name] = {**base, **cast("dict[Any, Any]", value)}
+            raise StateInvalid(self.name, f"{_who(writer)} gave {a_type(value)} to a field that merges. Give a dict.")
+        changes.put(self.name, cast("dict[Any, Any]", value))
 
     def difference(self, old: Any, new: Any) -> Any:
         if (type(old), type(new)) != (dict, dict):
             return new
         if any(key not in new for key in old):
             return Overwrite(new)
-        return {key: value for key, value in new.items() if key not in old or not same(old[key], value)}
+        return _members(old, new)
 
 
 class FoldChannel(Channel):
-    """A field with a custom reducer."""
+    """A field with a custom reducer, whose updates may be of any type."""
 
     def __init__(self, name: str, type_: Any, reducer: Reducer, **options: Any) -> None:
         super().__init__(name, type_, **options)
         self.reducer = reducer
+        self.exact = frozenset[type]()
+
+    def misfit_of_update(self, update: Any) -> str | None:
+        return super().misfit_of_update(update) if type(update) is Overwrite else None
 
     def first(self) -> Any:
         value = super().first()
         return _empty(self.type) if value is ABSENT else value
 
+    def overwrite(self, changes: Changes, value: Any, writer: str) -> None:
+        super().overwrite(changes, _own(value), writer)
+
     def update(self, changes: Changes, value: Any, writer: str) -> None:
         before = changes.value(self.name)
         if before is ABSENT:
-            changes.values[self.name] = value
+            changes.values[self.name] = _own(value)
             return
         try:
             result = self.reducer(codec.copy(before), codec.copy(value))
@@ -294,10 +342,36 @@ class FoldChannel(Channel):
         owned, plain = codec.adopt(result, self.name)
         if not plain:
             changes.tagged |= {self.name}
-        changes.values[self.name] = owned
+        self._change(changes, before, owned)
+
+    def _change(self, changes: Changes, before: Any, after: Any) -> None:
+        """Add the result of the reducer: only what is new, if it is a list or dict that has grown."""
+        if type(before) is list is type(after) and same(before, after[: len(before)]):
+            if tail := after[len(before) :]:
+                changes.grow(self.name, tail)
+        elif type(before) is dict is type(after) and _extends(after, before):
+            if members := _members(before, after):
+                changes.put(self.name, members)
+        else:
+            changes.replace(self.name, after)
 
     def difference(self, old: Any, new: Any) -> Any:
         return Overwrite(new)
+
+
+def _own(value: Any) -> Any:
+    """Return a list that the state can extend in place: whoever wrote it may still hold a reference to it."""
+    return list(cast("list[Any]", value)) if type(value) is list else value
+
+
+def _extends(new: dict[Any, Any], old: dict[Any, Any]) -> bool:
+    """Return whether a dict has all keys of another one, in the same order, and perhaps more after them."""
+    return len(new) >= len(old) and all_same(old, new)
+
+
+def _members(old: dict[Any, Any], new: dict[Any, Any]) -> dict[Any, Any]:
+    """Return the members of a dict that another one does not have, or has with another value."""
+    return {key: value for key, value in new.items() if key not in old or not same(old[key], value)}
 
 
 class ReducerFailed(RunError):
@@ -306,9 +380,10 @@ class ReducerFailed(RunError):
     def __init__(self, field: str, node: str, error: Exception) -> None:
         self.field = field
         self.node = node
-        super().__init__(
-            f"The reducer of '{field}' failed on the update of node '{node}': {type(error).__name__}: {text_of(error)}"
-        )
+        reason = f"{type(error).__name__}: {text_of(error)}"
+        if isinstance(error, NotInRun):
+            reason = "A reducer cannot ask or use the run: it only combines two values. Do that in the node."
+        super().__init__(f"The reducer of '{field}' failed on the update of node '{node}': {reason}")
 
 
 _EMPTY: tuple[Any, ...] = (list, dict, set, frozenset, tuple, str, int, float, bool)

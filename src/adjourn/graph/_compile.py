@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from itertools import count
+from typing import Any, cast
 
 import msgspec
 
-from adjourn._checks import is_positive
-from adjourn._engine.retry import Retry
+from adjourn._engine.address import segment_text
 from adjourn.errors import GraphError
 
-from ._node import Condition, Join, Node, Plan, policies
-from .commands import END, START, Cache
+from ._node import Condition, Join, Node, Plan
+from ._options import NodeSettings
+from .commands import END, START
 from .nodes.function import adapt, is_async
 
 RESERVED = (START, END)
@@ -24,7 +26,11 @@ class EdgeDraft(msgspec.Struct, kw_only=True):
 
     sources: tuple[str, ...]
     target: str
-    is_join: bool = False
+
+    @property
+    def is_join(self) -> bool:
+        """Whether it leads from several nodes; the same one given twice is one."""
+        return len(set(self.sources)) > 1
 
 
 class ConditionDraft(msgspec.Struct, kw_only=True):
@@ -33,6 +39,17 @@ class ConditionDraft(msgspec.Struct, kw_only=True):
     source: str
     fn: Any
     mapping: Mapping[Any, str] | Sequence[str] | None = None
+    given_name: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name that was given, or that of the function."""
+        if self.given_name is not None:
+            return self.given_name
+        fn = self.fn
+        while isinstance(fn, partial):
+            fn = cast("Any", fn).func  # Any: users pass anything
+        return getattr(fn, "__name__", None) or type(fn).__name__
 
 
 class Draft:
@@ -45,8 +62,15 @@ class Draft:
         self.conditions: list[ConditionDraft] = []
 
 
-def compile_plan(draft: Draft, plan: Plan, before: frozenset[str], after: frozenset[str], strict: bool) -> None:
-    """Fill `plan` from the draft.
+class Breakpoints(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes before and after which every run pauses."""
+
+    before: frozenset[str]
+    after: frozenset[str]
+
+
+def compile_plan(draft: Draft, plan: Plan, defaults: NodeSettings, breakpoints: Breakpoints, *, strict: bool) -> None:
+    """Fill `plan` from the draft; `defaults` count for nodes that have no such option of their own.
 
     Raises:
         GraphError: listing every problem.
@@ -56,26 +80,26 @@ def compile_plan(draft: Draft, plan: Plan, before: frozenset[str], after: frozen
         *_node_problems(draft),
         *(problem for node in draft.nodes for problem in _problems_of(node, plan)),
         *_edge_problems(draft),
-        *_interrupt_problems(draft, before | after),
+        *_interrupt_problems(draft, breakpoints.before | breakpoints.after),
         *(_reach_problems(draft) if strict else ()),
     ]
     if problems:
         raise GraphError(draft.name, problems)
-    _link(draft, plan, before, after)
+    _link(draft, plan, defaults, breakpoints)
 
 
 def _node_problems(draft: Draft) -> Iterable[str]:
     if not draft.nodes:
         yield "it has no nodes: add one with add_node(name, function)"
-    for name, count in Counter(node.name for node in draft.nodes).items():
+    for name, times in Counter(node.name for node in draft.nodes).items():
         if not name:
             yield "a node has no name: add_node('name', function)"
         if name in RESERVED:
             yield f"node name '{name}' is reserved"
         if not _is_text(name):
             yield f"node name {name!r} has characters that cannot be stored"
-        if count > 1:
-            yield f"node '{name}' is added {count} times"
+        if times > 1:
+            yield f"node '{name}' is added {times} times"
 
 
 def _is_text(name: str) -> bool:
@@ -87,25 +111,8 @@ def _is_text(name: str) -> bool:
 
 
 def _problems_of(node: Node, plan: Plan) -> Iterable[str]:
-    yield from _option_problems(node)
+    yield from node.options.problems(node.name)
     yield from node.problems(plan.schema)
-
-
-def _option_problems(node: Node) -> Iterable[str]:
-    options = node.options
-    if options.timeout is not None and not is_positive(options.timeout):
-        yield f"the timeout of node '{node.name}' is {options.timeout!r}: give seconds above zero, or None for no limit"
-    if not all(isinstance(policy, Retry) for policy in policies(options.retry)):
-        yield f"the retry of node '{node.name}' is {options.retry!r}: give a Retry, or several"
-    if not isinstance(options.cache, Cache | None):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
-        yield f"the cache of node '{node.name}' is {options.cache!r}: give a Cache"
-    for option in ("interrupt_before", "interrupt_after", "defer"):
-        if not isinstance(getattr(options, option), bool):
-            yield f"the option {option} of node '{node.name}' is {getattr(options, option)!r}: give True or False"
-    if not isinstance(options.description, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # as above
-        yield f"the description of node '{node.name}' is {options.description!r}: give a string"
-    if options.destinations is not None and not is_listing(options.destinations):
-        yield f"the destinations of node '{node.name}' are {options.destinations!r}: give a list of names"
 
 
 def _edge_problems(draft: Draft) -> Iterable[str]:
@@ -113,18 +120,12 @@ def _edge_problems(draft: Draft) -> Iterable[str]:
     sources = names | {START}
     targets = names | {END}
     for edge in draft.edges:
-        if not edge.sources:
-            yield f"an edge to '{edge.target}' has no sources"
-        for source in edge.sources:
-            if source not in sources:
-                yield f"an edge leads from the unknown node '{source}' to '{edge.target}'"
-        if edge.target not in targets:
-            yield f"an edge leads from '{', '.join(edge.sources)}' to the unknown node '{edge.target}'"
-        if edge.is_join and START in edge.sources:
-            yield f"the join into '{edge.target}' has START among its sources"
+        yield from _end_problems(edge, sources, targets)
     for condition in draft.conditions:
         yield from _condition_problems(condition, sources, targets)
-    yield from _destination_problems(draft, targets)
+    yield from _condition_name_problems(draft.conditions)
+    for node in draft.nodes:
+        yield from node.options.lead_problems(node.name, targets)
     if (
         draft.nodes
         and not any(START in edge.sources for edge in draft.edges)
@@ -133,11 +134,22 @@ def _edge_problems(draft: Draft) -> Iterable[str]:
         yield "it has no entry point: add_edge(START, name) or set_entry_point(name)"
 
 
-def _destination_problems(draft: Draft, targets: set[str]) -> Iterable[str]:
-    for node in draft.nodes:
-        for name in _destinations(node):
-            if not _is_name(name) or name not in targets:
-                yield f"node '{node.name}' has the unknown destination '{name}'"
+def _end_problems(edge: EdgeDraft, sources: set[str], targets: set[str]) -> Iterable[str]:
+    """Yield the problems of what an edge leads from and to; users pass anything."""
+    if not edge.sources:
+        yield f"an edge to '{edge.target}' has no sources"
+    for source in edge.sources:
+        if is_listing(source):
+            yield f"an edge to '{edge.target}' has a list among its sources, {source!r}: give one list of names"
+        elif source not in sources:
+            yield f"an edge leads from the unknown node '{source}' to '{edge.target}'"
+    leads = f"an edge leads from '{', '.join(map(str, edge.sources))}'"
+    if is_listing(edge.target):
+        yield f"{leads} to several nodes, {edge.target!r}: add one edge for each target"
+    elif edge.target not in targets:
+        yield f"{leads} to the unknown node '{edge.target}'"
+    if START in edge.sources and any(source != START for source in edge.sources):
+        yield f"the join into '{edge.target}' has START among its sources"
 
 
 def is_listing(given: object) -> bool:
@@ -149,13 +161,10 @@ def _is_name(given: object) -> bool:
     return isinstance(given, str)
 
 
-def _destinations(node: Node) -> Iterable[str]:
-    named = node.options.destinations
-    return (named or ()) if is_listing(named) else ()
-
-
 def _condition_problems(condition: ConditionDraft, sources: set[str], targets: set[str]) -> Iterable[str]:
-    if condition.source not in sources:
+    if is_listing(condition.source):
+        yield f"a condition leads from several nodes, {condition.source!r}: add it to each of them"
+    elif condition.source not in sources:
         yield f"a conditional edge leads from the unknown node '{condition.source}'"
     if not callable(condition.fn):
         yield f"the condition of '{condition.source}' is not a function: {condition.fn!r}"
@@ -169,6 +178,16 @@ def _condition_problems(condition: ConditionDraft, sources: set[str], targets: s
     for name in mapped(condition.mapping).values():
         if not _is_name(name) or name not in targets:
             yield f"a conditional edge of '{condition.source}' leads to the unknown node '{name}'"
+
+
+def _condition_name_problems(conditions: list[ConditionDraft]) -> Iterable[str]:
+    counts = Counter((str(condition.source), str(condition.name)) for condition in conditions)
+    for condition in conditions:
+        name = condition.given_name
+        if name is not None and (not _is_name(name) or not name or not _is_text(name)):
+            yield f"a condition of '{condition.source}' has the name {name!r}: give a string that is not empty"
+        elif name is not None and counts[str(condition.source), name] > 1:
+            yield f"'{condition.source}' has several conditions named '{name}': give each its own name"
 
 
 def mapped(mapping: Mapping[Any, str] | Sequence[str] | None) -> dict[Any, str]:
@@ -188,13 +207,13 @@ def _reach_problems(draft: Draft) -> Iterable[str]:
     names = {node.name for node in draft.nodes}
     leads: dict[str, set[str]] = {name: set() for name in (*names, START)}
     for edge in draft.edges:
-        for source in edge.sources:
-            leads.setdefault(source, set()).add(edge.target)
+        for source in filter(_is_name, edge.sources):
+            leads.setdefault(source, set()).update(filter(_is_name, [edge.target]))
     for condition in draft.conditions:
         targets = mapped(condition.mapping).values() if condition.mapping else names
-        leads.setdefault(condition.source, set()).update(filter(_is_name, targets))
+        leads.setdefault(str(condition.source), set()).update(filter(_is_name, targets))
     for node in draft.nodes:
-        leads[node.name].update(filter(_is_name, _destinations(node)))
+        leads[node.name].update(_leads(node))
     reached, todo = {START}, [START]
     while todo:
         new = leads.get(todo.pop(), set()) - reached
@@ -204,18 +223,25 @@ def _reach_problems(draft: Draft) -> Iterable[str]:
         yield f"no path leads to node '{name}' (strict=True)"
 
 
-def _link(draft: Draft, plan: Plan, before: frozenset[str], after: frozenset[str]) -> None:
+def _leads(node: Node) -> Iterable[str]:
+    """Return where commands of a node may go; with a problem in its options, nothing is known."""
+    try:
+        return filter(_is_name, node.options.leads)
+    except (TypeError, ValueError, AttributeError):
+        return ()
+
+
+def _link(draft: Draft, plan: Plan, defaults: NodeSettings, breakpoints: Breakpoints) -> None:
     for order, node in enumerate(draft.nodes):
-        plan.nodes[node.name] = node.placed(
-            order, before=node.name in before, after=node.name in after, node_timeout=plan.node_timeout
-        )
+        before, after = node.name in breakpoints.before, node.name in breakpoints.after
+        plan.nodes[node.name] = node.placed(order, node.options.placed(defaults, before=before, after=after))
     nodes = {**plan.nodes, START: plan.start}
     for edge in draft.edges:
         if edge.target == END:
             continue
         target = plan.nodes[edge.target]
         if edge.is_join:
-            _link_join([nodes[source] for source in sorted(set(edge.sources))], target)
+            _link_join(plan, [nodes[source] for source in sorted(set(edge.sources))], target)
         else:
             source = nodes[edge.sources[0]]
             if target not in source.targets:
@@ -227,19 +253,27 @@ def _link(draft: Draft, plan: Plan, before: frozenset[str], after: frozenset[str
     plan.defers = any(each.defer for each in options)
 
 
-def _link_join(sources: list[Node], target: Node) -> None:
+def _link_join(plan: Plan, sources: list[Node], target: Node) -> None:
     # Arrivals are stored under this name, so it must not change when edges are added elsewhere in the graph.
     name = ";".join(source.segment for source in sources) + ">" + target.segment
-    if any(join.id == name for join in sources[0].joins):
+    if name in plan.joins:
         return  # Added twice.
-    join = Join(name, frozenset(source.name for source in sources), target)
+    join = plan.joins[name] = Join(name, frozenset(source.name for source in sources), target)
     for source in sources:
         source.joins += (join,)
 
 
 def _link_condition(plan: Plan, node: Node, draft: ConditionDraft) -> None:
-    mapping = mapped(draft.mapping)
-    condition = Condition(node, len(node.conditions), adapt(draft.fn), is_async(draft.fn), mapping)
+    # A condition without a mapping of its own uses the names that the node has for where it leads.
+    mapping = mapped(draft.mapping) or dict(node.options.ends or {})
+    condition = Condition(node, _condition_segment(node, draft.name), adapt(draft.fn), is_async(draft.fn), mapping)
     resolved = {name: plan.nodes.get(target) for name, target in mapping.items() if isinstance(name, str)}
     condition.known = {**plan.nodes, END: None, **resolved}
     node.conditions += (condition,)
+
+
+def _condition_segment(node: Node, name: str) -> str:
+    """Return the segment of the next condition of a node; several without a name of their own are numbered."""
+    taken = {condition.segment for condition in node.conditions}
+    numbers = (None if number == 1 else str(number) for number in count(1))
+    return next(segment for number in numbers if (segment := segment_text("branch", name, number)) not in taken)

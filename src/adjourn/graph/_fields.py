@@ -1,12 +1,13 @@
 """The values of a running graph's state, and which of them are not recorded yet.
 
-Invariants: a name is never in both `replaced` and `grown`; a field in neither is stored as it is. A list only ever
-grows in place, so its length is enough to know what was added.
+Invariants: a name is in one of `replaced`, `grown` and `put` at most; a field in none of them is stored as it is. A
+list only ever grows in place, so its length is enough to know what was added. A dict is changed in place only if it is
+in `owned`: then nobody else has a reference to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from adjourn.messages import Message
 
 from ._channels import Changes, MessagesChannel
 from .commands import Overwrite
-from .schema import Schema
+from .schema import Schema, check_stored
 
 NONE_OF_THEM: frozenset[str] = frozenset()
 
@@ -31,15 +32,20 @@ class Fields:
 
     `tagged` are the fields whose values need a walk to be stored; all others are JSON as they are. A subgraph collects
     the updates of fields it shares with its parent (`exports`) in `updates`, and hands them up when it ends.
+    `owned` are dicts that may be changed in place, `put` their new and changed members, and `named` whether all keys of
+    one are names: otherwise it is stored as pairs.
     """
 
-    __slots__ = ("exports", "grown", "replaced", "tagged", "updates", "values")
+    __slots__ = ("exports", "grown", "named", "owned", "put", "replaced", "tagged", "updates", "values")
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self.tagged: frozenset[str] = NONE_OF_THEM
         self.replaced: dict[str, None] = {}
         self.grown: dict[str, int] = {}
+        self.put: dict[str, dict[Any, Any]] = {}
+        self.named: dict[str, bool] = {}
+        self.owned: set[str] = set()
         self.exports: frozenset[str] = NONE_OF_THEM
         self.updates: dict[str, list[Any]] = {}
 
@@ -56,8 +62,7 @@ class Fields:
         """Set a field to a value that the state already owns."""
         self.values[name] = value
         self.replaced[name] = None
-        if self.grown:
-            self.grown.pop(name, None)
+        self._forget_growth((name,))
         if tagged:
             self.tagged |= {name}
 
@@ -73,13 +78,45 @@ class Fields:
         self.values.update(changes.values)
         for name in changes.values:
             self.replaced[name] = None
-            if self.grown:
-                self.grown.pop(name, None)
+        if self.grown or self.named:
+            self._forget_growth(changes.values)
         if changes.tails:
             for name, tail in changes.tails.items():
                 self.grow(name).extend(tail)
+        if changes.members:
+            for name, members in changes.members.items():
+                self._merge(name, members)
         if self.tagged or changes.tagged:
             self.tagged = self.tagged.difference(changes.values) | changes.tagged
+
+    def _forget_growth(self, replaced: Iterable[str]) -> None:
+        """Forget what was added to fields whose values have been replaced."""
+        for name in replaced:
+            self.grown.pop(name, None)
+            self.named.pop(name, None)
+            self.owned.discard(name)
+            self.put.pop(name, None)
+
+    def _merge(self, name: str, members: dict[Any, Any]) -> None:
+        """Add members to a dict field, in place, and note them as new."""
+        if name not in self.owned:
+            self.values[name] = dict(self.values[name])
+            self.owned.add(name)
+        if name not in self.named:
+            self.named[name] = _has_names(self.values[name])
+        self.values[name].update(members)
+        if self.named[name] and not _has_names(members):
+            # What was stored as an object cannot go on as pairs: it is stored once more, as a whole.
+            self.named[name] = False
+            self.replaced[name] = None
+            self.put.pop(name, None)
+        elif name not in self.replaced:
+            self.put.setdefault(name, {}).update(members)
+
+    def share(self) -> dict[str, Any]:
+        """Return the values for somebody to keep; dicts are not changed in place any more."""
+        self.owned = set()
+        return dict(self.values)
 
     def export(self, name: str, value: Any, reduces: bool) -> None:
         """Collect an update for the parent graph, which shares this field."""
@@ -103,13 +140,16 @@ class Fields:
         if self.grown:
             image.add = {name: self._stored(name, since) for name, since in self.grown.items()}
             self.grown = {}
+        if self.put:
+            image.put = {name: self._stored_members(name, members) for name, members in self.put.items()}
+            self.put = {}
 
     def mark_all(self) -> None:
         """Mark everything as new, so that the next image is complete."""
         self.replaced = dict.fromkeys(self.values)
         for name in self.updates:
             self.replaced["^" + name] = None
-        self.grown = {}
+        self.grown, self.put = {}, {}
 
     def _stored(self, name: str, since: int | None = None) -> Any:  # Any: encoded with the record, as if it were Raw
         """Return a field as it is recorded, or only the items of a list from `since` on."""
@@ -117,18 +157,25 @@ class Fields:
         value = self.updates[name[1:]] if is_update else self.values[name]
         if since is not None:
             value = value[since:]
-        # Plain values are encoded with the record, in one native call; only tagged ones need a walk.
-        return codec.lower(value) if is_update or name in self.tagged else value
+        return self._lowered(name, value)
 
-    def restore(self, pieces: Mapping[str, list[Raw]], schema: Schema, address: str) -> None:
-        """Restore the stored values.
+    def _stored_members(self, name: str, members: dict[Any, Any]) -> Any:  # Any: as above
+        return self._lowered(name, members) if self.named[name] else codec.lower_pairs(members)
+
+    def _lowered(self, name: str, value: Any) -> Any:
+        # Plain values are encoded with the record, in one native call; only tagged ones need a walk.
+        return codec.lower(value) if name[0] == "^" or name in self.tagged else value
+
+    def restore(self, pieces: Mapping[str, list[Raw]], types: Mapping[str, str], schema: Schema, address: str) -> None:
+        """Restore the stored values, and begin with fields that the schema did not have when these were stored.
 
         Raises:
             ProgramChanged: the schema no longer has one of the stored fields.
+            StateInvalid: a stored value does not fit a field whose type has changed since, or a class in it has.
         """
         for name, parts in pieces.items():
             if name.startswith("^"):
-                self.updates[name[1:]] = codec.decode(join(parts))
+                self.updates[name[1:]] = decode_field(name[1:], join(parts))
                 continue
             try:
                 channel = schema.channel(name, "the stored session")
@@ -136,7 +183,11 @@ class Fields:
                 raise ProgramChanged(address, f"the state has no field '{name}' any more") from error
             value = self._decoded(name, join(parts), isinstance(channel, MessagesChannel))
             channel.check_whole(value, "the stored session")
+            if name in types and types[name] != schema.types.get(name):
+                check_stored(channel, value, types[name])
             self.values[name] = value
+        for name, value in schema.first(besides=pieces).items():
+            self.adopt(name, value)
 
     def _decoded(self, name: str, body: bytes, messages: bool) -> Any:
         if messages:
@@ -146,4 +197,26 @@ class Fields:
                 pass  # Not only messages, or damaged: the general decoder finds out which.
         if codec.may_have_tags(body):
             self.tagged |= {name}
+        return decode_field(name, body)
+
+
+def decode_field(name: str, body: bytes | Raw) -> Any:
+    """Return a stored value of a field.
+
+    Raises:
+        StateInvalid: a class in it is gone, or refuses what was stored.
+        CheckpointCorrupt: it is damaged.
+    """
+    try:
         return codec.decode(body)
+    except codec.ClassChanged as error:
+        raise StateInvalid(
+            name,
+            f"the stored session does not fit: {error.detail}. Let the class accept what it accepted when that was "
+            "stored, with defaults for what is new.",
+        ) from error
+
+
+def _has_names(value: dict[Any, Any]) -> bool:
+    """Return whether a dict is stored as a JSON object: all keys are texts, and none looks like a tag."""
+    return codec.TAG not in value and all(type(key) is str for key in value)

@@ -7,25 +7,28 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any, Final, cast
 
-from msgspec import Raw
-
-from adjourn._engine.address import address_of, parse_segment
-from adjourn._engine.frame import UserFrame
+from adjourn._engine.address import address_of
+from adjourn._engine.frame import Running, UserFrame
+from adjourn._engine.memos import Key, Memo
 from adjourn._engine.program import ProgramFrame, Report
 from adjourn._engine.record import GraphImage, Image, Question, UserImage
-from adjourn._engine.scope import Audience, Frame, Scope
-from adjourn._engine.values import adopt_value, encoded, lift_values, lower_values, value_or
+from adjourn._engine.scope import ACTION, Audience, Frame, Request, Scope
+from adjourn._engine.values import adopt_value, lift_values, lower_values, value_or
 from adjourn._text import a_type
 from adjourn._values import codec
 from adjourn.errors import CheckpointCorrupt, ProgramChanged, UsageError, describe
 from adjourn.messages import Message
+from adjourn.middleware.hooks import Middleware
 
-from ._channels import Changes, Channel
-from ._fields import Fields
+from ._cache import CachedResult, CacheKey
+from ._channels import EDIT, INPUT, Changes, Channel, MessagesChannel
+from ._fields import Fields, decode_field
 from ._node import Condition, Node, Overlay, Plan, Send
-from .commands import END, START, Overwrite
+from ._routes import Routes, encode_write, lift_overlay, lower_overlay, parsed_segment
+from .commands import END, Overwrite
 from .state import Snapshot, attributes
 
 HANDLED: Final = object()
@@ -38,22 +41,39 @@ class Task(UserFrame):
     __slots__ = ("goto", "graph", "index", "node", "overlay", "sends", "writes")
 
     cached: bool = False
-    cache_key: str | None = None
+    cache_key: CacheKey | None = None
+    to_cache: CachedResult | None = None
+    around: Any = None  # Any: the hooks around it, which are above this module
+    sight: Overlay | None = None
+    # As in the base classes: from the constructor alone, type checkers would infer something narrower.
+    attempt: int
+    running: Running | None
+    paused: int | None
+    written: dict[str, Any] | None
+    memos_new: dict[Key, Memo] | None
+    memos: dict[Key, Memo] | None
+    composites: dict[str, Question] | None
+    children: dict[str, Frame] | None
+    emitted: int
+    recorded: bool
+    questions: list[Question] | None
+    alive: bool
+    graph: StepFrame
 
     def __init__(self, graph: StepFrame, node: Node, index: int | None = None, overlay: Overlay | None = None) -> None:
         # The base constructors are not called: they make a step 5% slower (1 µs of 21 for a task and a routing).
-        self.scope = graph.scope
+        self.scope: Scope = graph.scope
         self.parent = self.graph = graph
-        self.segment = node.segment if index is None else node.segment_of(graph, index, overlay)
+        self.segment: str = node.segment if index is None else node.segment_of(graph, index, overlay)
         self.alive, self.recorded, self.questions = True, False, None
-        self.node = node
-        self.index = index
+        self.node: Node = node
+        self.index: int | None = index
         self.overlay = overlay
         self.writes: list[tuple[str, Any, bool]] = []
         self.goto: list[Node] | None = None
         self.sends: list[Send] | None = None
         # Every run of a task reads these, and an instance attribute is read far faster than a class default.
-        self.status = "pending"
+        self.status: str = "pending"
         self.attempt, self.emitted, self.error = 1, 0, None
         self.composites = self.memos = self.memos_new = self.children = self.written = None
         self.paused = self.running = None
@@ -61,6 +81,15 @@ class Task(UserFrame):
     @property
     def instance(self) -> str:
         return f"{self.graph.instance}.{self.graph.step}"
+
+    @property
+    def title(self) -> str:
+        return self.node.options.title
+
+    @property
+    def seen(self) -> Overlay | None:
+        """What the node sees laid over the state: by a fan-out, which is recorded, and for now by hooks around it."""
+        return self.overlay if self.sight is None else self.sight
 
     @property
     def label(self) -> str:
@@ -74,12 +103,19 @@ class Task(UserFrame):
         self.attempt += 1
         self.scope.mark(self)
 
+    def forget_result(self) -> None:
+        """Forget what an earlier run of the node has returned."""
+        self.writes, self.goto, self.sends = [], None, None
+
     @property
     def runs_code(self) -> bool:
         return not self.node.runs_program
 
     def bind_dormant(self) -> None:
         self.node.bind_dormant(self)
+
+    def children_ended(self) -> None:
+        self.graph.children_ended(self)
 
     def check_answer(self, question: Question) -> None:
         super().check_answer(question)
@@ -109,7 +145,7 @@ class Task(UserFrame):
     def restore(self, image: UserImage) -> None:
         super().restore(image)
         self.overlay = lift_overlay(value_or(image.overlay, None))
-        self.writes = [(name, codec.decode(raw), False) for name, raw in value_or(image.writes, [])]
+        self.writes = [(name, decode_field(name, raw), False) for name, raw in value_or(image.writes, [])]
         goto = value_or(image.goto, None)
         self.goto = None if goto is None else [self.graph.node_named(name, self.path) for name in goto]
         sends = value_or(image.sends, None)
@@ -148,6 +184,27 @@ class Routing(UserFrame):
         self.targets = [self.graph.node_named(name, self.path) for name in value_or(image.goto, [])]
 
 
+def read_input(plan: Plan, input: Any) -> Mapping[str, Any]:
+    """Return the input of a graph as updates of its state.
+
+    Raises:
+        UsageError: it is not a kind of input that this graph takes.
+    """
+    if isinstance(input, dict):
+        return input  # pyright: ignore[reportUnknownVariableType]  # made by the user
+    if input is None:
+        return {}
+    if isinstance(input, Mapping):
+        return cast("Mapping[str, Any]", input)
+    schema = plan.schema
+    if schema.cls is not None and isinstance(input, schema.cls):
+        return attributes(schema, input)
+    text = input.text if isinstance(input, Message) else input
+    if not isinstance(text, str) or "user_input" not in schema.channels:
+        raise UsageError(f"Graph '{plan.name}' takes a mapping of its state as input, not {a_type(input)}.")
+    return {"user_input": text}
+
+
 class StepFrame(ProgramFrame):
     """A graph and how far its superstep has come.
 
@@ -161,39 +218,40 @@ class StepFrame(ProgramFrame):
         "_audience",
         "_values",
         "count",
-        "deferred",
-        "ended",
         "fields",
-        "finished",
         "ids",
-        "joins",
+        "node_hooks",
         "phase",
         "plan",
+        "routes",
         "routes_stored",
         "routings",
         "step",
-        "targets",
         "tasks",
+        "types_stored",
         "values_new",
     )
+    questions_stored: int
+    ids: int
+    step: int
+    count: int
+    recorded: bool
 
     def __init__(self, plan: Plan, scope: Scope, parent: Frame | None, segment: str) -> None:
         super().__init__(scope, parent, segment)
-        self.plan = plan
-        self.fields = Fields()
+        self.plan: Plan = plan
+        self.fields: Fields = Fields()
         self._audience: Audience | None = None
         self.step = self.count = self.ids = 0
         self._values: dict[str, Any] = {}
         self.values_new: dict[str, Any] = {}
-        self.phase = "run"
+        self.phase: str = "run"
         self.tasks: list[Task] = []
         self.routings: list[Routing] = []
-        self.finished: list[Node] = []
-        self.ended: list[str] = []
-        self.targets: list[Send] = []
-        self.joins: dict[str, dict[str, None]] = {}
-        self.deferred: list[Send] = []
-        self.routes_stored = False
+        self.routes: Routes = Routes(plan)
+        self.routes_stored: bool = False
+        self.types_stored: bool = False
+        self.node_hooks: tuple[Middleware, ...] = ()
 
     @property
     def values(self) -> dict[str, Any]:
@@ -209,41 +267,33 @@ class StepFrame(ProgramFrame):
     # Input and output
 
     def begin(self, input: Any) -> None:
-        update = self._input(input)
+        self.begin_from(read_input(self.plan, input))
+
+    def begin_with(self, input: Any, state: Mapping[str, Any]) -> None:
+        self.begin_from(state, read_input(self.plan, input))
+
+    def begin_from(self, *updates: Mapping[str, Any]) -> None:
+        """Begin a turn with these updates of the state, one after the other."""
         self._audience = None
         if not self.fields.values and not self.recorded:
             for name, value in self.plan.schema.first().items():
                 self.fields.adopt(name, value)
-        self.commit_changes(self._checked(update, "the input"))
+        self.commit_changes(self._checked(updates, INPUT))
         self.fields.updates = {}
         self.begin_steps()
         self.depart(self.plan.start)
 
     def begin_steps(self) -> None:
         """Clear what the last turn left behind."""
-        self.count, self.joins, self.deferred = 0, {}, []
+        self.count = 0
+        self.routes.begin()
         self.close_questions()
 
-    def _input(self, input: Any) -> Mapping[str, Any]:
-        if isinstance(input, dict):
-            return input  # pyright: ignore[reportUnknownVariableType]  # made by the user
-        if input is None:
-            return {}
-        if isinstance(input, Mapping):
-            return cast("Mapping[str, Any]", input)
-        schema = self.plan.schema
-        if schema.cls is not None and isinstance(input, schema.cls):
-            return attributes(schema, input)
-        text = input.text if isinstance(input, Message) else input
-        if not isinstance(text, str) or "user_input" not in schema.channels:
-            raise UsageError(f"Graph '{self.plan.name}' takes a mapping of its state as input, not {a_type(input)}.")
-        return {"user_input": text}
-
-    def _checked(self, update: Mapping[str, Any], writer: str) -> Changes:
+    def _checked(self, updates: Iterable[Mapping[str, Any]], writer: str) -> Changes:
         """Return the changes that values from outside make to the state, after checking them against the schema."""
         fields, schema = self.fields.values, self.plan.schema
         changes = Changes(fields, self)
-        for name, value in update.items():
+        for name, value in chain.from_iterable(update.items() for update in updates):
             is_whole = type(value) is Overwrite
             adopted, plain = codec.adopt(value.value if is_whole else value, name)
             if not plain:
@@ -251,13 +301,18 @@ class StepFrame(ProgramFrame):
             channel = schema.channel(name, writer)
             (channel.overwrite if is_whole else channel.update)(changes, adopted, writer)
         # Only new values are checked: the others have been, and may be long.
-        schema.check({**changes.values, **changes.tails} if changes.tails else changes.values, fields)
+        schema.check(changes.added(), fields)
         return changes
 
     def new_message_id(self) -> str:
         """Return the next message id: from the session's counter at the root, with a unique prefix below it."""
+        new = self.next_message_id()
         self.ids += 1
-        return f"{self._id_prefix()}{self.ids}"
+        return new
+
+    def next_message_id(self) -> str:
+        """Return the id that the next message will have, without using it up."""
+        return f"{self._id_prefix()}{self.ids + 1}"
 
     def _id_prefix(self) -> str:
         if self.parent is None:
@@ -274,25 +329,28 @@ class StepFrame(ProgramFrame):
                 self.ids = max(self.ids, int(number))
 
     def report(self) -> Report:
-        schema, fields = self.plan.schema, self.fields.values
+        schema, fields = self.plan.schema, self.fields.share()
         state = Snapshot(schema, fields)
         output = fields.get("last_response", "")
         shown = state if schema.cls is None else schema.build(dict(state))
         return Report(output=output if isinstance(output, str) else "", state=shown, fields=state)
 
     def product(self) -> Any:
-        return dict(self.fields.values)
+        return self.fields.share()
 
     def following(self) -> tuple[str, ...]:
         tasks = self.tasks
         if len(tasks) == 1:
             return (tasks[0].node.name,)
-        sends = self.targets if self.phase == "route" else self.deferred
-        names = [task.node.name for task in tasks] if tasks else [node.name for node, _ in sends] if sends else ()
-        return tuple(dict.fromkeys(names))
-
-    def has_more(self) -> bool:
-        return bool(self.finished or self.following())
+        tasks = [task for task in tasks if task.status != "done"] or tasks
+        routes = self.routes
+        sends = routes.targets if self.phase == "route" else routes.deferred
+        if routes.finished:
+            sends = [send for send in sends if not send[0].options.defer]
+        # Where a condition leads is not known yet, but it runs next itself.
+        undecided = [condition.below for node in routes.finished for condition in node.conditions]
+        names = [task.node.name for task in tasks] if tasks else [node.name for node, _ in sends]
+        return tuple(dict.fromkeys([*undecided, *names]))
 
     def stops_before(self, tasks: list[Task]) -> bool:
         """Return whether cancelling the run stops this graph before these tasks."""
@@ -307,34 +365,17 @@ class StepFrame(ProgramFrame):
     def depart(self, node: Node) -> None:
         """Leave `node` by its edges, as if it had just finished."""
         self.phase = "route"
-        self.finished, self.ended, self.targets = [], [], []
-        self.take_edges(node)
+        self.routes.begin_superstep()
+        self.routes.take_edges(node)
+        self.routes.fire_joins()
         self.scope.changes.dirty[self] = None
         if not node.conditions:
             self.settle()
 
-    def take_edges(self, node: Node) -> None:
-        """Add the targets of a finished node's edges; its conditions are decided later."""
-        for target in node.targets:
-            self.targets.append((target, None))
-        for join in node.joins:
-            arrived = self.joins.setdefault(join.id, {})
-            arrived[node.name] = None
-            if len(arrived) == len(join.sources):
-                del self.joins[join.id]
-                self.targets.append((join.target, None))
-        if node.conditions:
-            self.finished.append(node)
-
     def settle(self) -> None:
         """Create the next tasks from the targets; deferred ones follow when nothing else is left."""
-        targets, scope = self.targets, self.scope
-        self.targets, self.finished, self.phase = [], [], "run"
-        if self.plan.defers:
-            self.deferred += [send for send in targets if send[0].options.defer]
-            targets = [send for send in targets if not send[0].options.defer]
-            if not targets:
-                targets, self.deferred = self.deferred, []
+        targets, scope = self.routes.take_targets(), self.scope
+        self.phase = "run"
         if self.routes_stored:
             # A record says that this is still undecided, so the next one must say otherwise.
             scope.changes.dirty[self] = None
@@ -363,7 +404,7 @@ class StepFrame(ProgramFrame):
 
     def routings_to_decide(self) -> list[Routing]:
         """Return one routing for each condition of the finished nodes, restored if it is stored."""
-        routings = [Routing(self, node, condition) for node in self.finished for condition in node.conditions]
+        routings = [Routing(self, node, condition) for node in self.routes.finished for condition in node.conditions]
         if self.scope.dormant:
             for routing in routings:
                 self._restore_routing(routing)
@@ -385,6 +426,13 @@ class StepFrame(ProgramFrame):
             self._values[key] = self.values_new[key] = adopt_value(key, value)
         self.scope.mark(self)
 
+    def requesting(self) -> list[tuple[Task, Request]]:
+        """Return the tasks that request something of the agent which runs this graph, and what: it does one thing."""
+        return [(task, Request(**left[ACTION])) for task in self.tasks if (left := task.written) and ACTION in left]
+
+    def children_ended(self, task: Task) -> None:
+        """Take what ended children have left with a task before it ends itself; by default, nothing."""
+
     def merge_values(self, values: Mapping[str, Any]) -> None:
         """Merge the session values that a finished task wrote."""
         self._values.update(values)
@@ -396,12 +444,16 @@ class StepFrame(ProgramFrame):
         return True
 
     def abandon(self) -> None:
+        self._drop_superstep()
+        self.routes.begin()
+
+    def _drop_superstep(self) -> None:
         for frame in self.live_children():
             frame.close()
         self.scope.forget_below(self.path)
         self.scope.changes.dropped[self.path + ";"] = None
         self.tasks, self.routings = [], []
-        self.finished, self.ended, self.targets, self.deferred, self.joins = [], [], [], [], {}
+        self.routes.begin_superstep()
         self.close_questions()
         self.phase = "run"
         self.scope.mark(self)
@@ -416,19 +468,55 @@ class StepFrame(ProgramFrame):
     def supply(self, state: Mapping[str, Any]) -> None:
         self.edit({name: value for name, value in state.items() if name not in self.fields.values}, None)
 
+    def with_message_ids(self, name: str, value: Any) -> Any:
+        """Return an update of a field that the parent graph shares, with an id for every message in it."""
+        channel = self.plan.schema.channels.get(name)
+        return channel.identified(self, value) if isinstance(channel, MessagesChannel) else value
+
     def edit(self, values: Mapping[str, Any], as_node: str | None) -> None:
-        changes = self._checked(values, "the edit")
+        shared = {name: self.with_message_ids(name, values[name]) for name in self.fields.exports.intersection(values)}
+        changes = self._checked([{**values, **shared}], EDIT)
         node = None if as_node is None else self.plan.nodes.get(as_node)
         if as_node is not None and node is None:
             raise UsageError(
                 f"as_node='{as_node}': graph '{self.plan.name}' has no such node. It has: {', '.join(self.plan.nodes)}."
             )
         self.commit_changes(changes)
-        for name in self.fields.exports.intersection(values):
-            self.export(name, codec.adopt(values[name], name)[0])
+        for name, value in shared.items():
+            self.export(name, codec.adopt(value, name)[0])
         if node is not None:
-            self.abandon()
+            self._act_as(node)
+
+    def _act_as(self, node: Node) -> None:
+        """Continue as if `node` had just finished.
+
+        Its siblings in the superstep stay, as do joins and deferred nodes. If it is not part of the superstep, or alone
+        in it, what follows it comes instead of the superstep.
+        """
+        if node in self.routes.finished:
+            self._decide_again(node)
+        elif {task.node for task in self.tasks} > {node}:
+            self._finish_by_hand(node)
+        else:
+            self._drop_superstep()
             self.depart(node)
+
+    def _decide_again(self, node: Node) -> None:
+        """Forget what the conditions of a finished node have decided; its other edges are taken already."""
+        for number, routing in enumerate(self.routings):
+            if routing.node is node:
+                routing.drop()
+                self.routings[number] = Routing(self, node, routing.condition)
+
+    def _finish_by_hand(self, node: Node) -> None:
+        """Replace the tasks of a node by one that is done, so that the node is left when its siblings are done."""
+        for task in self.tasks:
+            if task.node is node:
+                task.drop()
+        done = Task(self, node)
+        done.status = "done"
+        self.tasks = _in_order([done, *(task for task in self.tasks if task.node is not node)])
+        self.scope.mark(done)
 
     def start_over(self) -> None:
         self.close_questions()
@@ -440,10 +528,17 @@ class StepFrame(ProgramFrame):
     def live_children(self) -> Iterable[Frame]:
         return [*self.tasks, *self.routings]
 
+    @property
+    def declared_types(self) -> dict[str, str]:
+        """The types of the fields, to be stored: another version of the program may declare others."""
+        return self.plan.schema.types
+
     def snapshot(self) -> GraphImage:
         image = GraphImage(fresh=not self.recorded, step=self.step, count=self.count)
         if image.fresh:
             image.graph, self.recorded = self.plan.name, True
+        if image.fresh or not self.types_stored:
+            image.types, self.types_stored = self.declared_types, True
         self.fields.snapshot(image)
         if self.values_new:
             image.values = lower_values(self.values_new)
@@ -452,19 +547,12 @@ class StepFrame(ProgramFrame):
             image.ids = self.ids
         if self.questions is not None:
             self.put_questions(image)
-        routes = self.phase != "run" or bool(self.joins or self.deferred or self.ended)
-        if routes or self.routes_stored:
-            self._snapshot_routes(image)
-        self.routes_stored = routes
+        lead_on = self.phase != "run" or self.routes.is_pending
+        if lead_on or self.routes_stored:
+            image.phase = self.phase
+            self.routes.snapshot(image)
+        self.routes_stored = lead_on
         return image
-
-    def _snapshot_routes(self, image: GraphImage) -> None:
-        image.phase = self.phase
-        image.finished = [node.name for node in self.finished]
-        image.ended = self.ended
-        image.targets = lower_sends(self.targets)
-        image.joins = {name: list(arrived) for name, arrived in self.joins.items()}
-        image.deferred = lower_sends(self.deferred)
 
     def snapshot_all(self, into: dict[str, Image]) -> None:
         self.recorded = False
@@ -487,21 +575,16 @@ class StepFrame(ProgramFrame):
             self.scope.questions.askers[self.path] = self
         self.scope.note_bound(self)
         self._values = lift_values(image.values)
-        self.joins = {name: dict.fromkeys(arrived) for name, arrived in value_or(image.joins, {}).items()}
-        self.deferred = self._restored_sends(value_or(image.deferred, []))
-        self.targets = self._restored_sends(value_or(image.targets, []))
-        self.ended = value_or(image.ended, [])
-        self.finished = [self._finished(name) for name in value_or(image.finished, [])]
+        self.routes.restore(image, lambda name: self.node_named(name, self.path))
         self.routes_stored = True
-        self.fields.restore(self.scope.dormant.pieces.pop(self.path, {}), self.plan.schema, self.address)
+        pieces = self.scope.dormant.pieces.pop(self.path, {})
+        types = value_or(image.types, {})
+        self.fields.restore(pieces, types, self.plan.schema, self.address)
+        self.types_stored = types == self.declared_types
         self._restore_tasks()
         self._restore_routings()
-
-    def _restored_sends(self, stored: list[tuple[str, dict[str, Raw] | None]]) -> list[Send]:
-        return [(self.node_named(name, self.path), lift_overlay(overlay)) for name, overlay in stored]
-
-    def _finished(self, name: str) -> Node:
-        return self.plan.start if name == START else self.node_named(name, self.path)
+        self.routes.check_joins(self.address, under_way=bool(self.tasks) or self.phase == "route")
+        self.routes.leave_undecided()
 
     def node_named(self, name: str, path: str) -> Node:
         """Return the node that the stored frame at `path` names.
@@ -521,11 +604,11 @@ class StepFrame(ProgramFrame):
             task = self.task_at(segment)
             if task is not None:
                 self._restore_task(segment, task)
-        self.tasks.sort(key=lambda task: (task.node.order, task.index or 0))
+        self.tasks = _in_order(self.tasks)
 
     def task_at(self, segment: str) -> Task | None:
         """Return the task at a segment below this graph, or None if the segment is not that of a task."""
-        kind, name, number = _parsed(segment)
+        kind, name, number = parsed_segment(segment)
         return Task(self, self.node_named(name, f"{self.path};{segment}"), number) if kind == "node" else None
 
     def _restore_task(self, segment: str, task: Task) -> None:
@@ -540,15 +623,25 @@ class StepFrame(ProgramFrame):
         """Restore the routings that were in progress if the graph was stored while it routed.
 
         Raises:
-            ProgramChanged: a condition that was being evaluated is gone.
+            ProgramChanged: a condition that asked or recorded something is gone.
         """
         dormant = self.scope.dormant
-        places = [place for node in self.finished if (place := f"{self.path};{node.segment}") in dormant]
+        places = [place for node in self.routes.finished if (place := f"{self.path};{node.segment}") in dormant]
         if places:
             self.routings = self.routings_to_decide()
         for place in places:
-            for segment in dormant.get(place, {}):
-                raise ProgramChanged(address_of(f"{place};{segment}"), "the node has no such condition any more")
+            for segment, image in list(dormant.below(place).items()):
+                self._leave_routing(place, segment, image)
+
+    def _leave_routing(self, place: str, segment: str, image: Image) -> None:
+        """Drop the routing of a condition that is gone: others decide now, unless somebody was asked there."""
+        path = f"{place};{segment}"
+        if not isinstance(image, UserImage) or image.questions or image.memos or self.scope.dormant.below(path):
+            raise ProgramChanged(
+                address_of(path), "the node has no such condition any more (a condition is known by its name)"
+            )
+        self.scope.dormant.bind(place, segment)
+        self.scope.changes.dropped[path] = None
 
     def _restore_routing(self, routing: Routing) -> None:
         image = self.scope.dormant.bind(f"{self.path};{routing.node.segment}", routing.condition.segment)
@@ -558,29 +651,5 @@ class StepFrame(ProgramFrame):
             routing.restore(image)
 
 
-def _parsed(segment: str) -> tuple[str, str, int | None]:
-    try:
-        parsed = parse_segment(segment)
-        return parsed.type, parsed.id, None if parsed.sub_id is None else int(parsed.sub_id)
-    except (ValueError, TypeError) as error:
-        raise CheckpointCorrupt(f"'{segment}' is not a segment of a graph") from error
-
-
-def encode_write(value: Any, plain: bool) -> Raw:
-    """Encode a write for a record."""
-    return Raw(codec.encode(value, plain))
-
-
-def lower_overlay(overlay: Mapping[str, Any]) -> dict[str, Raw]:
-    """Encode the overlay of a fan-out's task for a record."""
-    return {key: encoded(value) for key, value in overlay.items()}
-
-
-def lift_overlay(stored: Mapping[str, Raw] | None) -> Overlay | None:
-    """Decode the overlay of a fan-out's task from a record."""
-    return None if stored is None else {key: codec.decode(raw) for key, raw in stored.items()}
-
-
-def lower_sends(sends: list[Send]) -> list[tuple[str, dict[str, Raw] | None]]:
-    """Encode targets and their overlays for a record."""
-    return [(node.name, None if overlay is None else lower_overlay(overlay)) for node, overlay in sends]
+def _in_order(tasks: Iterable[Task]) -> list[Task]:
+    return sorted(tasks, key=lambda task: (task.node.order, task.index or 0))

@@ -6,77 +6,24 @@ The kinds of nodes are in `nodes/`; those that agents consist of are in `adjourn
 from __future__ import annotations
 
 import copy
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Self, cast
-
-from msgspec import Raw, Struct
-from msgspec.structs import replace
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import Any, Literal, Self
 
 from adjourn._engine.address import segment_text
 from adjourn._engine.record import Question
 from adjourn._engine.retry import Retry
+from adjourn.middleware.hooks import Middleware
 
-from .commands import START, Cache
+from ._cache import ResultCache
+from ._options import NO_OPTIONS, NodeSettings
+from .commands import START
 from .schema import Schema
-
-LIMIT = 1_000
-"""The number of results cached for one graph."""
-
-
-class Kept(Struct, frozen=True, kw_only=True):
-    """A node's result, encoded, until it expires."""
-
-    expires: float
-    writes: list[tuple[str, Raw]]
-    goto: list[str] | None
-    sends: list[tuple[str, dict[str, Raw]]] | None
-    values: dict[str, list[Raw]]
-
-
-class ResultCache:
-    """Results by node and input."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[str, Kept] = OrderedDict()
-
-    def get(self, key: str, now: float) -> Kept | None:
-        """Return the result cached under `key`, unless it has expired."""
-        kept = self._kept.get(key)
-        if kept is None or kept.expires <= now:
-            self._kept.pop(key, None)
-            return None
-        self._kept.move_to_end(key)
-        return kept
-
-    def put(self, key: str, kept: Kept) -> None:
-        """Cache a result, dropping the least recently used one if there are too many."""
-        self._kept[key] = kept
-        if len(self._kept) > LIMIT:
-            self._kept.popitem(last=False)
-
 
 UNLIMITED = 2**62
 """A limit on supersteps that is never reached."""
 
 Overlay = dict[str, Any]
 Shape = Literal["node", "llm", "tools", "agent"]
-
-
-class NodeOptions(Struct, frozen=True, kw_only=True):
-    """When and how a node runs, as its author wrote it; problems are reported when the graph is compiled."""
-
-    retry: Retry | Sequence[Retry] | None = None
-    timeout: float | None = None
-    cache: Cache | None = None
-    interrupt_before: bool = False
-    interrupt_after: bool = False
-    destinations: Sequence[str] | Mapping[str, str] | None = None
-    defer: bool = False
-    description: str = ""
-
-
-NO_OPTIONS = NodeOptions()
 
 
 class Node:
@@ -86,7 +33,7 @@ class Node:
     superstep. Tasks and frames are Any here: they point to their nodes, so their types are defined after this one.
     """
 
-    __slots__ = ("conditions", "is_plain", "joins", "name", "options", "order", "retry", "segment", "targets")
+    __slots__ = ("conditions", "hooks", "is_plain", "joins", "name", "options", "order", "retry", "segment", "targets")
 
     shape: Shape = "node"
     """How it is drawn."""
@@ -97,13 +44,14 @@ class Node:
     takes_slot: bool = True
     """Whether it counts towards the concurrency limit; for a node that runs a graph, the inner nodes count instead."""
 
-    def __init__(self, name: str, options: NodeOptions = NO_OPTIONS, *, order: int = -1, segment: str = "") -> None:
-        self.name = name
-        self.order = order
-        self.segment = segment
-        self.options = options
+    def __init__(self, name: str, options: NodeSettings = NO_OPTIONS, *, order: int = -1, segment: str = "") -> None:
+        self.name: str = name
+        self.order: int = order
+        self.segment: str = segment
+        self.options: NodeSettings = options
         self.retry: tuple[Retry, ...] = ()
-        self.is_plain = True
+        self.hooks: tuple[Middleware, ...] = ()
+        self.is_plain: bool = True
         self.targets: tuple[Node, ...] = ()
         self.conditions: tuple[Condition, ...] = ()
         self.joins: tuple[Join, ...] = ()
@@ -119,11 +67,30 @@ class Node:
 
     def leave(self, frame: Any) -> None:
         """Note in the frame where to go from here."""
-        frame.take_edges(self)
+        frame.routes.take_edges(self)
 
     def segment_of(self, frame: Any, index: int, overlay: Overlay | None) -> str:
         """Return the segment of one of several tasks of this node."""
         return f"{self.segment}:{index}"
+
+    # Caching
+
+    def may_cache(self, task: Any) -> bool:
+        """Return whether a task may get its result from the cache, and leave it there."""
+        return True
+
+    def cache_input(self, task: Any) -> Any:
+        """Return what the node reads of the state, for results that only fit it; None means the whole state."""
+        return None
+
+    def recall(self, task: Any, added: Collection[str]) -> bool:
+        """Change a result from the cache into one of this task, where it is not the same for every task.
+
+        `added` are the ids of messages that the result added. Return False if the result does not fit.
+        """
+        return True
+
+    # Restoring
 
     def bind_dormant(self, task: Any) -> None:
         """Bind the stored frames below a task whose programs are known before any code runs."""
@@ -148,25 +115,20 @@ class Node:
         """Return the problems of this node with this state schema."""
         return ()
 
-    def placed(self, order: int, *, before: bool, after: bool, node_timeout: float | None) -> Self:
+    def placed(self, order: int, options: NodeSettings) -> Self:
         """Return a copy of this node for a place in a compiled graph, not yet linked to others."""
-        node, options = copy.copy(self), self.options
+        node = copy.copy(self)
         node.order = order
         node.segment = segment_text("node", self.name)
-        node.options = replace(
-            options,
-            interrupt_before=options.interrupt_before or before,
-            interrupt_after=options.interrupt_after or after,
-        )
-        node.retry = tuple(policies(options.retry))
-        node.is_plain = not node.retry and options.timeout is None and node_timeout is None
+        node.options = options
+        node.retry = options.policies
+        node.is_plain = not node.hooks and not node.retry and options.timeout is None and options.cache is None
         return node
 
     @property
-    def destinations(self) -> dict[str, str]:
-        """Where its commands may lead, with labels."""
-        named = self.options.destinations or ()
-        return dict(named) if isinstance(named, Mapping) else dict.fromkeys(named, "")
+    def title(self) -> str:
+        """The name that people see."""
+        return self.options.title or self.name
 
     def marks(self) -> list[str]:
         """Return labels that describe the node in a drawing."""
@@ -176,13 +138,6 @@ class Node:
     def inner(self) -> Plan | None:
         """The graph inside it, for drawings."""
         return None
-
-
-def policies(retry: Any) -> list[Any]:  # Any: users pass anything
-    """Return the value of `retry` as a list."""
-    if retry is None:
-        return []
-    return list(cast("Sequence[Any]", retry)) if isinstance(retry, list | tuple) else [retry]
 
 
 Send = tuple[Node, Overlay | None]
@@ -201,24 +156,31 @@ class Join:
 
 
 class Condition:
-    """A conditional edge: a function of the state whose result, through `mapping`, names where to go."""
+    """A conditional edge: a function of the state whose result, through `mapping`, names where to go.
 
-    __slots__ = ("below", "call", "is_async", "known", "mapping", "number", "segment")
+    Records know it by its segment, so the order in which conditions were added can change.
+    """
+
+    __slots__ = ("below", "call", "is_async", "known", "mapping", "segment")
 
     def __init__(
-        self, node: Node, number: int, call: Callable[[Any], Any], is_async: bool, mapping: dict[Any, str] | None
+        self, node: Node, segment: str, call: Callable[[Any], Any], is_async: bool, mapping: dict[Any, str] | None
     ) -> None:
-        self.number = number
         self.call = call
         self.is_async = is_async
         self.mapping = mapping
-        self.segment = segment_text("branch", str(number))
+        self.segment = segment
         self.below = f"{node.segment};{self.segment}"
         self.known: dict[str, Node | None] = {}
 
 
 class Plan:
     """A schema and the nodes that work on it, linked to one another; it holds no data of any run."""
+
+    has_hooks: bool = False
+    """Whether middleware wraps its nodes; the steps of an agent are not wrapped."""
+    middleware: tuple[Any, ...] = ()  # Any: middleware need not subclass ours
+    """What surrounds everything that runs in it, wherever it runs."""
 
     def __init__(
         self,
@@ -227,15 +189,16 @@ class Plan:
         *,
         max_steps: int = UNLIMITED,
         step_timeout: float | None = None,
-        node_timeout: float | None = None,
+        run_timeout: float | None = None,
     ) -> None:
         self.name = name
         self.schema = schema
         self.nodes: dict[str, Node] = {}
-        self.start = Node(START, segment=segment_text("node", START))
+        self.start: Node = Node(START, segment=segment_text("node", START))
+        self.joins: dict[str, Join] = {}
         self.has_breakpoints = False
         self.defers = False
         self.max_steps = max_steps
         self.step_timeout = step_timeout
-        self.node_timeout = node_timeout
-        self.results = ResultCache()
+        self.run_timeout = run_timeout
+        self.results: ResultCache = ResultCache()

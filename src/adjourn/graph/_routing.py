@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from adjourn._engine.entry import PAUSED, execute, execute_inline
+from adjourn._engine.execution import PAUSED, execute, execute_inline
 from adjourn._engine.questions import new_question
 from adjourn._engine.values import decoded
 from adjourn._schemas import answers
@@ -16,7 +16,7 @@ from adjourn.errors import InterruptsDisabled, NodeNotFound, UsageError
 from ._frame import Routing, StepFrame
 from ._node import Node
 from .commands import END, Overwrite
-from .state import read
+from .state import attributes, read
 
 
 def at_breakpoint(frame: StepFrame) -> bool:
@@ -37,8 +37,8 @@ def pause_at_breakpoint(frame: StepFrame) -> bool:
 
 def _breakpoints(frame: StepFrame) -> tuple[list[str], list[str]]:
     """Return the nodes before which and the nodes after which the graph must pause here."""
-    before = [task.node.name for task in frame.tasks if task.node.options.interrupt_before]
-    return list(dict.fromkeys(before)), list(dict.fromkeys(frame.ended))
+    before = [task.node.name for task in frame.tasks if task.node.options.interrupt_before and task.status != "done"]
+    return list(dict.fromkeys(before)), list(dict.fromkeys(frame.routes.ended))
 
 
 def _ask(frame: StepFrame, before: list[str], after: list[str]) -> None:
@@ -53,7 +53,9 @@ def _ask(frame: StepFrame, before: list[str], after: list[str]) -> None:
 
 
 def _prompt(frame: StepFrame, before: list[str], after: list[str]) -> str:
-    places = [f"after {', '.join(after)}"] * bool(after) + [f"before {', '.join(before)}"] * bool(before)
+    nodes = frame.plan.nodes
+    ended, coming = ([nodes[name].title for name in names if name in nodes] for names in (after, before))
+    places = [f"after {', '.join(ended)}"] * bool(ended) + [f"before {', '.join(coming)}"] * bool(coming)
     return f"Graph '{frame.plan.name}' pauses {' and '.join(places)}. Go on? Keys that you give overwrite the state."
 
 
@@ -77,14 +79,21 @@ def _is_answered(frame: StepFrame) -> bool:
     question = (frame.questions or [])[0]
     if question.is_open:
         return False
-    answer = None if question.void else decoded(question.value)
-    if isinstance(answer, Mapping) and answer:
+    answer: Mapping[str, Any] = {} if question.void else _given_state(frame, decoded(question.value))
+    if answer:
         # This is repeated after a crash; overwriting a second time changes nothing.
-        overwrites = {name: Overwrite(value) for name, value in cast("Mapping[str, Any]", answer).items()}
-        frame.edit(overwrites, None)
+        frame.edit({name: Overwrite(value) for name, value in answer.items()}, None)
         question.void = True
         frame.scope.questions.changed[question.id] = question
     return True
+
+
+def _given_state(frame: StepFrame, answer: Any) -> Mapping[str, Any]:
+    """Return the fields that an answer overwrites: those of a mapping, or of an instance of the schema's class."""
+    schema = frame.plan.schema
+    if isinstance(answer, Mapping):
+        return cast("Mapping[str, Any]", answer)
+    return attributes(schema, answer) if schema.cls is not None and isinstance(answer, schema.cls) else {}
 
 
 async def decide(frame: StepFrame) -> bool:
@@ -115,7 +124,7 @@ async def decide(frame: StepFrame) -> bool:
 def _conclude(frame: StepFrame, routings: list[Routing]) -> None:
     for routing in routings:
         for node in routing.targets:
-            frame.targets.append((node, None))
+            frame.routes.targets.append((node, None))
         if routing.written:
             frame.merge_values(routing.written)
         frame.scope.changes.dirty.pop(routing, None)
@@ -162,7 +171,7 @@ def _targets(frame: StepFrame, routing: Routing, result: Any) -> list[Node]:
     elif isinstance(result, list | tuple | set | frozenset):
         names = list(dict.fromkeys(cast("Iterable[Any]", result)))
     else:
-        names = [] if result is None else [result]
+        names = [] if result is None or result == "" else [result]
     found = [_lookup(frame, routing, _mapped(mapping, name)) for name in names]
     return [node for node in found if node is not None]
 
@@ -176,18 +185,18 @@ def _mapped(mapping: dict[Any, str], name: Any) -> Any:
 
 def _lookup(frame: StepFrame, routing: Routing, name: Any) -> Node | None:
     keys = tuple(routing.condition.mapping or ())
-    return None if name == END else node_named(frame, routing.node.name, name, keys)
+    return None if name == END else node_named(frame, routing.node.name, name, keys=keys)
 
 
-def node_named(frame: StepFrame, by: str, name: Any, keys: tuple[Any, ...] = ()) -> Node:
-    """Return the node that a command or condition names; `keys` are those of the condition's mapping.
+def node_named(frame: StepFrame, by: str, name: Any, *, keys: tuple[Any, ...] = (), ends: tuple[str, ...] = ()) -> Node:
+    """Return the node that a command or condition names; `keys` and `ends` are what it could have named instead.
 
     Raises:
         NodeNotFound: the graph has no such node.
     """
     node = frame.plan.nodes.get(name) if isinstance(name, str) else None
     if node is None:
-        raise NodeNotFound(name, by=by, known=(*frame.plan.nodes, END), keys=keys)
+        raise NodeNotFound(name, by=by, known=(*frame.plan.nodes, END), keys=keys, ends=ends)
     return node
 
 

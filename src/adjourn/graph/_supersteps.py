@@ -8,35 +8,66 @@ from collections import deque
 from collections.abc import Awaitable
 from typing import Any
 
+from adjourn._calls.caller import WrapsAll
 from adjourn._engine.concurrency import Slot
-from adjourn._engine.entry import PAUSED
-from adjourn._engine.frame import current_place
+from adjourn._engine.entry import current_place
+from adjourn._engine.execution import PAUSED
 from adjourn._engine.retry import attempted
-from adjourn._engine.scope import TURN, RunCancelled, Scope
-from adjourn.errors import AdjournError, Conflict, MaxStepsExceeded, NodeTimeout, RunError, add_note
+from adjourn._engine.scope import TURN, Request, RunCancelled, Scope
+from adjourn.errors import (
+    AdjournError,
+    Conflict,
+    MaxStepsExceeded,
+    NodeTimeout,
+    RunError,
+    RunTimeout,
+    WriteConflict,
+    add_note,
+    text_of,
+)
 from adjourn.events import NodeEnd, NodeStart
+from adjourn.middleware.hooks import Middleware
 
-from ._channels import Changes, MessagesChannel
+from ._channels import Changes
 from ._frame import HANDLED, StepFrame, Task
 from ._node import Node
-from ._results import interpret, keep_in_cache
+from ._results import encode_result, find_cached, interpret, is_cacheable
 from ._routing import at_breakpoint, decide, pause_at_breakpoint
+from ._wrapping import hooks_around, run_wrapped
 from .commands import Overwrite
 
 STARTED = 32
 """Tasks of a superstep that start in one iteration of the event loop."""
 
 
-class GraphFrame(StepFrame):
+class GraphFrame(StepFrame, WrapsAll):
     """A running graph."""
+
+    @property
+    def program_middleware(self) -> tuple[Any, ...]:
+        return self.plan.middleware
 
     async def advance(self) -> bool:
         """Run the graph as far as it can go; return True if it has ended and False if it waits."""
+        seconds = self.plan.run_timeout
+        if seconds is None:
+            return await self._advance()
+        clock = asyncio.timeout(seconds)
+        try:
+            async with clock:
+                return await self._advance()
+        except TimeoutError as error:
+            if not clock.expired():
+                raise  # A node's own.
+            raise RunTimeout(self.plan.name, seconds) from error
+
+    async def _advance(self) -> bool:
         plan, scope = self.plan, self.scope
+        self.node_hooks: tuple[Middleware, ...] = hooks_around(self) if plan.has_hooks else ()
         limit = scope.max_steps or plan.max_steps
         while True:
             if self.phase == "route":
-                if self.finished and not await decide(self):
+                if self.routes.finished and not await decide(self):
                     return False
                 self.settle()
                 if scope.has_boundaries and self.tasks and not self.is_pausing():
@@ -179,8 +210,9 @@ async def _run_together(frame: StepFrame, ready: list[Task]) -> None:
     except TimeoutError:
         await together.stop()
         for task in ready:
-            if task.status == "pending":
-                task.fail(NodeTimeout(task.address, seconds or 0.0))
+            # One that failed in an earlier run and has not begun again has its status from there, and no exception.
+            if task.status in ("pending", "failed") and task.exception is None:
+                _fail(task, NodeTimeout(task.address, seconds or 0.0), seconds or 0.0)
     except asyncio.CancelledError:
         await together.stop()
         raise
@@ -201,7 +233,8 @@ async def run_task(task: Task, *, alone: bool) -> None:
     try:
         if scope.cancellation.mode is not None and task.graph.stops_before([task]):
             raise RunCancelled
-        result = await (node.run(task) if node.is_plain and scope.slots is None else _attempts(task))
+        is_plain = node.is_plain and scope.slots is None and not task.graph.node_hooks
+        result = await (node.run(task) if is_plain else _attempts(task))
         if result is PAUSED:
             task.status = "waiting"
         else:
@@ -212,12 +245,9 @@ async def run_task(task: Task, *, alone: bool) -> None:
         task.exception = cancelled
     except Exception as error:  # noqa: BLE001  # protects the siblings: they finish, and then the engine raises it
         task.fail(error)
-    if task.status != "done":
-        _have_recorded(task, alone)
-        return
-    if started:
+    if started and task.status in ("done", "failed"):
         _emit_end(task, started)
-    if not alone:
+    if task.status != "done" or not alone:
         _have_recorded(task, alone)
 
 
@@ -228,23 +258,42 @@ def _emit_start(task: Task) -> float:
         return 0.0
     if task.scope.has_reader:
         start = NodeStart(
-            node=task.node.name, address=task.address, attempt=task.attempt, agent=audience.name, path=audience.path
+            node=task.node.name,
+            title=task.node.options.title,
+            address=task.address,
+            attempt=task.attempt,
+            step=task.graph.step,
+            agent=audience.name,
+            path=audience.path,
         )
         task.scope.journal.emit_live(start)
     return time.perf_counter()
 
 
 def _emit_end(task: Task, started: float) -> None:
-    audience, seconds = task.graph.audience, time.perf_counter() - started
+    audience, error, seconds = task.graph.audience, task.exception, time.perf_counter() - started
+    written = [name for name, _, _ in task.writes]
     end = NodeEnd(
         node=task.node.name,
+        title=task.node.options.title,
         address=task.address,
         seconds=int(seconds * 1e6) / 1e6,
         cached=task.cached,
+        step=task.graph.step,
+        writes=tuple(written if len(written) < 2 else dict.fromkeys(written)),
+        error=None if error is None else f"{type(error).__name__}: {text_of(error)}",
         agent=audience.name,
         path=audience.path,
     )
     task.scope.journal.emit(end)
+
+
+def _fail(task: Task, error: Exception, seconds: float = 0.0) -> None:
+    """Fail a task from outside: it did not raise the error itself."""
+    task.forget_result()
+    task.fail(error)
+    if task.scope.logs_events and task.node.is_reported and task.graph.audience.hears:
+        _emit_end(task, time.perf_counter() - seconds)
 
 
 def _have_recorded(task: Task, alone: bool) -> None:
@@ -256,6 +305,9 @@ def _have_recorded(task: Task, alone: bool) -> None:
 
 async def _attempts(task: Task) -> Any:
     """Return the result of a node, trying as often as its retry policies allow."""
+    cache = task.node.options.cache
+    if cache is not None and find_cached(task, cache):
+        return HANDLED
     emit = task.scope.journal.emit_live if task.scope.has_reader else None
     return await attempted(task, task.node.retry, lambda: _bounded(task), emit)
 
@@ -272,18 +324,22 @@ async def _bounded(task: Task) -> Any:
 
 
 async def _timed(task: Task) -> Any:
-    node = task.node
-    seconds = task.graph.plan.node_timeout if node.options.timeout is None else node.options.timeout
+    seconds = task.node.options.timeout
     if seconds is None:
-        return await node.run(task)
+        return await _attempt(task)
     clock = asyncio.timeout(seconds)
     try:
         async with clock:
-            return await node.run(task)
+            return await _attempt(task)
     except TimeoutError as error:
         if not clock.expired():
             raise  # The node's own.
         raise NodeTimeout(task.address, seconds) from error
+
+
+def _attempt(task: Task) -> Awaitable[Any]:
+    hooks = (*task.graph.node_hooks, *task.node.hooks)
+    return run_wrapped(task, hooks) if hooks else task.node.run(task)
 
 
 # Applying the writes
@@ -293,10 +349,14 @@ def _apply(frame: StepFrame) -> None:
     """Apply the writes of all tasks to the state in task order, or none of them."""
     changes, schema = Changes(frame.fields.values, frame), frame.plan.schema
     several = len(frame.tasks) > 1
+    if several:
+        _check_requests(frame.requesting())
     for task in frame.tasks:
         writer = task.label if several else task.node.name
+        if task.cache_key is not None and is_cacheable(task):
+            task.to_cache = encode_result(task)  # Before new messages get ids: a later run adds messages of its own.
         if frame.fields.exports:
-            _identify_messages(frame, changes, task)
+            _identify_messages(frame, task)
         try:
             for name, value, plain in task.writes:
                 channel = schema.channels.get(name) or schema.channel(name, writer)
@@ -307,10 +367,22 @@ def _apply(frame: StepFrame) -> None:
                 if not plain:
                     changes.tagged |= {name}
         except AdjournError as error:
-            task.writes, task.goto, task.sends = [], None, None
-            task.fail(error)
+            _fail(task, error)
             raise
     frame.commit_changes(changes)
+
+
+def _check_requests(requesting: list[tuple[Task, Request]]) -> None:
+    """Refuse that tasks of one superstep request different endings of an agent."""
+    for task, request in requesting[1:]:
+        first, other = requesting[0]
+        if request != other:
+            remedy = (
+                f"One requests {other.name} and the other {request.name}: let one of them decide how the agent ends."
+            )
+            error = WriteConflict("action", first.label, task.label, remedy)
+            _fail(task, error)
+            raise error
 
 
 def _pass_on(frame: StepFrame, task: Task) -> None:
@@ -319,17 +391,15 @@ def _pass_on(frame: StepFrame, task: Task) -> None:
         _export(frame, task)
     if task.written is not None:
         frame.merge_values(task.written)
-    if task.cache_key is not None:
-        keep_in_cache(task)
+    if task.cache_key is not None and task.to_cache is not None:
+        frame.plan.results.put(task.cache_key, task.to_cache)
 
 
-def _identify_messages(frame: StepFrame, changes: Changes, task: Task) -> None:
+def _identify_messages(frame: StepFrame, task: Task) -> None:
     """Give ids to messages before they are applied and exported, so that they are the same in both graphs."""
-    channels = frame.plan.schema.channels
     for number, (name, value, plain) in enumerate(task.writes):
-        channel = channels.get(name)
-        if name in frame.fields.exports and isinstance(channel, MessagesChannel):
-            task.writes[number] = (name, channel.identified(changes, value), plain)
+        if name in frame.fields.exports:
+            task.writes[number] = (name, frame.with_message_ids(name, value), plain)
 
 
 def _export(frame: StepFrame, task: Task) -> None:
@@ -347,7 +417,7 @@ def _finish(frame: StepFrame) -> None:
     frame.phase = "route"
     if frame.plan.has_breakpoints:
         frame.close_questions()
-        frame.ended = [task.node.name for task in tasks if task.node.options.interrupt_after]
+        frame.routes.ended = [task.node.name for task in tasks if task.node.options.interrupt_after]
     left: dict[Node, None] = {}
     for task in tasks:
         if frame.fields.exports or task.written is not None or task.cache_key is not None:
@@ -360,10 +430,12 @@ def _finish(frame: StepFrame) -> None:
         else:
             task.alive = False
         if task.sends is not None:
-            frame.targets += task.sends
+            frame.routes.targets += task.sends
         elif task.goto is not None:
-            frame.targets += [(node, None) for node in task.goto]
+            frame.routes.targets += [(node, None) for node in task.goto]
         else:
             left[task.node] = None
     for node in left:
         node.leave(frame)
+    if frame.routes.joins:
+        frame.routes.fire_joins()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -19,17 +19,19 @@ END: Final = "__end__"
 class Command(msgspec.Struct, frozen=True):
     """An update together with where to go next; without `goto`, the node's edges decide.
 
-    In a list of commands, each one starts its own task: only that task sees the command's `update`.
+    In a list of commands, each one starts its own task: only that task sees the command's `update`. A node returns
+    such a list, or gives it as `goto` to write an update as well.
     """
 
     update: Mapping[str, Any] | None = None
-    goto: str | Sequence[str] | None = None
+    goto: str | Sequence[str] | Sequence[Command] | None = None
 
-    def targets(self) -> list[str]:
-        """Return the names to go to as a list."""
+    def targets(self) -> list[str | Command]:
+        """Return where to go as a list: names, or the commands of a fan-out."""
         if self.goto is None:
             return []
-        return [self.goto] if isinstance(self.goto, str) else list(self.goto)
+        goto: Any = self.goto  # Any: users pass anything
+        return [goto] if isinstance(goto, str) or not isinstance(goto, Iterable) else list(cast("Iterable[Any]", goto))
 
 
 @stored("adjourn.overwrite")
@@ -40,7 +42,12 @@ class Overwrite(msgspec.Struct, frozen=True):
 
 
 class Cache(msgspec.Struct, frozen=True):
-    """Cache a node's result for `ttl` seconds, by `key(state)` if it is given, otherwise by the whole input."""
+    """Cache a node's result for `ttl` seconds, by `key(state)` if it is given, otherwise by the whole input.
+
+    The input is the state, the session values, the user and the options for models; of the state, a tools node only
+    reads the calls that it answers, and these count besides a key, too. What a node gets from `deps` or from middleware
+    does not count: where a result depends on that, give a `key`, or do not cache it.
+    """
 
     ttl: float | timedelta
     key: Callable[[Any], Any] | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -23,6 +24,11 @@ from .commands import END
 
 __all__ = ["FORMATS", "Chart", "Edge", "Node", "chart_of", "check_format", "dot", "draw", "mermaid", "svg"]
 
+_LINE = 80
+"""Columns of a description in a terminal."""
+_WIDTH = 40
+"""Columns of a description in a drawn node."""
+
 Shape = Literal["end", "node", "llm", "tools", "agent", "choice", "join"]
 
 
@@ -31,6 +37,7 @@ class Node(Struct, frozen=True, kw_only=True):
 
     id: str
     title: str
+    description: str = ""
     shape: Shape = "node"
     marks: tuple[str, ...] = ()
     pauses: bool = False
@@ -68,24 +75,25 @@ def choices(node: compiled.Node) -> list[Lead]:
     """Return the possible targets of a node's conditions and commands, each once.
 
     A condition without a mapping may lead to any node. Drawing edges to all of them would be noise, so it leads to
-    the node's `destinations`, or to a single "anywhere" if there are none.
+    the node's `destinations` or `ends`, or to a single "anywhere" if there are none.
     """
     labels: dict[str | None, list[str]] = {}
     for condition in node.conditions:
         for key, name in (condition.mapping or {}).items():
             labels.setdefault(name, []).extend([str(key)] if str(key) != name else [])
     plain = {target.name for target in node.targets}
-    for name, label in node.destinations.items():
+    for name, label in node.options.leads.items():
         if name not in plain or label:
-            labels.setdefault(name, []).extend([label] if label else [])
-    if not node.destinations and not all(condition.mapping for condition in node.conditions):
+            texts = labels.setdefault(name, [])
+            texts += [label] if label and label not in texts else []
+    if not node.options.leads and not all(condition.mapping for condition in node.conditions):
         labels[None] = []
     return [Lead(target, ", ".join(texts)) for target, texts in labels.items()]
 
 
 def ends(node: compiled.Node) -> bool:
     """Return whether a node has no outgoing edges."""
-    return not (node.targets or node.joins or node.conditions or node.destinations)
+    return not (node.targets or node.joins or node.conditions or node.options.leads)
 
 
 def marks(node: compiled.Node) -> list[str]:
@@ -104,7 +112,7 @@ def marks(node: compiled.Node) -> list[str]:
 def chart_of(plan: Plan, *, is_inner: bool = False) -> Chart:
     """Return the chart of a graph. An inner chart always has an end, because edges of the outer graph start there."""
     starts = [plan.start, *plan.nodes.values()]
-    joins = list({join.id: join for node in plan.nodes.values() for join in node.joins}.values())
+    joins = list(plan.joins.values())
     nodes = [Node(id="s", title="start", shape="end"), *map(_node, plan.nodes.values())]
     nodes += [Node(id=f"q{s.order + 1}", title="?", shape="choice") for s in starts if Lead(None) in choices(s)]
     nodes += [Node(id=f"j{number}", title="all", shape="join") for number in range(len(joins))]
@@ -119,7 +127,8 @@ def _node(node: compiled.Node) -> Node:
     inner, options = node.inner, node.options
     return Node(
         id=f"n{node.order}",
-        title=node.name,
+        title=node.title,
+        description=node.options.description,
         shape=node.shape,
         marks=tuple(marks(node)),
         pauses=options.interrupt_before or options.interrupt_after,
@@ -160,12 +169,18 @@ def _rows(plan: Plan, indent: str) -> Iterator[str]:
     width = max(map(len, names.values()))
     for node in (plan.start, *plan.nodes.values()):
         yield f"{indent}{names[node]:{width}} {_leading(node)}"
+        yield from _described(node, indent + "    ")
         if (inner := node.inner) is not None:
             yield from _rows(inner, indent + "    ")
 
 
+def _described(node: compiled.Node, indent: str) -> Iterator[str]:
+    """Yield the lines of a node's description, broken at words."""
+    return (indent + line for line in _wrapped(node.options.description, _LINE))
+
+
 def _title(node: compiled.Node) -> str:
-    special = [visible_line(mark) for mark in marks(node)]
+    special = [visible_line(mark) for mark in ([node.options.title] if node.options.title else []) + marks(node)]
     return _name(node.name) + (f" ({', '.join(special)})" if special else "")
 
 
@@ -186,6 +201,15 @@ def _name(target: str | None) -> str:
     if target in (None, END):
         return "end" if target else "?"
     return f"'{target}'" if target in ("start", "end", "?") else visible_line(target)
+
+
+def _labels(node: Node) -> list[str]:
+    """Return the lines that a drawn node shows."""
+    return [node.title, *_wrapped(node.description, _WIDTH), *node.marks]
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(visible_line(" ".join(text.split())), width, break_long_words=False)
 
 
 _MERMAID_SHAPES = {
@@ -249,7 +273,7 @@ class _Flowchart:
             self.lines.append(f"{indent}{source} {arrow}{label} {target}")
 
     def _add_node(self, node: Node, id: str, indent: str) -> None:
-        label = "<br/>".join(map(_mermaid_escaped, (node.title, *node.marks)))
+        label = "<br/>".join(map(_mermaid_escaped, _labels(node)))
         if node.inner is None:
             self.lines.append(f"{indent}{id}{_MERMAID_SHAPES[node.shape].format(label)}")
         else:
@@ -315,7 +339,7 @@ def _lines(chart: Chart, prefix: str, indent: str) -> Iterator[str]:
 
 
 def _dot_node(node: Node, id: str, indent: str) -> Iterator[str]:
-    label = "\\n".join(map(_dot_escaped, (node.title, *node.marks)))
+    label = "\\n".join(map(_dot_escaped, _labels(node)))
     if node.inner is None:
         attributes = [_DOT_SHAPES[node.shape]] + ["penwidth=3"] * node.pauses + ["style=dashed"] * node.defers
         yield f'{indent}{id} [label="{label}" {" ".join(attributes)}]'
@@ -342,7 +366,7 @@ FORMATS = tuple(_DRAWN)
 def draw(plan: Plan, format: str) -> str:
     """Return the graph drawn in one of `FORMATS`.
 
-    The targets of commands are only drawn for nodes that name their `destinations`.
+    The targets of commands are only drawn for nodes that name their `destinations` or `ends`.
 
     Raises:
         UsageError: the format is unknown, or it is "svg" and Graphviz is not installed.

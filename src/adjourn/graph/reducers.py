@@ -6,13 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from adjourn._text import a_type
-from adjourn._values.registry import native
-from adjourn.messages import AppendMessages, Message, RemoveAllMessages, ReplaceLastUser, apply_messages
+from adjourn.messages import Message, apply_messages
 
 Reducer = Callable[[Any, Any], Any]
-
-for _cls in (Message, AppendMessages, ReplaceLastUser, RemoveAllMessages):
-    native(_cls)
 
 
 class Shared:

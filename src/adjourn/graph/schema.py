@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
+from hashlib import blake2b
 from typing import (
     Annotated,
     Any,
@@ -26,9 +27,10 @@ from adjourn._values.registry import register_types
 from adjourn.errors import StateInvalid, UsageError
 from adjourn.messages import Message
 
-from ._channels import ABSENT, Channel, channel_for, takes_two
+from ._channels import ABSENT, Channel, DictChannel, ListChannel, channel_for, takes_two
 from .reducers import Reducer, Shared, add_messages, last, merge
 
+_LONGEST_TYPE = 80
 _MARKS = (Required, NotRequired, getattr(typing, "ReadOnly", Required))  # ReadOnly: from Python 3.13 on
 
 
@@ -83,6 +85,24 @@ class Field:
 
     def problems(self) -> Iterable[str]:
         """Yield the problems of the declaration."""
+        declaration = list(self._problems())
+        yield from declaration or self._default_problems()
+
+    def _default_problems(self) -> Iterable[str]:
+        """Yield why the default does not fit the type; no value yet, as None, fits a list or dict that grows."""
+        channel = self.channel()
+        try:
+            value = ABSENT if self.default is ABSENT else channel.first()
+            problem = None if value is ABSENT else channel.misfit(value)
+        except StateInvalid as error:
+            yield undotted(error)
+        except Exception as error:  # noqa: BLE001  # protects whoever compiles: all problems are listed at once
+            yield f"the default of field '{self.name}' cannot be made: {type(error).__name__}: {undotted(error)}"
+        else:
+            if problem and (value is not None or not isinstance(channel, ListChannel | DictChannel)):
+                yield f"the default of field '{self.name}' does not fit: {problem}"
+
+    def _problems(self) -> Iterable[str]:
         if not self.name or self.name.startswith("^"):
             yield f"field name {self.name!r} is empty or starts with '^'"
         if self.reducer is not None and not callable(self.reducer):
@@ -103,14 +123,15 @@ class Schema:
     def __init__(self, source: Any) -> None:
         self.source = source
         self.cls: type[Any] | None = None
-        self.extra = False
-        self.fields = self._read(source)
-        self.problems = [problem for field in self.fields for problem in field.problems()]
+        self.extra: bool = False
+        self.fields: list[Field] = self._read(source)
+        self.problems: list[str] = [problem for field in self.fields for problem in field.problems()]
         self.channels: dict[str, Channel] = (
             {} if self.problems else {field.name: field.channel() for field in self.fields}
         )
-        self.required = [name for name, channel in self.channels.items() if channel.required]
+        self.required: list[str] = [name for name, channel in self.channels.items() if channel.required]
         self._starting = [channel for channel in self.channels.values() if channel.starts]
+        self.types: dict[str, str] = {name: _type_text(channel.type) for name, channel in self.channels.items()}
         for field in self.fields:
             register_types(field.type)
 
@@ -128,6 +149,11 @@ class Schema:
             "Use a TypedDict, dataclass, msgspec Struct or Pydantic model, or StateSchema()."
         )
 
+    def skip_checks(self) -> None:
+        """Accept whatever nodes write, without looking at its type."""
+        for channel in self.channels.values():
+            channel.checks = False
+
     def channel(self, name: str, where: str) -> Channel:
         """Return the channel of a field that an update names."""
         channel = self.channels.get(name)
@@ -139,11 +165,11 @@ class Schema:
             )
         return Channel(name, Any)
 
-    def first(self) -> dict[str, Any]:
-        """Return the initial state."""
+    def first(self, besides: Container[str] = ()) -> dict[str, Any]:
+        """Return the initial values of the fields, except of those in `besides`, which have one."""
         firsts: dict[str, Any] = {}
         for channel in self._starting:
-            if (value := channel.first()) is not ABSENT:
+            if channel.name not in besides and (value := channel.first()) is not ABSENT:
                 firsts[channel.name] = value
         return firsts
 
@@ -155,7 +181,7 @@ class Schema:
         """
         for name, value in new.items():
             channel = self.channels.get(name)
-            problem = None if channel is None else misfit(value, channel.type)
+            problem = None if channel is None else channel.misfit(value)
             if problem:
                 raise StateInvalid(name, f"{problem}.")
         for name in self.required:
@@ -163,15 +189,52 @@ class Schema:
                 raise StateInvalid(name, "it is required, but the input does not have it.")
 
     def build(self, values: Mapping[str, Any]) -> Any:
-        """Return an instance of the schema class with these values, built without validation."""
+        """Return an instance of the schema class with these values, built without validation.
+
+        Raises:
+            StateInvalid: the class refuses them.
+        """
         assert self.cls is not None
         construct = getattr(self.cls, "model_construct", self.cls)
         try:
             return construct(**values)
-        except TypeError as error:
-            raise StateInvalid(
-                self.cls.__name__, f"it cannot be built from {', '.join(values) or 'nothing'}: {undotted(error)}."
-            ) from error
+        except Exception as error:  # protects whoever only looks at a session: the class is the user's
+            raise self._refusal(values, error) from error
+
+    def _refusal(self, values: Mapping[str, Any], error: Exception) -> StateInvalid:
+        """Return the error for values that the schema class refuses."""
+        assert self.cls is not None
+        name = self.cls.__name__
+        for field in self.required:
+            if field not in values:
+                return StateInvalid(
+                    field,
+                    f"{name} needs it, but the session does not have it. Give it a default, or a value with "
+                    "resume(state=...).",
+                )
+        return StateInvalid("", f"{name} cannot be built from {', '.join(values) or 'nothing'}: {undotted(error)}.")
+
+
+def check_stored(channel: Channel, value: Any, declared: str) -> None:
+    """Check that a stored value fits its field, which was declared with another type when it was stored.
+
+    Raises:
+        StateInvalid: it does not.
+    """
+    if problem := misfit(value, channel.type):
+        raise StateInvalid(
+            channel.name,
+            f"the stored session does not fit: {problem}. It was declared as {declared} when that was stored. "
+            "Declare a type that fits both, or a field with another name.",
+        )
+
+
+def _type_text(type_: Any) -> str:
+    """Return a type in words that are the same in every process; of a long one, a digest."""
+    text = type_.__qualname__ if type(type_) is type else repr(type_).replace("typing.", "")
+    return (
+        text if len(text) <= _LONGEST_TYPE else f"a type of digest {blake2b(text.encode(), digest_size=8).hexdigest()}"
+    )
 
 
 def _typed_dict_fields(source: Any) -> Iterable[Field]:
@@ -224,7 +287,7 @@ def _defaults(source: type[Any]) -> dict[str, Any]:
         return {field.name: _default(field.default, field.default_factory, msgspec.NODEFAULT) for field in fields}
     if hasattr(source, "model_fields"):
         models = cast("Mapping[str, Any]", source.model_fields)
-        return {name: _model_default(field) for name, field in models.items()}
+        return {name: _model_default(name, field) for name, field in models.items()}
     raise UsageError(
         f"{source.__name__} cannot be a state schema: it is not a TypedDict, dataclass, msgspec Struct or "
         "Pydantic model."
@@ -237,9 +300,14 @@ def _default(value: Any, factory: Any, missing: Any) -> Any:
     return ABSENT if value is missing else value
 
 
-def _model_default(field: Any) -> Any:
+def _model_default(name: str, field: Any) -> Any:
     if field.is_required():
         return ABSENT
+    if getattr(field, "default_factory_takes_validated_data", False):
+        raise UsageError(
+            f"The default_factory of field '{name}' takes the other fields, but a field starts before there is input. "
+            "Give it a factory without arguments, or let the first node set the field."
+        )
     return field.default_factory or field.default
 
 

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, cast
 
 from adjourn._values import codec
+from adjourn._values.same import same
 from adjourn.errors import StateInvalid
 
-from ._channels import ABSENT, same
+from ._channels import ABSENT
 from .commands import Overwrite
 from .schema import Schema
 
@@ -116,13 +117,13 @@ def attributes(schema: Schema, instance: Any) -> dict[str, Any]:
 
 
 class Snapshot(Mapping[str, Any]):
-    """The state at one moment. Lists only ever grow in place, so keeping their length is enough."""
+    """The state at one moment, from shared values: of those only lists change, and keeping their length is enough."""
 
     __slots__ = ("_lengths", "_schema", "_values")
 
     def __init__(self, schema: Schema, values: Mapping[str, Any]) -> None:
         self._schema = schema
-        self._values = dict(values)
+        self._values = values
         self._lengths = {key: len(cast("list[Any]", value)) for key, value in values.items() if type(value) is list}
 
     def __getitem__(self, key: str) -> Any:

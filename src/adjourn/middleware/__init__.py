@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 from .hooks import AgentEnd as AgentEnd
 from .hooks import Middleware as Middleware
 from .hooks import ModelState as ModelState
+from .hooks import NodeCall as NodeCall
+from .hooks import NodeRequest as NodeRequest
 from .hooks import Setup as Setup
 from .hooks import ToolRequest as ToolRequest
 
@@ -24,11 +26,14 @@ if TYPE_CHECKING:
     from .files.tools import FileTools as FileTools
     from .log_calls import LogCalls as LogCalls
     from .patch_tool_calls import PatchToolCalls as PatchToolCalls
+    from .project_instructions import ProjectInstructions as ProjectInstructions
     from .redact_pii import RedactPII as RedactPII
     from .reduce_tool_results import ReduceToolResults as ReduceToolResults
     from .skills import Skill as Skill
     from .skills import Skills as Skills
     from .summarize import Summarize as Summarize
+    from .task_board import BoardTask as BoardTask
+    from .task_board import TaskBoard as TaskBoard
     from .todo_list import Todo as Todo
     from .todo_list import TodoList as TodoList
     from .tool_search import ToolSearch as ToolSearch
@@ -41,23 +46,27 @@ _HOMES = {
     "log_calls": "LogCalls",
     "patch_tool_calls": "PatchToolCalls",
     "_pii": "Found",
+    "project_instructions": "ProjectInstructions",
     "redact_pii": "RedactPII",
     "reduce_tool_results": "ReduceToolResults",
     "_sizes": "about_tokens",
     "skills": "Skill Skills",
     "summarize": "Summarize",
+    "task_board": "BoardTask TaskBoard",
     "todo_list": "Todo TodoList",
     "tool_search": "ToolSearch",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 
-__all__ = ["AgentEnd", "Middleware", "ModelState", "Setup", "ToolRequest", *_HOME]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll]  # what __getattr__ binds
+__all__ = ["AgentEnd", "Middleware", "ModelState", "NodeCall", "NodeRequest", "Setup", "ToolRequest", *_HOME]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll]  # what __getattr__ binds
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+if not TYPE_CHECKING:  # For a type checker every name would exist.
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -116,6 +116,20 @@ def _is_iban(text: str) -> bool:
     return int("".join(str(int(each, 36)) for each in text[4:] + text[:4])) % 97 == 1
 
 
+# No personal data of these kinds goes on after: a character that is not ASCII even when written plainly, a line break,
+# or a word in lower case with punctuation, unless an "@" follows. Numbers and e-mail addresses may contain spaces.
+_BREAK = re.compile(
+    r"[^\x00-\x7f]|[\n\r\t\f\v]|(?<![A-Za-z0-9])(?=[A-Z]*[a-z])[A-Za-z]{3,}[^\sA-Za-z0-9@+]*(?=\x20+[^\s@])"
+)
+
+
+def safe_end(text: str) -> int:
+    """Return how much of a text, from its beginning, no personal data of the known kinds can reach beyond."""
+    plain = Plain(text)
+    ends = [found.span() for found in _BREAK.finditer(plain.text)]
+    return plain.original(ends[-1])[1] if ends else 0
+
+
 KINDS: dict[str, Callable[[str], Iterator[Span]]] = {
     "email": matches(_EMAIL),
     "iban": _numbers(_IBAN_START, _CHARACTERS, _is_iban, 15, 34),

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from adjourn._habits import checks_options
 from adjourn.errors import ToolError, UsageError
 from adjourn.tools import Tool, fits_pattern
 
@@ -59,8 +60,9 @@ class ApprovalPolicy(Middleware):
     tool without `*`.
     """
 
+    @checks_options
     def __init__(self, rules: Sequence[ApprovalRule]) -> None:
-        self.rules = tuple(rules)
+        self.rules: tuple[ApprovalRule, ...] = tuple(rules)
 
     def check_tools(self, tools: Sequence[Tool]) -> None:
         for rule in self.rules:

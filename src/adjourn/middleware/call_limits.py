@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
+from adjourn._habits import checks_options
 from adjourn.context import RunContext, current
 from adjourn.errors import LimitExceeded, ToolError, UsageError
 from adjourn.messages import Message, ToolCall
@@ -33,6 +34,7 @@ class CallLimits(Middleware):
     raise `LimitExceeded`, after which the session can be recovered with larger limits.
     """
 
+    @checks_options
     def __init__(
         self,
         *,
@@ -51,6 +53,10 @@ class CallLimits(Middleware):
         for name, limit in {**self._model, "tool_calls": tool_calls, **self._tools}.items():
             if limit is not None and (type(limit) is not int or limit < 0):
                 raise UsageError(f"CallLimits({name}={limit!r}): give an int of 0 or more, or None for no limit.")
+
+    @property
+    def counts_tokens(self) -> bool:
+        return self._model["tokens"] is not None
 
     def before_agent(self, setup: Setup) -> Setup:
         return replace(setup, tools=tuple(asked_unless(_is_refused, tool) for tool in setup.tools))

@@ -7,33 +7,50 @@ from typing import Any, cast
 
 from msgspec import Struct
 
+from adjourn._engine.retry import Retry
 from adjourn.context import RunContext
 from adjourn.messages import Message
-from adjourn.models import ModelRequest
+from adjourn.models import Chunk, ModelRequest
 from adjourn.tools import Tool
 
 
 class Setup(Struct, frozen=True, kw_only=True):
-    """What an agent starts with; the instruction is already rendered and no longer a template."""
+    """What an agent starts with; the instruction is already rendered and no longer a template.
+
+    What a hook puts around the instruction stays there; the agent's own text between is made anew for each model call.
+    `{name}` in it stands for a session value that is not set yet, and `{instruction}` for the text of a function.
+    `agent` and `retry`, the policy by which its model calls are tried again, can be read and not changed.
+    """
 
     agent: str
     instruction: str
     tools: tuple[Tool, ...]
     return_directly: tuple[str, ...] = ()
+    retry: tuple[Retry, ...] = ()
 
 
 class ModelState(Struct, frozen=True, kw_only=True):
-    """The conversation as an agent sees it; a hook's return value is what it sees from then on."""
+    """The conversation as an agent sees it; a hook's return value is what it sees from then on.
+
+    `tools` are those that the model can call, and `retry` is the policy by which its calls are tried again. A hook can
+    read these two, and not change them.
+    """
 
     messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    retry: tuple[Retry, ...] = ()
 
 
 class AgentEnd(Struct, frozen=True, kw_only=True):
-    """How an agent ended: its text, and the action that ended it (`None`, `exit`, `break_loop` or `transfer`)."""
+    """How an agent ended: its text, and the action that ended it (`None`, `exit`, `break_loop` or `transfer`).
+
+    `messages` is the conversation as the agent sees it.
+    """
 
     agent: str
     output: str
     action: str | None = None
+    messages: tuple[Message, ...] = ()
 
 
 class ToolRequest(Struct, frozen=True, kw_only=True):
@@ -45,9 +62,20 @@ class ToolRequest(Struct, frozen=True, kw_only=True):
     agent: str
 
 
+class NodeRequest(Struct, frozen=True, kw_only=True):
+    """An attempt to run a node of a graph; `state` is what the node reads, for itself alone."""
+
+    graph: str
+    node: str
+    state: Any  # Any: a mapping, or an instance of the class that describes the state
+    attempt: int = 1
+
+
+NodeCall = Callable[[NodeRequest], Awaitable[Any]]
 ModelCall = Callable[[ModelRequest], Awaitable[Message]]
+ModelStream = Callable[[ModelRequest], AsyncIterator[Chunk]]
 ToolCallable = Callable[[ToolRequest], Awaitable[Any]]
-ToolStream = Callable[[ToolRequest], AsyncIterator[str]]
+ToolStream = Callable[[ToolRequest], AsyncIterator[Any]]  # Any: text, parts of a message, or data
 
 
 class Middleware:
@@ -57,12 +85,15 @@ class Middleware:
     returns its stored result, so the code after it may ask as well.
     """
 
+    raises: Sequence[type[Exception]] = ()
+    """The exceptions of a wrapped call after which a hook may ask a person, besides built-in ones and Adjourn's own."""
+
     brings_tools: bool = False
     """Whether it adds tools to the agent that the rest of the middleware depends on."""
 
     @property
-    def holds_back(self) -> bool:
-        """Whether readers see an answer only after `wrap_model` has returned it, and none of its pieces before."""
+    def counts_tokens(self) -> bool:
+        """Whether it needs the usage of every answer; where a server reports none, it is estimated."""
         return False
 
     @property
@@ -71,7 +102,10 @@ class Middleware:
         return type(self).__name__
 
     def before_agent(self, setup: Setup) -> Setup | Awaitable[Setup]:
-        """Change what the agent starts with. It runs again in each process that continues the agent."""
+        """Change what the agent starts with. It runs again in each process that continues the agent.
+
+        Session values that it sets are written once, when the turn begins.
+        """
         return setup
 
     def check_tools(self, tools: Sequence[Tool]) -> None:
@@ -99,16 +133,40 @@ class Middleware:
         """Wrap a model call: `await call(request)` returns the whole message."""
         raise NotImplementedError
 
-    def wrap_tool(self, call: ToolCallable, request: ToolRequest) -> Any:
-        """Wrap a tool call: `await call(request)` returns its result."""
+    def wrap_model_stream(self, call: ModelStream, request: ModelRequest) -> AsyncIterator[Chunk]:
+        """Wrap the chunks of a model's answer: readers, and the message, get what this async generator yields.
+
+        It surrounds each attempt at each model, inside `wrap_model`; the answer of a model that does not stream comes
+        as a few chunks. To ask a person, use `wrap_model`: here the model would be asked again afterwards.
+        """
         raise NotImplementedError
 
-    def wrap_tool_stream(self, call: ToolStream, request: ToolRequest) -> AsyncIterator[str]:
+    def wrap_tool(self, call: ToolCallable, request: ToolRequest) -> Any:
+        """Wrap a tool call: `await call(request)` returns its result: text, parts of a message, or data as in JSON."""
+        raise NotImplementedError
+
+    def wrap_node(self, call: NodeCall, request: NodeRequest) -> Any:
+        """Wrap one attempt of a node in a graph: `await call(request)` returns its result as a `Command`.
+
+        Return that, or whatever else a node may return. A request with another `state` is what the node reads then.
+        """
+        raise NotImplementedError
+
+    def wrap_tool_stream(self, call: ToolStream, request: ToolRequest) -> AsyncIterator[Any]:
         """Wrap the pieces of a streaming tool."""
         raise NotImplementedError
 
 
-AROUND_CALLS = ("guard_tool", "before_model", "after_model", "wrap_model", "wrap_tool", "wrap_tool_stream")
+AROUND_CALLS = (
+    "guard_tool",
+    "before_model",
+    "after_model",
+    "wrap_model",
+    "wrap_model_stream",
+    "wrap_tool",
+    "wrap_tool_stream",
+    "wrap_node",
+)
 """The hooks that graph nodes support as well as agents."""
 
 

@@ -11,6 +11,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
+from adjourn._habits import checks_options
+from adjourn._hiding import known
+from adjourn._hiding import logger as own_logger
 from adjourn._text import visible_line
 from adjourn.context import current
 from adjourn.errors import Pause, text_of
@@ -28,6 +31,7 @@ class LogCalls(Middleware):
     work is not repeated. Failures are logged as warnings, everything else at `level`.
     """
 
+    @checks_options
     def __init__(
         self,
         logger: logging.Logger | None = None,
@@ -36,7 +40,7 @@ class LogCalls(Middleware):
         content: bool = False,
         longest: int = 500,
     ) -> None:
-        self._log = logger or logging.getLogger("adjourn.calls")
+        self._log = logger or own_logger("adjourn.calls")
         self._level = level
         self._content = content
         self._longest = longest
@@ -61,11 +65,11 @@ class LogCalls(Middleware):
     def after_agent(self, end: AgentEnd) -> None:
         about = [f"agent {end.agent} ended ({end.action or 'answered'})"]
         self._quote(about, end.output)
-        self._log.log(self._level, "%s: %s", visible_line(current().session_id), visible_line(", ".join(about)))
+        self._write(self._level, visible_line(current().session_id), ", ".join(about))
 
     def _quote(self, about: list[str], content: object) -> None:
         if self._content:
-            about.append(repr(content)[: self._longest])
+            about.append(known.hide(repr(content))[: self._longest])
 
     @contextmanager
     def _timed(self, what: str) -> Generator[list[str]]:
@@ -81,5 +85,8 @@ class LogCalls(Middleware):
         finally:
             spent = time.perf_counter() - since
             text = ", ".join([f"{what} {how} after {spent:.3f} s", *about])
-            where = visible_line(ctx.session_id), visible_line(str(ctx.address))
-            self._log.log(level, "%s %s: %s", *where, visible_line(text))
+            self._write(level, f"{visible_line(ctx.session_id)} {visible_line(str(ctx.address))}", text)
+
+    def _write(self, level: int, where: str, text: str) -> None:
+        # Hidden here, too: a logger of the program's own does not do it.
+        self._log.log(level, "%s: %s", where, visible_line(known.hide(text)))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from adjourn._habits import checks_options
 from adjourn.context import RunContext
 from adjourn.messages import Message, ToolCall
 
@@ -18,6 +19,7 @@ PATCH = "This call has no result."
 class PatchToolCalls(Middleware):
     """Adds a placeholder result for each tool call without one; `text` is its text, or a function that makes it."""
 
+    @checks_options
     def __init__(self, text: str | Callable[[ToolCall], str] = PATCH) -> None:
         self._text = text
 

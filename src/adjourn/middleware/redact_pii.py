@@ -6,24 +6,64 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
 from msgspec.structs import replace
 
 from adjourn._engine.concurrency import in_thread
+from adjourn._habits import checks_options
 from adjourn._values.frozen import shorten
 from adjourn.context import RunContext
 from adjourn.errors import UsageError
 from adjourn.messages import Message, Part, ReasoningPart, TextPart
-from adjourn.models import ModelRequest
+from adjourn.models import Chunk, ModelRequest
 
-from ._pii import KINDS, Detector, Found, Plain, matches
-from .hooks import Middleware, ModelCall, ModelState
+from ._pii import KINDS, Detector, Found, Plain, matches, safe_end
+from .hooks import Middleware, ModelCall, ModelState, ModelStream
 
+NOTHING = Chunk()
 LONG = 20_000
 """Texts of more characters together are searched in a thread."""
+
+
+class _Held:
+    """The end of a streamed text or reasoning that may go on as personal data; `is_whole` holds all of it back."""
+
+    def __init__(self, *, is_whole: bool) -> None:
+        self.name: str = "text"
+        self.is_changed = self.ever_changed = False
+        self._text = ""
+        self._is_whole = is_whole
+        self._enough = 0
+
+    def add(self, name: str, text: str) -> Iterator[str]:
+        """Add a piece, and yield what can go out: the rest of what came before it, if it is of another kind, first."""
+        if not text:
+            return
+        if name != self.name:
+            yield from self.rest()
+            self.name, self.is_changed = name, False
+        self._text += text
+        # A long text without a break is not searched again for every piece.
+        if not self._is_whole and len(self._text) >= self._enough:
+            end = safe_end(self._text)
+            out, self._text = self._text[:end], self._text[end:]
+            self._enough = len(self._text) + len(self._text) // 4
+            if out:
+                yield out
+
+    def note(self, *, is_changed: bool) -> None:
+        """Note whether what went out was changed: the text that goes on, and the answer as a whole."""
+        self.is_changed |= is_changed
+        self.ever_changed |= is_changed
+
+    def rest(self) -> Iterator[str]:
+        """Yield what is still held back, if anything."""
+        out, self._text, self._enough = self._text, "", 0
+        if out:
+            yield out
 
 
 class RedactPII(Middleware):
@@ -34,14 +74,16 @@ class RedactPII(Middleware):
     detectors and long texts are run in a thread.
 
     What is replaced: in what the model is sent, the texts, the reasoning, and the names and values of the arguments of
-    calls; in what it answers, the text and the reasoning, before anybody sees them: pieces of the answer are held back
-    until it is complete. With `answers=False` answers are left alone, and stream. Not replaced: the agent's
-    instruction, images, audio and files, what users said and tools returned in the record and in events, and the
-    arguments that tools get. It finds what has a fixed form, in ASCII, full-width and other digits, with spaces, dots
-    and dashes in between; it does not find names, postal addresses, or data that somebody took care to disguise. Put it
-    before other middleware that sends messages to a model, such as `Summarize`.
+    calls; in what it answers, the text and the reasoning, before anybody sees them: a streamed answer is held back word
+    by word, until nothing of it can be part of what is replaced (with `patterns` or `detectors`, until it is complete).
+    With `answers=False` answers are left alone. Not replaced: the agent's instruction, images, audio and files, what
+    users said and tools returned in the record and in events, and the arguments that tools get. It finds what has a
+    fixed form, in ASCII, full-width and other digits, with spaces, dots and dashes in between; it does not find names,
+    postal addresses, or data that somebody took care to disguise. Put it before other middleware that sends messages to
+    a model, such as `Summarize`.
     """
 
+    @checks_options
     def __init__(
         self,
         kinds: Sequence[str] = tuple(KINDS),
@@ -65,13 +107,41 @@ class RedactPII(Middleware):
         # What others wrote may take its time.
         self._needs_thread = bool(custom or detectors)
 
-    @property
-    def holds_back(self) -> bool:
-        return self._redacts_answers
-
     async def before_model(self, state: ModelState, ctx: RunContext) -> ModelState:
         size = sum(len(message.text) for message in state.messages)
         return ModelState(messages=await self._run(partial(self._messages, state.messages), size))
+
+    def wrap_model_stream(self, call: ModelStream, request: ModelRequest) -> AsyncIterator[Chunk]:
+        return self._streamed(call(request)) if self._redacts_answers else call(request)
+
+    async def _streamed(self, chunks: AsyncIterator[Chunk]) -> AsyncIterator[Chunk]:
+        held, origin = _Held(is_whole=self._needs_thread), None
+        async for chunk in chunks:
+            origin = chunk.origin or origin
+            for name in ("reasoning", "text"):
+                for text in held.add(name, getattr(chunk, name)):
+                    yield await self._piece(held, text)
+            rest = replace(chunk, reasoning="", text="")
+            if rest == NOTHING:
+                continue
+            if rest.tool_calls or rest.parts:
+                for text in held.rest():
+                    yield await self._piece(held, text)
+            yield replace(rest, parts=tuple(part for each in rest.parts for part in self._signed(held, each)))
+        for text in held.rest():
+            yield await self._piece(held, text)
+        if held.ever_changed and origin is not None and origin.extra is not None:
+            yield Chunk(origin=replace(origin, extra=None))  # It may repeat the text, or sign it; the last one counts.
+
+    async def _piece(self, held: _Held, text: str) -> Chunk:
+        redacted = await self._run(partial(self.redact, text), len(text))
+        held.note(is_changed=redacted != text)
+        return Chunk(text=redacted) if held.name == "text" else Chunk(reasoning=redacted)
+
+    def _signed(self, held: _Held, part: Part) -> tuple[Part, ...]:
+        """Return a part, redacted; without text it signs what came before it, unless that was changed."""
+        kind = TextPart if held.name == "text" else ReasoningPart
+        return () if held.is_changed and isinstance(part, kind) and not part.text else (self._part(part),)
 
     async def wrap_model(self, call: ModelCall, request: ModelRequest) -> Message:
         answer = await call(request)
@@ -121,7 +191,8 @@ class RedactPII(Middleware):
         """Return a message whose texts are redacted, but not its calls, which tools are to get as they are."""
         content: Any = message.content
         content = self.redact(content) if isinstance(content, str) else tuple(map(self._part, content))
-        return message if content == message.content else replace(message, content=content)
+        # What the provider added may repeat the text, or sign it.
+        return message if content == message.content else replace(message, content=content, extra=None)
 
     def _part(self, part: Part) -> Part:
         if not isinstance(part, TextPart | ReasoningPart):

@@ -5,16 +5,17 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from adjourn._habits import checks_options
+from adjourn._hiding import logger
 from adjourn._text import visible_line
 from adjourn.errors import UsageError, text_of
 from adjourn.tools import tool
@@ -27,7 +28,11 @@ FILE = "SKILL.md"
 MAX_SIZE = 1_000_000
 MAX_DESCRIPTION = 1024
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
-_log = logging.getLogger(__name__)
+TRUE, FALSE = ("true", "yes", "on"), ("false", "no", "off", "")
+REFUSED = ("context", "agent", "model", "effort", "hooks")
+"""The keys that would change how a skill runs, which an agent that just reads it cannot do."""
+CHANGE_NOTHING = (("context", "inline"), ("model", "inherit"))
+_log = logger(__name__)
 
 
 class Skill(Struct, frozen=True, kw_only=True):
@@ -42,16 +47,25 @@ class Skill(Struct, frozen=True, kw_only=True):
 class Skills(Middleware):
     """Lists the skills in `root` to an agent, and provides it with the tool `read_skill`.
 
-    A skill is a folder with a `SKILL.md`: at the top, between lines of `---`, `name: ...` and `description: ...`, and
-    below the text that the agent reads when it uses the skill. It may refer to other files of the folder, which the
-    agent can read as well. Skills that cannot be read raise a `UsageError` here that lists all problems; with
-    `on_bad="skip"` they are logged and left out.
+    A skill is a folder with a `SKILL.md`: at the top, between lines of `---`, `name: ...` (by default the folder's
+    name) and `description: ...`, and below the text that the agent reads when it uses the skill. It may refer to other
+    files of the folder, which the agent can read as well. `allowed-tools` is told to the agent together with the skill,
+    and approves nothing; with `disable-model-invocation: true` a skill is left out. What else would have to change how
+    a skill runs (`context`, `agent`, `model`, `effort`, `hooks`) is refused, unless `ignore` names it. Skills that
+    cannot be used raise a `UsageError` here that lists all problems; with `on_bad="skip"` they are logged and left out.
+    Reading them needs the extra `yaml`.
     """
 
-    def __init__(self, root: str | os.PathLike[str], *, on_bad: Literal["raise", "skip"] = "raise") -> None:
+    @checks_options
+    def __init__(
+        self, root: str | os.PathLike[str], *, on_bad: Literal["raise", "skip"] = "raise", ignore: Sequence[str] = ()
+    ) -> None:
         if on_bad not in ("raise", "skip"):
             raise UsageError(f"Skills(on_bad={on_bad!r}): use 'raise' or 'skip'.")
-        self.skills: Mapping[str, Skill] = _load(Path(root), raises=on_bad == "raise")
+        for key in [ignore] if isinstance(ignore, str) else ignore:
+            if isinstance(ignore, str) or key not in REFUSED:
+                raise UsageError(f"Skills(ignore={ignore!r}): give a list of some of these: {', '.join(REFUSED)}.")
+        self.skills: Mapping[str, Skill] = _load(Path(root), frozenset(ignore), raises=on_bad == "raise")
         self._tools = (tool(self.read_skill),) if self.skills else ()
 
     def before_agent(self, setup: Setup) -> Setup:
@@ -73,16 +87,22 @@ class Skills(Middleware):
         if skill is None:
             raise FileError(f"There is no skill '{name}'. There are: {', '.join(self.skills)}.")
         text = await FolderBackend(skill.folder, max_size=MAX_SIZE).read(file)
-        return read_front_matter(text)[1] if file == FILE else text
+        if file != FILE:
+            return text
+        allowed = _texts(skill.about.get("allowed-tools", ""))
+        note = f"[Use only these tools with this skill: {', '.join(allowed)}.]\n\n" if allowed else ""
+        return note + read_front_matter(text)[1]
 
 
-def _load(root: Path, *, raises: bool) -> dict[str, Skill]:
+def _load(root: Path, ignored: Collection[str], *, raises: bool) -> dict[str, Skill]:
     if not root.is_dir():
         raise UsageError(f"Skills({str(root)!r}): there is no such folder.")
     found, problems = dict[str, Skill](), list[str]()
     for folder in sorted(path.parent for path in root.glob(f"*/{FILE}")):
         try:
-            skill = _read(folder)
+            skill = _read(folder, ignored)
+            if _is_true(skill.about, "disable-model-invocation"):
+                continue
             if skill.name in found:
                 raise ValueError(f"{found[skill.name].folder.name}/{FILE} also has the name '{skill.name}'")
             found[skill.name] = skill
@@ -95,11 +115,19 @@ def _load(root: Path, *, raises: bool) -> dict[str, Skill]:
     return found
 
 
-def _read(folder: Path) -> Skill:
+def _is_true(about: Mapping[str, Value], key: str) -> bool:
+    value = about.get(key, "")
+    text = value.lower() if isinstance(value, str) else None
+    if text not in (*TRUE, *FALSE):
+        raise ValueError(f"'{key}: {value}' is neither true nor false")
+    return text in TRUE
+
+
+def _read(folder: Path, ignored: Collection[str]) -> Skill:
     text = FolderBackend(folder, max_size=MAX_SIZE).read_now(FILE)
     about, _ = read_front_matter(text)
-    name, description = about.get("name"), about.get("description")
-    for problem in _problems(name, description):
+    name, description = about.get("name") or folder.name, about.get("description")
+    for problem in (*_problems(name, description), *_refused(about, ignored)):
         raise ValueError(problem)
     return Skill(name=str(name), description=str(description), folder=folder, about=about)
 
@@ -109,3 +137,23 @@ def _problems(name: object, description: object) -> Iterator[str]:
         yield f"the name is {name!r}; use up to 64 lowercase letters, digits and hyphens"
     if not isinstance(description, str) or not 0 < len(description) <= MAX_DESCRIPTION:
         yield f"it has no description; give one of up to {MAX_DESCRIPTION} characters"
+
+
+def _refused(about: Mapping[str, Value], ignored: Collection[str]) -> Iterator[str]:
+    for key in REFUSED:
+        value = about.get(key, "")
+        if value and key not in ignored and (key, value) not in CHANGE_NOTHING:
+            shown = " ".join(str(value).split())[:60]
+            yield (
+                f"it wants '{key}: {shown}', and a skill is only read here. Give the work to another agent "
+                f"(`agent.as_tool()`), remove the line, or use it anyway with Skills(..., ignore=['{key}'])"
+            )
+
+
+def _texts(value: Value) -> list[str]:
+    """Return a list, which may be written with commas or spaces."""
+    return (
+        [each for each in re.split(r",\s*|\s+(?![^()]*\))", value) if each]
+        if isinstance(value, str)
+        else [str(each) for each in value]
+    )

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from adjourn._habits import checks_options
 from adjourn.context import current
 from adjourn.tools import tool
 
@@ -38,6 +39,7 @@ class TodoList(Middleware):
     whatever the key: `{"todos": [...]}`.
     """
 
+    @checks_options
     def __init__(self, *, key: str = "todos", instruction: str = INSTRUCTION) -> None:
         self._key = key
         self._instruction = instruction

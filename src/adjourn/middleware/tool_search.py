@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
+from adjourn._habits import checks_options
 from adjourn.context import current
 from adjourn.errors import UsageError
 from adjourn.messages import Message
@@ -28,26 +29,29 @@ class ToolSearch(Middleware):
     """Provides an agent with `tools` that its model sees only after finding them with the tool `search_tools`.
 
     Once found, a tool stays available in the session. It is a tool like any other: it may ask questions and need
-    approval. `limit` is the maximum number of results per search. To search by meaning, pass a custom `score`, which
-    returns a number above 0 for each tool that fits the query.
+    approval. A search has `limit` results unless the model asks for another number, up to `most`. To search by meaning,
+    pass a custom `score`, which returns a number above 0 for each tool that fits the query.
     """
 
     brings_tools = True
 
+    @checks_options
     def __init__(
         self,
         tools: Sequence[Tool | Callable[..., Any]],
         *,
         limit: int = 5,
+        most: int = 20,
         score: Callable[[str, Tool], float] | None = None,
     ) -> None:
-        if limit < 1:
-            raise UsageError(f"ToolSearch(limit={limit}): give 1 or more.")
+        if not 1 <= limit <= most:
+            raise UsageError(f"ToolSearch(limit={limit}, most={most}): give a limit of 1 or more, and at most `most`.")
         made = [cast("Tool", each) if isinstance(each, Tool) else tool(each) for each in tools]
         self._tools = {each.name: each for each in made}
         if len(self._tools) < len(made):
             raise UsageError("ToolSearch was given two tools with the same name. Give each a unique name.")
         self._limit = limit
+        self._most = most
         self._score = score or word_score
         self._search = tool(self.search_tools)
 
@@ -61,14 +65,16 @@ class ToolSearch(Middleware):
         shown = [spec for spec in request.tools if spec.name not in self._tools or FOUND + spec.name in values]
         return await call(replace(request, tools=tuple(shown)))
 
-    async def search_tools(self, query: str) -> str:
+    async def search_tools(self, query: str, limit: int | None = None) -> str:
         """Find tools. The tools that are found can be called from then on.
 
         Args:
             query: What the tool should do, in a few words.
+            limit: How many tools to find at most.
         """
+        count = self._limit if limit is None else max(1, min(limit, self._most))
         scores = {name: self._score(query, each) for name, each in self._tools.items()}
-        best = sorted((name for name in scores if scores[name] > 0), key=lambda name: -scores[name])[: self._limit]
+        best = sorted((name for name in scores if scores[name] > 0), key=lambda name: -scores[name])[:count]
         values = current().values
         for name in best:
             values[FOUND + name] = True

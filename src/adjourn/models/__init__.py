@@ -2,15 +2,18 @@
 
 from typing import TYPE_CHECKING
 
-from .chunks import Chunk, Gathering, ToolCallChunk, chunks_of
+from .abilities import Abilities
+from .calling import close_stream, generate, stream
+from .chunks import Chunk, Gathering, Origin, ToolCallChunk, chunks_of
 from .names import resolve_model
-from .protocol import ChatModel, Generates, ModelRequest, Streams, ToolSpec, close_stream, generate, stream
+from .protocol import ChatModel, Generates, ModelRequest, OutputMode, Streams, ToolSpec
 
 if TYPE_CHECKING:
     from .demo import DemoModel
     from .openai.model import OpenAIChatModel
 
 __all__ = [
+    "Abilities",
     "ChatModel",
     "Chunk",
     "DemoModel",
@@ -18,6 +21,8 @@ __all__ = [
     "Generates",
     "ModelRequest",
     "OpenAIChatModel",
+    "Origin",
+    "OutputMode",
     "Streams",
     "ToolCallChunk",
     "ToolSpec",
@@ -29,14 +34,16 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    # Adapters are loaded on first use.
-    if name == "OpenAIChatModel":
-        from .openai.model import OpenAIChatModel  # noqa: PLC0415
+if not TYPE_CHECKING:  # For a type checker every name would exist.
 
-        return OpenAIChatModel
-    if name == "DemoModel":
-        from .demo import DemoModel  # noqa: PLC0415
+    def __getattr__(name: str) -> object:
+        # Adapters are loaded on first use.
+        if name == "OpenAIChatModel":
+            from .openai.model import OpenAIChatModel  # noqa: PLC0415
 
-        return DemoModel
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            return OpenAIChatModel
+        if name == "DemoModel":
+            from .demo import DemoModel  # noqa: PLC0415
+
+            return DemoModel
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

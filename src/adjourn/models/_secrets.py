@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Iterable, Mapping
-from urllib.parse import quote
 
-HIDDEN = "[secret]"
+from adjourn._hiding import forms_of
+
 SHORTEST = 6
 """Shorter values are words, such as the "none" that local servers get as a key; hiding them would garble every text."""
 
@@ -19,21 +18,18 @@ class Secrets:
         # "Bearer abc" is repeated as a whole, or without its first word.
         words = {word for value in given for word in (value, value.rpartition(" ")[2]) if len(word) >= SHORTEST}
         # The longest first, so that nothing is left of one that contains another.
-        self._forms = sorted({form for word in words for form in _forms(word)}, key=len, reverse=True)
+        forms = {form for word in words for form in forms_of(word)}
+        self._forms = sorted(forms, key=lambda form: len(form.text), reverse=True)
 
     def hide(self, text: str) -> str:
         """Return the text without the secrets."""
         for form in self._forms:
-            text = text.replace(form, HIDDEN)
+            text = text.replace(form.text, form.instead)
         return text
 
     def are_in(self, error: BaseException) -> bool:
         """Return whether a traceback of the error, with its causes, would show one."""
-        return any(form in text for text in _texts(error) for form in self._forms)
-
-
-def _forms(word: str) -> Iterable[str]:
-    return word, quote(word, safe=""), b64encode(word.encode()).decode().rstrip("="), repr(word)[1:-1]
+        return any(form.text in text for text in _texts(error) for form in self._forms)
 
 
 def _texts(error: BaseException | None) -> Iterable[str]:

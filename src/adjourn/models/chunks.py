@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import msgspec
@@ -11,7 +11,8 @@ from msgspec import Struct
 from msgspec.json import encode
 
 from adjourn._text import a_type
-from adjourn.messages import Message, Part, ReasoningPart, TextPart, ToolCall, Usage
+from adjourn._values.frozen import freeze
+from adjourn.messages import CallPart, Message, Part, ReasoningPart, TextPart, ToolCall, Usage, in_order
 
 # gc=False: an answer has thousands of these, and none can be part of a reference cycle.
 
@@ -19,20 +20,34 @@ from adjourn.messages import Message, Part, ReasoningPart, TextPart, ToolCall, U
 class ToolCallChunk(Struct, frozen=True, kw_only=True, gc=False):
     """A piece of the tool call at `index` among the calls of a message.
 
-    The pieces of `id`, `name` and `arguments` (JSON text) are each concatenated in the order in which they arrive.
+    The pieces of `id`, `name` and `arguments` (JSON text) are each concatenated in the order in which they arrive. The
+    last `provider` and `extra` count.
     """
 
     index: int
     id: str = ""
     name: str = ""
     arguments: str = ""
+    provider: str | None = None
+    extra: Mapping[str, Any] | None = None  # Any: JSON that only the provider understands, here and below
+
+
+class Origin(Struct, frozen=True, kw_only=True, gc=False):
+    """Where an answer comes from, and what its provider wants back with it; see the fields of `Message`."""
+
+    provider: str | None = None
+    model: str | None = None
+    response_id: str | None = None
+    raw_finish_reason: str | None = None
+    extra: Mapping[str, Any] | None = None
 
 
 class Chunk(Struct, frozen=True, kw_only=True, gc=False):
-    """A piece of a model's answer; within a chunk, reasoning comes before text, and text before parts.
+    """A piece of a model's answer; within a chunk, reasoning comes before text, then parts, then tool calls.
 
     `parts` are added to the message unchanged, except that a `ReasoningPart` without text signs the reasoning streamed
-    before it. `usage` is the total so far: the last one counts, as does the last `finish_reason`.
+    before it, and a `TextPart` without text the text. `usage` is the total so far: the last one counts, as do the last
+    `finish_reason` and `origin`.
     """
 
     text: str = ""
@@ -41,6 +56,7 @@ class Chunk(Struct, frozen=True, kw_only=True, gc=False):
     usage: Usage | None = None
     finish_reason: str | None = None
     parts: tuple[Part, ...] = ()
+    origin: Origin | None = None
 
 
 def chunks_of(message: Message) -> Iterator[Chunk]:
@@ -51,30 +67,50 @@ def chunks_of(message: Message) -> Iterator[Chunk]:
     if isinstance(message.content, str):
         if message.content:
             yield Chunk(text=message.content)
+        if message.tool_calls:
+            yield Chunk(tool_calls=tuple(_call(i, call) for i, call in enumerate(message.tool_calls)))
     else:
-        yield from _parts(message.content)
-    if message.tool_calls:
-        yield Chunk(tool_calls=tuple(_call(i, call) for i, call in enumerate(message.tool_calls)))
-    if message.usage is not None or message.finish_reason is not None:
-        yield Chunk(usage=message.usage, finish_reason=message.finish_reason)
+        yield from _blocks(message)
+    origin = _origin(message)
+    if not (message.usage is message.finish_reason is origin is None):
+        yield Chunk(usage=message.usage, finish_reason=message.finish_reason, origin=origin)
 
 
-def _parts(parts: tuple[Part, ...]) -> Iterator[Chunk]:
+def _blocks(message: Message) -> Iterator[Chunk]:
     # Adjacent parts of the same type are not streamed, since they would be merged.
-    for before, part, after in zip((None, *parts), parts, (*parts[1:], None), strict=False):
-        is_alone = type(part) not in (type(before), type(after)) and getattr(part, "text", "")
-        match part:
-            case TextPart() if is_alone:
-                yield Chunk(text=part.text)
-            case ReasoningPart(signature=None, id=None) if is_alone:
-                yield Chunk(reasoning=part.text)
+    blocks = in_order(message.parts, message.tool_calls)
+    for before, block, after in zip((None, *blocks), blocks, (*blocks[1:], None), strict=False):
+        is_alone = type(block) not in (type(before), type(after)) and getattr(block, "text", "")
+        match block:
+            case int():
+                yield Chunk(tool_calls=(_call(block, message.tool_calls[block]),))
+            case TextPart(provider=None) if is_alone:
+                yield Chunk(text=block.text)
+            case ReasoningPart(signature=None, id=None, provider=None) if is_alone:
+                yield Chunk(reasoning=block.text)
             case _:
-                yield Chunk(parts=(part,))
+                yield Chunk(parts=(block,))
+
+
+def _origin(message: Message) -> Origin | None:
+    origin = Origin(
+        provider=message.provider,
+        model=message.model,
+        response_id=message.response_id,
+        raw_finish_reason=message.raw_finish_reason,
+        extra=message.extra,
+    )
+    return None if origin == _UNKNOWN else origin
+
+
+_UNKNOWN = Origin()
 
 
 def _call(index: int, call: ToolCall) -> ToolCallChunk:
     written = encode(call.arguments).decode() if call.raw is None else call.raw
-    return ToolCallChunk(index=index, id=call.id, name=call.name, arguments=written)
+    return ToolCallChunk(
+        index=index, id=call.id, name=call.name, arguments=written, provider=call.provider, extra=call.extra
+    )
 
 
 # Finish reasons of a model that was stopped while writing; its last call may be incomplete.
@@ -85,18 +121,20 @@ class Gathering:
     """Collects chunks one by one and builds the message that they add up to.
 
     Consecutive texts become one text part, consecutive reasoning one reasoning part, and pieces of tool calls are
-    joined by index. Nothing is repaired: arguments that are not a JSON object become the call's `raw`.
+    joined by index, in the place where the first piece came. Nothing is repaired: arguments that are not a JSON object
+    become the call's `raw`, except that blank ones and `null` are none.
     """
 
-    __slots__ = ("_calls", "_finish_reason", "_parts", "_run", "_run_is_text", "_usage")
+    __slots__ = ("_calls", "_finish_reason", "_origin", "_parts", "_run", "_run_is_text", "_usage")
 
     def __init__(self) -> None:
-        self._parts: list[Part] = []
+        self._parts: list[Part | int] = []  # an int is the index of a call, whose id may still be on its way
         self._run: list[str] = []  # pieces of the part being streamed
         self._run_is_text = True
         self._calls: dict[int, list[ToolCallChunk]] = {}
         self._usage: Usage | None = None
         self._finish_reason: str | None = None
+        self._origin = _UNKNOWN
 
     def add(self, chunk: Chunk) -> None:
         """Add the next chunk."""
@@ -109,24 +147,43 @@ class Gathering:
                 self._add_part(part)
         if chunk.tool_calls:
             for piece in chunk.tool_calls:
-                self._calls.setdefault(piece.index, []).append(piece)
+                self._add_call(piece)
         if chunk.usage is not None:
             self._usage = chunk.usage
         if chunk.finish_reason is not None:
             self._finish_reason = chunk.finish_reason
+        if chunk.origin is not None:
+            self._origin = chunk.origin
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has been said yet, not even why the answer ended."""
+        return not (self._parts or self._run or self._finish_reason)
 
     def message(self) -> Message:
         """Return the message so far; more chunks may be added afterwards."""
         is_truncated = self._finish_reason in CUT_SHORT
+        calls = {index: _whole_call(self._calls[index], is_truncated=is_truncated) for index in sorted(self._calls)}
+        parts = (CallPart(id=calls[part].id) if isinstance(part, int) else part for part in self._parts)
         return Message(
             role="assistant",
-            content=(*self._parts, *self._streamed()),
-            tool_calls=tuple(
-                _whole_call(self._calls[index], is_truncated=is_truncated) for index in sorted(self._calls)
-            ),
+            content=(*parts, *self._streamed()),
+            tool_calls=tuple(calls.values()),
             usage=self._usage,
             finish_reason=self._finish_reason,
+            provider=self._origin.provider,
+            model=self._origin.model,
+            response_id=self._origin.response_id,
+            raw_finish_reason=self._origin.raw_finish_reason,
+            extra=self._origin.extra,
         )
+
+    def _add_call(self, piece: ToolCallChunk) -> None:
+        if piece.index not in self._calls:
+            self._close()
+            self._parts.append(piece.index)
+            self._calls[piece.index] = []
+        self._calls[piece.index].append(piece)
 
     def _append(self, text: str, *, is_text: bool) -> None:
         if is_text is not self._run_is_text:
@@ -135,9 +192,9 @@ class Gathering:
         self._run.append(text)
 
     def _add_part(self, part: Part) -> None:
-        signs = isinstance(part, ReasoningPart) and not part.text and self._run and not self._run_is_text
-        if signs:
-            part = msgspec.structs.replace(cast("ReasoningPart", part), text="".join(self._run))
+        streamed = TextPart if self._run_is_text else ReasoningPart
+        if self._run and isinstance(part, streamed) and not part.text:
+            part = msgspec.structs.replace(part, text="".join(self._run))
             self._run.clear()
         self._close()
         self._parts.append(part)
@@ -157,13 +214,17 @@ def _whole_call(pieces: list[ToolCallChunk], *, is_truncated: bool) -> ToolCall:
     call_id = "".join(piece.id for piece in pieces)
     name = "".join(piece.name for piece in pieces)
     written = "".join(piece.arguments for piece in pieces)
-    # Some servers send nothing for a tool without parameters. If the model was stopped, nothing means unfinished.
-    if not written and not is_truncated:
-        return ToolCall(id=call_id, name=name)
+    provider = next((piece.provider for piece in reversed(pieces) if piece.provider is not None), None)
+    extra = next((piece.extra for piece in reversed(pieces) if piece.extra is not None), None)
+    # Some servers send nothing, or null, for a tool without parameters. If the model was stopped, nothing means
+    # unfinished.
+    if written.strip() in ("", "null") and not is_truncated:
+        return ToolCall(id=call_id, name=name, provider=provider, extra=extra)
     try:
-        return ToolCall(id=call_id, name=name, arguments=parse_arguments(written))
+        arguments = freeze(parse_arguments(written), "ToolCall.arguments")
     except ValueError:
-        return ToolCall(id=call_id, name=name, raw=written)
+        return ToolCall(id=call_id, name=name, raw=written, provider=provider, extra=extra)
+    return ToolCall(id=call_id, name=name, arguments=arguments, provider=provider, extra=extra)
 
 
 def parse_arguments(written: str) -> dict[str, Any]:

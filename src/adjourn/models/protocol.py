@@ -1,20 +1,19 @@
-"""Requests to models, the protocols that models implement, and functions to call any of them."""
+"""Requests to models, and the protocols that models implement."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from adjourn._text import a_type
-from adjourn._values.frozen import shorten
-from adjourn.errors import UsageError
 from adjourn.messages import Message
 
-from .chunks import Chunk, Gathering, chunks_of
+from .chunks import Chunk
+
+OutputMode = Literal["native", "tool", "prompt"]
+"""How a structured answer is asked for: by a schema that the server enforces, as a tool's arguments, or in words."""
 
 
 class ToolSpec(Struct, frozen=True, kw_only=True):
@@ -29,13 +28,17 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     """One call of a model: the messages so far, the tools it may call, options, and the form of its answer.
 
     `options` are sent to the provider unchanged, under its own names (`temperature`, `tool_choice`). `output` is the
-    JSON Schema of a structured answer, or None for free text.
+    JSON Schema of a structured answer, or None for free text, and `output_mode` how it is asked for, if not as fits the
+    model's abilities: a model itself only ever sees "native" schemas. With `must_call`, it may only answer with a call
+    of one of the tools.
     """
 
     messages: Sequence[Message]
     tools: Sequence[ToolSpec] = ()
     options: Mapping[str, Any] = {}
     output: Mapping[str, Any] | None = None
+    output_mode: OutputMode | None = None
+    must_call: bool = False
 
     def __post_init__(self) -> None:
         # Tests and traces keep requests, and the list that one was made from may grow.
@@ -70,64 +73,3 @@ class Streams(Protocol):
 
 ChatModel: TypeAlias = Generates | Streams
 """A model has `generate`, `stream`, or both; either one is enough."""
-
-
-async def generate(model: ChatModel, request: ModelRequest) -> Message:
-    """Ask a model for a whole answer; the chunks of a model that only streams are collected.
-
-    Raises:
-        ModelError: the model could not answer.
-        UsageError: the model did not return an assistant message.
-    """
-    if hasattr(model, "generate"):
-        return _answer(model, await cast("Generates", model).generate(request))
-    gathering = Gathering()
-    chunks = stream(model, request)
-    try:
-        async for chunk in chunks:
-            gathering.add(chunk)
-    finally:
-        await close_stream(chunks)
-    return gathering.message()
-
-
-def stream(model: ChatModel, request: ModelRequest) -> AsyncIterator[Chunk]:
-    """Ask a model for a streamed answer; a model that does not stream yields one chunk per part.
-
-    This returns the model's own iterator, since wrapping it would add a cost to every token: callers that leave it
-    early must close it with `close_stream`.
-
-    Raises:
-        UsageError: the model's `stream` does not return an async iterator.
-    """
-    if not hasattr(model, "stream"):
-        return _pieces(cast("Generates", model), request)
-    chunks = cast("object", cast("Streams", model).stream(request))
-    if isinstance(chunks, AsyncIterator):
-        return cast("AsyncIterator[Chunk]", chunks)
-    if inspect.iscoroutine(chunks):
-        chunks.close()
-    raise UsageError(
-        f"{type(model).__name__}.stream returned {a_type(chunks)}, which is not an async iterator. Write it as "
-        "an async generator: `async def stream(self, request): yield Chunk(...)`."
-    )
-
-
-async def close_stream(chunks: AsyncIterator[Chunk]) -> None:
-    """Close a stream whose rest is not needed, so that it releases its connection; a finished one is left alone."""
-    if isinstance(chunks, AsyncGenerator):
-        await cast("AsyncGenerator[Chunk, None]", chunks).aclose()
-
-
-async def _pieces(model: Generates, request: ModelRequest) -> AsyncIterator[Chunk]:
-    for chunk in chunks_of(await generate(model, request)):
-        yield chunk
-
-
-def _answer(model: ChatModel, answer: object) -> Message:
-    if isinstance(answer, Message) and answer.role == "assistant":
-        return answer
-    raise UsageError(
-        f"{type(model).__name__}.generate returned {shorten(answer)}, which is not an assistant message. "
-        "Return Message.assistant(...)."
-    )

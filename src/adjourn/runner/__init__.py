@@ -2,9 +2,36 @@
 
 from adjourn.sessions import Checkpoint, Diff, SessionStatus, Tree
 
+from ._drafts import Draft
+from ._opening import TurnOptions
+from ._queue import Submission
 from ._settings import Options, ProgramOptions
+from ._watching import CaughtUp, Watch, Watched
+from .agent_options import CALLS_PER_ANSWER, AgentOptions, Limits
 from .result import RunResult
 from .run import Run
 from .runner import Runner
+from .worker import Worker, WorkerCounts
 
-__all__ = ["Checkpoint", "Diff", "Options", "ProgramOptions", "Run", "RunResult", "Runner", "SessionStatus", "Tree"]
+__all__ = [
+    "CALLS_PER_ANSWER",
+    "AgentOptions",
+    "CaughtUp",
+    "Checkpoint",
+    "Diff",
+    "Draft",
+    "Limits",
+    "Options",
+    "ProgramOptions",
+    "Run",
+    "RunResult",
+    "Runner",
+    "SessionStatus",
+    "Submission",
+    "Tree",
+    "TurnOptions",
+    "Watch",
+    "Watched",
+    "Worker",
+    "WorkerCounts",
+]

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from adjourn._engine.entry import tell_place
-from adjourn._engine.frame import current_place
+from adjourn._engine.address import agents_in
+from adjourn._engine.entry import current_place
+from adjourn._engine.execution import tell_place
 from adjourn._engine.program import Report
-from adjourn._engine.questions import open_interrupts
-from adjourn._engine.scope import RunCancelled
+from adjourn._engine.questions import OpenNow, first_open
+from adjourn._engine.scope import Frame, RunCancelled
 from adjourn._values.damage import Reading
-from adjourn.errors import AdjournError, CheckpointCorrupt, add_note, describe
-from adjourn.events import Cancelled, Done, Event, Failed, Final, Interrupt, Interrupted
+from adjourn.errors import AdjournError, CheckpointCorrupt, Conflict, SessionBusy, add_note, describe
+from adjourn.events import Cancelled, Done, Event, Failed, Final, Interrupted
 from adjourn.sessions._log import PAUSED
-from adjourn.stores.protocol import Committed, Status
+from adjourn.stores.types import Committed, Status
 
 from ._journal import Persistence
 from ._live import LiveSession, apply_answers
+from ._summary import summary_of
 from .result import RunResult
 
 
@@ -34,25 +37,25 @@ async def drive(live: LiveSession) -> RunResult:
     try:
         live.check_claims()
         while not await live.root.advance():
-            committed = await _finish(live, "interrupt", "waiting", PAUSED)
+            pause = _pause(live)
+            committed = await _finish(live, "interrupt", "waiting", pause)
             if committed.released:
-                return _paused(live, live.journal.head or "")
+                return _paused(live, pause, live.journal.records.head or "")
             apply_answers(live, committed.answers, live.scope.clock())
-            live.journal.take_up(committed.answers)
+            live.journal.records.take_up(committed.answers)
         return await _done(live)
     except RunCancelled:
-        return await stop(live)
+        return await end_early(live)
     except asyncio.CancelledError:
         # The run's own task was cancelled from outside, as by a closing loop: its session must not look alive.
         with contextlib.suppress(AdjournError):
-            await stop(live)
+            await end_cut_off(live)
         raise
     except Exception as error:
         # If the log broke, that is why the run failed; what user code raised is only a consequence.
         cause = live.scope.closed or _naming_session(live, error)
-        if live.scope.closed is None:
-            tell_place(live.root, error)
-        await _fail(live, cause)
+        place = live.root if live.scope.closed is not None else tell_place(live.root, error)
+        await _fail(live, cause, place)
         if cause is error:
             raise
         raise cause from error
@@ -60,20 +63,30 @@ async def drive(live: LiveSession) -> RunResult:
         raise
     except BaseException as error:
         # For example Ctrl-C in a notebook, where the process lives on: the session must not look alive.
-        await _fail(live, error)
+        await _fail(live, error, live.root)
         raise
 
 
 def _naming_session(live: LiveSession, error: Exception) -> Exception:
     """Return an error as it is, but let damage that was found during the run name its session."""
     if isinstance(error, CheckpointCorrupt) and error.session_id is None:
-        return CheckpointCorrupt(error.detail, live.scope.session_id)
+        return CheckpointCorrupt(error.detail, live.scope.session_id, remedy=error.remedy)
     return error
 
 
 async def _done(live: LiveSession) -> RunResult:
     report, usage = live.root.report(), live.scope.usage
-    done = Done(address=live.root.address, output=report.output, usage=usage if usage.calls else None)
+    root, seconds = live.root, time.perf_counter() - live.since
+    name, path, _ = root.audience
+    done = Done(
+        agent=name,
+        path=path,
+        address=root.address,
+        output=report.output,
+        usage=usage if usage.calls else None,
+        steps=root.count,
+        seconds=int(seconds * 1e6) / 1e6,
+    )
     await _finish(live, "end", "done", done)
     _tell_last(live, done, state=report.fields)
     if live.journal.persistence is Persistence.UNTIL_DONE:
@@ -81,26 +94,56 @@ async def _done(live: LiveSession) -> RunResult:
     return _result(live, "done", report)
 
 
-def _paused(live: LiveSession, checkpoint: str) -> RunResult:
-    interrupts = open_interrupts(live.scope, checkpoint)
-    _tell_last(live, PAUSED, address=live.root.address, checkpoint_id=checkpoint, interrupts=interrupts)
-    return _result(live, "interrupted", interrupts=interrupts)
+def _pause(live: LiveSession) -> Interrupted:
+    """Return a pause as the log keeps it: in the name of the agent whose question is the first."""
+    agents = agents_in(first_open(live.scope)) if live.scope.logs_events else ()
+    return replace(PAUSED, agent=agents[-1], path=agents) if agents else PAUSED
 
 
-async def stop(live: LiveSession) -> RunResult:
-    """Store that a run was stopped, and release its session."""
-    mode = live.scope.cancellation.mode or "now"
+def _paused(live: LiveSession, pause: Interrupted, checkpoint: str) -> RunResult:
+    result = _result(live, "interrupted")
+    if live.scope.has_reader:
+        _tell_last(live, pause, address=live.root.address, checkpoint_id=checkpoint, interrupts=result.interrupts)
+    return result
+
+
+async def end_early(live: LiveSession) -> RunResult:
+    """Release the session of a run that was stopped: as cancelled, or handed over to whoever takes it up next."""
     if live.scope.closed is not None:
         raise live.scope.closed
-    cancelled = Cancelled(address=live.root.address, mode=mode)
+    return await (_hand_over(live) if live.is_to_hand_over else _stop(live))
+
+
+async def end_cut_off(live: LiveSession) -> RunResult:
+    """Release the session of a run whose task was cancelled: as cancelled, if it had a caller who has left."""
+    live.is_to_hand_over = live.is_to_hand_over or live.is_unattended
+    return await end_early(live)
+
+
+async def _hand_over(live: LiveSession) -> RunResult:
+    committed = await live.journal.finish(live.header(None), "queued")
+    live.status = "queued"
+    if committed.cancel is not None:
+        # Somebody wants it cancelled, not handed over, and asked this run: whoever took it up since does not know.
+        try:
+            return await _stop(live)
+        except (SessionBusy, Conflict):
+            await live.journal.store.cancel(live.ref, committed.cancel)
+    return _result(live, "cancelled")
+
+
+async def _stop(live: LiveSession) -> RunResult:
+    mode = live.scope.cancellation.mode or "now"
+    name, path, _ = live.root.audience
+    cancelled = Cancelled(agent=name, path=path, address=live.root.address, mode=mode)
     await _finish(live, "cancel", "cancelled", cancelled)
     _tell_last(live, cancelled)
     return _result(live, "cancelled")
 
 
-async def _fail(live: LiveSession, error: BaseException) -> None:
-    failure = describe(error)
-    failed = Failed(address=live.root.address, error=failure["type"], message=failure["message"])
+async def _fail(live: LiveSession, error: BaseException, place: Frame) -> None:
+    failure, (name, path, _) = describe(error), place.audience
+    failed = Failed(agent=name, path=path, address=place.address, error=failure["type"], message=failure["message"])
     if live.scope.closed is None:
         try:
             await _finish(live, None, "failed", failed)
@@ -114,39 +157,41 @@ async def _fail(live: LiveSession, error: BaseException) -> None:
 
 async def _finish(live: LiveSession, source: str | None, status: Status, last: Final) -> Committed:
     """Store how the run ended, with its last event as the log keeps it."""
-    committed = await live.journal.finish(live.header(source), status, last)
+    committed = await live.journal.finish(live.header(source), status, last, summary=summary_of(live))
     live.status = status
+    live.queued = committed.inputs
     return committed
 
 
 def _tell_last(live: LiveSession, last: Final, **more: Any) -> None:  # Any: fields of the event that are not logged
     """Send the last event, which is stored by now, to the reader of a run."""
     if live.scope.has_reader:
-        live.journal.sink([replace(last, seq=live.journal.seq, **more)])
+        live.journal.sink([replace(last, seq=live.journal.records.seq, **more)])
 
 
 def _result(
     live: LiveSession,
     status: Literal["done", "interrupted", "cancelled"],
     report: Report | None = None,
-    interrupts: tuple[Interrupt, ...] | None = None,
 ) -> RunResult:
+    scope, checkpoint = live.scope, live.journal.records.head
     return RunResult(
         status=status,
-        session_id=live.scope.session_id,
-        checkpoint_id=live.journal.head,
-        usage=live.scope.usage,
+        session_id=scope.session_id,
+        checkpoint_id=checkpoint,
+        usage=scope.usage,
         report=report or live.root.report(),
-        interrupts=open_interrupts(live.scope, live.journal.head) if interrupts is None else interrupts,
+        open=OpenNow(scope, checkpoint) if scope.questions.open else None,
     )
 
 
 def stored_end(live: LiveSession, result: RunResult) -> Event:
     """Return the last event of a run that had nothing to do: the state of the session, without a number."""
-    address = live.root.address
+    root, (name, path, _) = live.root, live.root.audience
     if result.status == "interrupted":
-        return Interrupted(address=address, interrupts=result.interrupts, checkpoint_id=result.checkpoint_id or "")
-    return Done(address=address, output=result.output)
+        checkpoint, asked = result.checkpoint_id or "", result.interrupts
+        return replace(_pause(live), address=root.address, interrupts=asked, checkpoint_id=checkpoint)
+    return Done(agent=name, path=path, address=root.address, output=result.output, steps=root.count)
 
 
 def stored_result(live: LiveSession, last: Event | None = None) -> RunResult:

@@ -8,17 +8,21 @@ from typing import Any
 import msgspec
 
 from adjourn._engine.address import address_of
+from adjourn._engine.entry import check_not_own
 from adjourn._engine.program import ProgramFrame
 from adjourn._engine.questions import open_interrupts
-from adjourn._engine.record import GraphImage
+from adjourn._engine.record import GraphImage, Tree
 from adjourn._engine.scope import Frame
 from adjourn._values.damage import Reading
 from adjourn.errors import Conflict, SessionBusy, UsageError
 from adjourn.events import Interrupt
+from adjourn.sessions._chain import read_left
 from adjourn.sessions._contents import graph_fields
-from adjourn.stores.protocol import SessionRef, Status
+from adjourn.sessions._log import read_past
+from adjourn.stores.types import Loaded, SessionRef, Status
 
 from ._live import TRIES, LiveSession, LiveSessions, apply_answers
+from ._summary import summary_of
 from .result import plain_state
 
 
@@ -29,15 +33,15 @@ class Editor:
         self._sessions = sessions
         self._settings = sessions.settings
 
-    async def held_at(self, ref: SessionRef, checkpoint_id: str) -> tuple[Any, tuple[Interrupt, ...]]:
-        """Return the state at a checkpoint in the program's types, and the questions that are open there.
+    async def held_at(self, loaded: Loaded, tree: Tree) -> tuple[Any, tuple[Interrupt, ...]]:
+        """Return the state at a checkpoint in the program's types, and the questions open there; `tree` is used up.
 
         Raises:
             ProgramChanged: the program has changed since then, so it cannot continue from there.
         """
-        live = await self._sessions.load(ref, checkpoint_id)
-        with Reading(ref.id):
-            return plain_state(live.root.report()), open_interrupts(live.scope, checkpoint_id)
+        live = await self._sessions.open(loaded, tree)
+        with Reading(loaded.head.session):
+            return plain_state(live.root.report()), open_interrupts(live.scope, loaded.point)
 
     async def state(self, ref: SessionRef, checkpoint_id: str | None, at: str | None) -> Any:
         """Return the state at a checkpoint, of the root or of the frame at the address `at`.
@@ -64,18 +68,22 @@ class Editor:
         for _ in range(TRIES):
             live = await self._sessions.load(ref, checkpoint_id)
             if live.head is None or live.is_running:
+                check_not_own(ref.id, live.owner)
                 raise SessionBusy(ref.id, live.owner or "")
             live.prepare(self._sessions)
-            live.journal.branch_off(self._settings.new_branch(), checkpoint_id or live.head.checkpoint)
+            point = checkpoint_id or live.head.checkpoint
+            past = await read_past(self._settings.store, live.ref, point, live.scope)
+            left = await read_left(self._settings.store, live.head)
+            live.journal.records.branch_off(self._settings.new_branch(), point, past, left)
             self._keep_answers(live)
             live.scope.reopen_approvals()
             _edit(live, values, as_node, at)
             try:
-                await self._write(live, "edit", metadata)
+                await self.write(live, "edit", metadata)
             except Conflict:
                 continue
             self._sessions.pop(live.ref)
-            return live.journal.head
+            return live.journal.records.head
         raise Conflict(ref.id, "others keep writing it")
 
     def _keep_answers(self, live: LiveSession) -> None:
@@ -84,21 +92,22 @@ class Editor:
             live, [answer for answer in live.answers if answer.id in live.scope.questions.open], self._settings.clock()
         )
 
-    async def _write(
+    async def write(
         self, live: LiveSession, source: str, metadata: dict[str, Any], status: Status | None = None
     ) -> None:
         """Add one record and release the session at once."""
-        header = msgspec.structs.replace(live.header(source), metadata=metadata)
+        header = live.header(source)
+        header = msgspec.structs.replace(header, metadata={**header.metadata, **metadata})
         if status is None:
-            status = "waiting" if live.scope.questions.open else "cancelled" if live.root.has_more() else "done"
+            status = "waiting" if live.scope.questions.open else "cancelled" if header.next else "done"
         await live.journal.claim(header, over=live.dead_owner, write=False)
         live.note_takeover()
-        await live.journal.finish(header, status)
+        await live.journal.finish(header, status, summary=summary_of(live))
 
     async def stop(self, live: LiveSession) -> None:
         """Cancel a session that nobody runs; its questions stay open."""
         live.prepare(self._sessions)
-        await self._write(live, "cancel", {}, "cancelled")
+        await self.write(live, "cancel", {}, "cancelled")
 
 
 def frame_at(root: ProgramFrame, at: str | None) -> ProgramFrame:

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import threading
 import time
-import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import count
-from typing import ClassVar, Protocol
-
-from msgspec import Raw
+from typing import Any
 
 from adjourn._engine import record
-from adjourn._engine.address import is_under, segment_text
+from adjourn._engine.address import segment_text
+from adjourn._engine.asked import Opened
+from adjourn._engine.entry import current_place
 from adjourn._engine.program import Program, ProgramFrame
 from adjourn._engine.questions import open_interrupts
-from adjourn._engine.record import NONE
-from adjourn._engine.scope import TURN, Frame, Scope
-from adjourn._owner import is_dead, process_id
-from adjourn._text import visible_line
+from adjourn._engine.record import UserImage
+from adjourn._engine.scope import TURN, Frame, Scope, live_scopes
+from adjourn._engine.values import check_tags
+from adjourn._owner import has_ended, is_dead, process_id
 from adjourn._values.damage import Reading
 from adjourn.errors import (
     AlreadyResumed,
@@ -34,123 +34,35 @@ from adjourn.errors import (
     ProgramChanged,
     RunError,
     UnknownInterrupt,
-    text_of,
 )
 from adjourn.events import Event
 from adjourn.sessions import SessionStatus
+from adjourn.sessions._chain import Chain
 from adjourn.sessions._contents import folded
 from adjourn.sessions._log import read_questions
 from adjourn.sessions._questions import Answers, OpenQuestions, why_not_open
 from adjourn.sessions._settings import check_name
 from adjourn.stores._logging import note
-from adjourn.stores.protocol import Answer, Answered, Head, Header, Lease, Loaded, Renewed, SessionRef, Status, Store
+from adjourn.stores.protocol import Store
+from adjourn.stores.types import Answer, Answered, Head, Header, Lease, Loaded, Renewed, SessionRef, Status
 
-from ._journal import ROW, Journal, Persistence, Size
+from ._heartbeat import Heartbeat
+from ._journal import Journal, Persistence
+from ._reading import Readers
+from ._records import Records
 from ._settings import RunnerSettings
-
-log = logging.getLogger("adjourn.stores")
-
-IDLE = 10.0
-"""Seconds after which a heartbeat without leases ends its thread."""
+from ._size import ROW, Size
 
 
-class LeaseHolder(Protocol):
-    """Whoever holds a lease."""
-
-    def hear(self, lease: Lease, state: Renewed) -> None:
-        """Receive, on the heartbeat's thread, what became of it."""
-        ...
-
-
-class Heartbeat:
-    """Renews the leases of live runs from a separate thread, so that a blocked event loop cannot lose them.
-
-    There is one for each store, with one event loop for as long as its thread lives: a store that keeps connections
-    per loop opens one for all renewals.
-    """
-
-    _of: ClassVar[weakref.WeakKeyDictionary[Store, Heartbeat]] = weakref.WeakKeyDictionary()
-    _lock: ClassVar[threading.Lock] = threading.Lock()
-
-    def __init__(self, store: Store) -> None:
-        self._store = weakref.ref(store)
-        self._leases: dict[LeaseHolder, Lease] = {}
-        self._wake = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    @classmethod
-    def of(cls, store: Store) -> Heartbeat:
-        """Return the heartbeat of a store."""
-        beat = cls._of.get(store)
-        if beat is not None:
-            return beat
-        with cls._lock:
-            return cls._of.setdefault(store, cls(store))
-
-    @classmethod
-    def forget(cls) -> None:
-        """Start over in the child of a fork, which has none of the threads."""
-        cls._lock = threading.Lock()
-        for beat in cls._of.values():
-            beat._leases, beat._wake, beat._thread = {}, threading.Event(), None
-
-    def add(self, holder: LeaseHolder, lease: Lease) -> None:
-        """Renew the lease of `holder` until it is removed."""
-        with self._lock:
-            self._leases[holder] = lease
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._beat, name="adjourn-heartbeat", daemon=True)
-                self._thread.start()
-            elif lease.ttl / 3 < self._interval:
-                self._wake.set()
-
-    def remove(self, holder: LeaseHolder) -> None:
-        """Stop renewing a lease."""
-        self._leases.pop(holder, None)
-
-    _interval = IDLE
-
-    def _beat(self) -> None:
-        loop = asyncio.Runner()  # It makes its loop when first used; most threads never get that far.
-        try:
-            self._beat_on(loop)
-        finally:
-            loop.close()
-
-    def _beat_on(self, loop: asyncio.Runner) -> None:
-        while True:
-            with self._lock:
-                # A copy, since runs may end meanwhile.
-                self._interval = min((lease.ttl / 3 for lease in list(self._leases.values())), default=IDLE)
-            woken = self._wake.wait(self._interval)
-            self._wake.clear()
-            with self._lock:
-                leases = dict(self._leases)
-                if not leases and not woken:
-                    self._thread = None
-                    return
-            store = self._store()
-            if leases and store is not None:
-                self._renew(loop, store, leases)
-            del store
-
-    def _renew(self, loop: asyncio.Runner, store: Store, leases: dict[LeaseHolder, Lease]) -> None:
-        try:
-            renewed = loop.run(_renewed(store, list(leases.values())))
-            for (holder, lease), state in zip(leases.items(), renewed, strict=True):
-                if state.lost or state.cancel:
-                    holder.hear(lease, state)
-        except Exception as error:  # noqa: BLE001  # protects every lease of this store: without this thread they expire
-            # The run's own commits meet the same trouble and decide; here we just try again.
-            log.warning("leases not renewed: %s", visible_line(text_of(error)))
-
-
-async def _renewed(store: Store, leases: list[Lease]) -> list[Renewed]:
-    return await store.renew(leases)
+def _leave_to_parent() -> None:
+    """In the child of a fork, let go of the runs of its parent: they are not its own."""
+    for scope in live_scopes:
+        scope.journal.close(Conflict(scope.session_id, "the process that runs it is the parent of this one"))
+    live_scopes.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=Heartbeat.forget)
+    os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 _runs = count(1)
@@ -169,7 +81,10 @@ _UNLISTED = Header()
 
 
 class LiveSession:
-    """A session in memory: its scope, its root frame, and the journal that writes it."""
+    """A session in memory: its scope, its root frame, and the journal that writes it.
+
+    `seq_before` is the number of the last event before its present run, and `since` the time when that began.
+    """
 
     status: Status = "done"
     is_new: bool = True
@@ -177,7 +92,23 @@ class LiveSession:
     answers: tuple[Answered, ...] = ()
     head: Head | None = None
     claims: int = 0
+    begins: str | None = None
+    """The id of the input in the queue that its turn begins with."""
+    is_to_hand_over: bool = False
+    is_unattended: bool = False
+    """Whether nobody waits for its run: if that is cut off, others should go on with it."""
+    takes_next: bool = True
+    """Whether the process that ends its turn begins the next one of its queue."""
+    queued: int = 0
+    """How many inputs waited when its run ended."""
+    seq_before: int = 0
+    since: float = 0.0
+    readers: Readers | None = None
+    """Those who read its present run."""
     root: ProgramFrame
+    ref: SessionRef
+    journal: Journal
+    scope: Scope
 
     def __init__(
         self,
@@ -190,18 +121,19 @@ class LiveSession:
         self.scope = scope = Scope(session_id, app=settings.app, user_id=user_id, clock=settings.clock)
         scope.interrupts = settings.interrupts
         scope.program_options = settings.program
+        self.ref = ref = SessionRef(session_id, settings.app, user_id)
+        chain = Chain(settings.audit_keys[0] if settings.audit_keys else None)
         self.journal = scope.journal = Journal(
             scope,
             settings.store,
+            Records(scope, ref, sessions.segment, max_bytes=settings.max_session_bytes, chain=chain),
             durability=settings.durability,
             timeout=settings.store_timeout,
             sink=_nowhere,
             persistence=persistence,
-            max_bytes=settings.max_session_bytes,
         )
         self.journal.ttl = settings.lease_ttl
-        self.ref = self.journal.ref = SessionRef(session_id, settings.app, user_id)
-        self.beat = sessions.beat
+        self.beat: Heartbeat = sessions.beat
 
     def prepare(self, sessions: LiveSessions) -> None:
         """Get ready for a run on the running event loop."""
@@ -212,38 +144,72 @@ class LiveSession:
             sessions.yield_deadline = now + TURN
         scope.yield_deadline = sessions.yield_deadline
         scope.closed = scope.cancellation.mode = None
+        self.is_to_hand_over = False
+        self.queued, self.begins = 0, None
         if sessions.settings.max_threads != scope.max_threads:
             scope.max_threads, scope.share = sessions.settings.max_threads, None
         if slots is not None:
             scope.slots = asyncio.Semaphore(slots)
         self.journal.owner = f"{process_id()}/{next(_runs)}"
+        place = current_place.get()
+        scope.caller = None if place is None else place.frame.scope
 
     def header(self, source: str | None) -> Header:
         """Return what history shows of a record that is made now; without a source, nothing."""
         if source is None:
             return _UNLISTED
-        root = self.root
-        return Header(source=source, step=root.step, address=root.address, next=root.following())
+        root, noted = self.root, self.scope.metadata
+        return Header(
+            source=source,
+            step=root.step,
+            address=root.address,
+            next=root.following() if self.scope.turn else (),  # Before its first turn, nothing is to come.
+            metadata=noted,
+            input=self.begins if source == "input" else None,
+        )
 
     def cut(self, mode: str) -> None:
         """Ask its run to stop: at its next safe point, or with mode "now" in the middle of user code."""
+        self.is_to_hand_over = False  # A cancel counts more: whoever cancels wants it stopped everywhere.
         self.scope.cancellation.cancel(mode)
+
+    def hand_over(self, mode: str) -> None:
+        """Ask its run to stop as `cut` does, but so that somebody else goes on with it; a cancel stays a cancel."""
+        cancellation = self.scope.cancellation
+        self.is_to_hand_over = self.is_to_hand_over or cancellation.mode is None
+        cancellation.cancel(mode)
 
     def hear(self, lease: Lease, state: Renewed) -> None:
         """Learn, on the heartbeat's thread, that its run has lost the lease or is to be cancelled."""
-        loop = self.scope.loop
-        if loop.is_closed():
-            # The run's event loop was closed under it: leave its session to be taken over.
-            self.beat.remove(self)
-        elif state.lost:
-            loop.call_soon_threadsafe(self._lose, lease)
-        elif state.cancel:
-            loop.call_soon_threadsafe(self.cut, state.cancel)
+        with contextlib.suppress(RuntimeError):  # The loop was closed meanwhile.
+            if state.lost:
+                self.scope.loop.call_soon_threadsafe(self._lose, lease)
+            elif state.cancel:
+                self.scope.loop.call_soon_threadsafe(self.cut, state.cancel)
+
+    def secure(self, lease: Lease, until: float) -> None:
+        """Learn, on the heartbeat's thread, that its lease was renewed."""
+        journal = self.journal
+        if journal.lease == lease and journal.sure_until < until:
+            journal.sure_until = until
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the run's event loop was closed under it: its session is left to be taken over."""
+        return self.scope.loop.is_closed()
 
     def _lose(self, lease: Lease) -> None:
         if self.journal.lease == lease and not self.journal.is_letting_go:
             self.journal.close(Conflict(self.scope.session_id, "its lease was taken over"))
             self.cut("now")
+
+    async def let_go(self) -> None:
+        """Release the session under a run that does not end."""
+        self.beat.remove(self)
+        self.journal.close(Conflict(self.scope.session_id, "its process has given it up"))
+        if self.journal.unreleased is not None:
+            await self.journal.give_back(self.journal.unreleased)
+            self.journal.unreleased = None
 
     def check_claims(self) -> None:
         """Refuse a run that was claimed again and again, and crashed each time."""
@@ -251,19 +217,25 @@ class LiveSession:
             raise CrashLoop(self.scope.session_id, self.claims - 1)
 
     def begin(self) -> None:
-        """Keep its lease renewed during its run."""
+        """Count as running, and keep its lease renewed meanwhile."""
+        self.since = time.perf_counter()
+        live_scopes.add(self.scope)
         if self.journal.lease is not None:
             self.beat.add(self, self.journal.lease)
 
     def end(self) -> None:
         """Release the run that has ended, its lease, and its reader."""
+        live_scopes.discard(self.scope)
         self.beat.remove(self)
         self.journal.close(_ENDED)
-        self.journal.sink, self.scope.deps = _nowhere, None
+        if self.journal.unreleased is not None:
+            self.beat.give_back(self.journal.unreleased)
+        self.journal.sink, self.scope.deps, self.scope.caller = _nowhere, None, None
+        self.readers = None
 
     def dissolve(self) -> None:
         """Separate its parts, which nobody uses any more, so that their memory is freed at once."""
-        self.journal.scope = _NOBODYS
+        self.journal.scope = self.journal.records.scope = _NOBODYS
         del self.scope.root
         self.scope.changes.dirty.clear()  # Without a store, nothing has cleared the marks.
 
@@ -272,11 +244,17 @@ class LiveSession:
         """The owner whose lease may be taken at once, since its process is gone."""
         return self.owner if self.owner and is_dead(self.owner) else None
 
+    async def free(self) -> None:
+        """Give back what an ended run of this process still holds, whose store was away: that was not a crash."""
+        if self.head is not None and self.owner is not None and has_ended(self.owner):
+            await self.journal.give_back(Lease(ref=self.ref, owner=self.owner, fence=self.head.fence, ttl=0.0))
+            self.owner = None
+
     def note_takeover(self) -> None:
         """Log it if the claim just made took the session from an owner that was gone."""
         if self.dead_owner or (self.head is not None and self.status == "running"):
             owner = self.owner or "an owner whose lease was over"
-            note(logging.INFO, "took over", self.scope.session_id, self.journal.head, owner=owner)
+            note(logging.INFO, "took over", self.scope.session_id, self.journal.records.head, owner=owner)
 
     @property
     def is_running(self) -> bool:
@@ -302,13 +280,14 @@ class LiveSessions:
     def __init__(self, settings: RunnerSettings, program: Program) -> None:
         self.settings = settings
         self.program = program
-        self.beat = Heartbeat.of(settings.store)
-        self.segment = segment_text(program.kind, program.name)
+        self.beat: Heartbeat = Heartbeat.of(settings.store)
+        self.segment: str = segment_text(program.kind, program.name)
         self.running: dict[str, LiveSession] = {}
         self.until_done: set[str] = set()
+        self.take_next: Callable[[SessionRef, Any], None] = _no_queue
         self._kept: OrderedDict[str, LiveSession] = OrderedDict()
         # When to yield to the event loop: one time for all runs, as one may follow another.
-        self.yield_deadline = 0.0
+        self.yield_deadline: float = 0.0
 
     def new(self, session_id: str, user_id: str | None, persistence: Persistence) -> LiveSession:
         """Make a session that does not exist yet."""
@@ -329,9 +308,16 @@ class LiveSessions:
         if loaded is None:
             return None
         note(logging.DEBUG, "loaded", ref.id, loaded.point)
-        tree = folded(loaded)
+        return await self.open(loaded, folded(loaded))
+
+    async def open(self, loaded: Loaded, tree: record.Tree) -> LiveSession:
+        """Return a session from what was loaded and folded, which is used up.
+
+        Raises:
+            ProgramChanged: it is the session of another program.
+        """
         await read_questions(self.settings.store, loaded, tree)
-        with Reading(ref.id):
+        with Reading(loaded.head.session):
             return self._restore(loaded, tree)
 
     async def load(self, ref: SessionRef, checkpoint_id: str | None = None) -> LiveSession:
@@ -356,14 +342,18 @@ class LiveSessions:
             sum(len(bytes(piece)) for kept in tree.pieces.values() for parts in kept.values() for piece in parts),
         )
         live.scope.restore(tree)
+        if head.status == "running" and not live.is_running and loaded.point == head.checkpoint:
+            live.scope.count_crash()
         live.scope.branch = loaded.point.rpartition(".")[0]
-        live.journal.stand(head.checkpoint, head.seq)
+        live.journal.records.stand(head.checkpoint, head.seq)
+        live.journal.records.chain.stand(loaded, pauses=tree.pauses)
         partial, full = sum(len(row) for row in loaded.rows[1:]), len(loaded.rows[0])
-        live.journal.size = Size(size, partial + ROW * (len(loaded.rows) - 1), full + partial)
-        live.journal.asked_ids = set(live.scope.questions.open)
+        live.journal.records.size = Size(size, partial + ROW * (len(loaded.rows) - 1), full + partial)
+        live.journal.records.asked_ids = set(live.scope.questions.open)
         image = live.scope.dormant.bind("", self.segment)
-        if image is None:
-            stored = ", ".join(live.scope.dormant.below(""))
+        if image is None and (others := live.scope.dormant.below("")):
+            # With none at all, its first turn was rolled back, and it stands before that.
+            stored = ", ".join(others)
             raise ProgramChanged(stored, f"the program that is to run it is '{self.segment}'")
         live.root = live.scope.root = self.program.open(live.scope, None, self.segment, image)
         return live
@@ -381,14 +371,18 @@ class LiveSessions:
     def running_as(self, ref: SessionRef) -> LiveSession | None:
         """Return the session that `ref` names if this runner runs it."""
         live = self.running.get(ref.id)
-        return live if live is not None and _is_named(live, ref) else None
+        # One that has lost its session, or was left to the parent of this process, is not its owner any more.
+        return live if live is not None and live.scope.closed is None and _is_named(live, ref) else None
 
     def ended(self, live: LiveSession, *, well: bool) -> None:
         """Note that the run of a session has ended: after one that ended well, it is kept ready."""
         session_id = live.scope.session_id
         if self.running.get(session_id) is live:  # Otherwise the next run was faster: this one had released it.
             del self.running[session_id]
+        deps = live.scope.deps
         live.end()
+        if live.queued and live.takes_next and live.status != "waiting":
+            self.take_next(live.ref, deps)
         if live.journal.persistence is not Persistence.STORED and live.status == "done":
             self.until_done.discard(session_id)
         elif well:
@@ -401,9 +395,13 @@ class LiveSessions:
         live.dissolve()
 
 
+def _no_queue(_: SessionRef, __: object) -> None:
+    return
+
+
 def status_of_live(live: LiveSession) -> SessionStatus:
     """Return the status of a session that is about to run."""
-    scope, checkpoint = live.scope, live.journal.head
+    scope, checkpoint = live.scope, live.journal.records.head
     return SessionStatus(
         session_id=scope.session_id,
         status="running" if live.is_new else live.status,
@@ -421,7 +419,9 @@ def _is_named(live: LiveSession, ref: SessionRef) -> bool:
     return ref.app == live.ref.app and ref.user in (None, live.ref.user)
 
 
-async def resolve(settings: RunnerSettings, live: LiveSession, given: Answers, by: str | None) -> tuple[Answer, ...]:
+async def resolve(
+    settings: RunnerSettings, live: LiveSession, given: Answers, by: str | None, message: str | None = None
+) -> tuple[Answer, ...]:
     """Return the answers as the store takes them, every one checked before any is written.
 
     Raises:
@@ -430,9 +430,10 @@ async def resolve(settings: RunnerSettings, live: LiveSession, given: Answers, b
     """
     scope = live.scope
     try:
-        asked = [question for _, question in scope.questions.open.values()]
-        questions = OpenQuestions(live.ref, scope.branch, asked, require_token=settings.require_token)
-        return questions.resolve(given, by)
+        questions = OpenQuestions(
+            live.ref, scope.branch, Opened(scope.questions.open), require_token=settings.require_token
+        )
+        return questions.resolve(given, by, message)
     except UnknownInterrupt as unknown:
         error = await why_not_open(settings.store, live.ref, unknown, live=live.is_running)
         if error is unknown and scope.questions.has_ended(unknown.interrupt_id):
@@ -441,39 +442,84 @@ async def resolve(settings: RunnerSettings, live: LiveSession, given: Answers, b
         raise error from None
 
 
-def check_usable(live: LiveSession, answers: Sequence[Answer]) -> None:
+def check_usable(live: LiveSession, answers: Sequence[Answer | Answered]) -> None:
     """Refuse answers that could not be used here, before they count (rule R17).
 
     Raises:
         ProgramChanged: what asked is gone or has changed, or holds values of types that this process lacks.
     """
+    frames = _Frames(live.root, bind=True)
     for answer in answers:
         path, question = live.scope.questions.open[answer.id]
-        for frame in _bound(live.root, path):
+        for frame in frames.leading_to(path):
             frame.check_answer(question)
         live.scope.check_types(path)
 
 
-def _bound(frame: Frame, path: str) -> Iterator[Frame]:
-    """Yield the frames that lead to `path`, bound as far as their programs are known before any code runs."""
-    below: Frame | None = frame
-    while below is not None:
-        yield below
-        below.bind_dormant()
-        below = next((child for child in below.live_children() if is_under(path, child.path)), None)
+def check_can_go_on(live: LiveSession) -> None:
+    """Refuse to go on where that could not work here, before the session is claimed (rule R17).
+
+    Raises:
+        ProgramChanged: as `check_usable`, for the answers that wait; or what is unfinished holds values of types that
+            this process lacks.
+    """
+    live.root.check_types()
+    dormant = live.scope.dormant
+    for path, image in dormant.everything():
+        if not isinstance(image, UserImage) or image.status != "done":
+            check_tags(path, image, dormant.pieces.get(path, {}))
+    check_usable(live, [answer for answer in live.answers if answer.id in live.scope.questions.open])
+
+
+class _Frames:
+    """The live frames of a session, by their paths: there may be as many answers as there are frames.
+
+    With `bind`, dormant ones are bound on the way, as far as their programs are known before any code runs.
+    """
+
+    def __init__(self, root: Frame, *, bind: bool = False) -> None:
+        self._root = root
+        self._bind = bind
+        self._below: dict[str, dict[str, Frame]] = {}
+
+    def find(self, path: str) -> Frame:
+        """Return the frame at `path`, or the nearest one above it."""
+        *_, nearest = self.leading_to(path)
+        return nearest
+
+    def leading_to(self, path: str) -> Iterator[Frame]:
+        """Yield the frames that lead to `path`, from the root on."""
+        frame: Frame | None = self._root
+        while frame is not None:
+            yield frame
+            frame = self._next(frame, path)
+
+    def _next(self, frame: Frame, path: str) -> Frame | None:
+        below = self._below.get(frame.path)
+        if below is None:
+            if self._bind:
+                frame.bind_dormant()
+            below = self._below[frame.path] = {child.path: child for child in frame.live_children()}
+        end = len(frame.path)
+        while below and end < len(path):
+            end = path.find(";", end + 1)
+            end = len(path) if end < 0 else end
+            if (child := below.get(path[:end])) is not None:
+                return child
+        return None
 
 
 def apply_answers(live: LiveSession, taken: Sequence[Answer | Answered], now: float) -> None:
     """Write answers into the frames that asked, and let these run again."""
+    find = None if live.scope.is_dormant else _Frames(live.scope.root).find
     for answer in taken:
         at = answer.at if isinstance(answer, Answered) else now
-        value = Raw(answer.value) if answer.value else NONE
-        live.scope.answer(answer.id, how=answer.how, value=value, by=answer.by, at=at)
+        live.scope.answer(answer.id, how=answer.how, value=answer.value, by=answer.by, at=at, find=find)
 
 
 async def expire(store: Store, live: LiveSession, now: float) -> tuple[Answered, ...]:
     """End, once and beside the log, the open questions that have expired, as their askers chose."""
-    due = [q for _, q in live.scope.questions.open.values() if q.expires is not None and q.expires <= now]
+    due = [q for q in live.scope.questions.timed.values() if q.expires is not None and q.expires <= now]
     expired: list[Answered] = []
     for question in due:
         value = bytes(question.default)
@@ -482,6 +528,12 @@ async def expire(store: Store, live: LiveSession, now: float) -> tuple[Answered,
             await store.answer(live.ref, [answer])
         except (AlreadyResumed, InterruptExpired):
             continue  # Somebody was faster; the loaded answers, or the next load, show how it ended.
-        note(logging.INFO, "expired", live.scope.session_id, live.journal.head, question=question.id)
-        expired.append(Answered(id=question.id, value=value, how="expired", by=None, at=now))
+        note(logging.INFO, "expired", live.scope.session_id, live.journal.records.head, question=question.id)
+        expired.append(await _given(store, live, answer))
     return tuple(expired)
+
+
+async def _given(store: Store, live: LiveSession, answer: Answer) -> Answered:
+    """Return an answer that was just given, with the store's time."""
+    (row,) = await store.asked(live.ref, live.scope.branch, [answer.id])
+    return Answered(id=answer.id, value=answer.value, how=answer.how, by=answer.by, at=row.at or 0.0)

@@ -8,18 +8,24 @@ import inspect
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol, TypedDict, cast
 
 import msgspec
 
 from adjourn._checks import is_count
-from adjourn._engine.questions import open_interrupts, open_keys
+from adjourn._engine.entry import check_not_own
+from adjourn._engine.questions import OpenNow, open_keys
+from adjourn._temporary import is_temporary
+from adjourn._values import codec
+from adjourn._values.damage import Reading
 from adjourn.errors import (
     AdjournError,
     AlreadyResumed,
     CheckpointNotFound,
     Conflict,
+    InputRefused,
     PendingInterrupts,
+    ProgramChanged,
     SessionBusy,
     SessionError,
     StaleCheckpoint,
@@ -28,16 +34,46 @@ from adjourn.errors import (
 )
 from adjourn.events import Event
 from adjourn.sessions import SessionStatus
+from adjourn.sessions._chain import read_left
+from adjourn.sessions._inputs import StoredTurn
+from adjourn.sessions._log import read_past
 from adjourn.sessions._questions import Answers
 from adjourn.sessions._settings import check_name
 from adjourn.stores._logging import note
-from adjourn.stores.protocol import Answer, Claimed, SessionRef
+from adjourn.stores.types import Answer, Claimed, Head, QueuedInput, SessionRef
 
-from ._driving import stop
+from ._driving import end_cut_off
 from ._journal import Persistence
-from ._live import TRIES, LiveSession, LiveSessions, apply_answers, check_usable, expire, resolve, status_of_live
+from ._live import (
+    TRIES,
+    LiveSession,
+    LiveSessions,
+    apply_answers,
+    check_can_go_on,
+    check_usable,
+    expire,
+    resolve,
+    status_of_live,
+)
+from .agent_options import AgentOptions
 
 OnPending = Literal["error", "abandon", "finish"]
+OnBusy = Literal["error", "queue", "cancel", "rollback"]
+
+
+class TurnOptions(TypedDict, total=False):
+    """The options of a turn, as keyword arguments; `Runner.run` explains each of them."""
+
+    user_id: str | None
+    values: Mapping[str, Any] | None
+    deps: Any
+    on_pending: OnPending
+    on_busy: OnBusy
+    checkpoint_id: str | None
+    max_steps: int | None
+    model_options: Mapping[str, Any] | None
+    for_agents: Mapping[str, AgentOptions] | None
+    metadata: Mapping[str, Any] | None
 
 
 class Call(msgspec.Struct, kw_only=True):
@@ -46,27 +82,56 @@ class Call(msgspec.Struct, kw_only=True):
     session_id: str
     user_id: str | None = None
     values: Mapping[str, Any] | None = None
+    state: Mapping[str, Any] | None = None
     deps: Any = None
     max_steps: int | None = None
     model_options: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
+    for_agents: dict[str, Any] = {}
     persistence: Persistence = Persistence.STORED
+    message: str | None = None
     is_new: bool = False
     """Whether the session's id was just generated, so that there is nothing to look for."""
+    abandons: bool = False
+    """Whether its turn may begin after one that failed or was cancelled."""
+    is_unattended: bool = False
+    takes_next: bool = True
 
     def __post_init__(self) -> None:
         check_name("session_id", self.session_id)
         if self.user_id is not None:
             check_name("user_id", self.user_id)
+        if not isinstance(cast("object", self.state), Mapping | None):
+            raise UsageError(f"state={self.state!r}: give a mapping of fields.")
         if self.max_steps is not None and not is_count(self.max_steps):
             raise UsageError(f"max_steps={self.max_steps!r}: a graph needs at least one superstep.")
+
+    def for_its_run(self, state: Mapping[str, Any] | None) -> tuple[str, ...]:
+        """Return which arguments only the run that this call begins can use: one that is under way has its own.
+
+        `deps` are not among them. They stand for the same things in every process, and whoever resumes cannot know
+        whether the session is being run.
+        """
+        given = {"values": self.values, "state": state, "max_steps": self.max_steps}
+        return tuple([name for name, value in given.items() if value])
 
 
 class Reader(Protocol):
     """Whoever reads a run: what it receives, and from which event on it follows one that somebody else drives."""
 
-    wants_events: bool
     seen: int
     since: int | None
+    is_detached: bool
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the run was cancelled before it began."""
+        ...
+
+    @property
+    def wants_events(self) -> bool:
+        """Whether anybody reads the run."""
+        ...
 
     def deliver(self, events: list[Event]) -> None:
         """Receive what has happened."""
@@ -93,7 +158,7 @@ class SessionOpener:
             if live is None and not call.is_new:
                 live = await self._sessions.find(self._ref(call))
             if live is None:
-                live = self._sessions.new(call.session_id, call.user_id, call.persistence)
+                live = self._new(call)
             await self._prepare(live, call, reader)
             if not live.is_new and not cached:
                 _check_not_running(live)
@@ -101,8 +166,7 @@ class SessionOpener:
                 if cached:
                     continue  # What was kept may be older than what is stored: look in the store.
                 await self._end_last_turn(live, on_pending)
-            live.scope.next_input(call.model_options, call.user_id)
-            live.root.begin(input)
+            begin_turn(live, call, input)
             if live.journal.is_unstored:
                 self._sessions.until_done.add(call.session_id)
                 return live
@@ -110,12 +174,17 @@ class SessionOpener:
                 return live
         raise Conflict(call.session_id, "others keep writing it")
 
+    def _new(self, call: Call) -> LiveSession:
+        if self._settings.has_own_store and not call.is_new and is_temporary(call.session_id):
+            raise CheckpointNotFound(call.session_id)  # Its caller means to go on with what was forgotten.
+        return self._sessions.new(call.session_id, call.user_id, call.persistence)
+
     async def _is_claimed(self, live: LiveSession, call: Call, cached: bool) -> bool:
         """Claim a session with the input of a turn; return False if the store must be looked at again."""
         try:
             await self._claim(live, "input")
         except (Conflict, SessionBusy):
-            if not cached and not live.is_new:
+            if not cached:
                 await self._raise_if_busy(self._ref(call))
             return False
         except CheckpointNotFound:
@@ -127,7 +196,8 @@ class SessionOpener:
     async def _prepare(self, live: LiveSession, call: Call, reader: Reader) -> None:
         scope, settings, is_watched = live.scope, self._settings, reader.wants_events
         live.prepare(self._sessions)
-        live.journal.sink = reader.deliver
+        live.is_unattended, live.takes_next = call.is_unattended, call.takes_next
+        live.journal.sink, live.seq_before = reader.deliver, live.journal.records.seq
         scope.deps = call.deps
         if call.deps is None and settings.deps is not None:
             scope.deps = await _made(settings.deps, live)
@@ -147,15 +217,17 @@ class SessionOpener:
         answered = {answer.id for answer in live.answers}
         waiting = [name for name in live.scope.questions.open if name not in answered]
         if on_pending == "abandon":
-            live.journal.take_up(live.answers)
-            live.journal.close_questions([Answer(id=name, value=b"", how="abandoned") for name in waiting])
+            live.journal.records.take_up(live.answers)
+            live.journal.records.close_questions([Answer(id=name, value=b"", how="abandoned") for name in waiting])
             live.root.abandon()
         elif waiting:
             raise PendingInterrupts(live.scope.session_id, waiting, open_keys(live.scope))
+        elif live.status == "queued":
+            raise SessionBusy(live.scope.session_id)  # It was handed over, and somebody will go on with it.
         else:
             # No question is open, but what the answers (or their absence) lead to has not been done.
             ended = {"running": "crashed", "waiting": "answered"}.get(live.status, live.status)
-            raise UnfinishedRun(live.scope.session_id, ended)
+            raise UnfinishedRun(live.scope.session_id, ended, inputs=live.head.inputs if live.head else 0)
 
     # Going on
 
@@ -174,14 +246,15 @@ class SessionOpener:
             cached = live is not None
             if live is None:
                 live = await self._sessions.load(self._ref(call))
+            check_not_own(call.session_id, live.owner)
             await self._prepare(live, call, reader)
             try:
                 if checkpoint_id is not None:
                     await self._check_seen(live, given, checkpoint_id, cached)
-                taken = await self._answered(live, given, by, cached)
+                taken = await self._answered(live, given, by, call.message, cached)
                 if state:
                     live.root.supply(state)
-                return await self._go_on(live, taken, cached, reader)
+                return await self._go_on(live, taken, cached, reader, call.for_its_run(state))
             except Conflict:
                 continue
             except (SessionError, UsageError):
@@ -190,7 +263,9 @@ class SessionOpener:
                 # What was kept may be older than what is stored: look in the store.
         raise Conflict(call.session_id, "others keep writing it")
 
-    async def _answered(self, live: LiveSession, given: Answers, by: str | None, cached: bool) -> tuple[Answer, ...]:
+    async def _answered(
+        self, live: LiveSession, given: Answers, by: str | None, message: str | None, cached: bool
+    ) -> tuple[Answer, ...]:
         """Put answers into the frames: what waits beside the log, what has expired, and what is given."""
         store, now = self._settings.store, self._settings.clock()
         live.answers += await expire(store, live, now)
@@ -198,7 +273,9 @@ class SessionOpener:
             self._take_up(live)
         if not live.scope.questions.open and live.status == "done" and given is None:
             raise AlreadyResumed(live.scope.session_id, live=live.is_running)
-        taken = await resolve(self._settings, live, given, by) if live.scope.questions.open or given is not None else ()
+        taken: tuple[Answer, ...] = ()
+        if live.scope.questions.open or given is not None or message is not None:
+            taken = await resolve(self._settings, live, given, by, message)
         if taken and self._settings.permission:
             await self._check_permission(live, taken, by)
         if not live.is_running:  # Otherwise its owner goes on, who may have what is missing here.
@@ -210,7 +287,7 @@ class SessionOpener:
 
     async def _check_permission(self, live: LiveSession, taken: tuple[Answer, ...], by: str | None) -> None:
         named = {answer.id for answer in taken}
-        asked = [each for each in open_interrupts(live.scope, live.journal.head) if each.id in named]
+        asked = OpenNow(live.scope, live.journal.records.head).shown_of(named)
 
         async def turn_user() -> str | None:
             return live.scope.user_id
@@ -218,7 +295,7 @@ class SessionOpener:
         await self._settings.permission.check(asked, by, turn_user)
 
     async def _check_seen(self, live: LiveSession, given: Answers, checkpoint_id: str, cached: bool) -> None:
-        head = live.journal.head or ""
+        head = live.journal.records.head or ""
         if checkpoint_id == head and not cached:
             return
         stored = await self._settings.store.head(live.ref)
@@ -234,16 +311,19 @@ class SessionOpener:
         waiting = tuple(answer for answer in live.answers if answer.id in live.scope.questions.open)
         live.answers = ()
         apply_answers(live, waiting, self._settings.clock())
-        live.journal.take_up(waiting)
+        live.journal.records.take_up(waiting)
 
     async def _go_on(
-        self, live: LiveSession, taken: tuple[Answer, ...], cached: bool, reader: Reader
+        self, live: LiveSession, taken: tuple[Answer, ...], cached: bool, reader: Reader, needs: tuple[str, ...]
     ) -> LiveSession | None:
+        """Claim the session with the answers; `needs` are arguments that no run but the one begun here can use."""
         try:
-            claimed = await self._claim(live, "resume", taken)
-        except SessionBusy:
+            claimed = await self._claim(live, "resume", taken, alone=bool(needs))
+        except SessionBusy as busy:
             if cached:
                 raise Conflict(live.scope.session_id, "it moved since it was kept") from None
+            if needs and taken:
+                raise SessionBusy(busy.session_id, busy.owner_id, busy.expires, needs) from None
             raise
         note(logging.INFO, "resumed", live.scope.session_id, claimed.checkpoint, answers=len(taken))
         if claimed.lease is not None:
@@ -251,25 +331,121 @@ class SessionOpener:
         reader.seen = reader.since = claimed.seq
         return None
 
-    async def recover(self, call: Call, reader: Reader) -> LiveSession:
-        """Return a session that goes on where it was cut off, claimed if there is anything left to run."""
+    async def recover(self, call: Call, reader: Reader, *, only_due: bool = False) -> LiveSession:
+        """Return a session that goes on where it was cut off, claimed if there is anything left to run.
+
+        If its last turn is done, that is the next one in its queue.
+        """
         for _ in range(TRIES):
-            live = await self._sessions.load(self._ref(call))
+            live = await self._sessions.find(self._ref(call))
+            if live is None or (live.status == "done" and live.head is not None and live.head.inputs):
+                begun = await self.next_turn(call, reader)
+                if begun is not None:
+                    return begun
+                continue
             self._sessions.pop(live.ref)
             _check_not_running(live)
+            if only_due and live.status in ("failed", "cancelled") and not live.answers:
+                raise UnfinishedRun(call.session_id, live.status)  # Whoever wants it to go on says so.
             await self._prepare(live, call, reader)
             live.answers += await expire(self._settings.store, live, self._settings.clock())
-            if live.status == "done" or (live.status == "waiting" and not live.answers):
+            if live.status == "done" or (live.status == "waiting" and _waits_for_people(live)):
                 return live
             _check_deps(live)
+            check_can_go_on(live)
             self._take_up(live)
             try:
                 await self._claim(live, None)
             except Conflict:
                 continue
-            note(logging.INFO, "recovered", call.session_id, live.journal.head, after=live.status)
+            note(logging.INFO, "recovered", call.session_id, live.journal.records.head, after=live.status)
             return live
         raise Conflict(call.session_id, "others keep writing it")
+
+    # The next turn of a queue
+
+    async def advance(self, call: Call, reader: Reader) -> LiveSession:
+        """Return a session in which what is due goes on: the next turn of its queue, or what is unfinished.
+
+        Raises:
+            UnfinishedRun: its last turn failed or was cancelled, and nobody has answered since.
+        """
+        return await self.next_turn(call, reader) or await self.recover(call, reader, only_due=True)
+
+    async def take_up(self, call: Call, reader: Reader) -> LiveSession:
+        """Do what `advance` does, except that a turn that failed or was cancelled stays as it is.
+
+        Raises:
+            Conflict: there is nothing to do.
+        """
+        live = await self.next_turn(call, reader)
+        head = await self._settings.store.head(self._ref(call)) if live is None else None
+        if head is not None and head.checkpoint and head.status in ("queued", "running", "waiting"):
+            live = await self.recover(call, reader)
+        if live is None or live.journal.lease is None:
+            raise Conflict(call.session_id, "nothing is due there")
+        return live
+
+    async def next_turn(self, call: Call, reader: Reader, *, only: str | None = None) -> LiveSession | None:
+        """Begin the turn of the first input that waits, or only of this one; None if it cannot begin (any more).
+
+        Raises:
+            CheckpointNotFound: there is no such session.
+            SessionBusy: somebody runs it.
+            InputRefused: the input cannot begin here.
+        """
+        ref = self._ref(call)
+        for _ in range(TRIES):
+            head = await self._settings.store.head(ref)
+            if head is None:
+                raise CheckpointNotFound(ref.id)
+            queued = await self._settings.store.inputs(ref, limit=1) if head.inputs else []
+            if not queued or only not in (None, queued[0].id) or not _can_begin(head, queued[0]):
+                return None
+            live = await self._standing(head)
+            if live is None:
+                continue  # It has moved on since.
+            self._sessions.pop(live.ref)
+            _check_not_running(live)
+            try:
+                await self._begin_queued(live, call, queued[0], reader)
+                await self._claim(live, "input")
+            except Conflict:
+                continue
+            note(logging.INFO, "begun", call.session_id, live.journal.records.head, input=queued[0].id)
+            return live
+        raise Conflict(call.session_id, "others keep writing it")
+
+    async def _standing(self, head: Head) -> LiveSession | None:
+        """Return a session as it is at this head, which may have no record yet; None if it has moved on."""
+        if not head.checkpoint:
+            if head.program not in ("", self._sessions.segment):
+                raise ProgramChanged(head.program, f"the program that is to run it is '{self._sessions.segment}'")
+            return self._sessions.new(head.session, head.user, Persistence.STORED)  # The claim finds out if it has.
+        live = await self._sessions.find(head.ref)
+        return live if live is not None and live.journal.records.head == head.checkpoint else None
+
+    async def _begin_queued(self, live: LiveSession, call: Call, queued: QueuedInput, reader: Reader) -> None:
+        """Begin the turn of an input that was stored.
+
+        Raises:
+            InputRefused: it cannot begin here.
+        """
+        session_id = live.scope.session_id
+        try:
+            with Reading(session_id):
+                turn = StoredTurn.decode(queued.body)
+                given, own = codec.decode(turn.input), _call_of(turn, call, queued)
+        except (AdjournError, ValueError) as error:
+            raise InputRefused(session_id, queued.id, str(error)) from error
+        await self._prepare(live, own, reader)
+        live.begins = queued.id
+        if live.status != "done":
+            await self._end_last_turn(live, "abandon")
+        try:
+            begin_turn(live, own, given)
+        except Exception as error:  # reducers are users' code: whatever they raise, its cause is this input
+            raise InputRefused(session_id, queued.id, str(error)) from error
 
     # Going back
 
@@ -282,8 +458,10 @@ class SessionOpener:
             await self._prepare(live, call, reader)
             _check_deps(live)
             source = None
-            if live.journal.head != checkpoint_id:
-                live.journal.branch_off(self._settings.new_branch(), checkpoint_id)
+            if live.journal.records.head != checkpoint_id:
+                past = await read_past(self._settings.store, live.ref, checkpoint_id, live.scope)
+                left = None if live.head is None else await read_left(self._settings.store, live.head)
+                live.journal.records.branch_off(self._settings.new_branch(), checkpoint_id, past, left)
                 live.scope.reopen_approvals()
                 source = "fork"
             else:
@@ -298,15 +476,20 @@ class SessionOpener:
 
     # Claims
 
-    async def _claim(self, live: LiveSession, source: str | None, taken: tuple[Answer, ...] = ()) -> Claimed:
-        writes = source is not None or live.journal.has_news
+    async def _claim(
+        self, live: LiveSession, source: str | None, taken: tuple[Answer, ...] = (), *, alone: bool = False
+    ) -> Claimed:
+        writes = source is not None or live.journal.records.has_news
         try:
-            claimed = await live.journal.claim(live.header(source), answers=taken, over=live.dead_owner, write=writes)
+            await live.free()
+            claimed = await live.journal.claim(
+                live.header(source), answers=taken, over=live.dead_owner, write=writes, alone=alone
+            )
         except asyncio.CancelledError:
             # The caller has left: the session must not look alive.
             if live.journal.lease is not None:
                 with contextlib.suppress(AdjournError):
-                    await stop(live)
+                    await end_cut_off(live)
             raise
         if claimed.lease is None:
             return claimed
@@ -321,6 +504,41 @@ class SessionOpener:
             live = await self._sessions.find(ref)
             if live is not None:
                 _check_not_running(live)
+        elif head is not None and head.inputs:
+            raise SessionBusy(ref.id, inputs=head.inputs)
+
+
+def begin_turn(live: LiveSession, call: Call, input: Any) -> None:
+    """Give a session the input of its next turn."""
+    live.scope.next_input(call.model_options, call.user_id, call.metadata, call.for_agents)
+    if call.state is None:
+        live.root.begin(input)
+    else:
+        live.root.begin_with(input, call.state)
+
+
+def _can_begin(head: Head, first: QueuedInput) -> bool:
+    """Return whether the turn of the first input can begin, or could if nobody ran the session."""
+    if not head.checkpoint or head.status == "done":
+        return True
+    return first.abandons and head.status in ("failed", "cancelled")
+
+
+def _call_of(turn: StoredTurn, call: Call, queued: QueuedInput) -> Call:
+    """Return the call that a stored turn stands for; deps are not stored, so they are those of whoever begins it."""
+    return Call(
+        session_id=call.session_id,
+        user_id=queued.user,
+        values={name: codec.decode(value) for name, value in turn.values.items()} or None,
+        state=None if turn.state is None else {name: codec.decode(value) for name, value in turn.state.items()},
+        deps=call.deps,
+        max_steps=turn.max_steps,
+        model_options=turn.model_options,
+        metadata=turn.metadata,
+        for_agents=turn.for_agents,
+        is_unattended=call.is_unattended,
+        takes_next=call.takes_next,
+    )
 
 
 async def _made(deps: Any, live: LiveSession) -> Any:  # Any: whatever the user passes
@@ -340,6 +558,12 @@ def _check_deps(live: LiveSession) -> None:
         )
 
 
+def _waits_for_people(live: LiveSession) -> bool:
+    """Return whether a paused session can do nothing but wait: a pause that nobody could end would last for ever."""
+    return bool(live.scope.questions.open) and not live.answers
+
+
 def _check_not_running(live: LiveSession) -> None:
+    check_not_own(live.scope.session_id, live.owner)
     if live.is_running and live.head is not None:
         raise SessionBusy(live.scope.session_id, live.owner or "", live.head.expires)

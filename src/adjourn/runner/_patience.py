@@ -7,9 +7,7 @@ from collections.abc import Awaitable
 from typing import Any, TypeVar
 
 from adjourn.errors import StoreUnavailable
-from adjourn.stores.protocol import (
-    Store,
-)
+from adjourn.stores.protocol import Store
 
 T = TypeVar("T")
 

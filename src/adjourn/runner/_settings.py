@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypedDict, cast
+from typing import Any, Generic, Literal, TypedDict, cast
 
 import msgspec
 
 from adjourn._checks import check_middleware, is_count, is_positive
 from adjourn._engine.concurrency import MAX_OF_A_SESSION
 from adjourn._engine.record import MAX_BYTES
+from adjourn._generics import Deps
+from adjourn._habits import instead_of
+from adjourn._temporary import temporary_id
+from adjourn._values.frozen import check_json
 from adjourn.errors import UsageError
+from adjourn.sessions import SessionStatus
 from adjourn.sessions._permission import MayAnswer
-from adjourn.sessions._settings import Settings, check_name, choice
+from adjourn.sessions._settings import AuditKey, Settings, check_name, choice, random_id
 from adjourn.stores import Store
 
 Durability = Literal["step", "pause", "async"]
 AfterTransfer = Literal["stay", "root"]
 
 
-class Options(TypedDict, total=False):
+class Options(TypedDict, Generic[Deps], total=False):
     """The options of a runner, as keyword arguments.
 
     store: where sessions are kept: a store or its URL, such as "sqlite:///file.db"; None keeps them in this runner.
@@ -30,6 +35,7 @@ class Options(TypedDict, total=False):
     app_name: whose sessions these are, as the same id in another app is another session; "adjourn" by default.
     require_by: True refuses an approval that does not say who gave it, as `by`.
     may_answer: a function of a question, `by` and the turn's user, which returns True or why the answer is refused.
+    audit_key: a secret that signs the log, so that nobody without it can change the log unnoticed; or several.
     middleware: what wraps the calls of models and tools in every agent that this runner runs.
     interrupts: False makes every question an error, for programs that nobody answers.
     after_transfer: who takes the next turn after a transfer: "stay" (whoever has it; the default) or "root".
@@ -38,19 +44,21 @@ class Options(TypedDict, total=False):
     lease_ttl: seconds after which a session whose process does not respond may be taken over; 30 by default.
     store_timeout: seconds that a run waits for a store that does not answer, before it fails; 30 by default.
     buffer_size: how many events wait in memory for a slow reader; the rest are read from the store; 256 by default.
+    drafts: whether runs keep what they are writing for whoever begins to `watch` in the middle; False by default.
     max_session_bytes: what a session may hold; a run that would store more fails. 256 MiB by default, and at most.
     clock: a function that returns the time in seconds since 1970, such as a fake for tests; `time.time` by default.
     new_id: a function that returns ids for sessions and branches; random ones by default.
     """
 
     store: Store | str | None
-    deps: Any
+    deps: Deps | Callable[[SessionStatus], Deps] | None
     require_token: bool
     streaming: bool
     durability: Durability
     app_name: str
     require_by: bool
     may_answer: MayAnswer | None
+    audit_key: AuditKey | None
     middleware: Sequence[Any]
     interrupts: bool
     after_transfer: AfterTransfer
@@ -59,6 +67,7 @@ class Options(TypedDict, total=False):
     lease_ttl: float
     store_timeout: float
     buffer_size: int
+    drafts: bool
     max_session_bytes: int
     clock: Callable[[], float] | None
     new_id: Callable[[], str] | None
@@ -75,11 +84,14 @@ class ProgramOptions(msgspec.Struct, frozen=True, kw_only=True):
 class RunnerSettings(Settings):
     """The options of a runner, checked."""
 
+    app: str
+
     def __init__(self, options: Options) -> None:
         unknown = set(options) - set(Options.__annotations__)
         if unknown:
             raise UsageError(
-                f"Unknown option {', '.join(sorted(unknown))}. There are: {', '.join(Options.__annotations__)}."
+                f"Unknown option {', '.join(sorted(unknown))}.{instead_of(sorted(unknown))} There are: "
+                f"{', '.join(Options.__annotations__)}."
             )
         store, self.app = options.get("store"), options.get("app_name", "adjourn")
         check_name("app_name", self.app)  # One app runs the programs, so None, for all apps, is not valid here.
@@ -91,28 +103,34 @@ class RunnerSettings(Settings):
             require_token=options.get("require_token", False),
             require_by=options.get("require_by", False),
             may_answer=options.get("may_answer"),
+            audit_key=options.get("audit_key"),
         )
-        self.has_own_store = store is None
+        self.has_own_store: bool = store is None
         self.deps: Any = options.get("deps")
         self.durability: Durability = options.get("durability", "pause" if self.has_own_store else "step")
         if self.durability not in ("step", "pause", "async"):
             raise UsageError(f"durability={self.durability!r}: use 'step', 'pause' or 'async'.")
-        self.program = _program_options(options)
-        self.interrupts = choice("interrupts", options.get("interrupts", True))
-        self.max_concurrency = options.get("max_concurrency")
+        self.program: ProgramOptions = _program_options(options)
+        self.interrupts: bool = choice("interrupts", options.get("interrupts", True))
+        self.max_concurrency: int | None = options.get("max_concurrency")
         if self.max_concurrency is not None and not is_count(self.max_concurrency):
             raise UsageError(f"max_concurrency={self.max_concurrency!r}: give 1 or more, or None for no limit.")
-        self.max_threads = options.get("max_threads", MAX_OF_A_SESSION)
+        self.max_threads: int = options.get("max_threads", MAX_OF_A_SESSION)
         if not is_count(self.max_threads):
             raise UsageError(f"max_threads={self.max_threads!r}: give 1 or more.")
-        self.lease_ttl = _seconds("lease_ttl", options.get("lease_ttl", 30.0))
-        self.store_timeout = _seconds("store_timeout", options.get("store_timeout", 30.0))
-        self.buffer_size = options.get("buffer_size", 256)
+        self.lease_ttl: float = _seconds("lease_ttl", options.get("lease_ttl", 30.0))
+        self.store_timeout: float = _seconds("store_timeout", options.get("store_timeout", 30.0))
+        self.buffer_size: int = options.get("buffer_size", 256)
         if not is_count(self.buffer_size):
             raise UsageError(f"buffer_size={self.buffer_size!r}: give a number of events, 1 or more.")
-        self.max_session_bytes = options.get("max_session_bytes", MAX_BYTES)
+        self.drafts: bool = choice("drafts", options.get("drafts", False))
+        self.max_session_bytes: int = options.get("max_session_bytes", MAX_BYTES)
         if not is_count(self.max_session_bytes) or self.max_session_bytes > MAX_BYTES:
             raise UsageError(f"max_session_bytes={self.max_session_bytes!r}: give a number up to {MAX_BYTES}.")
+
+    def new_session(self) -> str:
+        """Return an id for a session that was given none; without a store, one that says so."""
+        return temporary_id() if self.has_own_store and self.new_id is random_id else self.new_id()
 
 
 def _program_options(options: Options) -> ProgramOptions:
@@ -126,30 +144,26 @@ def _program_options(options: Options) -> ProgramOptions:
     )
 
 
-def stored_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the options of a turn's model calls, which are kept with it, as JSON.
+# What the checkpoints of an edit and of a fork are listed with.
+_RESERVED = frozenset({"edited", "as_node", "at", "forked_from"})
+
+
+def stored_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return what a turn's checkpoints are listed with, as JSON.
 
     Raises:
-        UsageError: they are not JSON, or would store a secret.
+        UsageError: it is not JSON, or has a name that is reserved.
     """
-    if options is None:
+    if metadata is None:
         return {}
     try:
-        stored = msgspec.json.decode(msgspec.json.encode(options), type=dict[str, Any])
+        check_json(metadata, "metadata")
+        stored = msgspec.json.decode(msgspec.json.encode(metadata), type=dict[str, Any])
     except (TypeError, ValueError) as error:
-        # Without the options themselves: one of them may be a key.
-        raise UsageError(f"model_options: give a mapping of names to JSON values ({error}).") from error
-    for name in stored:
-        if name.lower().replace("-", "_") in _SECRET:
-            raise UsageError(
-                f"model_options has '{name}', and options are stored with the turn. Give keys and headers to the model "
-                "itself: OpenAIChatModel(api_key=..., headers=...)."
-            )
+        raise UsageError(f"metadata={metadata!r}: give a mapping of names to JSON values ({error}).") from error
+    for name in sorted(_RESERVED & stored.keys()):
+        raise UsageError(f"metadata has '{name}', which edits and forks write. Choose another name.")
     return stored
-
-
-# The names that SDKs use for what must never be stored.
-_SECRET = frozenset({"api_key", "authorization", "default_headers", "extra_headers", "headers"})
 
 
 def _listing(name: str, values: Any) -> tuple[Any, ...]:  # Any: users pass anything

@@ -5,35 +5,54 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import queue
-import sys
 import threading
 import time
 import warnings
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from msgspec.structs import replace
+from adjourn._engine.concurrency import EAGERLY, context_for_run, waiting
+from adjourn._engine.entry import current_place
+from adjourn._generics import Defaulted, Out_co, State_co
+from adjourn.errors import AdjournError, UsageError
+from adjourn.events import FINAL, CheckpointSaved, Delta, Event, Failed
+from adjourn.sessions._sync import as_twin, wait_for
+from adjourn.stores.types import SessionRef
 
-from adjourn._engine.frame import current_place
-from adjourn.events import FINAL, CheckpointSaved, Delta, Event, Failed, Retrying, is_muted
-from adjourn.sessions._sync import wait_for
-from adjourn.stores.protocol import SessionRef
-
+from ._drafts import Drafts
 from ._driving import drive, stored_end, stored_result
 from ._following import CancelMode, RunFollower, check_mode
 from ._live import LiveSession
 from ._opening import Reader
+from ._reading import EventQueue, Readers, mark_passing, waited, wake
+from ._watching import Watch
 from .result import RunResult
 
+Self_ = TypeVar("Self_")
+P = ParamSpec("P")
 
-def wait_for_run(run: Run) -> RunResult:
+
+def sync_run(
+    method: Callable[Concatenate[Self_, P], Run[Out_co, State_co]],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Self_, P], RunResult[Out_co, State_co]]]:
+    """Make the decorated function the sync twin of a method that returns a run."""
+    name = method.__name__
+
+    def call(self: Self_, *args: P.args, **kwargs: P.kwargs) -> RunResult[Out_co, State_co]:
+        bound: Callable[P, Run[Out_co, State_co]] = getattr(self, name)
+        return wait_for_run(bound(*args, **kwargs))
+
+    return lambda twin: as_twin(twin, call, method)
+
+
+def wait_for_run(run: Run[Out_co, State_co]) -> RunResult[Out_co, State_co]:
     """Return the result of a run, from sync code, whether or not an event loop is running around it."""
     return wait_for(lambda: _awaited(run), name=f"adjourn-run {run.session_id}")
 
 
-async def _awaited(run: Run) -> RunResult:
+async def _awaited(run: Run[Out_co, State_co]) -> RunResult[Out_co, State_co]:
+    mark_passing(asyncio.get_running_loop())
     return await run
 
 
@@ -55,14 +74,19 @@ class _Reader:
         self._left = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reading: asyncio.Task[None] | None = None
-        self._thread = threading.Thread(target=self._work, name=f"adjourn-run {run.session_id}", daemon=True)
+        work, name = (self._work,), f"adjourn-run {run.session_id}"
+        self._thread = threading.Thread(target=context_for_run().run, args=work, name=name, daemon=True)
         self._thread.start()
 
     def events(self) -> Iterator[Event]:
-        while (item := self._handed.get()) is not None:
+        while (item := self._next()) is not None:
             if isinstance(item, BaseException):
                 raise item
             yield item
+
+    def _next(self) -> Event | BaseException | None:
+        with waiting():
+            return self._handed.get()
 
     def leave(self) -> None:
         """Stop reading; return when the run has reached its safe point, or at once if it was detached."""
@@ -71,7 +95,7 @@ class _Reader:
             with contextlib.suppress(RuntimeError):  # The loop is closed, so the run has ended.
                 self._loop.call_soon_threadsafe(self._reading.cancel)
         while self._thread.is_alive():
-            with contextlib.suppress(queue.Empty):
+            with waiting(), contextlib.suppress(queue.Empty):
                 self._handed.get(timeout=0.02)  # The run may be waiting to hand over an event.
             if self._run.is_detached:
                 return
@@ -85,6 +109,7 @@ class _Reader:
 
     async def _read_to_the_end(self) -> None:
         self._loop = asyncio.get_running_loop()
+        mark_passing(self._loop)
         self._reading = self._loop.create_task(self._read())
         try:
             await self._reading
@@ -105,9 +130,6 @@ class _Reader:
                 return
 
 
-# A run that never has to wait is then over before the event loop sees it; Python 3.11 pays a turn of the loop.
-_EAGERLY: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
-
 Begin = Callable[[Reader], Awaitable[LiveSession | None]]
 
 
@@ -125,43 +147,47 @@ class _OfResult:
         )
 
 
-class Run:
+class Run(Defaulted, Generic[Out_co, State_co]):
     """One run of a session. It starts when first awaited or iterated, and that is where early errors are raised.
 
     Leaving the loop early stops the run at its next safe point, unless it was detached.
     """
 
-    state = _OfResult()
-    output = _OfResult()
-    value = _OfResult()
-    interrupts = _OfResult()
-    status = _OfResult()
+    state: _OfResult = _OfResult()
+    output: _OfResult = _OfResult()
+    value: _OfResult = _OfResult()
+    interrupts: _OfResult = _OfResult()
+    status: _OfResult = _OfResult()
 
-    wants_events: bool = False
     seen: int = 0
     since: int | None = None
     is_attached: bool = False
     is_detached: bool = False
+    has_driven: bool = False
+    """Whether it has run anything, or else only returns what is stored."""
     _live: LiveSession | None = None
     _driver: asyncio.Task[None] | None = None
-    _outcome: RunResult | BaseException | None = None
-    _waiters: tuple[asyncio.Future[None], ...] = ()
+    _outcome: RunResult[Out_co, State_co] | BaseException | None = None
     _was_asked_for: bool = False
     _has_started: bool = False
-    _started: asyncio.Future[None] | None = None
-    _news: asyncio.Event | None = None
+    _cancelled: CancelMode | None = None
+    _users: int = 0
     _told: int = 0
-    _behind: bool = False
+    _before: int = 0
     _last: Event | None = None
     _point: str | None = None
 
     def __init__(self, ref: SessionRef, begin: Begin, follower: RunFollower) -> None:
-        self.session_id = ref.id
+        self.session_id: str = ref.id
         self._ref = ref
-        self._begin: Begin | None = begin
+        self._begin = [begin]  # Whoever takes it starts the run; taking it is atomic.
+        self._starting: list[asyncio.Future[None]] = []
+        self._waiters: list[asyncio.Future[None]] = []
+        self._readers = Readers()
         self._follower = follower
         self._sessions = follower.sessions
-        self._events: deque[tuple[int, Event]] = deque()
+        if self._sessions.settings.drafts:
+            self._readers.drafts = Drafts()
 
     def __repr__(self) -> str:
         state = "not started" if self._live is None else "running" if self._outcome is None else "ended"
@@ -177,43 +203,54 @@ class Run:
                 source=self,
             )
 
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether it was cancelled before it began."""
+        return self._cancelled is not None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether this process drives it at the moment."""
+        return self._goes_on
+
     # Starting and ending
+
+    async def start(self) -> None:
+        """Start the run without waiting for it; what awaiting it would raise before any work is raised here."""
+        await self._start()
 
     async def _start(self, *, at_once: bool = False) -> None:
         """Begin, unless already begun; `at_once` drives the run here and now, until it first has to wait."""
         self._was_asked_for = True
         if self._has_started:
             return
-        begin, self._begin = self._begin, None
-        if begin is None:
-            self._started = self._started or asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._started)
-            return
+        while not self._begin:
+            await self._until_opened()
+            if self._has_started:
+                return
+        begin = self._begin.pop()
         try:
             self._live = live = await begin(self)
-        except BaseException as error:
-            self._begin = begin  # It may be tried again.
-            self._tell_started(error)
+        except BaseException:
+            self._begin.append(begin)  # It may be tried again, also by others who wait for it to start.
+            self._tell_started()
             raise
         self._has_started = True
         if live is not None:
+            self._before, live.readers = live.seq_before, self._readers
+            if self._cancelled is not None:
+                live.cut(self._cancelled)  # It was cancelled while it was being opened.
             self._sessions.running[self.session_id] = live
             # Made without the loop's task factory, like all tasks of the engine: it is for users' tasks.
-            eagerly = _EAGERLY if at_once else {}
+            eagerly = EAGERLY if at_once else {}
             self._driver = asyncio.Task(self._drive(live), loop=live.scope.loop, name=self.session_id, **eagerly)
-        if self._started is not None:
-            self._tell_started(None)
+        if self._starting:
+            self._tell_started()
 
-    def _tell_started(self, error: BaseException | None) -> None:
-        """Let others who wait for this run to start know that it did, or why it did not."""
-        started, self._started = self._started, None
-        if started is None or started.done():
-            return
-        if error is None:
-            started.set_result(None)
-        else:
-            started.set_exception(error)
-            started.exception()  # Mark it as retrieved: those who wait get it, but nobody has to wait.
+    def _tell_started(self) -> None:
+        """Let others who wait for this run to start know that it did, or that they can try."""
+        while self._starting:
+            wake(self._starting.pop())
 
     async def _drive(self, live: LiveSession) -> None:
         live.begin()
@@ -223,6 +260,7 @@ class Run:
                 self._outcome = result = stored_result(live)
                 self.deliver([stored_end(live, result)])
             else:
+                self.has_driven = True
                 self._outcome = result = await drive(live)
                 well = result.status != "cancelled"
         except asyncio.CancelledError as error:
@@ -232,39 +270,57 @@ class Run:
             self._outcome = error
         finally:
             self._sessions.ended(live, well=well)
-            if self._news is not None:
-                self._news.set()
-            for waiter in self._waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+            self._readers.end()
+            while self._waiters:
+                wake(self._waiters.pop())
 
-    async def _finish(self) -> RunResult:
+    async def _finish(self) -> RunResult[Out_co, State_co]:
         # Inside another run, the loop starts it: nested eager runs would exhaust Python's stack.
         await self._start(at_once=current_place.get() is None)
         if self._live is None:
-            async for _ in self._read():
-                pass
+            async for event in self._follower.follow(self._ref, self.seen, self.since, whole=False):
+                self._note(event)
             return await self._follower.result(self._ref, self._last, self._point)
+        self._users += 1
         try:
             if self._outcome is None:
                 await self._until_over()
             elif time.monotonic() > self._sessions.yield_deadline:
                 await asyncio.sleep(0)  # Others on the loop get their turns, however many runs one task awaits.
         except asyncio.CancelledError:
-            # The awaiting task is cancelled, not the run's own: the run stops where it can be recovered.
-            if self._outcome is None and not self.is_detached:
-                self._live.cut("now")
+            # The awaiting task is cancelled, not the run's own: the run stops where it can be recovered, unless others
+            # wait for it, too.
+            if self._outcome is None and not self.is_detached and self._users == 1:
+                self._cut("now")
                 await self.settled()
             raise
+        finally:
+            self._users -= 1
         return self._result()
+
+    def _cut(self, mode: CancelMode) -> None:
+        """Ask the run to stop, from any event loop."""
+        assert self._live is not None
+        self._pass_on(self._live.cut, mode)
+
+    def _pass_on(self, call: Callable[[CancelMode], None], mode: CancelMode) -> None:
+        """Make a call on the run's event loop."""
+        assert self._live is not None
+        loop = self._live.scope.loop
+        if loop is asyncio.get_running_loop():
+            call(mode)
+        else:
+            with contextlib.suppress(RuntimeError):  # The loop is closed, so nothing goes on.
+                loop.call_soon_threadsafe(call, mode)
 
     async def _until_over(self) -> None:
         """Wait for the run's end, as many may do; each has a separate future, so it can leave."""
         waiter = asyncio.get_running_loop().create_future()
-        self._waiters = (*self._waiters, waiter)
-        await waiter
+        self._waiters.append(waiter)
+        if self._outcome is None:  # Else it ended meanwhile, in another thread.
+            await waited(waiter, self._live and self._live.scope.loop, self.session_id)
 
-    def _result(self) -> RunResult:
+    def _result(self) -> RunResult[Out_co, State_co]:
         """Return the result of the run."""
         if isinstance(self._outcome, RunResult):
             return self._outcome
@@ -275,7 +331,7 @@ class Run:
     def _goes_on(self) -> bool:
         return self._live is not None and self._outcome is None
 
-    def __await__(self) -> Generator[Any, None, RunResult]:
+    def __await__(self) -> Generator[Any, None, RunResult[Out_co, State_co]]:
         return self._finish().__await__()
 
     async def __aenter__(self) -> Self:
@@ -295,20 +351,66 @@ class Run:
     async def cancel(self, mode: CancelMode = "now", timeout: float | None = None) -> None:  # noqa: ASYNC109  # it escalates
         """Stop the run and wait until it has stopped; after `timeout` seconds a milder mode becomes "now".
 
-        What was under way runs again when the session is recovered; open questions stay open.
+        What was under way runs again when the session is recovered; open questions stay open. A run that is still being
+        opened, or has not been started yet, stops as soon as it has its session, before any code runs.
         """
         self._was_asked_for = True
         check_mode(mode)
         if self.is_attached:
             await self._start()
+        if not self._has_started:
+            self._cancelled = mode
+            if not self._begin:
+                await self._until_opened()
         if self._live is None:
             await self._cancel_elsewhere(mode, timeout)
             return
-        self._live.cut(mode)
+        self._cut(mode)
         await self.settled(timeout)
         if self._goes_on:
-            self._live.cut("now")
+            self._cut("now")
             await self.settled()
+
+    async def hand_over(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # it escalates
+        """Stop the run after its current step and leave its session to whoever takes it up next, such as a worker.
+
+        For a process that is about to end: the session is due at once, instead of when its lease is over. After
+        `timeout` seconds the run stops in the middle of its step, which then runs again from its top.
+        Returns when the session is released. A run that has ended, or that another process drives, is left alone.
+        """
+        if not self._goes_on:
+            return
+        self._hand_over("after_step")
+        await self.settled(timeout)
+        if self._goes_on:
+            self._hand_over("now")
+            await self.settled()
+
+    async def give_up(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # for the store
+        """Let others go on with the session although the run's code does not stop: it can record nothing more.
+
+        The session is due at once. If the store does not reply within `timeout` seconds, it is when its lease is over.
+        """
+        if self._goes_on and self._live is not None:
+            with contextlib.suppress(TimeoutError, AdjournError):
+                async with asyncio.timeout(timeout):
+                    await self._live.let_go()
+
+    @property
+    def is_handed_over(self) -> bool:
+        """Whether it has ended by being handed over."""
+        return self._live is not None and self._live.status == "queued" and not self._goes_on
+
+    def _hand_over(self, mode: CancelMode) -> None:
+        assert self._live is not None
+        self._pass_on(self._live.hand_over, mode)
+
+    async def _until_opened(self) -> None:
+        """Wait until whoever is opening the run has done so, or has failed to."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._starting.append(waiter)
+        if not self._begin and not self._has_started:  # Else it was opened meanwhile, in another thread.
+            await waited(waiter, None, self.session_id)
 
     async def _cancel_elsewhere(self, mode: CancelMode, seconds: float | None) -> None:
         if not self._has_started or not await self._follower.stop(self._ref, mode):
@@ -321,71 +423,59 @@ class Run:
             await self._until_it_ends()
 
     async def _until_it_ends(self) -> None:
-        async for _ in self._follower.follow(self._ref, self.seen, self.since):
+        async for _ in self._follower.follow(self._ref, self.seen, self.since, whole=False):
             pass
 
     async def settled(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as that of asyncio.wait
         """Return when nothing of the run goes on any more, whatever its outcome, or after `timeout` seconds."""
-        if self._driver is not None:
+        if self._driver is None:
+            return
+        if self._driver.get_loop() is asyncio.get_running_loop():
             await asyncio.wait([self._driver], timeout=timeout)
+        elif self._outcome is None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._until_over(), timeout)
 
     # Reading
 
+    @property
+    def wants_events(self) -> bool:
+        """Whether anybody reads the run, or may begin to in the middle."""
+        return bool(self._readers.queues) or self._readers.drafts is not None
+
     def deliver(self, events: list[Event]) -> None:
-        """Take events from the run; a reader who falls behind reads durable ones from the log later."""
-        if not self.wants_events:
-            return
-        limit = self._sessions.settings.buffer_size
-        for event in events:
-            if event.seq is not None:
-                self.seen = self.seen if self._told else event.seq - 1
-                self._told = event.seq
-                if is_muted(event):
-                    continue
-            elif type(event) in FINAL:
-                self._last = event  # It is not in the log; it comes after everything that is.
-                continue
-            if not self._behind and (len(self._events) < limit or self._is_unsaved(event)):
-                self._events.append((self._told, event))
-            elif event.seq is not None:
-                self._behind = True
-            elif not self._behind:
-                self._squeeze(event)
-        self._tell_reader()
+        """Take events from the run."""
+        self._readers.deliver(events)
 
-    def _tell_reader(self) -> None:
-        if self._news is not None:
-            self._news.set()
-
-    def _is_unsaved(self, event: Event) -> bool:
-        # With durability "pause" a reader gets events before the log does, so they cannot be read from there.
-        return event.seq is not None and self._live is not None and self._live.journal.emits_unsaved
-
-    def _squeeze(self, event: Event) -> None:
-        """Keep of a live event what a reader who falls behind must not miss: text, which joins the piece before it."""
-        number, last = self._events[-1]
-        if isinstance(last, Delta) and isinstance(event, Delta):
-            if last.address == event.address and last.call_id == event.call_id:
-                text, reasoning = last.text + event.text, last.reasoning + event.reasoning
-                self._events[-1] = number, replace(last, text=text, reasoning=reasoning)
-        elif isinstance(event, Delta | Retrying):  # Without the latter, text that it makes void would remain.
-            self._events.append((self._told, event))
+    def _new_reader(self) -> EventQueue:
+        """Add a reader: it gets what happens from now on, and what the log has of this run from before."""
+        seen, told, live = self.seen, self._told, self._live
+        if not told and live is not None and live.journal.is_logged(has_ended=self._outcome is not None):
+            seen, told = self._before, live.journal.records.seq
+        reader = EventQueue(self._sessions.settings.buffer_size, seen, told)
+        self._readers.add(reader)
+        return reader
 
     async def __aiter__(self) -> AsyncGenerator[Event]:
-        self.wants_events = True
-        await self._start()
-        if self._live is not None:
-            self._live.scope.has_reader = True  # The run may have been started by somebody who did not read it.
+        reader = self._new_reader()
+        self._users += 1
         try:
-            async with contextlib.aclosing(self._read()) as events:
+            await self._start()
+            if self._live is not None:
+                self._live.scope.has_reader = True  # The run may have been started by somebody who did not read it.
+                # With durability "pause" a reader gets events before the log does, so they cannot be read from there.
+                reader.is_unsaved = self._live.journal.emits_unsaved
+            reading = self._read(reader, self._live) if self._live is not None else self._follow(reader)
+            async with contextlib.aclosing(reading) as events:
                 async for event in events:
                     yield event
         finally:
-            # Nobody reads now, so nothing is kept in memory; a reader who comes back reads the log.
-            self.wants_events, self._behind = False, True
-            self._events.clear()
-            if self._live is not None and self._outcome is None and not self.is_detached:
-                self._live.cut("after_step")
+            # What is missing then is in the log, for a reader who comes back.
+            self._readers.remove(reader)
+            self._users -= 1
+            self.seen, self._told = reader.seen, reader.told
+            if self._live is not None and self._outcome is None and not self.is_detached and not self._users:
+                self._cut("after_step")
         if self._live is not None:
             if self._outcome is None:
                 await self._until_over()
@@ -393,43 +483,68 @@ class Run:
         elif self._last is None or isinstance(self._last, Failed):
             await self._follower.result(self._ref, self._last, self._point)
 
-    async def _read(self) -> AsyncGenerator[Event]:
-        if self._live is None:
-            async with contextlib.aclosing(self._follower.follow(self._ref, self.seen, self.since)) as events:
-                async for event in events:
-                    self._note(event)
-                    yield event
-            return
-        self._news = news = self._news or asyncio.Event()
+    async def _read(self, reader: EventQueue, live: LiveSession) -> AsyncGenerator[Event]:
+        """Yield the events of a run that this process drives."""
         while True:
-            news.clear()
             has_ended = self._outcome is not None
-            while self._events:
-                number, event = self._events.popleft()
+            while reader.events:
+                number, event = reader.events.popleft()
                 # The log may have overtaken the queue: then a live event is also too old.
-                if number > self.seen or (number == self.seen and event.seq is None):
-                    self.seen = number
+                if number > reader.seen or (number == reader.seen and event.seq is None):
+                    reader.seen = number
                     yield event
-            if self._behind:
+            if reader.behind:
                 # From here on events are queued again; those that the log has by now are not read twice.
-                self._behind = False
-                async for event in self._follower.logged(self._ref, self.seen):
-                    self.seen = event.seq or self.seen
+                reader.behind = False
+                async for event in self._follower.logged(self._ref, reader.seen):
+                    reader.seen = event.seq or reader.seen
                     yield event
+                    if isinstance(event, FINAL):
+                        break  # What comes after it is of a later run.
             elif has_ended:
                 break
             else:
-                await news.wait()
-        if self._last is not None:
-            yield self._last
+                news = reader.expect()
+                if not reader.has_news and self._outcome is None:  # Else it came meanwhile, from another thread.
+                    await waited(news, live.scope.loop, self.session_id)
+        if self._readers.last is not None:
+            yield self._readers.last
+        reader.seen = reader.first - 1  # All of it was read: whoever reads it again reads it from its beginning.
+
+    async def _follow(self, reader: EventQueue | None = None) -> AsyncGenerator[Event]:
+        """Yield the events of a run that somebody else drives."""
+        async with contextlib.aclosing(self._follower.follow(self._ref, self.seen, self.since)) as events:
+            async for event in events:
+                if reader is not None:
+                    reader.seen = event.seq or reader.seen
+                self._note(event)
+                yield event
 
     def _note(self, event: Event) -> None:
         """Remember what shows the result of a run that somebody else drives."""
-        self.seen = event.seq or self.seen
         if isinstance(event, FINAL):
             self._last = event
         elif isinstance(event, CheckpointSaved):
             self._point = event.checkpoint_id
+
+    def watch(self, *, stay: bool = False) -> Watch:
+        """Read a run that was started, along with others, from this moment on; leaving stops nothing.
+
+        Begin with it right after `start` and nothing is missed. An attached run is read from where it was attached:
+        what is stored, then `CaughtUp`, then with a runner that keeps `drafts` what is being written, then what
+        happens. It ends with the run, or not at all if it is to `stay`.
+        """
+        if not self._has_started:
+            raise UsageError("watch() reads a run that was started: await run.start() first.")
+        if self.is_attached:
+            return Watch(self._follower, self._ref, after=self.seen, since=self.since, stay=stay, begins=False)
+        before = self.before
+        return Watch(self._follower, self._ref, after=before, since=before, stay=stay, begins=True)
+
+    @property
+    def before(self) -> int:
+        """The number of the last event before this run, once it was started."""
+        return self._before if self._live is not None else self.seen
 
     async def text(self) -> AsyncIterator[str]:
         """Yield only the pieces of text, as they arrive."""

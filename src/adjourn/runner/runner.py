@@ -4,35 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, Generic, Literal, Unpack, get_args
 
 from adjourn._engine.program import Program
-from adjourn.errors import PendingInterrupts, ProgramChanged, UnfinishedRun, UsageError
+from adjourn._engine.record import Tree
+from adjourn._generics import Defaulted, Deps_contra, Out_co, State_co
+from adjourn._habits import OF_RUNNERS, RUN_AGENT, Explains, explains_options
+from adjourn._values.codec import ClassChanged
+from adjourn._values.frozen import shorten
+from adjourn.errors import PendingInterrupts, ProgramChanged, StateInvalid, UnfinishedRun, UsageError
 from adjourn.events import Interrupt, ToolResult
 from adjourn.messages import Message
 from adjourn.sessions import Answers, Checkpoint, Sessions
 from adjourn.sessions._settings import check_name
 from adjourn.sessions._sync import sync_twin
-from adjourn.stores.protocol import SessionRef
+from adjourn.stores.types import Loaded
 
 from ._driving import stored_result
 from ._editing import Editor
 from ._following import CancelMode, RunFollower, check_mode
 from ._journal import Persistence
 from ._live import LiveSession, LiveSessions
-from ._opening import Call, OnPending, Reader, SessionOpener
-from ._settings import Options, RunnerSettings, stored_options
-from .result import RunResult
-from .run import Begin, Run, wait_for_run
+from ._opening import Call, OnBusy, OnPending, Reader, SessionOpener
+from ._overtaking import Overtaker
+from ._queue import Submission, TurnQueue
+from ._settings import Options, RunnerSettings, stored_metadata
+from .agent_options import AgentOptions, stored_agents, stored_options
+from .run import Begin, Run, sync_run
 
 
-class Runner(Sessions):
+class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_co]):
     """Runs a compiled graph, a workflow or an agent in sessions of a store.
 
     A runner is a `Sessions` that can also run: everything that needs no program is defined there.
     """
 
-    def __init__(self, agent: Any, **options: Unpack[Options]) -> None:
+    _instead = OF_RUNNERS
+
+    def __init__(self, agent: Program[Deps_contra, Out_co, State_co], **options: Unpack[Options[Deps_contra]]) -> None:
         """Make a runner of `agent`; every option can be left out.
 
         store: where sessions are kept: a store or its URL, such as "sqlite:///file.db"; None keeps them in this runner.
@@ -43,6 +52,7 @@ class Runner(Sessions):
         app_name: whose sessions these are, as the same id in another app is another session; "adjourn" by default.
         require_by: True refuses an approval that does not say who gave it, as `by`.
         may_answer: a function of a question, `by` and the turn's user, which returns True or why the answer is refused.
+        audit_key: a secret that signs the log, so that nobody without it can change the log unnoticed; or several.
         middleware: what wraps the calls of models and tools in every agent that this runner runs.
         interrupts: False makes every question an error, for programs that nobody answers.
         after_transfer: who takes the next turn after a transfer: "stay" (whoever has it; the default) or "root".
@@ -52,13 +62,14 @@ class Runner(Sessions):
         lease_ttl: seconds after which a session whose process does not respond may be taken over; 30 by default.
         store_timeout: seconds that a run waits for a store that does not answer, before it fails; 30 by default.
         buffer_size: how many events wait in memory for a slow reader; the rest are read from the store; 256 by default.
+        drafts: whether runs keep what they are writing for whoever begins to `watch` in the middle; False by default.
         clock: a function that returns the time in seconds since 1970, such as a fake for tests; `time.time` by default.
         new_id: a function that returns ids for sessions and branches; random ones by default.
 
         Raises:
             UsageError: `agent` cannot be run, or an option cannot be used.
         """
-        if not isinstance(agent, Program):
+        if not isinstance(agent, Program):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
             raise UsageError(
                 f"A Runner cannot run {agent!r}. "
                 "Give it an agent, a compiled graph (did you call .compile()?) or a @workflow function."
@@ -70,17 +81,21 @@ class Runner(Sessions):
             require_token=settings.require_token,
             require_by=settings.permission.require_by,
             may_answer=settings.permission.may_answer,
+            audit_key=settings.audit_keys or None,
             clock=settings.clock,
             new_id=settings.new_id,
         )
-        self._options = options
+        self._options: Options = options
         self._live = LiveSessions(settings, agent)
         self._opener = SessionOpener(self._live)
         self._editor = Editor(self._live)
         self._follower = RunFollower(self._live, self._editor)
+        overtaker = Overtaker(self._live, self._editor, self._follower)
+        self._queue = TurnQueue(self._live, self._opener, self._follower, overtaker)
+        self._live.take_next = self._queue.take_next
 
     @property
-    def program(self) -> Program:
+    def program(self) -> Program[Deps_contra, Out_co, State_co]:
         """What this runner runs."""
         return self._live.program
 
@@ -101,6 +116,7 @@ class Runner(Sessions):
 
     # Running
 
+    @explains_options
     def run(
         self,
         input: Any = None,
@@ -108,48 +124,119 @@ class Runner(Sessions):
         session_id: str | None = None,
         user_id: str | None = None,
         values: Mapping[str, Any] | None = None,
-        deps: Any = None,
+        state: Mapping[str, Any] | None = None,
+        deps: Deps_contra | None = None,
         on_pending: OnPending = "error",
+        on_busy: OnBusy = "error",
         checkpoint_id: str | None = None,
         max_steps: int | None = None,
         model_options: Mapping[str, Any] | None = None,
-    ) -> Run:
+        for_agents: Mapping[str, AgentOptions] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Run[Out_co, State_co]:
         """Run a turn with this input; or, with None and a `checkpoint_id`, go on from there.
 
         input: text, a `Message` or a list of them for agents; the state, or a part of it, for graphs.
         session_id: which session; None begins a new one.
         user_id: whose session and turn it is; that of another user is not found. Without it, the turn is nobody's.
         values: session values to set before the turn begins.
+        state: fields of the state to set beside the input, where that is a message: for a `GraphAgent`.
         deps: what code of the run finds as `current().deps`; it is not stored, so give it again on a resume.
         on_pending: what becomes of an unfinished turn: "error" (the default), "abandon" it, or "finish" it first.
+        on_busy: while a turn runs, or others wait for theirs: "error" (the default), "queue" to wait behind them,
+            "cancel" them, or "rollback" to before the turn that runs.
         checkpoint_id: the checkpoint to go on from, on a new branch.
         max_steps: how many supersteps this run may take; by default what the graph was compiled with.
         model_options: options for every model call of the turn, under the provider's names.
+        for_agents: model options and limits for single agents of the program, by name; kept with the turn.
+        metadata: JSON values to list with every checkpoint of the turn; `history(metadata=...)` selects by them.
         """
+        if not isinstance(self, Runner):  # pyright: ignore[reportUnnecessaryIsInstance]  # called on the class
+            raise UsageError(f"Runner.run was called on the class, with {shorten(self)}. {RUN_AGENT}")
         if on_pending not in ("error", "abandon", "finish"):
             raise UsageError(f"on_pending={on_pending!r}: use 'error', 'abandon' or 'finish'.")
+        _check_on_busy(on_busy, on_pending)
         call = Call(
-            session_id=self._settings.new_id() if session_id is None else session_id,
+            session_id=self._live.settings.new_session() if session_id is None else session_id,
             user_id=self._settings.user(user_id),
             values=values,
+            state=state,
             deps=deps,
             max_steps=max_steps,
             model_options=stored_options(model_options),
+            for_agents=stored_agents(for_agents, self.program),
+            metadata=stored_metadata(metadata),
             persistence=self._persistence(session_id),
             is_new=session_id is None,
+            abandons=on_pending == "abandon",
         )
         begin = partial(self._opener.turn, call, input, on_pending)
         if on_pending == "finish":
             begin = partial(self._finish_first, call, begin)
+        if on_busy == "queue":
+            begin = partial(self._queue.turn, call, input, begin)
+        elif on_busy != "error":
+            begin_anyway = partial(self._opener.turn, call, input, "abandon")
+            begin = partial(self._queue.overtake, call, input, on_busy, begin, begin_anyway)
         if checkpoint_id is not None:
-            if input is not None or session_id is None:
+            others = (input, state, metadata, None if on_busy == "error" else on_busy)
+            if session_id is None or any(each is not None for each in others):
                 raise UsageError(
-                    "run(checkpoint_id=...) goes on from a checkpoint: give it a session_id and None as input."
+                    "run(checkpoint_id=...) goes on from a checkpoint, in the turn that it belongs to: give it a "
+                    "session_id, None as input, and neither state, metadata nor on_busy."
                 )
             begin = partial(self._opener.travel, call, checkpoint_id)
         return self._run(call, begin)
 
-    def _run(self, call: Call, begin: Begin) -> Run:
+    @explains_options
+    async def submit(
+        self,
+        input: Any = None,
+        *,
+        session_id: str | None = None,
+        id: str | None = None,
+        user_id: str | None = None,
+        values: Mapping[str, Any] | None = None,
+        state: Mapping[str, Any] | None = None,
+        on_pending: Literal["error", "abandon"] = "error",
+        on_busy: OnBusy = "queue",
+        max_steps: int | None = None,
+        model_options: Mapping[str, Any] | None = None,
+        for_agents: Mapping[str, AgentOptions] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Submission:
+        """Store the input of a turn, and return at once: whoever runs the session begins it, or else a worker.
+
+        The options are those of `run`; `deps` are those of whoever begins the turn.
+
+        id: what this input is called; submitting it again under the same id adds nothing. By default a new one.
+        on_pending: what becomes of a turn before it that failed or was cancelled: "error" (the default) waits until
+            somebody finishes it, "abandon" gives it up.
+        on_busy: while a turn runs, or others wait for theirs: "queue" (the default) to wait behind them, "error", or
+            "cancel" or "rollback" to remove those that wait and stop the one that runs, for whose end this waits. With
+            these, a turn that failed or was cancelled is given up, too.
+        """
+        if on_pending not in ("error", "abandon"):
+            raise UsageError(
+                f"submit(on_pending={on_pending!r}): use 'error' or 'abandon'. A turn in the queue begins when those "
+                "before it have finished."
+            )
+        _check_on_busy(on_busy, on_pending)
+        call = Call(
+            session_id=self._live.settings.new_session() if session_id is None else session_id,
+            user_id=self._settings.user(user_id),
+            values=values,
+            state=state,
+            max_steps=max_steps,
+            model_options=stored_options(model_options),
+            for_agents=stored_agents(for_agents, self.program),
+            metadata=stored_metadata(metadata),
+            is_new=session_id is None,
+            abandons=on_pending == "abandon",
+        )
+        return await self._queue.submit(call, input, id, on_busy)
+
+    def _run(self, call: Call, begin: Begin) -> Run[Out_co, State_co]:
         return Run(self._settings.ref(call.session_id, call.user_id), begin, self._follower)
 
     def _persistence(self, session_id: str | None) -> Persistence:
@@ -157,57 +244,103 @@ class Runner(Sessions):
         is_nameless = session_id is None and self._live.settings.has_own_store
         return Persistence.UNSTORED if is_nameless else Persistence.STORED
 
+    @explains_options
     def resume(
         self,
         session_id: str,
         answers: Answers = None,
         *,
         by: str | None = None,
+        message: str | None = None,
         checkpoint_id: str | None = None,
         values: Mapping[str, Any] | None = None,
         state: Mapping[str, Any] | None = None,
-        deps: Any = None,
+        deps: Deps_contra | None = None,
         max_steps: int | None = None,
         user_id: str | None = None,
-    ) -> Run:
+    ) -> Run[Out_co, State_co]:
         """Answer questions and go on.
 
         session_id: which session.
         answers: a mapping from questions' ids (or keys, where one question has it) to answers; a list of ids, which
             are answered without data; None for all open questions, without data.
         by: who answers; it is kept with the answer.
+        message: what to say together with an answer about an agent's tool call; its model reads it after the results.
         checkpoint_id: the answer counts only if the session is still at this checkpoint.
         values: session values to set.
         state: fields that a graph's state does not have yet.
-        deps: what code of the run finds as `current().deps`.
+        deps: what code of the run finds as `current().deps`; a run that is under way keeps those it has.
         max_steps: how many supersteps this run may take.
         user_id: whose session it is; that of another user is not found.
+
+        A run that is under way takes the answers up. `values`, `state` and `max_steps` cannot reach it: with any of
+        them the call is refused with `SessionBusy` then, and nothing is answered.
         """
         user_id = self._settings.user(user_id)
-        call = Call(session_id=session_id, user_id=user_id, values=values, deps=deps, max_steps=max_steps)
+        call = Call(
+            session_id=session_id, user_id=user_id, values=values, deps=deps, max_steps=max_steps, message=message
+        )
         if by is not None:
             check_name("by", by)
         return self._run(call, partial(self._opener.resume, call, answers, by, checkpoint_id, state))
 
     def recover(
-        self, session_id: str, *, deps: Any = None, max_steps: int | None = None, user_id: str | None = None
-    ) -> Run:
-        """Go on after a crash, failure or cancel, without answering. A finished session gives its stored result."""
+        self,
+        session_id: str,
+        *,
+        deps: Deps_contra | None = None,
+        max_steps: int | None = None,
+        user_id: str | None = None,
+    ) -> Run[Out_co, State_co]:
+        """Go on after a crash, failure or cancel, without answering.
+
+        If the last turn is done, this begins the next one in the session's queue; if nothing waits there, it gives the
+        stored result.
+        """
         call = Call(session_id=session_id, user_id=self._settings.user(user_id), deps=deps, max_steps=max_steps)
         return self._run(call, partial(self._opener.recover, call))
 
-    def attach(self, session_id: str, *, after: int = 0, user_id: str | None = None) -> Run:
-        """Follow a run, whoever drives it, from the event after number `after`."""
+    def advance(
+        self,
+        session_id: str,
+        *,
+        deps: Deps_contra | None = None,
+        max_steps: int | None = None,
+        user_id: str | None = None,
+    ) -> Run[Out_co, State_co]:
+        """Do what is due in a session, up to the end of one turn, and leave what comes next to another call.
+
+        It begins the next turn of the queue, or goes on as `recover` does. This is what a worker, or a queue of your
+        own, calls for each session that it is given; calling it once too often does no harm.
+
+        A turn that failed or was cancelled, and that nobody has answered since, is not due: that is `UnfinishedRun`.
+        """
+        user_id = self._settings.user(user_id)
+        call = Call(session_id=session_id, user_id=user_id, deps=deps, max_steps=max_steps, takes_next=False)
+        return self._run(call, partial(self._opener.advance, call))
+
+    def attach(
+        self, session_id: str, *, after: int = 0, input_id: str | None = None, user_id: str | None = None
+    ) -> Run[Out_co, State_co]:
+        """Follow a run, whoever drives it, from the event after number `after`.
+
+        With the `input_id` of a submission, that is the run of its turn, however long it has to wait for that; `after`
+        is then any event before it.
+        """
         check_name("session_id", session_id)
         ref = self._settings.ref(session_id, user_id)
-        run = Run(ref, partial(self._follower.find, ref), self._follower)
+        begin: Begin = partial(self._follower.find, ref)
+        if input_id is not None:
+            check_name("input_id", input_id)
+            begin = partial(self._queue.begun, ref, input_id)
+        run: Run[Out_co, State_co] = Run(ref, begin, self._follower)
         run.seen, run.is_attached = after, True
         return run
 
     async def _finish_first(self, call: Call, begin: Begin, reader: Reader) -> LiveSession | None:
         """Finish what is unfinished, and only then begin."""
         head = await self.store.head(self._settings.ref(call.session_id, call.user_id))
-        if head is None or head.status == "done":
+        if head is None or head.status == "done" or not head.checkpoint:
             return await begin(reader)
         result = await self.recover(call.session_id, deps=call.deps, user_id=call.user_id)
         if result.interrupts:
@@ -223,7 +356,7 @@ class Runner(Sessions):
         """Return the conversation of a session."""
         try:
             live = await self._live.load(self._settings.ref(session_id, user_id))
-        except ProgramChanged:
+        except (ProgramChanged, StateInvalid, ClassChanged):
             return await super().messages(session_id, user_id=user_id)
         return stored_result(live).messages
 
@@ -237,7 +370,7 @@ class Runner(Sessions):
         """
         ref = (await self._head(session_id, user_id)).ref
         found: ToolResult | None = None
-        async for event, _ in self._follower.events(ref, 0):
+        async for event in self._follower.events(ref, 0):
             if isinstance(event, ToolResult) and event.call_id == call_id:
                 # An agent inside a tool may use the same ids as the outer one, which takes precedence.
                 found = event if found is None or found.muted or not event.muted else found
@@ -273,17 +406,17 @@ class Runner(Sessions):
         """Return the state at a checkpoint, by default the head; `at` is the address of a nested graph."""
         try:
             return await self._editor.state(self._settings.ref(session_id, user_id), checkpoint_id, at)
-        except ProgramChanged:
+        except (ProgramChanged, StateInvalid, ClassChanged):
             if at is not None:
                 raise
             return await super().state(session_id, checkpoint_id=checkpoint_id, user_id=user_id)
 
-    async def _held_at(self, ref: SessionRef, checkpoint_id: str) -> tuple[Any, tuple[Interrupt, ...]]:
+    async def _held_at(self, loaded: Loaded, tree: Tree) -> tuple[Any, tuple[Interrupt, ...]]:
         try:
-            return await self._editor.held_at(ref, checkpoint_id)
-        except ProgramChanged:
-            # A run cannot go on from there, but it can still be looked at.
-            return await super()._held_at(ref, checkpoint_id)
+            return await self._editor.held_at(loaded, tree.copy())
+        except (ProgramChanged, StateInvalid, ClassChanged):
+            # A run cannot go on from there, but it can still be looked at, as a plain mapping.
+            return await super()._held_at(loaded, tree)
 
     async def edit(
         self,
@@ -295,9 +428,10 @@ class Runner(Sessions):
         at: str | None = None,
         user_id: str | None = None,
     ) -> Checkpoint:
-        """Change the state by hand, through reducers, on a new branch; go on there with `run(None, checkpoint_id=...)`.
+        """Change the state by hand, through reducers, on a new branch; `recover` goes on there.
 
-        With `as_node` it is as if that node had returned the values: what follows it runs next.
+        With `as_node` it is as if that node had returned the values: what follows it runs next, or, if other nodes run
+        at the same time as that node, when these have finished.
         """
         ref = self._settings.ref(session_id, user_id)
         point = await self._editor.edit(ref, values, checkpoint_id, as_node, at)
@@ -316,7 +450,7 @@ class Runner(Sessions):
         With its own id as `to`, it is a new branch of this session instead.
 
         Raises:
-            ProgramChanged, CheckpointCorrupt: the program could not go on from there.
+            ProgramChanged, StateInvalid, CheckpointCorrupt: the program could not go on from there.
         """
         ref = self._settings.ref(session_id, user_id)
         await self._live.load(ref, checkpoint_id)
@@ -326,19 +460,51 @@ class Runner(Sessions):
 
     # From sync code
 
-    def run_sync(self, input: Any = None, **options: Any) -> RunResult:
+    @sync_run(run)
+    def run_sync(self) -> None:
         """Do what `run` does, from sync code."""
-        return wait_for_run(self.run(input, **options))
 
-    def resume_sync(self, session_id: str, answers: Answers = None, **options: Any) -> RunResult:
+    @sync_run(resume)
+    def resume_sync(self) -> None:
         """Do what `resume` does, from sync code."""
-        return wait_for_run(self.resume(session_id, answers, **options))
 
-    def recover_sync(self, session_id: str, **options: Any) -> RunResult:
+    @sync_run(recover)
+    def recover_sync(self) -> None:
         """Do what `recover` does, from sync code."""
-        return wait_for_run(self.recover(session_id, **options))
 
-    cancel_sync = sync_twin(cancel)
-    state_sync = sync_twin(state)
-    edit_sync = sync_twin(edit)
-    tool_output_sync = sync_twin(tool_output)
+    @sync_run(advance)
+    def advance_sync(self) -> None:
+        """Do what `advance` does, from sync code."""
+
+    @sync_twin(submit)
+    def submit_sync(self) -> None:
+        """Do what `submit` does, from sync code."""
+
+    @sync_twin(cancel)
+    def cancel_sync(self) -> None:
+        """Do what `cancel` does, from sync code."""
+
+    @sync_twin(state)
+    def state_sync(self) -> None:
+        """Do what `state` does, from sync code."""
+
+    @sync_twin(edit)
+    def edit_sync(self) -> None:
+        """Do what `edit` does, from sync code."""
+
+    @sync_twin(tool_output)
+    def tool_output_sync(self) -> None:
+        """Do what `tool_output` does, from sync code."""
+
+
+_ON_BUSY = get_args(OnBusy)
+
+
+def _check_on_busy(on_busy: OnBusy, on_pending: str) -> None:
+    if on_busy not in _ON_BUSY:
+        raise UsageError(f"on_busy={on_busy!r}: use one of {', '.join(map(repr, _ON_BUSY))}.")
+    if on_busy == "queue" and on_pending == "finish":
+        raise UsageError(
+            "on_busy='queue' with on_pending='finish': what waits in a queue begins when the turns before it have "
+            "finished. Leave on_pending out, or use 'abandon'."
+        )

@@ -1,11 +1,15 @@
 """Sessions without their programs: their status, questions and answers, history, forks, and removal."""
 
+from ._audit import AuditEntry
+from ._inbox import Page
+from ._inputs import WaitingInput
 from ._permission import MayAnswer
 from ._questions import Answers
-from ._status import SessionStatus
+from ._status import SessionStatus, SessionSummary
+from ._verify import Problem, Verification
 from ._watch import Notice, QuestionAsked, SessionEnded
 from .history import Checkpoint, Diff, Tree
-from .sessions import AuditEntry, Sessions
+from .sessions import Sessions
 
 __all__ = [
     "Answers",
@@ -14,9 +18,14 @@ __all__ = [
     "Diff",
     "MayAnswer",
     "Notice",
+    "Page",
+    "Problem",
     "QuestionAsked",
     "SessionEnded",
     "SessionStatus",
+    "SessionSummary",
     "Sessions",
     "Tree",
+    "Verification",
+    "WaitingInput",
 ]

@@ -24,7 +24,8 @@ from adjourn.errors import CheckpointNotFound
 from adjourn.events import Interrupt
 from adjourn.messages import Message, ToolCall
 from adjourn.stores._logging import note
-from adjourn.stores.protocol import AuditEntry, Loaded, SessionRef, Store
+from adjourn.stores.protocol import Store
+from adjourn.stores.types import AuditEntry, Loaded, SessionRef
 
 from ._log import read_interrupt, read_questions
 from ._settings import check_name
@@ -87,7 +88,7 @@ def with_edit(message: Message, edited: Edited) -> Message:
 
 
 def _amended(call: ToolCall, edited: Edited) -> ToolCall:
-    return ToolCall(id=call.id, name=call.name, arguments=edited.arguments) if call.id == edited.call_id else call
+    return call.with_arguments(edited.arguments) if call.id == edited.call_id else call
 
 
 async def load(store: Store, ref: SessionRef, checkpoint_id: str | None = None) -> Loaded:
@@ -125,6 +126,7 @@ class Contents:
         self.scope = Scope(loaded.head.session, app=loaded.head.app, user_id=loaded.head.user, clock=time.time)
         self.scope.restore(tree)
         self.rows = rows
+        self.pauses: bool = tree.pauses
         self._root, self._image = next(iter(self.scope.dormant.below("").items()), ("", None))
 
     @classmethod
@@ -136,9 +138,17 @@ class Contents:
             CheckpointCorrupt: the stored data is damaged.
         """
         loaded = await load(store, ref, checkpoint_id)
-        tree = folded(loaded)
+        return await cls.of(store, loaded, folded(loaded))
+
+    @classmethod
+    async def of(cls, store: Store, loaded: Loaded, tree: Tree) -> Contents:
+        """Read what goes with a folded session.
+
+        Raises:
+            CheckpointNotFound, CheckpointCorrupt: as for `at`.
+        """
         rows = await read_questions(store, loaded, tree)
-        with Reading(ref.id):
+        with Reading(loaded.head.session):
             return cls(loaded, tree, rows)
 
     @property
@@ -160,13 +170,6 @@ class Contents:
         """The state of the session's graph, or of the graph of a graph agent; otherwise `fields`."""
         with Reading(self.head.session):
             return self.fields if self._inner_graph is None else graph_fields(self.scope, self._inner_graph)
-
-    @property
-    def final_state(self) -> dict[str, Any] | None:
-        """The state that a graph ended with; None when the program is not a graph."""
-        if self._inner_graph is not None or (isinstance(self._image, GraphImage) and not self.is_agent):
-            return self.state
-        return None
 
     @property
     def is_agent(self) -> bool:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Raw
 from msgspec.structs import replace
 
-from adjourn._engine.record import FORMAT, NONE, Left, Record, drop_values, encode, place_of
+from adjourn._engine.record import FORMAT, Left, Record, drop_values, place_of
 from adjourn._engine.scope import SESSION_ONLY, Scope
 from adjourn._owner import is_dead, process_id
 from adjourn._values.damage import Reading
 from adjourn.errors import Conflict, UsageError
-from adjourn.stores.protocol import Head, Header, Question, SessionRef, Status, Store, Write
+from adjourn.stores.protocol import Store
+from adjourn.stores.types import Head, Header, Question, SessionRef, Status, Write
 
+from ._chain import Chain, read_left
 from ._contents import Contents
-from ._log import ended, log_question
+from ._log import ended, read_past, stored_question, with_past
 from ._settings import Settings, check_name
 from .history import Listed
 
@@ -42,15 +43,16 @@ async def fork(settings: Settings, ref: SessionRef, checkpoint_id: str | None, t
         raise UsageError(f"There is a session '{target}' already. Give the new one another id.")
     contents = await Contents.at(store, ref, checkpoint_id)
     contents.scope.clock = settings.clock
+    past = await read_past(store, ref, contents.checkpoint, contents.scope)
     with Reading(ref.id):
         _take_up(contents)
         contents.scope.reopen_approvals()
         if not is_branch:
             _leave_behind(contents.scope)
-    header = await _header(store, ref, contents.checkpoint)
+    header = await _header(store, ref, contents)
     new = SessionRef(target, ref.app, contents.head.user)
     origin = contents.head if is_branch else None
-    await _write(store, new, contents, settings.new_branch(), header, origin)
+    await _write(settings, new, contents, past, header, origin)
     return target
 
 
@@ -65,34 +67,49 @@ def _take_up(contents: Contents) -> None:
     scope = contents.scope
     for given in contents.loaded.answers:
         if given.id in scope.questions.open:
-            value = Raw(given.value) if given.value else NONE
-            scope.answer(given.id, how=given.how, value=value, by=given.by, at=given.at)
+            scope.answer(given.id, how=given.how, value=given.value, by=given.by, at=given.at)
 
 
-async def _header(store: Store, ref: SessionRef, point: str) -> Header:
-    """Return the header of the fork, from the listed checkpoint at or before the point."""
+async def _header(store: Store, ref: SessionRef, contents: Contents) -> Header:
+    """Return the header of the fork, from the listed checkpoint at or before where it begins."""
+    point = contents.checkpoint
     rows = {row.id: row.header for row in await store.checkpoints(ref)}
     near = rows.get(Listed(rows).nearest(point) or "", Header())
     origin: dict[str, Any] = {"forked_from": {"session_id": ref.id, "checkpoint_id": point}}
-    return replace(near, source="fork", metadata=origin)
+    return replace(near, source="fork", metadata={**contents.scope.metadata, **origin})
 
 
 async def _write(
-    store: Store, ref: SessionRef, contents: Contents, branch: str, header: Header, origin: Head | None
+    settings: Settings,
+    ref: SessionRef,
+    contents: Contents,
+    past: tuple[Question, ...],
+    header: Header,
+    origin: Head | None,
 ) -> None:
-    scope = contents.scope
+    scope, store, branch = contents.scope, settings.store, settings.new_branch()
+    chain = Chain(settings.audit_keys[0] if settings.audit_keys else None)
+    if origin is None:
+        chain.fork(contents.loaded)
+    else:
+        chain.stand(contents.loaded, pauses=contents.pauses)
+        chain.leave(await read_left(store, origin))
     with Reading(contents.head.session):
-        record, asks = _record(contents, ref.id), _asks(contents)
+        record, asks = _record(contents, ref.id), with_past(past, _asks(contents))
     status: Status = "waiting" if scope.questions.open else "cancelled" if header.next else "done"
+    parent = None if origin is None else contents.checkpoint
+    body = chain.encode(record, chain.proof(status, asks, {}), ref, f"{branch}.0", parent, header, b"")
+    chain.move()
     first = Write(
         branch=branch,
         number=0,
-        parent=None if origin is None else contents.checkpoint,
+        parent=parent,
         full=True,
-        body=encode(record),
+        body=body,
         header=header,
         status=status,
         asks=asks,
+        program=contents.head.program,
     )
     dead = origin.owner if origin is not None and origin.owner is not None and is_dead(origin.owner) else None
     claimed = await store.claim(
@@ -106,12 +123,14 @@ async def _write(
     if claimed.lease is None:
         raise Conflict(ref.id, "somebody else runs it")
     # A lease is released with a record, so write an empty one.
+    chain.note_stored(0, 0, claimed.at)
+    empty, proof = Record(v=FORMAT), chain.proof(status, (), {})
     last = Write(
         branch=branch,
         number=1,
         parent=first.id,
         full=False,
-        body=encode(Record(v=FORMAT)),
+        body=chain.encode(empty, proof, ref, f"{branch}.1", first.id, Header(), b""),
         header=Header(),
         status=status,
     )
@@ -131,6 +150,7 @@ def _record(contents: Contents, session_id: str) -> Record:
         asked=scope.questions.asked,
     )
     record.options, record.needs_deps = dict(scope.turn_options), scope.needs_deps
+    record.for_agents, record.metadata = dict(scope.for_agents), scope.metadata
     if scope.usage.calls:
         record.usage = scope.usage
     record.frames = dict(scope.dormant.snapshot(""))
@@ -143,6 +163,4 @@ def _record(contents: Contents, session_id: str) -> Record:
 def _asks(contents: Contents) -> tuple[Question, ...]:
     """Return the questions for their rows; those that have ended come with their answers."""
     asked = contents.scope.questions.named(contents.rows)
-    return tuple(
-        Question(id=each.id, body=log_question(each, None), expires=each.expires, ended=ended(each)) for each in asked
-    )
+    return tuple(stored_question(each, None, ended(each)) for each in asked)

@@ -10,14 +10,28 @@ question and its answer from here, as people do (`read_questions`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TypeGuard, cast
 
 import msgspec
 
+from adjourn._engine.address import innermost_agent
 from adjourn._engine.questions import parent_at
-from adjourn._engine.record import NONE, UNCHANGED, Change, Question, Tree, check_seal, seal, token_of
+from adjourn._engine.record import (
+    NONE,
+    UNCHANGED,
+    Change,
+    Question,
+    Tree,
+    check_seal,
+    seal,
+    token_of,
+    with_message,
+    without_message,
+)
+from adjourn._engine.scope import Scope
+from adjourn._hiding import known
 from adjourn._schemas.answers import choices_of
 from adjourn._values import codec
 from adjourn._values.codec import check_nesting
@@ -34,16 +48,10 @@ from adjourn.events import (
     lowered,
     map_interrupt,
 )
-from adjourn.stores.protocol import (
-    Answered,
-    AuditEntry,
-    EventBatch,
-    Header,
-    Loaded,
-    Outcome,
-    SessionRef,
-    Store,
-)
+from adjourn.stores import types
+from adjourn.stores.kit import readable
+from adjourn.stores.protocol import Store
+from adjourn.stores.types import Answered, AuditEntry, EventBatch, Header, Loaded, Outcome, SessionRef
 
 from .history import split_id
 
@@ -58,7 +66,7 @@ class _Row(Question, kw_only=True, omit_defaults=True):
     inherited: bool = False
 
 
-_LASTING = ("reason", "key", "prompt", "schema", "expires", "default", "raised", "concurrent")
+_LASTING = ("reason", "tags", "key", "prompt", "title", "schema", "expires", "default", "raised", "concurrent")
 """What a row may leave out; how a question ends is in the other columns of its row, or in records."""
 
 _encoder = msgspec.json.Encoder()
@@ -75,7 +83,7 @@ def log_events(events: list[Event]) -> bytes:
     for place, event in enumerate(events):
         if type(event) is Custom:
             events[place] = lowered(event)
-    return _encoder.encode(events)
+    return known.hide_in_json(_encoder.encode(events))
 
 
 def saved(checkpoint: str, header: Header) -> CheckpointSaved:
@@ -105,9 +113,18 @@ def read_events(batch: EventBatch) -> list[Event]:
     return [_placed(event, batch, number) for number, event in enumerate(events, batch.first)]
 
 
+def count_events(body: bytes) -> int | None:
+    """Return how many events a record has in its bytes; None if they are damaged."""
+    try:
+        check_nesting(body)
+        return len(_raws.decode(body)) if body else 0
+    except (*_DAMAGE, CheckpointCorrupt):
+        return None
+
+
 def _placed(event: Event, batch: EventBatch, number: int) -> Event:
     if isinstance(event, Interrupted):
-        return Interrupted(checkpoint_id=batch.id, address=batch.header.address, seq=number)
+        return msgspec.structs.replace(event, checkpoint_id=batch.id, address=batch.header.address, seq=number)
     return msgspec.structs.replace(event, seq=number)
 
 
@@ -125,11 +142,27 @@ def log_question(question: Question, parent: Interrupt | None) -> bytes:
     return seal(_encoder.encode(row))
 
 
+def stored_question(question: Question, parent: Interrupt | None, ended: Answered | None) -> types.Question:
+    """Return a question as a store keeps it: its row, and what listings select by."""
+    address = question.address
+    return types.Question(
+        id=question.id,
+        body=log_question(question, parent),
+        expires=question.expires,
+        ended=ended,
+        address=address,
+        agent=innermost_agent(address),
+        reason=question.reason,
+        tags=question.tags,
+        asked=question.created,
+    )
+
+
 def ended(question: Question) -> Answered | None:
     """Return how a question has ended, for its row on a new branch; None while it is open."""
     if question.how is None:
         return None
-    how, value = cast("Outcome", question.how), bytes(question.value)
+    how, value = cast("Outcome", question.how), with_message(bytes(question.value), question.said)
     return Answered(id=question.id, value=value, how=how, by=question.by, at=question.at or question.created)
 
 
@@ -145,6 +178,31 @@ def read_question(body: bytes) -> _Row:
         return _rows.decode(body)
     except _DAMAGE as error:
         raise CheckpointCorrupt(f"a question is damaged ({error})") from error
+
+
+async def read_past(store: Store, ref: SessionRef, point: str, scope: Scope) -> tuple[types.Question, ...]:
+    """Return what had been asked and had ended at a checkpoint, for the audit of what begins there (rule R16).
+
+    `scope` is the session as it was there. A damaged question is left out, as in any audit.
+
+    Raises:
+        CheckpointNotFound: the session has been deleted.
+    """
+    rows = await store.audit(ref, split_id(point)[0])
+    return tuple(readable([row for row in rows if row.how is not None and scope.questions.has_ended(row.id)], _past))
+
+
+def _past(row: AuditEntry) -> types.Question:
+    question = read_question(row.body)
+    question.how = how = cast("Outcome", row.how)
+    ended = Answered(id=row.id, value=row.value or b"", how=how, by=row.by, at=row.at or question.created)
+    return stored_question(question, None, ended)
+
+
+def with_past(past: Sequence[types.Question], asks: Sequence[types.Question]) -> tuple[types.Question, ...]:
+    """Return what the first record of a branch asks, together with what its frames no longer know."""
+    known = {each.id for each in asks}
+    return (*[each for each in past if each.id not in known], *asks)
 
 
 async def read_questions(store: Store, loaded: Loaded, tree: Tree) -> dict[str, AuditEntry]:
@@ -171,7 +229,7 @@ def restore_questions(session_id: str, tree: Tree, rows: Mapping[str, AuditEntry
     """
     for each in tree.asking():
         if each not in rows:
-            raise CheckpointCorrupt(f"session '{session_id}' lacks its question '{each}'; restore a backup")
+            raise CheckpointCorrupt(f"session '{session_id}' lacks its question '{each}'")
     for name, row in rows.items():
         tree.questions[name] = _restored(session_id, row, tree.changed.get(name, UNCHANGED))
 
@@ -187,7 +245,7 @@ def _restored(session_id: str, row: AuditEntry, change: Change) -> Question:
     question.how, question.value, question.by, question.at = None, NONE, None, None
     if change.ended:
         question.how, question.by, question.at = row.how, row.by, row.at
-        question.value = msgspec.Raw(row.value) if row.value else NONE
+        question.value, question.said = without_message(row.value or b"")
     return question
 
 
@@ -211,7 +269,9 @@ def _interrupt(kept: _Row, ref: SessionRef, branch: str, checkpoint_id: str | No
         address=address,
         info=info,
         reason=kept.reason,
+        tags=kept.tags,
         prompt=info if kept.prompt is None and isinstance(info, str) else kept.prompt,
+        title=kept.title,
         key=kept.key,
         schema=kept.schema,
         choices=() if kept.schema is None else choices_of(kept.schema),

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
-from adjourn._engine.record import APPROVALS, Question, id_of_token, token_of
+from msgspec.structs import replace
+
+from adjourn._engine.entry import check_not_own
+from adjourn._engine.record import APPROVALS, Question, id_of_token, token_of, with_message
+from adjourn._hiding import known
 from adjourn._schemas import answers as schemas
 from adjourn._values import codec
+from adjourn._values.frozen import check_text, is_text
 from adjourn.errors import (
     AlreadyResumed,
     CheckpointCorrupt,
@@ -15,17 +23,20 @@ from adjourn.errors import (
     Conflict,
     InterruptExpired,
     InvalidAnswer,
+    MissingKey,
     NotStorable,
     StaleCheckpoint,
     UnknownInterrupt,
     UsageError,
 )
 from adjourn.events import Interrupt
-from adjourn.stores.protocol import Answer, Head, OpenQuestion, SessionRef, Store
+from adjourn.stores._logging import note_damage, note_missing_key
+from adjourn.stores.protocol import Store
+from adjourn.stores.types import Answer, Head, OpenQuestion, SessionRef
 
 from ._contents import Contents
 from ._log import read_interrupt, read_question
-from ._permission import Permission
+from ._permission import Permission, TurnUser
 from ._status import owner_of
 
 Answers = Mapping[Any, Any] | Sequence[Any] | None  # Any: keys are tokens, ids, keys of questions, or interrupts
@@ -33,6 +44,11 @@ _COLLECTIONS = (dict, Mapping, list, tuple)
 
 MAX_ANSWER = 16 * 1024 * 1024
 """Bytes that an answer may take: it comes from outside, and everyone who looks at the session reads it."""
+
+_HOLDS_SECRET = (
+    "it holds the value of a Secret, which is not stored; leave it out, and let the code that needs it read it with "
+    "`Secret.from_env`"
+)
 
 TRIES = 20
 """How often a call retries when the session changes under it."""
@@ -47,6 +63,21 @@ def shown(row: OpenQuestion) -> Interrupt:
     return read_interrupt(row.body, SessionRef(row.session, row.app), _branch_of(row.checkpoint), row.checkpoint)
 
 
+async def questions_of(store: Store, head: Head) -> list[OpenQuestion]:
+    """Return the open questions of a session in a listing, where a damaged one must not break the whole list."""
+    try:
+        return await store.questions(head.ref)
+    except CheckpointCorrupt as damage:
+        note_damage(damage)
+    except MissingKey as missing:
+        note_missing_key(head.session, missing)
+    return []
+
+
+_IN_TOOL_CALL = re.compile(r"(?:^|;)agent:[^;]*;tool:")
+"""In an address: a tool call that the model of an agent made, here or further up."""
+
+
 class OpenQuestions:
     """The open questions of one session, on its branch, and which of them a caller's answers refer to.
 
@@ -54,12 +85,12 @@ class OpenQuestions:
     """
 
     def __init__(
-        self, ref: SessionRef, branch: str, questions: Iterable[Question], *, require_token: bool = False
+        self, ref: SessionRef, branch: str, questions: Mapping[str, Question], *, require_token: bool = False
     ) -> None:
         self._ref = ref
         self._session_id = ref.id
         self._branch = branch
-        self._questions = {question.id: question for question in questions}
+        self._questions = questions
         self._require_token = require_token
 
     def __len__(self) -> int:
@@ -70,15 +101,20 @@ class OpenQuestions:
         """The keys of those that have one, by id."""
         return {question.id: question.key for question in self._questions.values() if question.key is not None}
 
-    def resolve(self, given: Answers, by: str | None) -> tuple[Answer, ...]:
+    def resolve(self, given: Answers, by: str | None, message: str | None = None) -> tuple[Answer, ...]:
         """Return the answers as the store expects them, all checked before any is written (rules R1, R2).
+
+        A `message` is stored with the first of them that is about a tool call of an agent.
 
         Raises:
             UnknownInterrupt, InvalidAnswer: naming the first that is wrong.
             UsageError: the answers are not a mapping or a list, or name one question twice.
         """
-        if given is None:
-            return self._without_data(by)
+        by = by and known.hide(by)
+        answers = self._without_data(by) if given is None else self._resolved(given, by)
+        return answers if message is None else self._with_message(answers, message)
+
+    def _resolved(self, given: Mapping[Any, Any] | Sequence[Any], by: str | None) -> tuple[Answer, ...]:
         found: dict[str, Answer] = {}
         for name, value in _wanted(given).items():
             question = self._by_token(name)
@@ -91,6 +127,19 @@ class OpenQuestions:
                 id=question.id, value=self._checked(question, value), by=by, branch=self._branch
             )
         return tuple(found.values())
+
+    def _with_message(self, answers: tuple[Answer, ...], message: str) -> tuple[Answer, ...]:
+        if not isinstance(message, str) or not message.strip():  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
+            raise UsageError(f"message={message!r}: give a text to say together with the answer.")
+        check_text(message, "message")
+        for number, answer in enumerate(answers):
+            if _IN_TOOL_CALL.search(self._questions[answer.id].address):
+                said = replace(answer, value=with_message(answer.value, known.hide(message)))
+                return (*answers[:number], said, *answers[number + 1 :])
+        raise UsageError(
+            "A message goes together with an answer about an agent's tool call, whose model then reads it. Here nobody "
+            "would read it: answer without it, and say it in the next turn."
+        )
 
     def _by_token(self, name: str) -> Question | None:
         question = self._questions.get(id_of_token(name) or "")
@@ -108,8 +157,8 @@ class OpenQuestions:
     def _named(self, name: str) -> Question:
         if name in self._questions:
             return self._questions[name]
-        keyed = [question for question in self._questions.values() if question.key == name]
-        if not keyed:
+        keyed = self._by_key.get(name)
+        if keyed is None:
             raise UnknownInterrupt(self._session_id, name, tuple(self._questions), self.keys)
         if len(keyed) > 1:
             ids = ", ".join(question.id for question in keyed)
@@ -117,6 +166,14 @@ class OpenQuestions:
                 f"Several open questions of session '{self._session_id}' have the key '{name}'. Answer by id: {ids}."
             )
         return keyed[0]
+
+    @cached_property
+    def _by_key(self) -> dict[str, list[Question]]:
+        found: dict[str, list[Question]] = {}
+        for question in self._questions.values():
+            if question.key is not None:
+                found.setdefault(question.key, []).append(question)
+        return found
 
     def _without_data(self, by: str | None) -> tuple[Answer, ...]:
         taking = [question for question in self._questions.values() if not _problems(None, question)]
@@ -128,27 +185,30 @@ class OpenQuestions:
         return tuple(Answer(id=question.id, value=b"null", by=by, branch=self._branch) for question in taking)
 
     def _checked(self, question: Question, value: Any) -> bytes:
-        problems = _problems(self._as_data(question, value), question) if question.schema is not None else []
+        problems = self._misfits(question, value) if question.schema is not None else []
         if problems:
             raise InvalidAnswer(self._session_id, question.id, problems)
         try:
-            return _encoded(value)
+            return self._encoded(question, value)
         except NotStorable:
             if question.schema is None:
                 raise
             # The schema says what it is, so its JSON form is enough to build it from.
-            return _encoded(schemas.to_json_data(value))
+            return self._encoded(question, schemas.to_json_data(value))
 
-    def _as_data(self, question: Question, value: Any) -> Any:
+    def _encoded(self, question: Question, value: Any) -> bytes:
+        if codec.holds_secret(value, "the answer"):
+            # Code must not go on with something else than what was answered.
+            raise InvalidAnswer(self._session_id, question.id, [_HOLDS_SECRET])
+        adopted, plain = codec.adopt(value, "the answer")
+        return codec.encode(adopted, plain, "the answer", MAX_ANSWER)
+
+    def _misfits(self, question: Question, value: Any) -> list[str]:
         try:
-            return schemas.to_json_data(value)
+            schemas.to_json_data(value)
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidAnswer(self._session_id, question.id, [str(error)]) from error
-
-
-def _encoded(value: Any) -> bytes:
-    adopted, plain = codec.adopt(value, "the answer")
-    return codec.encode(adopted, plain, "the answer", MAX_ANSWER)
+        return _problems(value, question)
 
 
 def _wanted(given: Mapping[Any, Any] | Sequence[Any]) -> dict[str, Any]:
@@ -167,9 +227,9 @@ def _wanted(given: Mapping[Any, Any] | Sequence[Any]) -> dict[str, Any]:
     return found
 
 
-def _problems(data: Any, question: Question) -> list[str]:
+def _problems(value: Any, question: Question) -> list[str]:
     try:
-        return schemas.problems(data, question.schema)
+        return schemas.misfits(value, question.schema)
     except Exception as error:  # protects whoever answers: a tampered schema may make its reader raise anything
         raise CheckpointCorrupt(f"the schema of question '{question.id}' cannot be read ({error})") from error
 
@@ -180,19 +240,20 @@ async def why_not_open(store: Store, ref: SessionRef, unknown: UnknownInterrupt,
     if head is None:
         return CheckpointNotFound(ref.id)
     named = id_of_token(name)
+    has_moved = named is not None
     ended = [entry for entry in await store.audit(ref) if entry.how is not None]
     for entry in reversed(ended):
         question = read_question(entry.body)
         is_shown = entry.id == named and token_of(question, ref.app, ref.id, head.branch) == name
-        if is_shown and entry.how == "abandoned":
-            break  # Its code asks something else now, or nothing.
-        if is_shown or name in (entry.id, question.key):
-            if entry.how == "expired":
-                return InterruptExpired(ref.id, entry.id)
-            return AlreadyResumed(ref.id, entry.id, live=live, by=entry.by, at=entry.at)
-    if named is not None:
-        return StaleCheckpoint(ref.id, "", head.checkpoint, token=name, open=unknown.open)
-    return unknown
+        if not is_shown and name not in (entry.id, question.key):
+            continue
+        if entry.how == "abandoned":
+            has_moved = True  # Nobody has answered it: its code asks something else now, or nothing.
+            break
+        if entry.how == "expired":
+            return InterruptExpired(ref.id, entry.id)
+        return AlreadyResumed(ref.id, entry.id, live=live, by=entry.by, at=entry.at)
+    return StaleCheckpoint(ref.id, "", head.checkpoint, token=name, open=unknown.open) if has_moved else unknown
 
 
 async def record_answers(
@@ -201,6 +262,7 @@ async def record_answers(
     given: Answers,
     *,
     by: str | None,
+    message: str | None = None,
     seen: str | None = None,
     require_token: bool = False,
     permission: Permission | None = None,
@@ -212,27 +274,22 @@ async def record_answers(
         UnknownInterrupt, AlreadyResumed, InterruptExpired, InvalidAnswer: naming the first that is wrong.
         StaleCheckpoint: the session has moved on from the checkpoint that was seen, or from a token's question.
         AnswerRefused: this person may not answer.
+        UsageError: the session runs the code that makes this call.
     """
     for _ in range(TRIES):
         head = await store.head(ref)
         if head is None:
             raise CheckpointNotFound(ref.id)
-        rows = await store.questions(ref)
-        if any(_branch_of(row.checkpoint) != head.branch for row in rows):
+        check_not_own(ref.id, head.owner)
+        resolved = await _resolved(store, head, given, by, message, require_token=require_token)
+        if resolved is None:
             continue  # It changed in between.
-        asked = [read_question(row.body) for row in rows]
-        questions = OpenQuestions(ref, head.branch, asked, require_token=require_token)
-        is_live = owner_of(head) is not None
-        if given is None and not questions:
-            raise AlreadyResumed(ref.id, live=is_live)
-        try:
-            answers = questions.resolve(given, by)
-        except UnknownInterrupt as unknown:
-            raise await why_not_open(store, ref, unknown, live=is_live) from None
+        answers, rows = resolved
         if seen not in (None, head.checkpoint):
             raise StaleCheckpoint(ref.id, seen, head.checkpoint)
         if permission:
-            await _check_permission(permission, store, ref, rows, answers, by)
+            asked = [read_interrupt(rows[each.id], ref, head.branch, head.checkpoint) for each in answers]
+            await permission.check(asked, by, _turn_user(store, ref))
         try:
             return await store.answer(ref, answers, after=seen)
         except Conflict:
@@ -240,20 +297,61 @@ async def record_answers(
     raise Conflict(ref.id, "others keep writing it")
 
 
-async def _check_permission(
-    permission: Permission,
-    store: Store,
-    ref: SessionRef,
-    rows: Iterable[OpenQuestion],
-    answers: Iterable[Answer],
-    by: str | None,
-) -> None:
-    named = {answer.id for answer in answers}
+Rows = dict[str, bytes]
+"""Open questions by their ids, as they are stored."""
+
+
+async def _resolved(
+    store: Store, head: Head, given: Answers, by: str | None, message: str | None, *, require_token: bool
+) -> tuple[tuple[Answer, ...], Rows] | None:
+    """Return answers as the store takes them, with the questions; None if the session has left the branch of `head`.
+
+    Raises:
+        UnknownInterrupt, AlreadyResumed, InterruptExpired, InvalidAnswer, StaleCheckpoint: as for `record_answers`.
+    """
+
+    def resolve(rows: Rows) -> tuple[tuple[Answer, ...], Rows]:
+        asked = {each: read_question(body) for each, body in rows.items()}
+        questions = OpenQuestions(head.ref, head.branch, asked, require_token=require_token)
+        return questions.resolve(given, by, message), rows
+
+    if given is not None:
+        # However many others are open, they need not be read, unless a name turns out to be something else.
+        with contextlib.suppress(UnknownInterrupt):
+            return resolve(await _named_rows(store, head, given))
+    rows, is_live = await _open_rows(store, head), owner_of(head) is not None
+    if rows is None:
+        return None
+    if given is None and not rows:
+        raise AlreadyResumed(head.session, live=is_live)
+    try:
+        return resolve(rows)
+    except UnknownInterrupt as unknown:
+        raise await why_not_open(store, head.ref, unknown, live=is_live) from None
+
+
+async def _named_rows(store: Store, head: Head, given: Mapping[Any, Any] | Sequence[Any]) -> Rows:
+    """Return the open questions that answers name by their ids or tokens."""
+    names = _wanted(given)
+    ids = {each for name in names for each in (name, id_of_token(name)) if each is not None and is_text(each)}
+    return {row.id: row.body for row in await store.asked(head.ref, head.branch, list(ids)) if row.how is None}
+
+
+async def _open_rows(store: Store, head: Head) -> Rows | None:
+    """Return all open questions; None if the session has left the branch of `head`."""
+    rows = await store.questions(head.ref)
+    if any(_branch_of(row.checkpoint) != head.branch for row in rows):
+        return None
+    return {row.id: row.body for row in rows}
+
+
+def _turn_user(store: Store, ref: SessionRef) -> TurnUser:
+    """Return what reads whose turn asks."""
 
     async def turn_user() -> str | None:
         return (await Contents.at(store, ref)).scope.user_id
 
-    await permission.check([shown(row) for row in rows if row.id in named], by, turn_user)
+    return turn_user
 
 
 def _branch_of(checkpoint: str) -> str:

@@ -7,7 +7,7 @@ import hashlib
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar
 
 from adjourn._values.frozen import check_text
@@ -18,6 +18,7 @@ from ._permission import MayAnswer, Permission
 
 Clock = Callable[[], float]
 NewId = Callable[[], str]
+AuditKey = str | bytes | Sequence[str | bytes]
 
 
 class Settings:
@@ -38,15 +39,17 @@ class Settings:
         require_token: bool = False,
         require_by: bool = False,
         may_answer: MayAnswer | None = None,
+        audit_key: AuditKey | None = None,
     ) -> None:
         if app_name is not None:
             check_name("app_name", app_name)
         self.app_name = app_name
-        self.clock = _function("clock", clock) or time.time
-        self.new_id = _function("new_id", new_id) or random_id
-        self.store = _store(store, self.clock)
-        self.require_token = choice("require_token", require_token)
-        self.permission = Permission(choice("require_by", require_by), _function("may_answer", may_answer))
+        self.clock: Clock = _function("clock", clock) or time.time
+        self.new_id: NewId = _function("new_id", new_id) or random_id
+        self.store: Store = _store(store, self.clock)
+        self.require_token: bool = choice("require_token", require_token)
+        self.audit_keys: tuple[bytes, ...] = _keys(audit_key)
+        self.permission: Permission = Permission(choice("require_by", require_by), _function("may_answer", may_answer))
 
     def for_user(self, user_id: str) -> Self:
         """Return the same settings, bound to one user."""
@@ -131,6 +134,31 @@ def choice(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise UsageError(f"{name}={value!r}: give True or False.")
     return value
+
+
+_SHORTEST_KEY = 16
+
+
+def _keys(given: AuditKey | None) -> tuple[bytes, ...]:
+    """Return the keys of the audit: the first one signs, and all of them verify.
+
+    Raises:
+        UsageError: one is not a key, or can be guessed.
+    """
+    if given is None:
+        return ()
+    listed: Sequence[object] = given if isinstance(given, list | tuple) else [given]
+    keys = [each for each in map(_as_bytes, listed) if len(each) >= _SHORTEST_KEY]
+    if not keys or len(keys) < len(listed):
+        raise UsageError(
+            f"audit_key: give a secret of at least {_SHORTEST_KEY} bytes, such as os.urandom(32), or several: the "
+            "first one signs, and all of them verify."
+        )
+    return tuple(keys)
+
+
+def _as_bytes(key: object) -> bytes:
+    return key.encode() if isinstance(key, str) else key if isinstance(key, bytes) else b""
 
 
 F = TypeVar("F", bound=Callable[..., Any])

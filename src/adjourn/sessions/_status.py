@@ -9,24 +9,32 @@ import msgspec
 
 from adjourn._owner import is_dead, owner_name
 from adjourn.events import Interrupt
-from adjourn.stores.protocol import Head, Status
+from adjourn.stores.types import Head, Status
 
 
-class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The status of a session. A run whose process died counts as failed, and nobody owns it.
+class SessionSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The status of a session without its questions. A run whose process died counts as failed, and nobody owns it.
 
-    `owner` is for people ("process 4711 on this machine"); `owner_id` is what the store knows it by.
+    `owner` is for people ("process 4711 on this machine"); `owner_id` is what the store knows it by. `inputs` is how
+    many wait in its queue, and `program` the address of what runs it; one that no turn has begun in has no checkpoint.
     """
 
     session_id: str
     status: Status
     owner: str | None
     since: datetime
-    interrupts: tuple[Interrupt, ...]
     checkpoint_id: str
     user_id: str | None = None
     owner_id: str | None = None
     app_name: str = "adjourn"
+    inputs: int = 0
+    program: str = ""
+
+
+class SessionStatus(SessionSummary, frozen=True, kw_only=True):
+    """The status of a session with the questions that wait for an answer."""
+
+    interrupts: tuple[Interrupt, ...]
 
 
 def owner_of(head: Head) -> str | None:
@@ -35,21 +43,34 @@ def owner_of(head: Head) -> str | None:
 
 
 def status_of(head: Head) -> Status:
-    """Return the status of a session; a run whose process died is stored as running, but has failed."""
-    return "failed" if head.status == "running" and owner_of(head) is None else head.status
+    """Return the status of a session; a run whose process died is stored as running, but has failed.
+
+    One whose last turn is done, and whose queue has more for it, is queued.
+    """
+    if owner_of(head) is not None:
+        return head.status
+    if head.status == "running":
+        return "failed"
+    return "queued" if head.status == "done" and head.inputs else head.status
 
 
-def describe(head: Head, interrupts: Iterable[Interrupt]) -> SessionStatus:
-    """Return the status of a session with its open questions."""
+def summarize(head: Head) -> SessionSummary:
+    """Return the status of a session without its questions."""
     owner = owner_of(head)
-    return SessionStatus(
+    return SessionSummary(
         session_id=head.session,
         status=status_of(head),
         owner=None if owner is None else owner_name(owner),
         since=datetime.fromtimestamp(head.updated, UTC),
-        interrupts=tuple(interrupts),
         checkpoint_id=head.checkpoint,
         user_id=head.user,
         owner_id=owner,
         app_name=head.app,
+        inputs=head.inputs,
+        program=head.program,
     )
+
+
+def describe(head: Head, interrupts: Iterable[Interrupt]) -> SessionStatus:
+    """Return the status of a session with its open questions."""
+    return SessionStatus(**msgspec.structs.asdict(summarize(head)), interrupts=tuple(interrupts))

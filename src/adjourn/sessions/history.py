@@ -8,15 +8,22 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from adjourn._html import preformatted
 from adjourn._text import visible_line
 from adjourn.errors import CheckpointCorrupt
 from adjourn.events import Interrupt
-from adjourn.stores.protocol import CheckpointRow
+from adjourn.stores.types import CheckpointRow
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One point of a session's history."""
+    """One point of a session's history.
+
+    `parent_id` is the checkpoint before it, on its branch or on the one that it branched off; None for the first one,
+    and where that was pruned. `next` has the nodes (or tools, or agents) that run next: at a pause those that wait,
+    and not those beside them that have finished, whose updates join the state when all have.
+    """
 
     id: str
     parent_id: str | None
@@ -30,12 +37,12 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     address: str
 
     @classmethod
-    def of(cls, row: CheckpointRow, state: Any, interrupts: tuple[Interrupt, ...]) -> Checkpoint:
+    def of(cls, row: CheckpointRow, parent_id: str | None, state: Any, interrupts: tuple[Interrupt, ...]) -> Checkpoint:
         """Return a listed checkpoint with the state and questions that it had."""
         header = row.header
         return cls(
             id=row.id,
-            parent_id=row.parent,
+            parent_id=parent_id,
             source=header.source or "",
             step=header.step,
             created=datetime.fromtimestamp(row.created, UTC),
@@ -50,7 +57,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 class Listed:
     """The ids of the listed checkpoints: records between them are not listed."""
 
-    def __init__(self, ids: Iterable[str]) -> None:
+    def __init__(self, ids: Iterable[str] = ()) -> None:
         self._numbers: dict[str, list[int]] = {}
         for branch, number in map(split_id, ids):
             insort(self._numbers.setdefault(branch, []), number)
@@ -86,7 +93,8 @@ class Tree:
         self._below: dict[str | None, list[CheckpointRow]] = {}
         listed = Listed(row.id for row in rows)
         for row in reversed(rows):
-            self._below.setdefault(listed.nearest(row.parent), []).append(row)
+            parent = listed.nearest(row.parent)
+            self._below.setdefault(parent, []).append(replace(row, parent=parent))
 
     def __iter__(self) -> Iterator[tuple[int, CheckpointRow]]:
         todo = [(0, row) for row in reversed(self._below.get(None, []))]
@@ -97,6 +105,12 @@ class Tree:
             # The first child continues the line; further ones are branches, shown first and one level deeper.
             todo += [(depth, child) for child in below[:1]]
             todo += [(depth + 1, child) for child in reversed(below[1:])]
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
 
     def __str__(self) -> str:
         return "\n".join([f"session {self.session_id}", *(self._line(depth, row) for depth, row in self)])

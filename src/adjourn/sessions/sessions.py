@@ -2,48 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import AsyncGenerator, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Self, get_args
 
-import msgspec
-
+from adjourn._engine import record
+from adjourn._engine.entry import check_not_own
 from adjourn._owner import is_dead, process_id
-from adjourn._values import codec
-from adjourn._values.damage import Reading
 from adjourn.errors import CheckpointCorrupt, CheckpointNotFound, UsageError
 from adjourn.events import Interrupt
 from adjourn.messages import Message
-from adjourn.stores import protocol
 from adjourn.stores._logging import note_damage
 from adjourn.stores.kit import readable
-from adjourn.stores.protocol import CheckpointRow, Head, OpenQuestion, Outcome, SessionRef, Source, Status, Store
+from adjourn.stores.protocol import Store
+from adjourn.stores.types import CheckpointRow, Head, Loaded, SessionRef, Source, Status
 
 from . import _fork
+from ._audit import AuditEntry, read_audit
 from ._contents import Contents
-from ._log import read_interrupt, read_question
+from ._inbox import Page, check_page, wanted
+from ._inputs import WaitingInput, shown_input
 from ._permission import MayAnswer
-from ._questions import Answers, record_answers, shown
-from ._settings import Clock, NewId, Settings, check_name
-from ._status import SessionStatus, describe, status_of
+from ._questions import Answers, questions_of, record_answers, shown
+from ._retention import ENDED, check_statuses, clean_up, old_sessions, prune_all, seconds_of
+from ._settings import AuditKey, Clock, NewId, Settings, check_name
+from ._span import Failure, Span, spans
+from ._status import SessionStatus, SessionSummary, describe, status_of, summarize
 from ._sync import sync_twin
+from ._verify import Verification, verify, verify_all
 from ._watch import Notice, watch
-from .history import Checkpoint, Diff, Tree, as_mapping
-
-
-class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A question with how it ended: `outcome` is None while it is open.
-
-    An `inherited` one had ended before the branch (or a forked session) began.
-    """
-
-    interrupt: Interrupt
-    outcome: Outcome | None
-    answer: Any = None
-    by: str | None = None
-    at: datetime | None = None
-    inherited: bool = False
+from .history import Checkpoint, Diff, Listed, Tree, as_mapping
 
 
 class Sessions:
@@ -62,6 +52,7 @@ class Sessions:
         require_token: bool = False,
         require_by: bool = False,
         may_answer: MayAnswer | None = None,
+        audit_key: AuditKey | None = None,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None:
@@ -69,10 +60,18 @@ class Sessions:
 
         With `require_token`, approvals must be answered by their tokens, so that they count only for what was shown.
         With `require_by`, an approval counts only with `by`. `may_answer` decides whether an answer counts: it gets the
-        question, `by`, and the user whose turn asks, and returns True, or False or the reason why not.
+        question, `by`, and the user whose turn asks, and returns True, or False or the reason why not. `audit_key` is
+        the secret that `verify` needs for sessions of a `Runner` that signs with it, or several such secrets.
         """
         self._settings: Settings = Settings(
-            store, app_name, clock, new_id, require_token=require_token, require_by=require_by, may_answer=may_answer
+            store,
+            app_name,
+            clock,
+            new_id,
+            require_token=require_token,
+            require_by=require_by,
+            may_answer=may_answer,
+            audit_key=audit_key,
         )
 
     @property
@@ -110,58 +109,152 @@ class Sessions:
         return await self._described(await self._head(session_id, user_id))
 
     async def sessions(
-        self, *, user_id: str | None = None, status: Status | None = None, limit: int | None = None
-    ) -> list[SessionStatus]:
-        """List the sessions, most recently written first.
+        self,
+        *,
+        user_id: str | None = None,
+        status: Status | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Page[SessionStatus]:
+        """List the sessions, most recently written first; with a `limit` it is a page, as for `pending`.
 
-        A damaged session is left out, and reported on the log `adjourn.stores`.
+        A session that is written while somebody reads page after page moves to the front.
+        A damaged session is left out, and reported on the log `adjourn.stores`; so are questions that are damaged, or
+        whose key is missing.
         """
-        check_limit(limit)
+        check_page(after, limit)
         _check_choice("status", status, get_args(Status))
-        app, store, user_id = self.app_name, self.store, self._settings.user(user_id)
+        heads = await self._heads(self._settings.user(user_id), status, after, None if limit is None else limit + 1)
+        listed = heads[:limit]
+        more = listed[-1].cursor if listed and len(heads) > len(listed) else None
+        return Page([await self._listed(head) for head in listed], next=more)
+
+    async def _heads(self, user: str | None, status: Status | None, after: str | None, limit: int | None) -> list[Head]:
+        """Return the sessions with a status."""
+        app, store = self.app_name, self.store
         if status not in ("failed", "running"):
-            heads = await store.sessions(app=app, user=user_id, status=status, limit=limit)
-            return [await self._listed(head) for head in heads]
+            return await store.sessions(app=app, user=user, status=status, after=after, limit=limit)
         # A run whose process died is stored as running, but has failed.
-        heads = await store.sessions(app=app, user=user_id, status="running")
+        heads = await store.sessions(app=app, user=user, status="running", after=after)
         if status == "failed":
-            heads += await store.sessions(app=app, user=user_id, status="failed", limit=limit)
-            heads.sort(key=lambda head: head.updated, reverse=True)
-        return [await self._listed(head) for head in heads if status_of(head) == status][:limit]
+            heads += await store.sessions(app=app, user=user, status="failed", after=after, limit=limit)
+            heads.sort(key=lambda head: (head.updated, head.app, head.session), reverse=True)
+        return [head for head in heads if status_of(head) == status][:limit]
 
     async def pending(
-        self, session_id: str | None = None, *, user_id: str | None = None, limit: int | None = None
-    ) -> list[Interrupt]:
+        self,
+        session_id: str | None = None,
+        *,
+        agent: str | None = None,
+        under: str | None = None,
+        reason: str | None = None,
+        tag: str | None = None,
+        older_than: timedelta | float | None = None,
+        expires_within: timedelta | float | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+        user_id: str | None = None,
+    ) -> Page[Interrupt]:
         """List open questions, of one session or of all, oldest first.
 
-        A damaged question raises `CheckpointCorrupt` if its session was named; from a list of all it is left out, and
-        reported on the log `adjourn.stores`.
+        `agent` selects those that this agent asks, `under` those at or below an address, `older_than` those that have
+        been open for longer, and `expires_within` those that expire so soon. With a `limit` it is a page: the next one
+        begins `after` its `next`. Whoever reads page after page sees each question once, whatever is asked and answered
+        meanwhile.
+
+        A damaged question raises `CheckpointCorrupt` if its session was named, one whose key is missing `MissingKey`;
+        from a list of all, both are left out, and reported on the log `adjourn.stores`. If nothing can be decrypted,
+        that list raises `MissingKey`, too. A session that does not exist, or not yet, has none.
         """
-        check_limit(limit)
+        check_page(after, limit)
+        chosen = wanted(
+            self._settings,
+            user_id=user_id,
+            agent=agent,
+            under=under,
+            reason=reason,
+            tag=tag,
+            older_than=older_than,
+            expires_within=expires_within,
+        )
+        ref = None if session_id is None else await self._ref(session_id, user_id)
+        more = None if limit is None else limit + 1
+        rows = await self.store.questions(ref, filter=chosen, after=after, limit=more)
+        listed = rows[:limit]
+        found = [shown(row) for row in listed] if ref is not None else readable(listed, shown)
+        return Page(found, next=listed[-1].cursor if listed and len(rows) > len(listed) else None)
+
+    async def count_pending(
+        self,
+        session_id: str | None = None,
+        *,
+        agent: str | None = None,
+        under: str | None = None,
+        reason: str | None = None,
+        tag: str | None = None,
+        older_than: timedelta | float | None = None,
+        expires_within: timedelta | float | None = None,
+        user_id: str | None = None,
+    ) -> int:
+        """Return how many questions `pending` lists."""
+        chosen = wanted(
+            self._settings,
+            user_id=user_id,
+            agent=agent,
+            under=under,
+            reason=reason,
+            tag=tag,
+            older_than=older_than,
+            expires_within=expires_within,
+        )
         if session_id is None:
-            rows = await self.store.questions(app=self.app_name, user=self._settings.user(user_id), limit=limit)
-            return list(readable(rows, shown))
-        rows = await self.store.questions(await self._ref(session_id, user_id), limit=limit)
-        return [shown(row) for row in rows]
+            return await self.store.count_questions(chosen)
+        return len(await self.store.questions(await self._ref(session_id, user_id), filter=chosen))
 
     async def messages(self, session_id: str, *, user_id: str | None = None) -> tuple[Message, ...]:
         """Return the conversation of a session."""
         return (await Contents.at(self.store, await self._ref(session_id, user_id))).messages
 
-    async def audit(self, session_id: str, *, user_id: str | None = None) -> list[AuditEntry]:
-        """List every question of the session's branch, oldest first: who answered what, and when.
+    async def audit(
+        self, session_id: str, *, all_branches: bool = False, user_id: str | None = None
+    ) -> list[AuditEntry]:
+        """List every question on the way to the session's head, oldest first: who answered what, and when.
 
+        What had ended before the branch, or a forked session, began is `inherited`. With `all_branches`, the questions
+        of branches that the head has left are listed, too, the oldest branch first.
         A damaged question is left out, and reported on the log `adjourn.stores`.
 
         Raises:
             CheckpointNotFound: there is no such session.
         """
-        head = await self._head(session_id, user_id)
-        return list(readable(await self.store.audit(head.ref), lambda row: _audit_entry(row, head)))
+        return await read_audit(self.store, await self._head(session_id, user_id), all_branches=all_branches)
+
+    async def verify(self, session_id: str, *, head: str | None = None, user_id: str | None = None) -> Verification:
+        """Check that the log of a session, its questions and its answers are as they were written.
+
+        `head` is that of an earlier `Verification`, kept where whoever can write the store cannot change it: then a log
+        that was cut off, or made again as a whole, is noticed, too. So it is with an `audit_key`, except for a log that
+        was cut off.
+
+        Raises:
+            CheckpointNotFound: there is no such session.
+        """
+        ref = await self._ref(session_id, user_id)
+        return await verify(self.store, ref, self._settings.audit_keys, head)
+
+    async def verify_all(self, *, user_id: str | None = None) -> list[Verification]:
+        """Verify every session, most recently written first.
+
+        One that cannot be read, or whose key is missing, has that as its problem. One that was removed as a whole
+        cannot be noticed here: keep the `head` of what must not disappear.
+        """
+        user = self._settings.user(user_id)
+        return await verify_all(self.store, self.app_name, user, self._settings.audit_keys)
 
     def subscribe(self, *, user_id: str | None = None, report_open: bool = False) -> AsyncGenerator[Notice]:
         """Report new questions and ended sessions, over all sessions, for as long as the caller reads.
 
+        A run whose process died, or does not renew its lease any more, has ended as failed.
         With `report_open`, the questions that are open already come first, so that nothing falls between a `pending`
         and this call.
         """
@@ -175,12 +268,14 @@ class Sessions:
         answers: Answers = None,
         *,
         by: str | None = None,
+        message: str | None = None,
         checkpoint_id: str | None = None,
         user_id: str | None = None,
-    ) -> SessionStatus:
+    ) -> SessionSummary:
         """Record answers and return; a live run takes them up, or else whoever resumes or recovers the session.
 
-        `answers` and the errors are those of `Runner.resume`.
+        `answers`, `message` and the errors are those of `Runner.resume`. However many other questions are open, an
+        answer that names its question by id or token costs the same; `pending` lists those that are left.
         """
         if by is not None:
             check_name("by", by)
@@ -189,11 +284,37 @@ class Sessions:
             await self._ref(session_id, user_id),
             answers,
             by=by,
+            message=message,
             seen=checkpoint_id,
             permission=self._settings.permission,
             require_token=self._settings.require_token,
         )
-        return await self._described(head)
+        return summarize(head)
+
+    # The queue
+
+    async def inputs(
+        self, session_id: str, *, limit: int | None = None, user_id: str | None = None
+    ) -> list[WaitingInput]:
+        """List the inputs that wait for their turn, in order.
+
+        Raises:
+            CheckpointNotFound: there is no such session.
+        """
+        check_page(None, limit)
+        rows = await self.store.inputs(await self._ref(session_id, user_id), limit=limit)
+        return [shown_input(row, session_id) for row in rows]
+
+    async def withdraw(self, session_id: str, id: str, *, user_id: str | None = None) -> bool:
+        """Remove an input that waits for its turn; return False if none of this id does.
+
+        A session that had nothing else is removed with it.
+
+        Raises:
+            CheckpointNotFound: there is no such session.
+        """
+        check_name("id", id)
+        return await self.store.withdraw(await self._ref(session_id, user_id), id)
 
     # History
 
@@ -208,34 +329,61 @@ class Sessions:
         metadata: Mapping[str, Any] | None = None,
         user_id: str | None = None,
     ) -> list[Checkpoint]:
-        """List the checkpoints of a session, most recent first; `under` selects those at or below an address.
+        """List the checkpoints of a session, most recent first.
 
+        `under` selects those at or below an address, `metadata` those that have all of these values.
         A damaged checkpoint is left out, and reported on the log `adjourn.stores`.
 
         Raises:
             CheckpointNotFound: there is no such session, or `before` is unknown.
         """
-        check_limit(limit)
+        check_page(None, limit)
         _check_choice("source", source, get_args(Source))
+        if not isinstance(metadata, Mapping | None):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
+            raise UsageError(f"metadata={metadata!r}: give a mapping of the values to select by.")
         page, ref = None if metadata else limit, await self._ref(session_id, user_id)
         rows = await self.store.checkpoints(ref, limit=page, before=before, source=source, under=under)
         if metadata:
             rows = [row for row in rows if metadata.items() <= row.header.metadata.items()][:limit]
-        found: list[Checkpoint] = []
-        for row in rows:
-            try:
-                found.append(await self._checkpoint(ref, row))
-            except CheckpointCorrupt as damage:
-                note_damage(damage)
-        return found
+        found: dict[str, Checkpoint] = {}
+        # Between the rows of a selection there may be others.
+        listed = Listed(() if source or under or metadata else [row.id for row in rows])
+        async for row, checkpoint in self._read(ref, rows, listed):
+            if isinstance(checkpoint, Checkpoint):
+                found[row.id] = checkpoint
+            elif isinstance(checkpoint, CheckpointCorrupt):
+                note_damage(checkpoint)
+            else:
+                raise checkpoint
+        return [found[row.id] for row in rows if row.id in found]
 
     async def checkpoint(self, session_id: str, id: str | None = None, *, user_id: str | None = None) -> Checkpoint:
         """Return one checkpoint, by default the most recent."""
         ref = await self._ref(session_id, user_id)
-        for row in await self.store.checkpoints(ref, limit=1 if id is None else None):
+        row = await self._row(ref, id)
+        async for _, checkpoint in self._read(ref, [row], Listed()):
+            if isinstance(checkpoint, Checkpoint):
+                return checkpoint
+            raise checkpoint
+        raise AssertionError("what is to be read is read, or fails")
+
+    async def _row(self, ref: SessionRef, id: str | None) -> CheckpointRow:
+        """Return the row of one checkpoint, by default the most recent."""
+        for row in await self.store.checkpoints(ref, limit=1):
             if id in (None, row.id):
-                return await self._checkpoint(ref, row)
-        raise CheckpointNotFound(session_id, id)
+                return row
+        for row in await self._rows_up_to(ref, id or ""):
+            if id == row.id:
+                return row
+        raise CheckpointNotFound(ref.id, id)
+
+    async def _rows_up_to(self, ref: SessionRef, id: str) -> list[CheckpointRow]:
+        """Return the row of one checkpoint, which is the last one before the next record; or else all rows."""
+        branch, _, number = id.rpartition(".")
+        if number.isdecimal() and number.isascii() and len(number) < 19:
+            with contextlib.suppress(CheckpointNotFound):  # The branch ends with it, or there is no such branch.
+                return await self.store.checkpoints(ref, limit=1, before=f"{branch}.{int(number) + 1}")
+        return await self.store.checkpoints(ref)
 
     async def state(self, session_id: str, *, checkpoint_id: str | None = None, user_id: str | None = None) -> Any:
         """Return the state at a checkpoint, by default the head, as a mapping of its fields."""
@@ -277,23 +425,72 @@ class Sessions:
         user_id: str | None = None,
     ) -> int:
         """Remove old checkpoints, except the last `keep` and those younger than `older_than`; return how many."""
-        if keep is None and older_than is None:
-            raise UsageError("prune needs keep=... or older_than=...; otherwise it would remove nothing.")
-        seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
-        before = None if seconds is None else self._settings.clock() - seconds
+        before = self._prunes_before(keep, older_than)
         return await self.store.prune(await self._ref(session_id, user_id), keep=keep, before=before)
 
+    async def prune_all(
+        self,
+        *,
+        keep: int | None = None,
+        older_than: timedelta | float | None = None,
+        user_id: str | None = None,
+    ) -> int:
+        """Remove old checkpoints of every session, as `prune` does of one; return how many.
+
+        A damaged session is left as it is, and reported on the log `adjourn.stores`.
+        """
+        before = self._prunes_before(keep, older_than)
+        return await prune_all(self.store, self.app_name, self._settings.user(user_id), keep, before)
+
+    def _prunes_before(self, keep: int | None, older_than: timedelta | float | None) -> float | None:
+        if keep is None and older_than is None:
+            raise UsageError("prune needs keep=... or older_than=...; otherwise it would remove nothing.")
+        return None if older_than is None else self._settings.clock() - seconds_of(older_than)
+
+    async def old_sessions(
+        self, older_than: timedelta | float, *, statuses: Sequence[Status] = ENDED, user_id: str | None = None
+    ) -> list[SessionSummary]:
+        """List the sessions that `clean_up` would remove now, by this machine's clock; nothing is removed.
+
+        Raises:
+            UsageError: the age is negative or not one, or nothing could have these statuses.
+        """
+        check_statuses(statuses)
+        before, user = self._settings.clock() - seconds_of(older_than), self._settings.user(user_id)
+        found = await old_sessions(self.store, before, self.app_name, user, statuses)
+        return [summarize(head) for head in found]
+
+    async def clean_up(
+        self, older_than: timedelta | float, *, statuses: Sequence[Status] = ENDED, user_id: str | None = None
+    ) -> list[str]:
+        """Remove whole sessions that nobody has written, answered or run for this long, and return their ids.
+
+        Sessions that wait for an answer, or for their turn, are removed only if `statuses` names "waiting" or "queued";
+        inputs that wait behind a turn that failed or was cancelled keep their session unless it names "queued", too.
+        What somebody runs stays, and so does a session that is resumed meanwhile. Others can work in between: it is
+        done a few sessions at a time.
+
+        Raises:
+            UsageError: the age is negative or not one, or nothing could have these statuses.
+        """
+        check_statuses(statuses)
+        user = self._settings.user(user_id)
+        return await clean_up(self.store, seconds_of(older_than), self.app_name, user, statuses)
+
     async def delete(self, session_id: str, *, user_id: str | None = None) -> None:
-        """Remove a whole session.
+        """Remove a whole session; if there is none, there is nothing to do.
 
         Raises:
             SessionBusy: somebody runs it.
+            UsageError: it runs the code that makes this call.
         """
         ref = await self._ref(session_id, user_id)
         try:
             head = await self.store.head(ref)
         except CheckpointCorrupt:
             head = None  # It is damaged, so nobody knows who runs it; delete it anyway.
+        if head is not None:
+            check_not_own(session_id, head.owner)
         if head is not None and head.owner is not None and is_dead(head.owner):
             # Nobody runs it any more: take its lease over, and give it up at once.
             await self.store.claim(ref, process_id(), 0.0, after=head.checkpoint, replaces=head.owner)
@@ -314,13 +511,14 @@ class Sessions:
         if self.app_name is not None:
             return self._settings.ref(session_id, user_id)
         user = self._settings.user(user_id)
-        apps = sorted({head.app for head in await self.store.sessions(user=user) if head.session == session_id})
-        if len(apps) > 1:
+        found = await self.store.find(session_id, user=user)
+        if len(found) > 1:
+            apps = ", ".join(ref.app for ref in found)
             raise UsageError(
-                f"Several apps have a session '{session_id}': {', '.join(apps)}. Name one with app_name=..., on the "
+                f"Several apps have a session '{session_id}': {apps}. Name one with app_name=..., on the "
                 "command line with --app NAME."
             )
-        return SessionRef(session_id, apps[0] if apps else "adjourn", user)
+        return SessionRef(session_id, found[0].app if found else "adjourn", user)
 
     async def _head(self, session_id: str, user_id: str | None = None) -> Head:
         head = await self.store.head(await self._ref(session_id, user_id))
@@ -333,64 +531,144 @@ class Sessions:
 
     async def _listed(self, head: Head) -> SessionStatus:
         """Describe a session in a listing, where a damaged question must not break the whole list."""
-        return describe(head, readable(await _questions_of(self.store, head), shown))
+        return describe(head, readable(await questions_of(self.store, head), shown))
 
-    async def _checkpoint(self, ref: SessionRef, row: CheckpointRow) -> Checkpoint:
-        if row.damaged:
-            raise CheckpointCorrupt(f"the row of checkpoint '{row.id}' is damaged; restore a backup", ref.id)
-        state, interrupts = await self._held_at(ref, row.id)
-        return Checkpoint.of(row, state, interrupts)
+    async def _read(
+        self, ref: SessionRef, rows: list[CheckpointRow], listed: Listed
+    ) -> AsyncIterator[tuple[CheckpointRow, Checkpoint | Failure]]:
+        """Yield checkpoints, listed most recent first, with what they hold, or why that cannot be read.
 
-    async def _held_at(self, ref: SessionRef, checkpoint_id: str) -> tuple[Any, tuple[Interrupt, ...]]:
-        contents = await Contents.at(self.store, ref, checkpoint_id)
+        `listed` has the ids of the checkpoints that are known, without gaps.
+        """
+        whole = {row.id: row for row in rows if not row.damaged}
+        for row in rows:
+            if row.damaged:
+                detail = f"the row of checkpoint '{row.id}' is damaged"
+                yield row, CheckpointCorrupt(detail, ref.id)
+        async for ids, span in spans(self.store, ref, list(whole)):
+            for each in ids:
+                parent = await self._listed_before(ref, whole[each].parent, listed)
+                yield whole[each], await self._checkpoint(whole[each], parent, span)
+
+    async def _listed_before(self, ref: SessionRef, id: str | None, listed: Listed) -> str | None:
+        """Return the listed checkpoint at or before a record, on its branch; None if there is none (any more)."""
+        if id is None:
+            return None
+        found = listed.nearest(id)
+        if found is None:
+            found = Listed(row.id for row in await self._rows_up_to(ref, id)).nearest(id)
+        return found
+
+    async def _checkpoint(self, row: CheckpointRow, parent: str | None, span: Span | Failure) -> Checkpoint | Failure:
+        if not isinstance(span, Span):
+            return span
+        try:
+            state, interrupts = await self._held_at(span.loaded_at(row.id), span.fold_to(row.id))
+        except (CheckpointCorrupt, CheckpointNotFound) as failure:
+            return failure
+        return Checkpoint.of(row, parent, state, interrupts)
+
+    async def _held_at(self, loaded: Loaded, tree: record.Tree) -> tuple[Any, tuple[Interrupt, ...]]:
+        """Return the state at a checkpoint, and the questions that are open there; `tree` stays as it is."""
+        contents = await Contents.of(self.store, loaded, tree.copy())
         return contents.state, contents.interrupts
 
     # From sync code
 
-    status_sync = sync_twin(status)
-    sessions_sync = sync_twin(sessions)
-    pending_sync = sync_twin(pending)
-    messages_sync = sync_twin(messages)
-    audit_sync = sync_twin(audit)
-    answer_sync = sync_twin(answer)
-    history_sync = sync_twin(history)
-    checkpoint_sync = sync_twin(checkpoint)
-    state_sync = sync_twin(state)
-    tree_sync = sync_twin(tree)
-    diff_sync = sync_twin(diff)
-    fork_sync = sync_twin(fork)
-    prune_sync = sync_twin(prune)
-    delete_sync = sync_twin(delete)
-    close_sync = sync_twin(close)
+    @sync_twin(status)
+    def status_sync(self) -> None:
+        """Do what `status` does, from sync code."""
 
+    @sync_twin(sessions)
+    def sessions_sync(self) -> None:
+        """Do what `sessions` does, from sync code."""
 
-def _audit_entry(row: protocol.AuditEntry, head: Head) -> AuditEntry:
-    with Reading(head.session):
-        return AuditEntry(
-            interrupt=read_interrupt(row.body, head.ref, head.branch),
-            outcome=row.how,
-            answer=codec.decode(row.value, lenient=True) if row.value else None,
-            by=row.by,
-            at=None if row.at is None else datetime.fromtimestamp(row.at, UTC),
-            inherited=row.how is not None and read_question(row.body).inherited,
-        )
+    @sync_twin(pending)
+    def pending_sync(self) -> None:
+        """Do what `pending` does, from sync code."""
 
+    @sync_twin(count_pending)
+    def count_pending_sync(self) -> None:
+        """Do what `count_pending` does, from sync code."""
 
-async def _questions_of(store: Store, head: Head) -> list[OpenQuestion]:
-    try:
-        return await store.questions(head.ref)
-    except CheckpointCorrupt as damage:
-        note_damage(damage)
-        return []
+    @sync_twin(messages)
+    def messages_sync(self) -> None:
+        """Do what `messages` does, from sync code."""
+
+    @sync_twin(audit)
+    def audit_sync(self) -> None:
+        """Do what `audit` does, from sync code."""
+
+    @sync_twin(verify)
+    def verify_sync(self) -> None:
+        """Do what `verify` does, from sync code."""
+
+    @sync_twin(verify_all)
+    def verify_all_sync(self) -> None:
+        """Do what `verify_all` does, from sync code."""
+
+    @sync_twin(answer)
+    def answer_sync(self) -> None:
+        """Do what `answer` does, from sync code."""
+
+    @sync_twin(inputs)
+    def inputs_sync(self) -> None:
+        """Do what `inputs` does, from sync code."""
+
+    @sync_twin(withdraw)
+    def withdraw_sync(self) -> None:
+        """Do what `withdraw` does, from sync code."""
+
+    @sync_twin(history)
+    def history_sync(self) -> None:
+        """Do what `history` does, from sync code."""
+
+    @sync_twin(checkpoint)
+    def checkpoint_sync(self) -> None:
+        """Do what `checkpoint` does, from sync code."""
+
+    @sync_twin(state)
+    def state_sync(self) -> None:
+        """Do what `state` does, from sync code."""
+
+    @sync_twin(tree)
+    def tree_sync(self) -> None:
+        """Do what `tree` does, from sync code."""
+
+    @sync_twin(diff)
+    def diff_sync(self) -> None:
+        """Do what `diff` does, from sync code."""
+
+    @sync_twin(fork)
+    def fork_sync(self) -> None:
+        """Do what `fork` does, from sync code."""
+
+    @sync_twin(prune)
+    def prune_sync(self) -> None:
+        """Do what `prune` does, from sync code."""
+
+    @sync_twin(prune_all)
+    def prune_all_sync(self) -> None:
+        """Do what `prune_all` does, from sync code."""
+
+    @sync_twin(old_sessions)
+    def old_sessions_sync(self) -> None:
+        """Do what `old_sessions` does, from sync code."""
+
+    @sync_twin(clean_up)
+    def clean_up_sync(self) -> None:
+        """Do what `clean_up` does, from sync code."""
+
+    @sync_twin(delete)
+    def delete_sync(self) -> None:
+        """Do what `delete` does, from sync code."""
+
+    @sync_twin(close)
+    def close_sync(self) -> None:
+        """Do what `close` does, from sync code."""
 
 
 def _check_choice(name: str, value: str | None, known: tuple[str, ...]) -> None:
     """Refuse a filter that could match nothing."""
     if value is not None and value not in known:
         raise UsageError(f"{name}={value!r}: use one of {', '.join(known)}, or None for all.")
-
-
-def check_limit(limit: int | None) -> None:
-    """Refuse a limit below zero."""
-    if limit is not None and limit < 0:
-        raise UsageError(f"limit={limit}: give 0 or more, or None for all.")

@@ -3,7 +3,9 @@
 from typing import TYPE_CHECKING
 
 from .memory import MemoryStore
-from .protocol import (
+from .protocol import Hints, KeepsSummaries, SeesCancels, Store
+from .types import (
+    ALL_QUESTIONS,
     Answer,
     Answered,
     AuditEntry,
@@ -15,23 +17,30 @@ from .protocol import (
     EventBatch,
     Head,
     Header,
+    Input,
     Lease,
     Loaded,
     OpenQuestion,
     Outcome,
     Question,
+    QuestionFilter,
+    QueuedInput,
     Renewed,
     SessionRef,
     Status,
-    Store,
+    StoredRecord,
     Write,
 )
 from .urls import open_store, register_store
 
 if TYPE_CHECKING:
+    from .encrypted._store import EncryptedStore
+    from .postgres._store import PostgresStore
+    from .redis._store import RedisStore
     from .sqlite._store import SQLiteStore
 
 __all__ = [
+    "ALL_QUESTIONS",
     "Answer",
     "Answered",
     "AuditEntry",
@@ -40,30 +49,54 @@ __all__ = [
     "Claimed",
     "Committed",
     "Due",
+    "EncryptedStore",
     "EventBatch",
     "Head",
     "Header",
+    "Hints",
+    "Input",
+    "KeepsSummaries",
     "Lease",
     "Loaded",
     "MemoryStore",
     "OpenQuestion",
     "Outcome",
+    "PostgresStore",
     "Question",
+    "QuestionFilter",
+    "QueuedInput",
+    "RedisStore",
     "Renewed",
     "SQLiteStore",
+    "SeesCancels",
     "SessionRef",
     "Status",
     "Store",
+    "StoredRecord",
     "Write",
     "open_store",
     "register_store",
 ]
 
 
-def __getattr__(name: str) -> object:
-    # SQLite is loaded only when used: it would be a large part of the time that `import adjourn` takes.
-    if name == "SQLiteStore":
-        from .sqlite._store import SQLiteStore  # noqa: PLC0415
+if not TYPE_CHECKING:  # For a type checker every name would exist.
 
-        return SQLiteStore
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        # Loaded only when used: SQLite would be a large part of the time that `import adjourn` takes.
+        if name == "SQLiteStore":
+            from .sqlite._store import SQLiteStore  # noqa: PLC0415
+
+            return SQLiteStore
+        if name == "RedisStore":
+            from .redis._store import RedisStore  # noqa: PLC0415
+
+            return RedisStore
+        if name == "EncryptedStore":
+            from .encrypted._store import EncryptedStore  # noqa: PLC0415
+
+            return EncryptedStore
+        if name == "PostgresStore":
+            from .postgres._store import PostgresStore  # noqa: PLC0415
+
+            return PostgresStore
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,42 +5,52 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import weakref
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from operator import itemgetter
 from typing import TypeVar
 
 import msgspec
 
 from adjourn.errors import CheckpointNotFound
 
-from .kit.effects import Effects, advanced, ended, taken
+from .kit.effects import Effects, advanced, begun, ended, taken
 from .kit.facts import Point
+from .kit.hints import Fanout, worth_a_hint
+from .kit.inbox import in_app_of, is_listed, listed
+from .kit.paging import written, written_at
 from .kit.requests import Delete, Renew, Request
 from .kit.rows import (
     Branch,
+    InputRow,
     QuestionRow,
     RecordRow,
     SessionRow,
     answered,
     asked_row,
     audit_entry,
+    cancel_of,
     checkpoint_row,
     due,
     event_batch,
     fits,
+    has_status,
     head_of,
     id_at,
-    is_expired,
     is_named,
+    is_wanted,
     lies_under,
     locate,
-    open_question,
+    queued_input,
+    stored_record,
+    submitted_row,
 )
 from .kit.store import KitStore
-from .protocol import (
+from .types import (
+    ALL_QUESTIONS,
     Answered,
     AuditEntry,
     Begun,
@@ -51,12 +61,28 @@ from .protocol import (
     Lease,
     Loaded,
     OpenQuestion,
+    QuestionFilter,
+    QueuedInput,
     Renewed,
     SessionRef,
     Status,
+    StoredRecord,
 )
 
 T = TypeVar("T")
+
+
+_stores: weakref.WeakSet[MemoryStore] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    # A thread that the child of a fork does not have may have held the lock of a store.
+    for store in list(_stores):
+        store._lock = threading.Lock()  # pyright: ignore[reportPrivateUsage]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Kept(msgspec.Struct, frozen=True, gc=False):
@@ -75,7 +101,8 @@ class Kept(msgspec.Struct, frozen=True, gc=False):
 class Session(msgspec.Struct, gc=False):
     """A whole session: positions are indexes of `log`, where pruned records leave None.
 
-    `asked` are the questions of the head's branch, `past` those of the branches before it, in their order.
+    `asked` are the questions of the head's branch, `past` those of the branches before it, in their order. `queue` are
+    the inputs that wait, in order, and `begun` those that turns have begun with.
     """
 
     row: SessionRow
@@ -83,6 +110,13 @@ class Session(msgspec.Struct, gc=False):
     asked: dict[str, QuestionRow]
     branches: tuple[Branch, ...] = ()
     past: tuple[dict[str, QuestionRow], ...] = ()
+    queue: dict[str, InputRow] = {}
+    begun: dict[str, InputRow] = {}
+
+    @property
+    def first_input(self) -> InputRow | None:
+        """The first input that waits."""
+        return next(iter(self.queue.values()), None)
 
     def record(self, pos: int) -> RecordRow | None:
         """Return the record at a position; None if it was pruned."""
@@ -90,7 +124,7 @@ class Session(msgspec.Struct, gc=False):
         if k is None:
             return None
         own, parent = id_at(self.branches, pos)
-        return RecordRow(own, parent, pos, k.full, k.source, k.seq, k.count, k.header, k.events, k.body)
+        return RecordRow(own, parent, pos, k.full, k.source, k.seq, k.count, k.header, k.events, k.body, k.at)
 
     def asked_on(self, branch: str) -> dict[str, QuestionRow]:
         """Return the questions of a branch by its name.
@@ -114,8 +148,8 @@ class MemoryFacts:
 
     def __init__(self, found: Session | None, now: float) -> None:
         self._found = found
-        self.now = now
-        self.row = None if found is None else found.row
+        self.now: float = now
+        self.row: SessionRow | None = None if found is None else found.row
 
     @property
     def found(self) -> Session:
@@ -128,6 +162,12 @@ class MemoryFacts:
 
     def waiting(self) -> Sequence[QuestionRow]:
         return [each for each in self.found.asked.values() if each.is_open or not each.taken]
+
+    def input(self, id: str) -> InputRow | None:
+        return self.found.queue.get(id) or self.found.begun.get(id)
+
+    def first_input(self) -> InputRow | None:
+        return self.found.first_input
 
     def branches(self) -> Sequence[Branch]:
         return self.found.branches
@@ -158,6 +198,8 @@ class MemoryStore(KitStore):
         self._begun: dict[str, dict[Begun, None]] = {}
         self._asked = 0
         self._lock = threading.Lock()
+        self._hints = Fanout()
+        _stores.add(self)
 
     async def carry_out(self, request: Request[T]) -> T:
         with self._lock:
@@ -169,6 +211,8 @@ class MemoryStore(KitStore):
         effects, result = request.decide(MemoryFacts(found, now))
         if effects is not None:
             self._apply(ref, found, effects, now)
+            if self._hints.is_heard and worth_a_hint(effects):
+                self._hints.publish(ref)
         return result
 
     def _apply(self, ref: SessionRef, found: Session | None, effects: Effects, now: float) -> None:
@@ -189,6 +233,15 @@ class MemoryStore(KitStore):
             found.log.append(Kept(r.full, r.source, now, r.seq, r.count, r.header, r.events, r.body))
         for pos in effects.drops:
             found.log[pos] = None
+        if effects.asks or effects.ends or effects.takes:
+            self._change_questions(found, left, effects, now)
+        for each in effects.begins:
+            self._begun.setdefault(each.digest, {})[each] = None
+        if effects.inputs:
+            _change_queue(found, effects, now)
+
+    def _change_questions(self, found: Session, left: dict[str, QuestionRow], effects: Effects, now: float) -> None:
+        """Ask and end questions; `left` are those of the branch on which the head was before."""
         for question in effects.asks:
             self._asked += 1
             found.asked[question.id] = asked_row(question, self._asked)
@@ -197,35 +250,55 @@ class MemoryStore(KitStore):
             asked[end.answer.id] = ended(asked[end.answer.id], end, now)
         for each in effects.takes:
             left[each] = taken(left[each])
-        for begun in effects.begins:
-            self._begun.setdefault(begun.digest, {})[begun] = None
 
     async def renew(self, leases: Sequence[Lease]) -> list[Renewed]:
         with self._lock:
             return [self._carry_out(Renew(lease=lease)) for lease in leases]
 
-    async def delete_idle(self, ttl: float, *, app: str | None = None, user: str | None = None) -> list[SessionRef]:
+    async def cancels(self, leases: Sequence[Lease]) -> list[str | None]:
+        with self._lock:
+            found = [self._find(lease.ref) for lease in leases]
+        rows = [None if each is None else each.row for each in found]
+        return [cancel_of(row, lease) for row, lease in zip(rows, leases, strict=True)]
+
+    async def delete_idle(
+        self,
+        ttl: float,
+        *,
+        app: str | None = None,
+        user: str | None = None,
+        statuses: Sequence[Status] | None = None,
+        limit: int | None = None,
+    ) -> list[SessionRef]:
         with self._lock:
             chosen = [found.row.ref for found in self._sessions.values() if fits(found.row, app, user)]
-            return [ref for ref in chosen if self._carry_out(Delete(ref=ref, idle=ttl))]
+            requests = (Delete(ref=ref, idle=ttl, statuses=statuses) for ref in chosen)
+            return _first(limit, (request.ref for request in requests if self._carry_out(request)))
 
     async def load(self, ref: SessionRef, checkpoint: str | None = None) -> Loaded | None:
         with self._lock:
             found = self._find(ref)
-            if found is None:
+            if found is None or (checkpoint is None and found.row.pos < 0):
                 return None
             pos = found.row.pos if checkpoint is None else _position(found, checkpoint)
+            kept = found.log[pos]
+            assert kept is not None
             return Loaded(
                 head=head_of(found.row, self._clock()),
                 point=found.row.checkpoint if checkpoint is None else checkpoint,
                 rows=_fold(found, pos),
                 answers=_untaken(found) if pos == found.row.pos and found.row.waiting else (),
+                at=kept.at,
             )
 
     async def head(self, ref: SessionRef) -> Head | None:
         with self._lock:
             found = self._find(ref)
             return None if found is None else head_of(found.row, self._clock())
+
+    async def inputs(self, ref: SessionRef, *, limit: int | None = None) -> list[QueuedInput]:
+        with self._lock:
+            return [queued_input(each) for each in _first(limit, self._found(ref).queue.values())]
 
     async def checkpoints(
         self,
@@ -242,46 +315,73 @@ class MemoryStore(KitStore):
             return _first(limit, _listed(found, end, source, under or ""))
 
     async def sessions(
-        self, *, app: str | None = None, user: str | None = None, status: Status | None = None, limit: int | None = None
+        self,
+        *,
+        app: str | None = None,
+        user: str | None = None,
+        status: Status | None = None,
+        after: str | None = None,
+        limit: int | None = None,
     ) -> list[Head]:
         with self._lock:
-            now = self._clock()
-            rows = sorted((found.row for found in self._sessions.values()), key=lambda row: row.updated)
-            rows.reverse()  # sorting is stable: of those written at the same time, too, the newest comes first
-            chosen = (row for row in rows if fits(row, app, user) and status in (None, row.status))
-            return [head_of(row, now) for row in _first(limit, chosen)]
+            now, behind = self._clock(), None if after is None else written_at(after)
+            rows = [found.row for found in self._sessions.values() if behind is None or written(found.row) < behind]
+            chosen = [row for row in rows if fits(row, app, user) and has_status(row, status)]
+            chosen.sort(key=written, reverse=True)
+            return [head_of(row, now) for row in chosen[:limit]]
+
+    async def find(self, session: str, *, user: str | None = None) -> list[SessionRef]:
+        with self._lock:
+            rows = [found.row for found in self._sessions.values() if found.row.session == session]
+            return sorted([row.ref for row in rows if fits(row, None, user)], key=lambda ref: ref.app)
 
     async def questions(
         self,
         ref: SessionRef | None = None,
         *,
-        app: str | None = None,
-        user: str | None = None,
+        filter: QuestionFilter = ALL_QUESTIONS,
+        after: str | None = None,
         limit: int | None = None,
     ) -> list[OpenQuestion]:
         with self._lock:
-            chosen = self._sessions.values() if ref is None else [self._find(ref)]
-            app = ref.app if ref is not None and app is None else app
-            now = self._clock()
-            waiting = [
-                (asked.no, open_question(found.row, asked))
-                for found in chosen
-                if found is not None and fits(found.row, app, user)
-                for asked in found.asked.values()
-                if asked.is_open and not is_expired(asked, now)
-            ]
-            return [each for _, each in _first(limit, sorted(waiting, key=itemgetter(0)))]
+            if ref is None:
+                return listed(self._asked_on_heads(), filter, self._clock(), after=after, limit=limit)
+            found = self._find(ref)
+            asked = [] if found is None else [(found.row, each) for each in found.asked.values()]
+            return listed(asked, in_app_of(ref, filter), self._clock(), after=after, limit=limit)
 
-    async def audit(self, ref: SessionRef) -> list[AuditEntry]:
+    async def count_questions(self, filter: QuestionFilter = ALL_QUESTIONS) -> int:
         with self._lock:
-            asked = self._found(ref).asked.values()
-            return [audit_entry(each) for each in asked]
+            now = self._clock()
+            return sum(is_listed(row, asked, filter, now) for row, asked in self._asked_on_heads())
+
+    def _asked_on_heads(self) -> Iterator[tuple[SessionRow, QuestionRow]]:
+        return ((found.row, asked) for found in self._sessions.values() for asked in found.asked.values())
+
+    async def audit(
+        self, ref: SessionRef, branch: str | None = None, *, all_branches: bool = False
+    ) -> list[AuditEntry]:
+        with self._lock:
+            found = self._found(ref)
+            chosen = [branch or found.row.branch]
+            if all_branches:
+                chosen = [each.name for each in found.branches]
+            return [audit_entry(row, name) for name in chosen for row in found.asked_on(name).values()]
+
+    async def records(
+        self, ref: SessionRef, *, after: str | None = None, limit: int | None = None
+    ) -> list[StoredRecord]:
+        with self._lock:
+            found = self._found(ref)
+            start = 0 if after is None else _ever(found, after) + 1
+            kept = (found.record(pos) for pos in range(start, len(found.log)))
+            return _first(limit, (stored_record(each) for each in kept if each is not None))
 
     async def asked(self, ref: SessionRef, branch: str, ids: Sequence[str]) -> list[AuditEntry]:
         with self._lock:
             kept = self._found(ref).asked_on(branch)
             rows = [kept[each] for each in set(ids) if each in kept]
-            return [audit_entry(row) for row in sorted(rows, key=lambda row: row.no)]
+            return [audit_entry(row, branch) for row in sorted(rows, key=lambda row: row.no)]
 
     async def begun(self, digest: str) -> list[Begun]:
         with self._lock:
@@ -291,11 +391,26 @@ class MemoryStore(KitStore):
         with self._lock:
             return _first(limit, _events(self._found(ref), after))
 
-    async def due(self, *, app: str | None = None, user: str | None = None, limit: int = 100) -> list[Due]:
+    async def due(
+        self,
+        *,
+        app: str | None = None,
+        user: str | None = None,
+        programs: Sequence[str] | None = None,
+        skip_users: Sequence[str] = (),
+        limit: int = 100,
+    ) -> list[Due]:
         with self._lock:
-            chosen = [found for found in self._sessions.values() if fits(found.row, app, user)]
             now = self._clock()
-            return _first(limit, filter(None, (due(found.row, found.asked.values(), now) for found in chosen)))
+            found = [
+                due(each.row, each.asked.values(), each.first_input, now)
+                for each in self._sessions.values()
+                if fits(each.row, app, user) and is_wanted(each.row, programs, skip_users)
+            ]
+        return _first(limit, sorted(filter(None, found), key=lambda each: each.since))
+
+    def hints(self) -> AsyncGenerator[SessionRef | None]:
+        return self._hints.subscribe()
 
     async def close(self) -> None:
         pass  # what is kept lives as long as the store object
@@ -311,13 +426,30 @@ class MemoryStore(KitStore):
         return found
 
 
+def _change_queue(found: Session, effects: Effects, now: float) -> None:
+    if effects.submits is not None:
+        found.queue[effects.submits.id] = submitted_row(effects.submits, now, 0)
+    elif effects.begins_input is not None:
+        found.begun[effects.begins_input] = begun(found.queue.pop(effects.begins_input))
+    elif effects.withdraws is not None:
+        del found.queue[effects.withdraws]
+
+
 def _first(limit: int | None, found: Iterable[T]) -> list[T]:
     return list(islice(found, limit))
 
 
 def _position(found: Session, id: str) -> int:
+    pos = _ever(found, id)
+    if found.log[pos] is None:
+        raise CheckpointNotFound(found.row.session, id)
+    return pos
+
+
+def _ever(found: Session, id: str) -> int:
+    """Return the position that a record has or, if it was pruned, had."""
     pos = locate(found.branches, found.row.pos, id)
-    if pos is None or found.log[pos] is None:
+    if pos is None:
         raise CheckpointNotFound(found.row.session, id)
     return pos
 

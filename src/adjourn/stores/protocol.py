@@ -1,241 +1,39 @@
 """The store protocol: what every backend promises, in bytes and ids.
 
 A session is named by its app and its id: the same id in another app is another session. A store keeps, per session, a
-log of records on branches, one head, one lease, and the questions with their answers *beside* the log. It knows
-nothing of frames or programs. `adjourn.testing` has the suite that proves an implementation, `adjourn.stores.kit` what
-all implementations share.
+log of records on branches, one head, one lease, and *beside* the log the questions with their answers, and the inputs
+of turns that have not begun. It knows nothing of frames or programs. `adjourn.testing` has the suite that proves an
+implementation, `adjourn.stores.kit` what all implementations share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, Protocol
-
-import msgspec
-
-Status = Literal["running", "waiting", "failed", "cancelled", "done"]
-Source = Literal["input", "step", "interrupt", "resume", "edit", "fork", "cancel", "end"]
-Outcome = Literal["answered", "expired", "abandoned"]
-
-OWN_APPS = "~"
-"""Prefix of the apps in which the library keeps its own sessions, such as permanent approvals."""
-
-
-class SessionRef(msgspec.Struct, frozen=True):
-    """Names one session, which is `id` within `app`.
-
-    With a `user`, it names the session only if it is that user's: for anybody else it does not exist.
-    """
-
-    id: str
-    app: str = "adjourn"
-    user: str | None = None
-
-
-class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """The right to write one session, until it expires by the store's clock or somebody takes over."""
-
-    ref: SessionRef
-    owner: str
-    fence: int
-    ttl: float
-
-
-class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a listing shows of a checkpoint; `source` is None for a record that is restorable but not listed."""
-
-    source: str | None = None
-    step: int = 0
-    address: str = ""
-    next: tuple[str, ...] = ()
-    metadata: dict[str, object] = {}
-
-
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """How a question ends: the encoded value, and who gave it; with a `branch`, only if the head is on it."""
-
-    id: str
-    value: bytes
-    how: Outcome = "answered"
-    by: str | None = None
-    branch: str | None = None
-
-
-class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer that was taken: `at` is the store's time."""
-
-    id: str
-    value: bytes
-    how: Outcome
-    by: str | None
-    at: float
-
-
-class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """A question that a record asks: its id on the branch, everything about it as JSON, and when it expires.
-
-    On a new branch, a question that had ended on the branch before it comes with its answer, which counts as taken.
-    """
-
-    id: str
-    body: bytes
-    expires: float | None = None
-    ended: Answered | None = None
-
-
-class Begun(msgspec.Struct, frozen=True):
-    """Something that began and must not happen twice: its digest, and the record that it began with.
-
-    `place` names a branch of a session, and `number` a record of it. Neither reveals what it was.
-    """
-
-    digest: str
-    place: str
-    number: int
-
-
-class Write(msgspec.Struct, frozen=True, kw_only=True):
-    """One record for the log and what goes with it, atomically.
-
-    Its id is `<branch>.<number>`; numbers of a branch have no gaps. `parent` is the record before it, which for the
-    first record of a branch stands on another one. The first record of a branch is full. The store numbers the
-    `event_count` events consecutively, over all branches. `begins` outlives the record and its session.
-    """
-
-    branch: str
-    number: int
-    parent: str | None
-    full: bool
-    body: bytes
-    header: Header
-    status: Status
-    asks: tuple[Question, ...] = ()
-    takes: tuple[str, ...] = ()
-    closes: tuple[Answer, ...] = ()
-    events: bytes = b""
-    event_count: int = 0
-    begins: tuple[Begun, ...] = ()
-
-    @property
-    def id(self) -> str:
-        """The record's id, which its writer chose."""
-        return f"{self.branch}.{self.number}"
-
-
-class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """The current state of a session. `owner` is None unless a lease is live now; `seq` is the last event's number."""
-
-    session: str
-    app: str
-    user: str | None
-    checkpoint: str
-    branch: str
-    status: Status
-    owner: str | None
-    expires: float
-    fence: int
-    claims: int
-    seq: int
-    created: float
-    updated: float
-
-    @property
-    def ref(self) -> SessionRef:
-        """The session's name."""
-        return SessionRef(self.session, self.app, self.user)
-
-
-class Loaded(msgspec.Struct, frozen=True, kw_only=True):
-    """The records that fold to one point, oldest first and the first of them full, and what waits beside the log.
-
-    `answers` are those on the point's branch that no record has taken yet; empty unless the point is the head.
-    """
-
-    head: Head
-    point: str
-    rows: tuple[bytes, ...]
-    answers: tuple[Answered, ...] = ()
-
-
-class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint as it is listed; `created` is the store's time.
-
-    If its row is `damaged`, only its place is known, and its header is empty.
-    """
-
-    id: str
-    parent: str | None
-    created: float
-    header: Header
-    damaged: bool = False
-
-
-class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """An open question as it is listed; `checkpoint` is the session's head."""
-
-    session: str
-    app: str
-    checkpoint: str
-    id: str
-    body: bytes
-    expires: float | None
-
-
-class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A question with how it ended, as people and programs read it; `how` is None while it is open."""
-
-    id: str
-    body: bytes
-    value: bytes | None
-    how: Outcome | None
-    by: str | None
-    at: float | None
-
-
-class EventBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """The events of one record, as it was written, numbered from `first`."""
-
-    id: str
-    header: Header
-    first: int
-    count: int
-    body: bytes
-
-
-class Committed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a commit found: `released` is False when `answers` came in that the run must take up before it may pause."""
-
-    released: bool = False
-    answers: tuple[Answered, ...] = ()
-    cancel: str | None = None
-
-
-class Claimed(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a claim; without a `lease`, a live owner has the session and will take the answers up.
-
-    `checkpoint` is the head, `seq` the last event's number, and `claims` how many were made without progress.
-    """
-
-    lease: Lease | None
-    checkpoint: str
-    seq: int
-    claims: int
-
-
-class Renewed(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a lease after a renewal."""
-
-    ref: SessionRef
-    lost: bool
-    cancel: str | None = None
-
-
-class Due(msgspec.Struct, frozen=True, kw_only=True):
-    """A session that somebody should take up, and why."""
-
-    session: str
-    app: str
-    why: Literal["lease", "question", "answer"]
+from collections.abc import AsyncGenerator, Sequence
+from typing import Protocol, runtime_checkable
+
+from .types import (
+    ALL_QUESTIONS,
+    Answer,
+    AuditEntry,
+    Begun,
+    CheckpointRow,
+    Claimed,
+    Committed,
+    Due,
+    EventBatch,
+    Head,
+    Input,
+    Lease,
+    Loaded,
+    OpenQuestion,
+    QuestionFilter,
+    QueuedInput,
+    Renewed,
+    SessionRef,
+    Status,
+    StoredRecord,
+    Write,
+)
 
 
 class Store(Protocol):
@@ -261,23 +59,29 @@ class Store(Protocol):
         write: Write | None = None,
         answers: Sequence[Answer] = (),
         replaces: str | None = None,
+        alone: bool = False,
     ) -> Claimed:
         """Take the session's lease, with the first record and the answers if given.
 
-        `after` is the head the caller has seen, None for a session that must not exist yet and then belongs to the
-        user of `ref`. `replaces` names an owner known to be dead, whose lease may be taken before it expires.
-        Answers are checked before the lease: if a live owner holds it, they are recorded for that owner to take up,
-        wherever the head is by then, and no lease is given. With the lease, the answers count as taken by `write`.
+        `after` is the head the caller has seen, None for a session that must not have any record yet; if it does not
+        exist at all, it then belongs to the user of `ref`. `replaces` names an owner known to be dead, whose lease may
+        be taken before it expires. Answers are checked before the lease: if a live owner holds it, they are recorded
+        for that owner to take up, wherever the head is by then, and no lease is given. With the lease, the answers
+        count as taken by `write`.
+        With `alone`, nothing is left to a live owner.
 
         Raises:
-            SessionBusy: a live owner holds the lease and there are no answers.
-            Conflict: the head is not `after`; nothing was written.
+            SessionBusy: a live owner holds the lease, and there are no answers or the claim is to be `alone`.
+            Conflict: the head is not `after`, or the input of `write` is not the first that waits; nothing was written.
             AlreadyResumed, InterruptExpired, UnknownInterrupt, CheckpointNotFound: as for `answer`.
         """
         ...
 
     async def renew(self, leases: Sequence[Lease]) -> list[Renewed]:
-        """Renew leases that are still held; return for each, in order, whether it is lost or to be cancelled."""
+        """Renew leases that are still held; return for each, in order, what became of it.
+
+        One with a `ttl` of 0 is given back: it ends now, and its claim does not count as one without progress.
+        """
         ...
 
     async def commit(self, lease: Lease, *writes: Write, after: str, release: bool = False) -> Committed:
@@ -287,10 +91,12 @@ class Store(Protocol):
 
         With `release` and status "waiting", answers that no record has taken keep the lease and are returned instead;
         the record is still stored, but as running and without its events, since the run goes on.
+        With `release` and status "queued", the run is handed over: its session is due at once.
         The count of claims without progress is reset.
 
         Raises:
-            Conflict: the head is not `after`, or the lease was released or taken over; nothing was written.
+            Conflict: the head is not `after`, the lease was released or taken over, or the input of a record is not the
+                first that waits; nothing was written.
             AlreadyResumed, UnknownInterrupt: a question in `closes` is not open; nothing was written.
         """
         ...
@@ -307,8 +113,45 @@ class Store(Protocol):
         """
         ...
 
+    async def submit(self, ref: SessionRef, input: Input) -> Head:
+        """Append an input to a session's queue; a session that does not exist yet then belongs to the user of `ref`.
+
+        Repeating it is a success that adds nothing, even after a turn has begun with it.
+
+        Raises:
+            CheckpointNotFound: the session is another user's.
+            Conflict: another input has this id.
+        """
+        ...
+
+    async def inputs(self, ref: SessionRef, *, limit: int | None = None) -> list[QueuedInput]:
+        """List the inputs that wait in a session's queue, in order.
+
+        Raises:
+            CheckpointNotFound: no such session.
+        """
+        ...
+
+    async def has_input(self, ref: SessionRef, id: str) -> bool:
+        """Return whether an input of this id was submitted: it waits, or a turn has begun with it.
+
+        Raises:
+            CheckpointNotFound: no such session.
+        """
+        ...
+
+    async def withdraw(self, ref: SessionRef, id: str) -> bool:
+        """Remove an input that waits; return False if none of this id does.
+
+        A session that had nothing else is removed with it.
+
+        Raises:
+            CheckpointNotFound: no such session.
+        """
+        ...
+
     async def load(self, ref: SessionRef, checkpoint: str | None = None) -> Loaded | None:
-        """Return the records that fold to the head, or to `checkpoint`; None for an unknown session.
+        """Return the records that fold to the head, or to `checkpoint`; None for a session without any.
 
         Raises:
             CheckpointNotFound: the session has no such checkpoint.
@@ -336,30 +179,73 @@ class Store(Protocol):
         ...
 
     async def sessions(
-        self, *, app: str | None = None, user: str | None = None, status: Status | None = None, limit: int | None = None
+        self,
+        *,
+        app: str | None = None,
+        user: str | None = None,
+        status: Status | None = None,
+        after: str | None = None,
+        limit: int | None = None,
     ) -> list[Head]:
-        """List sessions, most recently written first."""
+        """List sessions, most recently written first; of those written at once, the greatest app and id first.
+
+        A session whose last turn is done and that has inputs in its queue counts as "queued", and not as "done".
+        `after` is the `cursor` of a session that was listed: the list goes on behind where it was then. A session that
+        is written meanwhile moves to the front, where whoever pages has already been.
+
+        Raises:
+            UsageError: `after` is not a cursor.
+        """
+        ...
+
+    async def find(self, session: str, *, user: str | None = None) -> list[SessionRef]:
+        """Return the sessions of this id, one for each app that has one, in the order of the apps' names.
+
+        The library's own apps are left out. It does not make the store read all of its sessions.
+        """
         ...
 
     async def questions(
         self,
         ref: SessionRef | None = None,
         *,
-        app: str | None = None,
-        user: str | None = None,
+        filter: QuestionFilter = ALL_QUESTIONS,
+        after: str | None = None,
         limit: int | None = None,
     ) -> list[OpenQuestion]:
         """List open questions on the branch of each session's head that have not expired, oldest first.
 
-        `ref` selects those of one session, `app` and `user` those of many.
+        The order is that of `asked`, and between equals that of writing. `ref` selects those of one session, in
+        whichever app it is. `after` is the `cursor` of a question that was listed, whether or not it is still open:
+        the list goes on behind it. Whoever pages so sees every question once that is open all the while. No filter
+        makes the store read all of its sessions or questions.
+
+        Raises:
+            UsageError: `after` is not a cursor.
         """
         ...
 
-    async def audit(self, ref: SessionRef) -> list[AuditEntry]:
-        """List every question of the head's branch, oldest first, with how it ended.
+    async def count_questions(self, filter: QuestionFilter = ALL_QUESTIONS) -> int:
+        """Return how many questions `questions` lists in all."""
+        ...
+
+    async def audit(
+        self, ref: SessionRef, branch: str | None = None, *, all_branches: bool = False
+    ) -> list[AuditEntry]:
+        """List every question of a branch, by default the head's, or of all of them, oldest first, with how it ended.
 
         Raises:
-            CheckpointNotFound: no such session.
+            CheckpointNotFound: no such session, or it has no such branch.
+        """
+        ...
+
+    async def records(
+        self, ref: SessionRef, *, after: str | None = None, limit: int | None = None
+    ) -> list[StoredRecord]:
+        """List the records of all branches in the order of writing, from the one after `after` on.
+
+        Raises:
+            CheckpointNotFound: no such session, or it never had the record `after`.
         """
         ...
 
@@ -388,8 +274,21 @@ class Store(Protocol):
         """
         ...
 
-    async def due(self, *, app: str | None = None, user: str | None = None, limit: int = 100) -> list[Due]:
-        """List sessions whose owner died, whose question expired, or whose answers nobody has taken up."""
+    async def due(
+        self,
+        *,
+        app: str | None = None,
+        user: str | None = None,
+        programs: Sequence[str] | None = None,
+        skip_users: Sequence[str] = (),
+        limit: int = 100,
+    ) -> list[Due]:
+        """List sessions that somebody should take up, oldest first.
+
+        Their owner died, their question expired, nobody has taken up their answers, or the next turn of their queue can
+        begin: there was none before, the last one is done, or the input `abandons` one that failed or was cancelled.
+        `programs` selects by the program that runs them, and `skip_users` leaves out those of some users.
+        """
         ...
 
     async def cancel(self, ref: SessionRef, mode: str) -> bool:
@@ -418,10 +317,60 @@ class Store(Protocol):
         """
         ...
 
-    async def delete_idle(self, ttl: float, *, app: str | None = None, user: str | None = None) -> list[SessionRef]:
-        """Remove sessions that nobody runs and nobody has written or answered for `ttl` seconds; return which."""
+    async def delete_idle(
+        self,
+        ttl: float,
+        *,
+        app: str | None = None,
+        user: str | None = None,
+        statuses: Sequence[Status] | None = None,
+        limit: int | None = None,
+    ) -> list[SessionRef]:
+        """Remove sessions that nobody runs and nobody has written or answered for `ttl` seconds; return which.
+
+        With `statuses`, only those of one of them; a run whose owner died has failed. One with inputs that wait stays,
+        whatever its status, unless "queued" is among them. At most `limit` at a time: if there are none left, it
+        returns none.
+        """
         ...
 
     async def close(self) -> None:
         """Finish what was accepted and release all resources."""
         ...
+
+
+@runtime_checkable
+class SeesCancels(Protocol):
+    """A store that can say cheaply, without writing, which runs are to be cancelled: it is asked five times a second.
+
+    Live owners on any other store learn of it with the next commit, or when their lease is renewed: after a third of
+    its time to live, at the latest.
+    """
+
+    async def cancels(self, leases: Sequence[Lease]) -> list[str | None]:
+        """Return for each lease the mode in which its run is to be cancelled, or None."""
+        ...
+
+
+@runtime_checkable
+class Hints(Protocol):
+    """A store that lets others know when a session may have something new, so that they need not look all the time.
+
+    A hint may be late, lost, doubled or about nothing: it is no more than a reason to look now instead of later.
+    """
+
+    def hints(self) -> AsyncGenerator[SessionRef | None]:
+        """Yield the name of a session, without its user, whenever others may have something to do or to read there.
+
+        That is after an answer, an input, a cancel, the release of a lease, and a commit with events. None means that
+        anything may have changed; it comes first, as soon as the store listens, and after a lost connection.
+        Usable from any event loop; closing the generator frees everything.
+        """
+        ...
+
+
+@runtime_checkable
+class KeepsSummaries(Protocol):
+    """A store in which people look at sessions by hand: it wants a `summary` with the records of pauses and ends."""
+
+    wants_summaries: bool

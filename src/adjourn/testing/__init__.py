@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .faults import FaultStore as FaultStore
     from .models import FunctionModel as FunctionModel
     from .models import ScriptedModel as ScriptedModel
+    from .models import ScriptItem as ScriptItem
     from .store_suite import StoreSuite as StoreSuite
 
 _HOMES = {
@@ -16,12 +17,21 @@ _HOMES = {
     "count_ids": "clock",
     "FaultStore": "faults",
     "FunctionModel": "models",
+    "ScriptItem": "models",
     "ScriptedModel": "models",
     "StoreSuite": "store_suite",
 }
 
+__all__ = sorted(_HOMES)  # noqa: PLE0605  # pyright: ignore[reportUnsupportedDunderAll]  # what __getattr__ binds
 
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+if not TYPE_CHECKING:  # For a type checker every name would exist.
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

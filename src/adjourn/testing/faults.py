@@ -10,23 +10,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, TypeVar
 
 from adjourn.errors import StoreUnavailable
-from adjourn.stores.protocol import (
+from adjourn.stores._wrapper import StoreWrapper
+from adjourn.stores.protocol import Store
+from adjourn.stores.types import (
     Answer,
-    AuditEntry,
-    Begun,
-    CheckpointRow,
     Claimed,
     Committed,
-    Due,
-    EventBatch,
     Head,
+    Input,
     Lease,
-    Loaded,
-    OpenQuestion,
-    Renewed,
     SessionRef,
     Status,
-    Store,
     Write,
 )
 
@@ -35,7 +29,7 @@ T = TypeVar("T")
 Mode = Literal["before", "after", "hang"]
 
 
-class FaultStore:
+class FaultStore(StoreWrapper):
     """Passes everything to `inner`, and fails at the write call number `fail_at` (the first is 1).
 
     `before`: nothing was written. `after`: it was, but the caller does not hear of it. `hang`: nothing happens until
@@ -45,12 +39,12 @@ class FaultStore:
     """
 
     def __init__(self, inner: Store, fail_at: int, mode: Mode = "before", times: int | None = 1) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.fail_at = fail_at
         self.mode: Mode = mode
         self.times = times
-        self.calls = 0
-        self.fired = False
+        self.calls: int = 0
+        self.fired: bool = False
 
     async def _write(self, call: Callable[[], Awaitable[T]]) -> T:
         self.calls += 1
@@ -74,9 +68,12 @@ class FaultStore:
         write: Write | None = None,
         answers: Sequence[Answer] = (),
         replaces: str | None = None,
+        alone: bool = False,
     ) -> Claimed:
         return await self._write(
-            lambda: self.inner.claim(ref, owner, ttl, after=after, write=write, answers=answers, replaces=replaces)
+            lambda: self.inner.claim(
+                ref, owner, ttl, after=after, write=write, answers=answers, replaces=replaces, alone=alone
+            )
         )
 
     async def commit(self, lease: Lease, *writes: Write, after: str, release: bool = False) -> Committed:
@@ -84,6 +81,12 @@ class FaultStore:
 
     async def answer(self, ref: SessionRef, answers: Sequence[Answer], *, after: str | None = None) -> Head:
         return await self._write(lambda: self.inner.answer(ref, answers, after=after))
+
+    async def submit(self, ref: SessionRef, input: Input) -> Head:
+        return await self._write(lambda: self.inner.submit(ref, input))
+
+    async def withdraw(self, ref: SessionRef, id: str) -> bool:
+        return await self._write(lambda: self.inner.withdraw(ref, id))
 
     async def cancel(self, ref: SessionRef, mode: str) -> bool:
         return await self._write(lambda: self.inner.cancel(ref, mode))
@@ -94,58 +97,15 @@ class FaultStore:
     async def prune(self, ref: SessionRef, *, keep: int | None = None, before: float | None = None) -> int:
         return await self._write(lambda: self.inner.prune(ref, keep=keep, before=before))
 
-    async def delete_idle(self, ttl: float, *, app: str | None = None, user: str | None = None) -> list[SessionRef]:
-        return await self._write(lambda: self.inner.delete_idle(ttl, app=app, user=user))
-
-    async def renew(self, leases: Sequence[Lease]) -> list[Renewed]:
-        return await self.inner.renew(leases)
-
-    async def load(self, ref: SessionRef, checkpoint: str | None = None) -> Loaded | None:
-        return await self.inner.load(ref, checkpoint)
-
-    async def head(self, ref: SessionRef) -> Head | None:
-        return await self.inner.head(ref)
-
-    async def checkpoints(
+    async def delete_idle(
         self,
-        ref: SessionRef,
-        *,
-        limit: int | None = None,
-        before: str | None = None,
-        source: str | None = None,
-        under: str | None = None,
-    ) -> list[CheckpointRow]:
-        return await self.inner.checkpoints(ref, limit=limit, before=before, source=source, under=under)
-
-    async def sessions(
-        self, *, app: str | None = None, user: str | None = None, status: Status | None = None, limit: int | None = None
-    ) -> list[Head]:
-        return await self.inner.sessions(app=app, user=user, status=status, limit=limit)
-
-    async def questions(
-        self,
-        ref: SessionRef | None = None,
+        ttl: float,
         *,
         app: str | None = None,
         user: str | None = None,
+        statuses: Sequence[Status] | None = None,
         limit: int | None = None,
-    ) -> list[OpenQuestion]:
-        return await self.inner.questions(ref, app=app, user=user, limit=limit)
-
-    async def audit(self, ref: SessionRef) -> list[AuditEntry]:
-        return await self.inner.audit(ref)
-
-    async def asked(self, ref: SessionRef, branch: str, ids: Sequence[str]) -> list[AuditEntry]:
-        return await self.inner.asked(ref, branch, ids)
-
-    async def begun(self, digest: str) -> list[Begun]:
-        return await self.inner.begun(digest)
-
-    async def events(self, ref: SessionRef, after: int = 0, *, limit: int | None = None) -> list[EventBatch]:
-        return await self.inner.events(ref, after, limit=limit)
-
-    async def due(self, *, app: str | None = None, user: str | None = None, limit: int = 100) -> list[Due]:
-        return await self.inner.due(app=app, user=user, limit=limit)
-
-    async def close(self) -> None:
-        await self.inner.close()
+    ) -> list[SessionRef]:
+        return await self._write(
+            lambda: self.inner.delete_idle(ttl, app=app, user=user, statuses=statuses, limit=limit)
+        )

@@ -23,6 +23,9 @@ ChunkScript: TypeAlias = Sequence[Chunk | BaseException]
 _ANSWERS = "a text, an assistant Message, a ToolCall or a list of them"
 _WORDS = re.compile(r"\s*\S+(?:\s+$)?|\s+")
 
+ScriptItem: TypeAlias = Answer | ChunkScript | BaseException | type[BaseException] | AnswerFunction
+"""What a script says for one call of the model."""
+
 
 class FunctionModel:
     """Calls a sync or async function for each answer, streamed word by word; `.requests` records the requests."""
@@ -49,14 +52,12 @@ class ScriptedModel:
     a list of `Chunk`s, which may end with an exception to simulate a broken stream.
     """
 
-    def __init__(
-        self, script: Iterable[Answer | ChunkScript | BaseException | type[BaseException] | AnswerFunction]
-    ) -> None:
+    def __init__(self, script: Iterable[ScriptItem]) -> None:
         if isinstance(script, str | Message | ToolCall):
             raise UsageError(
                 f"ScriptedModel was given {shorten(script)}. Give a list of answers: ScriptedModel([...])."
             )
-        self.script = tuple(script)
+        self.script: tuple[ScriptItem, ...] = tuple(script)
         self.requests: list[ModelRequest] = []
         self._calls = count()
 

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from .suite.answers import AnswerSuite
+from .suite.hinting import HintSuite
+from .suite.inbox import InboxSuite
 from .suite.keeping import KeepingSuite
 from .suite.leases import LeaseSuite
 from .suite.listings import ListingSuite
 from .suite.log import LogSuite
 from .suite.naming import NamingSuite
+from .suite.queue import QueueSuite
 
 
-class StoreSuite(LogSuite, LeaseSuite, AnswerSuite, ListingSuite, KeepingSuite, NamingSuite):
+class StoreSuite(
+    LogSuite,
+    LeaseSuite,
+    AnswerSuite,
+    ListingSuite,
+    InboxSuite,
+    KeepingSuite,
+    NamingSuite,
+    QueueSuite,
+    HintSuite,
+):
     """Tests every guarantee of the store protocol, as async test methods.
 
     ```python

@@ -35,6 +35,10 @@ class ToolCallInfo(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
         check_text(self.agent, "ToolCallInfo.agent")
         force_setattr(self, "arguments", freeze(self.arguments, "ToolCallInfo.arguments"))
 
+    def edit(self, **changes: Any) -> Edit:  # Any: plain JSON data
+        """Return the decision to run the call with some of its arguments changed, and the others as they are."""
+        return Edit({**self.arguments, **changes})
+
 
 native(ToolCallInfo)
 

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, cast, overload
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
+from adjourn._engine.failures import check_classes
+from adjourn._engine.questions import checked_tags
 from adjourn._engine.retry import Retry
+from adjourn._habits import checks_options
 from adjourn._values import codec
 from adjourn.context import current
 from adjourn.errors import UsageError
@@ -108,11 +111,16 @@ class Tool(Struct, Generic[P, R], frozen=True, kw_only=True, eq=False):
     timeout: float | None = None
     retry: tuple[Retry, ...] = ()
     at_most_once: bool = False
+    tags: tuple[str, ...] = ()
+    """The tags of the questions that are asked about its calls."""
+    raises: Sequence[type[Exception]] = ()
     max_result: int = MAX_RESULT
     contexts: tuple[str, ...] = ()
     """The parameters that receive the `RunContext`."""
     review: Callable[[Mapping[str, Any]], Awaitable[Reviewed]] | None = None
     """Asks a person about each call before it runs, with the converted arguments; `reviewed` sets it."""
+    runs: tuple[Any, ...] = ()
+    """The agents that it runs, if it is made of them."""
     _needs_approval: Predicate = bool  # made from `approval`
 
     def __post_init__(self) -> None:
@@ -210,6 +218,8 @@ def tool(
     timeout: float | None = None,
     retry: Retry | Sequence[Retry] | None = None,
     at_most_once: bool = False,
+    tags: Collection[str] = (),
+    raises: Sequence[type[Exception]] = (),
     thread: bool = True,
     max_result: int = MAX_RESULT,
     schema: Mapping[str, Any] | None = None,
@@ -224,10 +234,13 @@ def tool(
     timeout: float | None = None,
     retry: Retry | Sequence[Retry] | None = None,
     at_most_once: bool = False,
+    tags: Collection[str] = (),
+    raises: Sequence[type[Exception]] = (),
     thread: bool = True,
     max_result: int = MAX_RESULT,
     schema: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+@checks_options
 def tool(
     fn: Callable[..., Any] | None = None,
     *,
@@ -238,6 +251,8 @@ def tool(
     timeout: float | None = None,
     retry: Retry | Sequence[Retry] | None = None,
     at_most_once: bool = False,
+    tags: Collection[str] = (),
+    raises: Sequence[type[Exception]] = (),
     thread: bool = True,
     max_result: int = MAX_RESULT,
     schema: Mapping[str, Any] | None = None,
@@ -255,6 +270,8 @@ def tool(
     timeout: how many seconds one attempt may take; None for no limit.
     retry: one or more `Retry` policies for failed attempts; by default there are no retries.
     at_most_once: True to ask a person after a crash during a call, instead of running it again.
+    tags: the tags of the questions that are asked about its calls; people list questions by them.
+    raises: exceptions of the tool after which middleware may ask a person, besides built-in ones and Adjourn's own.
     thread: whether a sync function runs in a thread (the default) or on the event loop, which it then blocks.
     max_result: how many characters of a result the model sees; 50,000 by default. The full result is kept.
     schema: a JSON Schema for the arguments, used instead of annotations; arguments are then passed on unchanged.
@@ -278,6 +295,8 @@ def tool(
             timeout=timeout,
             retry=(retry,) if isinstance(retry, Retry) else tuple(retry or ()),
             at_most_once=at_most_once,
+            tags=checked_tags(tags, f"Tool '{title}'"),
+            raises=check_classes(raises, f"tool '{title}'"),
             max_result=max_result,
             contexts=context_parameters(function, title),
         )

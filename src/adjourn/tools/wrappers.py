@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from adjourn._engine.child import layer
-from adjourn._engine.frame import here
+from adjourn._engine.entry import here
 from adjourn._text import visible_line
 from adjourn.context import current
 from adjourn.errors import InvalidArguments, ToolError, ToolRefused, UsageError
@@ -82,6 +82,7 @@ async def _ask(inside: Tool, arguments: Mapping[str, Any]) -> tuple[Decision, st
         answer = interrupt(
             info,
             reason="need_review",
+            tags=inside.tags,
             prompt=f"{why}Review the call of {inside.name} with {shown}: accept, edit or refuse.",
             schema=review_schema(inside.schema),
         )

@@ -1,184 +1,136 @@
-"""The options of a chat-model agent, their checks, and its typed output."""
+"""The options of a chat-model agent, and their checks."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Generic, Literal, TypedDict, cast, get_args
 
-import msgspec
-from msgspec import Struct
-
-from adjourn._calls.caller import CALLS_PER_ANSWER, ON_ERROR, OnError, Template, by_name
+from adjourn._calls.caller import (
+    ON_ERROR,
+    Instruction,
+    InstructionFunction,
+    OnError,
+    OnUnknown,
+    by_name,
+    check_on_unknown,
+)
+from adjourn._calls.model import MODEL_RETRY
 from adjourn._checks import check_middleware
 from adjourn._engine.retry import Retry
-from adjourn._schemas import answers
+from adjourn._generics import Deps, Deps_contra, Out, Out_co, TypeForm
+from adjourn._habits import checks_options
 from adjourn.agents._config import AgentConfig, check_agent
-from adjourn.errors import ModelError, UsageError
+from adjourn.errors import UsageError
 from adjourn.messages import Message
-from adjourn.models import ChatModel, resolve_model
+from adjourn.models import ChatModel, OutputMode, resolve_model
+from adjourn.runner import Limits
 from adjourn.tools import Tool, tool
 
-MISFITS = 3
-"""The number of answers that do not fit the output type after which an agent fails."""
-
-
-def read_output(
-    agent: AgentConfig, schema: dict[str, Any] | None, message: Message, misfits: int
-) -> tuple[Any, str | None]:
-    """Return the JSON of a final answer, or a message to the model if it does not fit.
-
-    Raises:
-        ModelError: too many answers did not fit.
-    """
-    if schema is None:
-        return None, None
-    data, problems = _read(message.text, schema, agent.output_type)
-    if not problems:
-        return data, None
-    if misfits + 1 >= MISFITS:
-        raise ModelError(
-            f"The model of agent '{agent.name}' gave {MISFITS} answers that do not fit its output type: {problems[0]}",
-            retryable=False,
-        )
-    return (
-        None,
-        f"Your answer does not fit the required form: {'; '.join(problems)}. Answer again, with JSON only.",
-    )
-
-
-def _read(text: str, schema: dict[str, Any], type_: Any) -> tuple[Any, list[str]]:
-    try:
-        data = msgspec.json.decode(_bare(text))
-    except msgspec.DecodeError as error:
-        return None, [f"it is not JSON ({error})"]
-    problems = answers.problems(data, schema)
-    if problems:
-        return None, problems
-    data = unwrapped(data, type_)
-    try:
-        answers.convert(data, type_)
-    except ValueError as error:
-        return None, [" ".join(str(error).split())]
-    return data, []
-
-
-def output_schema(type_: Any) -> dict[str, Any] | None:
-    """Return the schema of an agent's answer: an object, as providers require; other types become its `value`."""
-    schema = answers.schema_of(type_)
-    if schema is None or _is_object(schema):
-        return schema
-    definitions = {"$defs": schema.pop("$defs")} if "$defs" in schema else {}
-    value = {"type": "object", "properties": {"value": schema}, "required": ["value"], "additionalProperties": False}
-    return {**value, **definitions}
-
-
-def unwrapped(data: Any, type_: Any) -> Any:
-    """Return the JSON of the type itself, from an answer that fits `output_schema`."""
-    schema = answers.schema_of(type_)
-    return data if schema is None or _is_object(schema) else data["value"]
-
-
-def _is_object(schema: dict[str, Any]) -> bool:
-    if "$ref" in schema:
-        schema = schema["$defs"][schema["$ref"].rpartition("/")[2]]
-    return schema.get("type") == "object"
-
-
-def _bare(text: str) -> str:
-    """Return JSON without the code fence that many models put around it."""
-    text = text.strip()
-    if text.startswith("```") and text.endswith("```") and "\n" in text:
-        return text[text.index("\n") + 1 : -3].strip()
-    return text
-
+from ._output import output_schema
 
 ModelInput = Callable[[str, Sequence[Message]], "list[Message] | Awaitable[list[Message]]"]
-Act = Literal["tell", "raise"]
-
-
-class Limits(Struct, frozen=True, kw_only=True):
-    """Limits on one turn of an agent, across its pauses; None is no limit. `seconds` counts running, not waiting.
-
-    `calls_per_answer` limits the tools that a model may call in one answer: with more, it is `TooManyCalls`, and none
-    of them runs.
-    """
-
-    model_calls: int | None = None
-    tool_calls: int | None = None
-    tokens: int | None = None
-    seconds: float | None = None
-    calls_per_answer: int | None = CALLS_PER_ANSWER
-
-    def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value <= 0):
-                raise UsageError(f"Limits({name}={value!r}): give a number above zero, or None for no limit.")
 
 
 UNLIMITED = Limits()
 
 
-class ChatConfig(AgentConfig):
+class ChatOptions(TypedDict, Generic[Deps, Out], total=False):
+    """The options of a chat-model agent that agents made of one pass on, as keyword arguments."""
+
+    description: str
+    tool_calls: Literal["parallel", "sequential"]
+    model_input: ModelInput | None
+    exit_tool: Tool | None
+    output_key: str | None
+    output_type: TypeForm[Out]
+    output_mode: OutputMode | None
+    max_iterations: int
+    return_directly: Sequence[str]
+    retry: Retry | Sequence[Retry] | None
+    failover: Sequence[str | ChatModel]
+    disallow_transfer_to_parent: bool
+    on_tool_error: OnError
+    on_unknown_tool: OnUnknown
+    limits: Limits | None
+
+
+# With a default of a definite type, an option that is left out would decide the type parameters of the agent.
+NOT_GIVEN: Any = None
+NONE_GIVEN: tuple[Any, ...] = ()
+
+
+class ChatConfig(AgentConfig[Deps_contra, Out_co]):
     """The options of a chat-model agent; `ChatModelAgent` documents each of them."""
 
+    @checks_options
     def __init__(
         self,
         name: str,
         *,
         model: str | ChatModel,
         description: str = "",
-        instruction: str = "",
-        tools: Sequence[Tool | Callable[..., Any] | AgentConfig] = (),
+        instruction: str | InstructionFunction = "",
+        tools: Sequence[Tool | Callable[..., Any] | AgentConfig[Deps_contra, Any]] = NONE_GIVEN,
         tool_calls: Literal["parallel", "sequential"] = "parallel",
         model_input: ModelInput | None = None,
         exit_tool: Tool | None = None,
         output_key: str | None = None,
-        output_type: Any = None,
+        output_type: TypeForm[Out_co] = NOT_GIVEN,
+        output_mode: OutputMode | None = None,
         max_iterations: int = 20,
         return_directly: Sequence[str] = (),
         emit_internal_events: bool = False,
         middleware: Sequence[Any] = (),
-        retry: Retry | Sequence[Retry] | None = None,
+        retry: Retry | Sequence[Retry] | None = MODEL_RETRY,
         failover: Sequence[str | ChatModel] = (),
-        sub_agents: Sequence[AgentConfig] = (),
+        sub_agents: Sequence[AgentConfig[Deps_contra, Any]] = NONE_GIVEN,
         disallow_transfer_to_parent: bool = False,
         on_tool_error: OnError = "tell",
-        on_unknown_tool: Act = "tell",
+        on_unknown_tool: OnUnknown = "tell",
         limits: Limits | None = None,
     ) -> None:
         self.name = name
         self.description = description
         self.instruction = instruction
-        self.models = tuple(resolve_model(each) for each in (model, *failover))
+        self.models: tuple[ChatModel, ...] = tuple(resolve_model(each) for each in (model, *failover))
         self.emit_internal_events = emit_internal_events
-        self.tools = tuple(_as_tool(each, emit_internal_events) for each in tools) + ((exit_tool,) if exit_tool else ())
-        self.is_sequential = tool_calls == "sequential"
+        self.tools: tuple[Tool, ...] = tuple(_as_tool(each, emit_internal_events) for each in tools) + (
+            (exit_tool,) if exit_tool else ()
+        )
+        self.is_sequential: bool = tool_calls == "sequential"
         self.model_input = model_input
         self.output_key = output_key
         self.output_type = output_type
-        self.output_schema = output_schema(output_type)
+        self.output_schema: dict[str, Any] | None = output_schema(output_type)
+        self.output_mode: OutputMode | None = output_mode
         self.max_iterations = max_iterations
-        self.return_directly = tuple(return_directly)
-        self.middleware = check_middleware(middleware, f"Agent '{name}'")
-        self.retry = (retry,) if isinstance(retry, Retry) else tuple(retry or ())
-        self.sub_agents = tuple(sub_agents)
-        self.allows_return = not disallow_transfer_to_parent
+        self.return_directly: tuple[str, ...] = tuple(return_directly)
+        self.middleware: tuple[Any, ...] = check_middleware(middleware, f"Agent '{name}'")
+        self.retry: tuple[Retry, ...] = (retry,) if isinstance(retry, Retry) else tuple(retry or ())
+        self.sub_agents: Sequence[AgentConfig] = tuple(sub_agents)
+        self.allows_return: bool = not disallow_transfer_to_parent
         self.on_tool_error: OnError = on_tool_error
-        self.raises_unknown_tools = on_unknown_tool == "raise"
-        self.limits = limits or UNLIMITED
-        self.template()  # raises if it could never be filled
-        self._check(tool_calls, on_tool_error, on_unknown_tool)
+        self.on_unknown_tool: OnUnknown = on_unknown_tool
+        self.limits: Limits = limits or UNLIMITED
+        self.made_instruction()  # raises if it could never be filled
+        check_on_unknown(on_unknown_tool, f"Agent '{name}'")
+        self._check(tool_calls, on_tool_error)
         check_agent(self)
 
-    def _check(self, tool_calls: str, on_tool_error: str, on_unknown_tool: str) -> None:
+    def _check(self, tool_calls: str, on_tool_error: str) -> None:
         for option, value, known in (
             ("tool_calls", tool_calls, ("parallel", "sequential")),
             ("on_tool_error", on_tool_error, ON_ERROR),
-            ("on_unknown_tool", on_unknown_tool, ("tell", "raise")),
         ):
             if value not in known:
                 raise UsageError(f"Agent '{self.name}': {option}={value!r}. Use one of: {', '.join(known)}.")
+        if self.output_mode is not None and self.output_mode not in get_args(OutputMode):
+            known = ", ".join(get_args(OutputMode))
+            raise UsageError(f"Agent '{self.name}': output_mode={self.output_mode!r}. Use one of: {known}; or None.")
+        if self.output_mode is not None and self.output_schema is None:
+            raise UsageError(
+                f"Agent '{self.name}' has output_mode={self.output_mode!r}, but no output_type. Give both."
+            )
         if self.max_iterations < 1:
             raise UsageError(f"Agent '{self.name}': max_iterations={self.max_iterations}. Give 1 or more.")
         names = by_name(self.tools, self.name)
@@ -188,14 +140,16 @@ class ChatConfig(AgentConfig):
                     f"Agent '{self.name}': return_directly names '{wanted}', which is not one of its tools."
                 )
 
-    def template(self) -> Template:
-        """Return the instruction as a template to fill with session values."""
-        return Template(self.instruction, f"The instruction of agent '{self.name}'")
+    def option_names(self) -> dict[str, str]:
+        """Return which of this agent, those below it, and their tools can have options of their own in a turn."""
+        of_tools = [agent.option_names().items() for tool in self.tools for agent in tool.runs]
+        return (
+            {name: own for names in of_tools for name, own in names} | super().option_names() | {self.name: self.name}
+        )
 
-    @property
-    def agents(self) -> Sequence[AgentConfig]:
-        """The agents that it can hand over to."""
-        return self.sub_agents
+    def made_instruction(self) -> Instruction:
+        """Return the instruction as it is made for each call."""
+        return Instruction(self.instruction, f"The instruction of agent '{self.name}'")
 
 
 def _as_tool(given: Any, emits: bool) -> Tool:

@@ -20,46 +20,51 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, cast
 
+import msgspec
 from msgspec.structs import replace
 
 from adjourn._calls.approval import check_call, must_ask
-from adjourn._calls.caller import Template, having, program_options, with_own_ids
+from adjourn._calls.caller import Instruction, having, middleware_around_agent, with_own_ids
 from adjourn._calls.model import Asking, hooked, same_start
 from adjourn._calls.tool import Outcome, use
 from adjourn._engine.address import parse_segment, segment_text
 from adjourn._engine.child import layer
+from adjourn._engine.entry import SAID
 from adjourn._engine.record import Question
 from adjourn._engine.scope import Request
+from adjourn._parts import OURS
 from adjourn._values.frozen import shorten
-from adjourn.agents._frame import FULL, SCHEMA, AgentFrame
-from adjourn.agents._nodes import AgentPlan, CallNode, call_number, member_key
+from adjourn.agents._frame import FULL, SCHEMA
+from adjourn.agents._handoff import HandoffFrame, HandoffPlan
+from adjourn.agents._nodes import CallNode, InnerNode, call_number, call_of
 from adjourn.agents._transcript import Edited, Ending, Progress, TranscriptEntry
 from adjourn.errors import LimitExceeded, MaxIterationsExceeded, UsageError
-from adjourn.events import BreakLoop, Exit, MessageEvent, ToolResult, Transfer
+from adjourn.events import BreakLoop, Exit, MessageEvent, ToolResult
 from adjourn.graph._frame import HANDLED, Task
-from adjourn.graph._node import Node, Send
+from adjourn.graph._node import Send
 from adjourn.messages import Message, ToolCall
 from adjourn.middleware.hooks import AgentEnd, Middleware
 from adjourn.models import ModelRequest
+from adjourn.runner import AgentOptions, Limits
 
-from ._config import UNLIMITED, ChatConfig, read_output
-from ._setup import ChatKit, chain_of, check_target, giver, make_kit, plain_kit, reachable, transfer_tool
+from ._config import UNLIMITED, ChatConfig
+from ._output import read_output
+from ._setup import ChatKit, make_kit, plain_kit, transfer_tool
 
 NOT_RUN = "This call was not run: another one ended the turn before it."
 
 
-class ChatPlan(AgentPlan):
+class ChatPlan(HandoffPlan):
     """The steps of a chat-model agent, and the agents that it hands over to."""
 
     def __init__(self, agent: ChatConfig) -> None:
         super().__init__(agent.name, SCHEMA)
         self._agent = agent
-        self.instruction = Template(agent.instruction, f"The instruction of agent '{agent.name}'")
-        self.model = self.add("model", ChatFrame.think, ChatFrame.after_thinking)
-        self.tools = self.add("tools", ChatFrame.act, ChatFrame.after_acting, CallNode)
-        for member in agent.sub_agents:
-            self.add_member(member, partial(_after_member, member.name))
-        self.after = self.add("after", ChatFrame.see_end, _nothing)
+        self.instruction: Instruction = agent.made_instruction()
+        self.model: InnerNode = self.add("model", ChatFrame.think, ChatFrame.after_thinking)
+        self.tools: InnerNode = self.add("tools", ChatFrame.act, ChatFrame.after_acting, CallNode)
+        self.add_sub_agents(agent.sub_agents)
+        self.after: InnerNode = self.add("after", ChatFrame.see_end, _nothing)
 
     @cached_property
     def plain_kit(self) -> ChatKit:
@@ -67,20 +72,19 @@ class ChatPlan(AgentPlan):
         return plain_kit(self._agent)
 
 
-def _after_member(name: str, frame: ChatFrame) -> list[Send]:
-    return frame.after_handoff(name)
-
-
 def _nothing(frame: ChatFrame) -> list[Send]:
     return []
 
 
-class ChatFrame(AgentFrame):
+class ChatFrame(HandoffFrame):
     """A running chat-model agent; its methods are in the order in which they are called."""
 
     agent: ChatConfig
-    plan: ChatPlan
+    plan: ChatPlan  # pyright: ignore[reportIncompatibleVariableOverride]  # a frame keeps the plan it was made with
     _kit: ChatKit | None = None
+    _options: AgentOptions | None = None
+    _numbered: tuple[tuple[ToolCall, ...], dict[str, int]] | None = None
+    since: float
 
     @property
     def kit(self) -> ChatKit:
@@ -91,28 +95,48 @@ class ChatFrame(AgentFrame):
     # A turn begins
 
     def begin(self, input: Any) -> None:
+        if input is None and self.parent is None and not self.fields.values.get("entries"):
+            raise UsageError(
+                f"Agent '{self.agent.name}' needs an input: text, a Message or a list of them. Nothing has been said "
+                "in this session yet."
+            )
         self._kit = None
         super().begin(input)
 
     def first(self) -> list[Send]:
-        self.plan.instruction.filled(self.read_value)  # Raises for a missing value before the turn begins.
-        chain = chain_of(self)
-        active: list[str] = self.owner.fields.values["active"]
-        if program_options(self.scope).after_transfer == "root" and self.owner is self:
-            self.set_active([])
-        elif chain is not None and len(active) > len(chain):
-            return [(self._member(active[len(chain)]), None)]
+        if not having(self._middleware, "before_agent"):  # Hooks may set the values that are still missing.
+            self.plan.instruction.filled(self.read_value)  # Raises for a missing value before the turn begins.
+        return super().first()
+
+    def own_turn(self) -> list[Send]:
         return [(self.plan.model, None)]
+
+    @property
+    def _middleware(self) -> tuple[Middleware, ...]:
+        return (*middleware_around_agent(self), *self.agent.middleware)
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of this turn: its own, or the agent's."""
+        own = self._options
+        return self.agent.limits if own is None or own.limits is None else own.limits
+
+    def _own_options(self) -> AgentOptions | None:
+        found = self.scope.for_agents.get(self.agent.name)
+        return None if found is None else msgspec.convert(found, AgentOptions)
 
     async def prepare(self) -> bool:
         if self._kit is None:
-            agent = self.agent
-            middleware = (*program_options(self.scope).middleware, *agent.middleware)
-            agents = reachable(self, agent)
+            agent, self._options = self.agent, self._own_options()
+            middleware = self._middleware
+            agents = self.reachable
             if middleware or agents:
                 self._kit = await make_kit(self, agent, self.plan.instruction, middleware, agents)
             else:
-                self._kit = self.plan.plain_kit
+                self._kit = self.plan.plain_kit if self._options is None else plain_kit(agent)
+            if self._kit is not None and self._options is not None:
+                self._kit.max_calls = self.limits.calls_per_answer
+                self._kit.counts_tokens = self._kit.counts_tokens or self.limits.tokens is not None
         return self._kit is not None
 
     # Think: ask the model once
@@ -122,13 +146,13 @@ class ChatFrame(AgentFrame):
         agent, kit = self.agent, self.kit
         self._check_limits()
         seen = self.view.update(self.sources)
-        messages = await hooked(kit.before_model, "before_model", seen) if kit.before_model else seen
+        messages = await hooked(kit.before_model, "before_model", seen, kit, agent.retry) if kit.before_model else seen
         asking = Asking(self, kit, agent.models, agent.retry, self.progress.model)
         answer = await asking.answer(partial(self._request, messages))
         if kit.after_model:
             # The hooks see the calls with the ids under which they will run.
             own = with_own_ids(answer, set(self.used_ids()))
-            *messages, answer = await hooked(kit.after_model, "after_model", [*messages, own])
+            *messages, answer = await hooked(kit.after_model, "after_model", [*messages, own], kit, agent.retry)
             asking.check_shown(answer)
         rewritten = [] if messages is seen else self._rewritten(seen, messages)
         self._conclude(task, rewritten, answer, asking.model)
@@ -140,7 +164,7 @@ class ChatFrame(AgentFrame):
         Raises:
             MaxIterationsExceeded, LimitExceeded: the agent can be recovered with a larger limit.
         """
-        agent, progress, limits = self.agent, self.progress, self.agent.limits
+        agent, progress, limits = self.agent, self.progress, self.limits
         if progress.model_calls >= agent.max_iterations:
             raise MaxIterationsExceeded(agent.name, agent.max_iterations)
         if limits is UNLIMITED:
@@ -157,7 +181,7 @@ class ChatFrame(AgentFrame):
                 raise LimitExceeded(agent.name, name, limit)
 
     async def _request(self, messages: Sequence[Message]) -> ModelRequest:
-        agent, instruction = self.agent, self._instruction()
+        agent, instruction = self.agent, await self._instruction()
         if agent.model_input is not None:
             made: Any = agent.model_input(instruction, tuple(messages))
             sent: Any = await made if inspect.isawaitable(made) else made
@@ -168,16 +192,28 @@ class ChatFrame(AgentFrame):
         else:
             sent = (Message.system(instruction), *messages) if instruction else messages
         return ModelRequest(
-            messages=sent, tools=self.kit.specs, options=self.scope.turn_options, output=agent.output_schema
+            messages=sent,
+            tools=self.kit.specs,
+            options=self._model_options(),
+            output=agent.output_schema,
+            output_mode=agent.output_mode,
         )
 
-    def _instruction(self) -> str:
+    def _model_options(self) -> Mapping[str, Any]:
+        own, turn = self._options, self.scope.turn_options
+        return turn if own is None else {**turn, **own.model_options}
+
+    async def _instruction(self) -> str:
         """Return the instruction that precedes the conversation.
 
-        It is rendered for each call, so values written to the session in the meantime count, with or without a pause.
+        It is made for each call, so values written to the session in the meantime count, with or without a pause.
         """
-        kit = self.kit
-        instruction = self.plan.instruction.filled(self.read_value) if kit.instruction is None else kit.instruction
+        kit, own = self.kit, self.plan.instruction
+        if kit.instead is not None:
+            instruction = kit.instead
+        else:
+            text = own.filled(self.read_value) if own.function is None else await own.called()
+            instruction = kit.around(text)
         return f"{instruction}\n\n{kit.transfer}" if instruction and kit.transfer else instruction or kit.transfer
 
     def _rewritten(self, seen: list[Message], made: list[Message]) -> list[TranscriptEntry]:
@@ -217,7 +253,7 @@ class ChatFrame(AgentFrame):
             return [(self.plan.tools, {"number": number}) for number in range(1, count + 1)], progress, []
         value, problem = read_output(agent, agent.output_schema, message, progress.misfits)
         if problem is not None:
-            reply = self.entry(Message.user(problem))
+            reply = self.entry(Message(role="user", content=problem, provider=OURS))
             return [(self.plan.model, None)], replace(progress, misfits=progress.misfits + 1), [reply]
         ending = Ending(output=message.text, value=value, of="" if value is None else agent.name)
         return None, replace(progress, ending=ending), []
@@ -242,15 +278,15 @@ class ChatFrame(AgentFrame):
         Raises:
             ProgramChanged: the tool is gone, or takes something else than was shown.
         """
-        middleware = (*program_options(self.scope).middleware, *self.agent.middleware)
-        if not having(middleware, "before_agent"):
-            transfer = [transfer_tool(agents)] if (agents := reachable(self, self.agent)) else []
+        if not having(self._middleware, "before_agent"):
+            transfer = [transfer_tool(agents)] if (agents := self.reachable) else []
             tools = {tool.name: tool for tool in (*self.agent.tools, *transfer)}
-            check_call(task.address, question, tools, self.calls[call_number(task) - 1].arguments)
+            handles = callable(self.agent.on_unknown_tool)
+            check_call(task.address, question, tools, call_of(task, self.calls).arguments, handles_unknown=handles)
 
     def _check_call_limit(self, number: int) -> None:
         """Raise if a tool call exceeds the limit; those before it in its batch run."""
-        limit = self.agent.limits.tool_calls
+        limit = self.limits.tool_calls
         if limit is not None and self.progress.tool_calls - len(self.calls) + number > limit:
             raise LimitExceeded(self.agent.name, "tool_calls", limit)
 
@@ -283,6 +319,7 @@ class ChatFrame(AgentFrame):
         """Return what follows when calls have results: another call, a tool's action, a direct result or the model."""
         agent, kit, action = self.agent, self.kit, self.next_action()
         if action is None and not agent.is_sequential and not kit.return_directly:
+            self._pass_on()
             return [(self.plan.model, None)]
         answered = self._answered()
         left = [number for number, call in enumerate(self.calls, 1) if call.id not in answered]
@@ -295,8 +332,23 @@ class ChatFrame(AgentFrame):
         if action is not None:
             said = self._last_text()
             self.owner.extend([self._not_run(number) for number in left])
+            self._pass_on()
             return self._do(action, said)
+        self._pass_on()
         return self.end(Ending(output=direct[0].text)) if direct else [(self.plan.model, None)]
+
+    def merge_values(self, values: Mapping[str, Any]) -> None:
+        said = [key for key in values if key.startswith(SAID)]
+        if said:
+            self.set_progress(said=(*self.progress.said, *(values[key] for key in said)))
+            values = {key: value for key, value in values.items() if key not in said}
+        super().merge_values(values)
+
+    def _pass_on(self) -> None:
+        """Add what people said together with their answers, after the results of the calls."""
+        if self.progress.said:
+            self.owner.extend([self.entry(Message.user(text), "") for text in self.progress.said])
+            self.set_progress(said=())
 
     def _answered(self) -> dict[str, Message]:
         """Return the results of the batch so far by call id, in call order."""
@@ -326,10 +378,6 @@ class ChatFrame(AgentFrame):
 
     # Actions of tools: exit, break a loop, hand over
 
-    def check_action(self, action: Request) -> None:
-        if action.name == "transfer":
-            check_target(reachable(self, self.agent), action.arguments["target"])
-
     def _do(self, action: Request, said: str) -> list[Send]:
         match action.name:
             case "exit":
@@ -340,32 +388,7 @@ class ChatFrame(AgentFrame):
                 self.emit(BreakLoop(address=self.address))
                 return self.end(Ending(output=said, action="break_loop"))
             case _:
-                return self._hand_over(action.arguments["target"])
-
-    def _hand_over(self, target: str) -> list[Send]:
-        self.emit(Transfer(address=self.address, target=target))
-        back = giver(self)
-        if back is not None and target == back.agent.name:
-            return self.end(Ending(action="transfer", target=target))
-        chain = chain_of(self)
-        if chain is not None:
-            self.owner.set_active([*chain, target])
-        return [(self._member(target), None)]
-
-    def _member(self, name: str) -> Node:
-        """Return the node of a sub-agent."""
-        return self.node_named(member_key(name), f"{self.path};{segment_text('agent', name)}")
-
-    def after_handoff(self, name: str) -> list[Send]:
-        """Return what follows when a sub-agent has ended, with the turn's result or by handing back."""
-        ending = self.ending_of(name)
-        if ending.action != "transfer":
-            return self.end(replace(ending, trail=()))
-        chain = chain_of(self)
-        if chain is not None:
-            self.owner.set_active(chain)
-        self.set_progress(trail=(*ending.trail, self.agent.name))
-        return [(self.plan.model, None)]
+                return self.hand_over(action.arguments["target"])
 
     # End
 
@@ -377,7 +400,8 @@ class ChatFrame(AgentFrame):
     async def see_end(self, task: Task) -> object:
         """Call the hooks that see how the agent ended."""
         ending = self.progress.ending or Ending()
-        end = AgentEnd(agent=self.agent.name, output=ending.output, action=ending.action)
+        messages = tuple(self.view.update(self.sources))
+        end = AgentEnd(agent=self.agent.name, output=ending.output, action=ending.action, messages=messages)
         for middleware in reversed(self.kit.after_agent):
 
             async def run(middleware: Middleware = middleware) -> None:
@@ -393,17 +417,24 @@ class ChatFrame(AgentFrame):
 
     def task_at(self, segment: str) -> Task | None:
         wanted = parse_segment(segment).sub_id if segment.startswith("tool:") else None
-        for number, call in enumerate(self.calls, 1):
-            if call.id == wanted:
-                return Task(self, self.plan.tools, number, {"number": number})
-        return super().task_at(segment)
+        number = None if wanted is None else self._call_numbers().get(wanted)
+        if number is None:
+            return super().task_at(segment)
+        return Task(self, self.plan.tools, number, {"number": number})
+
+    def _call_numbers(self) -> dict[str, int]:
+        """Return the numbers of the calls that are being answered, by their ids."""
+        calls = self.calls
+        if self._numbered is None or self._numbered[0] is not calls:
+            self._numbered = (calls, {call.id: number for number, call in enumerate(calls, 1)})
+        return self._numbered[1]
 
     def is_pausing(self) -> bool:
         return self.tasks[0].node is self.plan.tools and all(map(self._asks_first, self.tasks))
 
     def _asks_first(self, task: Task) -> bool:
         """Return whether a person will be asked about a call before any user code runs."""
-        tool = self.kit.tools.get(self.calls[call_number(task) - 1].name)
+        tool = self.kit.tools.get(call_of(task, self.calls).name)
         return tool is not None and must_ask(self, tool)
 
     def stops_before(self, tasks: list[Task]) -> bool:

@@ -6,8 +6,10 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
-from adjourn._calls.caller import Kit, Template
-from adjourn._engine.entry import PAUSED, execute
+from msgspec.structs import replace
+
+from adjourn._calls.caller import Instruction, Kit
+from adjourn._engine.execution import PAUSED, execute
 from adjourn._engine.frame import UserFrame
 from adjourn._engine.memos import Key, Kind
 from adjourn._engine.record import UserImage
@@ -15,50 +17,15 @@ from adjourn._engine.scope import RunCancelled
 from adjourn._engine.values import GONE, decoded
 from adjourn._values.damage import Reading
 from adjourn.agents._config import AgentConfig
-from adjourn.agents._frame import HOOKS, AgentFrame, TranscriptFrame
+from adjourn.agents._frame import HOOKS, AgentFrame
 from adjourn.context import address_segment, current
-from adjourn.errors import ToolError, UsageError
-from adjourn.graph._frame import Task
+from adjourn.errors import UsageError
 from adjourn.middleware.hooks import Middleware, Setup, having
 from adjourn.tools import Tool, tool
 
 from ._config import ChatConfig
 
 TRANSFER = "transfer_to_agent"
-
-
-def reachable(frame: TranscriptFrame, agent: ChatConfig) -> list[AgentConfig]:
-    """Return the agents that an agent can hand over to: those below it, and the one that handed over to it."""
-    back = giver(frame) if agent.allows_return else None
-    return [*agent.sub_agents, *([back.agent] if back is not None else [])]
-
-
-def giver(frame: TranscriptFrame) -> TranscriptFrame | None:
-    """Return the agent that handed over to this one, if any."""
-    above = frame.above
-    if above is None or not isinstance(frame.parent, Task) or not isinstance(above.agent, ChatConfig):
-        return None
-    return above
-
-
-def chain_of(frame: TranscriptFrame) -> list[str] | None:
-    """Return the chain of handovers from the transcript's owner to this agent, or None if there is none."""
-    if frame.owner is frame:
-        return []
-    above = giver(frame)
-    chain = None if above is None else chain_of(above)
-    return None if chain is None else [*chain, frame.agent.name]
-
-
-def check_target(agents: Sequence[AgentConfig], name: str) -> None:
-    """Raise if a target is not one of the agents to hand over to.
-
-    Raises:
-        ToolError: for the model to read.
-    """
-    names = [agent.name for agent in agents]
-    if name not in names:
-        raise ToolError(f"There is no agent '{name}' to hand over to. There are: {', '.join(names) or 'none'}.")
 
 
 def transfer_tool(agents: Sequence[AgentConfig]) -> Tool:
@@ -92,6 +59,9 @@ def transfer_instruction(agents: Sequence[AgentConfig]) -> str:
     )
 
 
+APPLIED = "applied"
+"""The note that the session values which the hooks set have been written in this turn."""
+
 FILLED = Key(Kind.NOTE, "filled")
 """The note that keeps the session values in the instruction that the hooks were given."""
 
@@ -99,11 +69,11 @@ FILLED = Key(Kind.NOTE, "filled")
 class ChatKit(Kit):
     """The kit of a chat-model agent.
 
-    `instruction` is the instruction as hooks changed it, or None if they did not; `transfer` describes to the model
-    the agents that it can hand over to.
+    `before` and `after` are what hooks have put around the agent's instruction, and `instead` what they have put in its
+    place, if they did; `transfer` describes to the model the agents that it can hand over to.
     """
 
-    __slots__ = ("instruction", "transfer")
+    __slots__ = ("after", "before", "instead", "transfer")
 
     def __init__(self, agent: ChatConfig, setup: Setup, middleware: tuple[Any, ...], agents: list[AgentConfig]) -> None:
         super().__init__(
@@ -113,11 +83,27 @@ class ChatKit(Kit):
             outer=max(0, len(middleware) - len(agent.middleware)),
             return_directly=setup.return_directly,
             on_error=agent.on_tool_error,
-            raises_unknown=agent.raises_unknown_tools,
+            on_unknown=agent.on_unknown_tool,
             max_calls=agent.limits.calls_per_answer,
+            counts_tokens=agent.limits.tokens is not None,
         )
-        self.instruction: str | None = None
-        self.transfer = transfer_instruction(agents) if agents else ""
+        self.before: str = ""
+        self.after: str = ""
+        self.instead: str | None = None
+        self.transfer: str = transfer_instruction(agents) if agents else ""
+
+    def note_changed(self, shown: str, made: str) -> None:
+        """Note what hooks have made of the instruction that they were shown."""
+        if not shown:
+            self.after = made
+        elif shown in made:
+            self.before, _, self.after = made.partition(shown)
+        else:
+            self.instead = made
+
+    def around(self, text: str) -> str:
+        """Return the agent's instruction, whose own text is this now, with what hooks have put around it."""
+        return f"{self.before}{text}{self.after}" if text else f"{self.before}{self.after}".strip()
 
 
 class HooksFrame(UserFrame):
@@ -130,29 +116,37 @@ class HooksFrame(UserFrame):
 
 def plain_kit(agent: ChatConfig) -> ChatKit:
     """Return the kit of an agent without hooks and without agents to hand over to."""
-    return ChatKit(agent, _first_setup(agent, agent.instruction), (), [])
+    return ChatKit(agent, _first_setup(agent, ""), (), [])
 
 
 def _first_setup(agent: ChatConfig, instruction: str) -> Setup:
     """Return the setup of an agent before any hook has changed it."""
-    return Setup(agent=agent.name, instruction=instruction, tools=agent.tools, return_directly=agent.return_directly)
+    return Setup(
+        agent=agent.name,
+        instruction=instruction,
+        tools=agent.tools,
+        return_directly=agent.return_directly,
+        retry=agent.retry,
+    )
 
 
 async def make_kit(
-    frame: AgentFrame, agent: ChatConfig, template: Template, middleware: tuple[Any, ...], agents: list[AgentConfig]
+    frame: AgentFrame, agent: ChatConfig, own: Instruction, middleware: tuple[Any, ...], agents: list[AgentConfig]
 ) -> ChatKit | None:
     """Return the agent's kit for this process, or None if a hook waits for an answer."""
     hooks = having(middleware, "before_agent")
-    setup = _first_setup(agent, _instruction_for_hooks(frame, template) if hooks else "")
-    made = await _hooked(frame, hooks, setup) if hooks else setup
+    if not hooks:
+        return ChatKit(agent, _first_setup(agent, ""), middleware, agents)
+    first = _first_setup(agent, _instruction_for_hooks(frame, own))
+    made = await _hooked(frame, hooks, first)
     if made is None:
         return None
     kit = ChatKit(agent, made, middleware, agents)
-    kit.instruction = None if made.instruction == setup.instruction else made.instruction
+    kit.note_changed(first.instruction, made.instruction)
     return kit
 
 
-def _instruction_for_hooks(frame: AgentFrame, template: Template) -> str:
+def _instruction_for_hooks(frame: AgentFrame, own: Instruction) -> str:
     """Return the instruction with the session values that it had when the agent began.
 
     The hooks' result stays the same until the agent has ended. Another process must arrive at the same result, even
@@ -168,13 +162,14 @@ def _instruction_for_hooks(frame: AgentFrame, template: Template) -> str:
         read[name] = [] if value is GONE else [value]
         return value
 
-    text = template.filled(lookup)
+    text = own.shown(lookup)
     if read and memo is None:
         hooking.keep(FILLED, read, optional=True)
     return text
 
 
 async def _hooked(frame: AgentFrame, hooks: tuple[Middleware, ...], setup: Setup) -> Setup | None:
+    """Return what the hooks made of the setup; None if one of them waits."""
     hooking = frame.hooks
     assert hooking is not None
     if hooking.status == "waiting":
@@ -189,7 +184,22 @@ async def _hooked(frame: AgentFrame, hooks: tuple[Middleware, ...], setup: Setup
 
     result = await execute(hooking, run, setup)
     hooking.status = "waiting" if result is PAUSED else "pending"
-    return None if result is PAUSED else result
+    if result is PAUSED:
+        return None
+    _apply_values(frame, hooking)
+    return result
+
+
+def _apply_values(frame: AgentFrame, hooking: UserFrame) -> None:
+    """Write the session values that the hooks have set, once in a turn.
+
+    The hooks run again in each process that continues the agent: its tools may have changed these values since.
+    """
+    written, hooking.written = hooking.written, None
+    if written and not hooking.is_noted(APPLIED):
+        hooking.note(APPLIED)
+        frame.merge_values(written)
+        frame.scope.mark(frame)
 
 
 async def _changed(middleware: Middleware, setup: Setup) -> Setup:
@@ -199,7 +209,12 @@ async def _changed(middleware: Middleware, setup: Setup) -> Setup:
         changed: Any = await found if inspect.isawaitable(found) else found
     if not isinstance(changed, Setup):
         raise UsageError(f"{middleware.name}.before_agent returned {changed!r}. Return the setup, changed or not.")
-    return changed
+    if changed.agent != setup.agent or changed.retry not in ((), setup.retry):
+        raise UsageError(
+            f"{middleware.name}.before_agent changed the name or the retry policy of agent '{setup.agent}', which it "
+            "can only read. Give them to the agent itself."
+        )
+    return changed if changed.retry else replace(changed, retry=setup.retry)
 
 
 def _hooks_frame(frame: AgentFrame) -> HooksFrame:

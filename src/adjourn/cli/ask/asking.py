@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import argparse
 import getpass
 import json
 import os
+import select
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from adjourn._schemas.jsonschema import problems
 from adjourn._screen import Screen
 from adjourn._text import visible, visible_line
-from adjourn.cli.output.questions import ToolRequest, is_yes_or_no, pretty, print_question, tool_request
+from adjourn.cli._stores import command
+from adjourn.cli.output.questions import is_yes_or_no, print_question
 from adjourn.errors import InvalidAnswer
 from adjourn.events import Interrupt
+from adjourn.printing import ToolRequest, tool_request
 
 from .parsing import accepts, fields_of, kind_of, parse, parse_data, required_of
 
@@ -36,15 +42,23 @@ def is_terminal() -> bool:
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
 
 
+def answering(options: argparse.Namespace, session_id: str, asked: Sequence[Interrupt]) -> str:
+    """Return the command that answers these questions: at a terminal it shows them, elsewhere it names the one seen."""
+    if is_terminal():
+        return command(options, "answer", session_id)
+    token = asked[0].token if len(asked) == 1 else "TOKEN"
+    return command(options, "answer", session_id, "--question", token, "ANSWER")
+
+
 def typed(prompt: str) -> str:
     """Read a line that the person types.
 
     Raises:
         EOFError: the input has ended.
     """
-    # Not `input`: a Ctrl-C between its prompt and its reading would wait for the next key.
     print(prompt, end="", flush=True)
     try:
+        _wait_for_line()
         line = sys.stdin.readline()
     except UnicodeDecodeError:
         return ""  # What is not text is not an answer.
@@ -52,6 +66,27 @@ def typed(prompt: str) -> str:
         print()
         raise EOFError
     return line.strip().encode("utf-8", "replace").decode()
+
+
+def _wait_for_line() -> None:
+    """Return when there is something to read; a signal that comes before that, such as Ctrl-C, is handled here.
+
+    A read that begins right after a signal does not notice it, and waits for the next key.
+    """
+    # A pipe's lines may be in Python's buffer already; a terminal gives one at a time.
+    is_main = threading.current_thread() is threading.main_thread()
+    if os.name != "posix" or not is_main or not sys.stdin.isatty():
+        return
+    noticing, noticed = os.pipe()
+    os.set_blocking(noticed, False)
+    before = signal.set_wakeup_fd(noticed, warn_on_full_buffer=False)
+    try:
+        while sys.stdin not in select.select([sys.stdin, noticing], [], [])[0]:
+            os.read(noticing, 4096)
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(noticing)
+        os.close(noticed)
 
 
 def choose(prompt: str) -> str:
@@ -82,6 +117,7 @@ def confirms(prompt: str) -> bool:
 def say(text: str, colour: str | None = None) -> None:
     """Print a line for the person."""
     screen = Screen(sys.stdout)
+    text = screen.prose(text)
     screen.write((screen.painted(text, colour) if colour else text) + "\n")
 
 
@@ -137,12 +173,16 @@ def _edit(asked: Interrupt, request: ToolRequest) -> dict[str, Any] | None:
     if edited is None or edited == request.arguments:
         say("Nothing was changed.", "dim")
         return None
-    Screen(sys.stdout).write(_block(pretty(edited)))
+    Screen(sys.stdout).write(_block(_pretty(edited)))
     answer = {"decision": "edit", "arguments": edited}
     if found := problems(answer, asked.schema):
         say(visible_line(f"The tool does not take these: {'; '.join(found)}"), "red")
         return None
     return answer if typed("Run it with these? [y/n] ").lower() in ("y", "yes") else None
+
+
+def _pretty(arguments: Mapping[str, Any]) -> str:
+    return json.dumps(arguments, ensure_ascii=False, indent=2)
 
 
 def _block(text: str) -> str:
@@ -153,7 +193,7 @@ def _block(text: str) -> str:
 def _in_editor(request: ToolRequest) -> dict[str, Any] | None:
     with tempfile.TemporaryDirectory(prefix="adjourn-") as folder:
         file = Path(folder) / "arguments.json"
-        file.write_text(pretty(request.arguments) + "\n", encoding="utf-8")
+        file.write_text(_pretty(request.arguments) + "\n", encoding="utf-8")
         try:
             subprocess.run([*shlex.split(os.environ["EDITOR"]), str(file)], check=True)
             edited = json.loads(file.read_text(encoding="utf-8"))
@@ -185,7 +225,7 @@ def ask(asked: Interrupt, number: str = "") -> Any:  # Any: what the schema take
         EOFError: nobody types any more.
     """
     print_question(asked, number)
-    request = tool_request(asked)
+    request = tool_request(asked.info)
     if request is not None and takes_decisions(asked, request):
         return decide(asked, request)
     fields = fields_of(asked)

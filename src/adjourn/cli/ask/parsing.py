@@ -135,6 +135,23 @@ def parse_data(text: str) -> Any:
     return text if isinstance(value, str) else value
 
 
+def pairs_of(option: str, words: list[str]) -> dict[str, str]:
+    """Return the names and texts of `NAME=VALUE` words.
+
+    Raises:
+        UsageError: one of them has no `=`, or a name comes twice.
+    """
+    pairs: dict[str, str] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals or not name:
+            raise UsageError(f"{option} {word!r}: write NAME=VALUE, such as {option} user=Martin.".lstrip())
+        if name in pairs:
+            raise UsageError(f"{option} {word!r}: {name!r} was given before. Give each name once.".lstrip())
+        pairs[name] = text
+    return pairs
+
+
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 

@@ -7,16 +7,18 @@ import json
 import sys
 from typing import Any
 
+from adjourn._documents import plain, questions
 from adjourn._engine.record import APPROVALS
 from adjourn._text import visible_line
 from adjourn.cli._stores import add_store_option, add_whose_options, command, with_sessions
 from adjourn.cli.ask.asking import LATER, ask, confirms, is_terminal, person
-from adjourn.cli.ask.parsing import find_question, parse
-from adjourn.cli.output.documents import add_json_option, plain, print_json, questions
-from adjourn.cli.output.questions import print_question
+from adjourn.cli.ask.parsing import accepts, find_question, pairs_of, parse, parse_data
+from adjourn.cli.output.documents import add_json_option, print_json
+from adjourn.cli.output.questions import form_of, print_question
 from adjourn.errors import UsageError
 from adjourn.events import Interrupt
-from adjourn.sessions import Sessions, SessionStatus
+from adjourn.printing import tool_request
+from adjourn.sessions import Sessions, SessionSummary
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--question", metavar="NAME", help="which question: its token, as `pending` shows it, or its id or key"
     )
     parser.add_argument("--by", metavar="NAME", default=person(), help="who answers (your login name)")
+    parser.add_argument("--message", metavar="TEXT", help="say this, too: the model reads it after the tool's result")
     parser.add_argument("--checkpoint", metavar="ID", help="count only if the session is still at this checkpoint")
     forms = parser.add_mutually_exclusive_group()
     forms.add_argument("--data", metavar="JSON", help="the answer as JSON, whatever it looks like")
@@ -40,6 +43,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     forms.add_argument("--approve", action="store_true", help="approve a tool call as it is, as yes does")
     forms.add_argument("--refuse", metavar="REASON", help="refuse a tool call; the model sees the reason")
     forms.add_argument("--edit", metavar="JSON", help="approve a tool call with these arguments instead (all of them)")
+    forms.add_argument(
+        "--set",
+        metavar="NAME=VALUE",
+        action="append",
+        help="approve a tool call with this argument changed and the others as they are; may be repeated",
+    )
     forms.add_argument("--respond", metavar="TEXT", help="do not run the tool; the model gets this as its result")
     parser.add_argument("--remember", choices=("session", "always"), help="with --approve: approve later calls too")
     add_whose_options(parser)
@@ -49,7 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Record the answer and print what comes next."""
-    forms = [options.data, options.text, options.refuse, options.edit, options.respond, options.answer]
+    forms = [options.data, options.text, options.refuse, options.edit, options.set, options.respond, options.answer]
     given = [form for form in [*forms, options.approve or None] if form is not None]
     if options.remember and not options.approve:
         raise UsageError("--remember goes with --approve.")
@@ -66,8 +75,8 @@ def run(options: argparse.Namespace) -> int:
     if value is LATER:
         print("It stays open.")
         return 0
-    status = with_sessions(options, lambda sessions: _record(sessions, options, asked, value))
-    _report(options, asked, value, status)
+    status, left = with_sessions(options, lambda sessions: _record(sessions, options, asked, value))
+    _report(options, asked, value, status, left)
     return 0
 
 
@@ -83,16 +92,33 @@ def _is_seen(options: argparse.Namespace, asked: Interrupt) -> bool:
         print_question(asked)
         return confirms("Is this the question that you answer? [y]es  [n]o ?")
     if asked.reason in APPROVALS:
-        again = command(options, "answer", asked.session_id, "--question", asked.token, "ANSWER")
+        again = command(options, "answer", asked.session_id, "--question", asked.token, *_given(options))
         raise UsageError(
             "An approval counts for what was shown, so name it by its token. Look at it with "
-            f"`{command(options, 'pending', asked.session_id)}`, then: {again}"
+            f"`{command(options, 'pending', asked.session_id)}`, then:\n{again}"
         )
     return True
 
 
-async def _record(sessions: Sessions, options: argparse.Namespace, asked: Interrupt, value: Any) -> SessionStatus:
-    return await sessions.answer(options.session, {asked: value}, by=options.by, checkpoint_id=options.checkpoint)
+def _given(options: argparse.Namespace) -> list[str]:
+    """Return the words that the person answered with."""
+    if options.answer is not None:
+        return [options.answer]
+    words = ["--approve"] if options.approve else []
+    for name in ("remember", "data", "text", "refuse", "edit", "respond", "message"):
+        if (value := getattr(options, name)) is not None:
+            words += [f"--{name}", value]
+    return words + [word for pair in options.set or () for word in ("--set", pair)]
+
+
+async def _record(
+    sessions: Sessions, options: argparse.Namespace, asked: Interrupt, value: Any
+) -> tuple[SessionSummary, list[Interrupt]]:
+    """Record the answer; return the status of the session, and the questions that are left."""
+    status = await sessions.answer(
+        options.session, {asked: value}, by=options.by, message=options.message, checkpoint_id=options.checkpoint
+    )
+    return status, await sessions.pending(options.session)
 
 
 def _value(options: argparse.Namespace, asked: Interrupt) -> Any:  # Any: what the schema takes
@@ -102,7 +128,9 @@ def _value(options: argparse.Namespace, asked: Interrupt) -> Any:  # Any: what t
         return options.text
     if options.answer is not None:
         return parse(_read_input() if options.answer == "-" else options.answer, asked)
-    decision = _decision(options)
+    decision = _changed(options, asked) if options.set else _decision(options)
+    if decision is not None and asked.reason not in APPROVALS and not accepts(asked, decision):
+        raise UsageError(f"{asked.id} is not an approval: it takes as an answer:\n{form_of(asked)}")
     return ask(asked) if decision is None else decision
 
 
@@ -123,6 +151,17 @@ def _decision(options: argparse.Namespace) -> dict[str, Any] | None:
     return None if options.respond is None else {"decision": "respond", "text": options.respond}
 
 
+def _changed(options: argparse.Namespace, asked: Interrupt) -> dict[str, Any]:
+    request = tool_request(asked.info)
+    if request is None:
+        raise UsageError(f"--set changes arguments of a tool call, and {asked.id} is about none. Use --data JSON.")
+    changes = pairs_of("--set", options.set)
+    # A text stays one, whatever it looks like: nobody means the number 7 by a phone number.
+    texts = {name for name, value in request.arguments.items() if isinstance(value, str)}
+    read = {name: text if name in texts else parse_data(text) for name, text in changes.items()}
+    return {"decision": "edit", "arguments": {**request.arguments, **read}}
+
+
 def _json(option: str, text: str) -> Any:
     try:
         return json.loads(text)
@@ -130,7 +169,9 @@ def _json(option: str, text: str) -> Any:
         raise UsageError(f"{option} {text!r} is not JSON: {error}.") from None
 
 
-def _report(options: argparse.Namespace, asked: Interrupt, value: Any, status: SessionStatus) -> None:
+def _report(
+    options: argparse.Namespace, asked: Interrupt, value: Any, status: SessionSummary, left: list[Interrupt]
+) -> None:
     is_running = status.owner is not None
     if options.json:
         document = {
@@ -139,7 +180,7 @@ def _report(options: argparse.Namespace, asked: Interrupt, value: Any, status: S
             "answer": plain(value),
             "by": options.by,
             "running": is_running,
-            "open": questions(status.interrupts),
+            "open": questions(left),
         }
         print_json(document)
         return
@@ -148,6 +189,7 @@ def _report(options: argparse.Namespace, asked: Interrupt, value: Any, status: S
     if is_running:
         print("The process that runs the session picks it up now.")
         return
-    if status.interrupts:
-        print(f"Still open: {', '.join(visible_line(each.id) for each in status.interrupts)}")
-    print(f"Go on with: {command(options, 'resume', 'MODULE:ATTRIBUTE', asked.session_id)}")
+    if left:
+        print(f"Still open: {', '.join(visible_line(each.id) for each in left)}")
+    resume = command(options, "resume", "MODULE:ATTRIBUTE", asked.session_id)
+    print(f"A worker takes it up by itself. Without one, go on with: {resume}")

@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 from adjourn._screen import Screen
 from adjourn._text import visible_line
+from adjourn.cli._advice import advice
 from adjourn.cli._failures import INTERRUPTED
 from adjourn.cli._going_on import Session
 from adjourn.cli._programs import add_program_options, values_of
 from adjourn.cli._stores import command
 from adjourn.cli.ask.asking import hint, is_terminal, person, say, typed
+from adjourn.cli.ask.parsing import parse_data
 from adjourn.cli.output.documents import print_json
 from adjourn.cli.output.following import Ending
 from adjourn.errors import AdjournError, UsageError
+from adjourn.graph import CompiledGraph
 
 from .resume import add_run_options
 
-_HELP = "Type a message and Enter. /quit or Ctrl-D ends it; the session stays."
+_HELP = "Type a message and Enter. Ctrl-C stops an answer; /quit, Ctrl-D or Ctrl-C here ends it; the session stays."
+_UNFINISHED = "The turn has not ended: /continue goes on with it, and a new message gives it up."
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the program and the options."""
     add_program_options(parser)
     parser.add_argument("--session", metavar="ID", help="continue this session, or start it (default: a new one)")
-    parser.add_argument("--message", "-m", metavar="TEXT", help="send this, and exit with the answer or the question")
+    parser.add_argument(
+        "--message", "-m", metavar="TEXT", help="send this (to a graph, also a JSON object of its state), and exit"
+    )
     parser.add_argument("--user", metavar="ID", help="whose session it is; that of another user is not found")
     parser.add_argument("--value", metavar="NAME=VALUE", action="append", help="a session value; may be repeated")
     parser.add_argument("--by", metavar="NAME", default=person(), help="who answers here (your login name)")
@@ -63,70 +70,84 @@ def _say_once(session: Session, options: argparse.Namespace) -> int:
 
 def _talk(session: Session, options: argparse.Namespace) -> int:
     _print_heading(session, options)
-    ending = _take_up(session)
-    while True:
-        ending = session.settle(ending)
-        if ending.status == "interrupted":
-            session.print_next_steps(ending)
-            return 0
-        if ending.status in ("failed", "cancelled"):
-            ending = _after_failure(session)
-            continue
-        text = _message()
+    ending = _uncut(session, partial(_take_up, session))
+    while ending.status != "interrupted":
+        is_unfinished = ending.status != "done"
+        if is_unfinished:
+            say(f"\n{_UNFINISHED}", "dim")
+        text = _message(can_continue=is_unfinished)
         if text in ("/quit", "/exit"):
             raise EOFError
-        ending = _answered(session, options, text)
+        ending = _uncut(session, partial(_go_on, session, options, text, is_unfinished=is_unfinished))
+    session.print_next_steps(ending)
+    return 0
 
 
-def _message() -> str:
-    prompt = Screen(sys.stdout).painted("›", "bold") + " "
-    while not (text := typed(f"\n{prompt}")) or text == "/help":
-        print(_HELP)
-    return text
-
-
-def _answered(session: Session, options: argparse.Namespace, text: str) -> Ending:
+def _uncut(session: Session, turn: Callable[[], Ending]) -> Ending:
+    """Return how a turn ended, with its questions; Ctrl-C ends the turn, and not the conversation."""
     try:
-        return _turn(session, options, text)
+        return session.settle(turn())
+    except KeyboardInterrupt:
+        print("\nStopped.")
+        return Ending("cancelled")
+
+
+def _message(*, can_continue: bool) -> str:
+    prompt = Screen(sys.stdout).painted("›", "bold") + " "
+    while True:
+        text = typed(f"\n{prompt}")
+        if text == "/continue" and not can_continue:
+            say("The last turn has ended: there is nothing to continue.", "dim")
+        elif text and text != "/help":
+            return text
+        else:
+            say(_HELP)
+
+
+def _go_on(session: Session, options: argparse.Namespace, text: str, *, is_unfinished: bool) -> Ending:
+    try:
+        if is_unfinished and text == "/continue":
+            return session.recover()
+        return _turn(session, options, text, gives_up=is_unfinished)
     except AdjournError as error:
-        say(visible_line(f"✘ {error}"), "red")
-        return Ending("done")
+        say(visible_line(f"✘ {advice(error, options)}"), "red")
+        return Ending("failed" if is_unfinished else "done")
 
 
-def _turn(session: Session, options: argparse.Namespace, text: str) -> Ending:
+def _turn(session: Session, options: argparse.Namespace, text: str, *, gives_up: bool = False) -> Ending:
     return session.follow(
         session.runner.run(
             _input(session, text),
             session_id=session.id,
             values=values_of(options.value),
             deps=session.deps,
+            on_pending="abandon" if gives_up else "error",
         )
     )
 
 
 def _input(session: Session, text: str) -> Any:  # Any: what the program takes
-    """Return the text; for a graph, a state if it is a JSON object."""
-    if not text.startswith("{") or not hasattr(session.runner.program, "schema"):
+    """Return the text; for a graph, a state if it is a JSON object.
+
+    Raises:
+        UsageError: the graph takes nothing else.
+    """
+    program = session.runner.program
+    if not isinstance(program, CompiledGraph):
         return text
-    try:
-        return cast("dict[str, Any]", json.loads(text))
-    except ValueError:
-        return text
+    data = parse_data(text)
+    if isinstance(data, dict):
+        return cast("dict[str, Any]", data)
+    if "user_input" not in program.schema.channels:
+        fields = ", ".join(program.schema.channels)
+        raise UsageError(f"Graph '{program.name}' takes a JSON object here, in braces, with some of: {fields}.")
+    return text
 
 
 def _take_up(session: Session) -> Ending:
     """Continue an existing session where it is."""
     status = session.status()
     return Ending("done") if status in (None, "done") else session.recover()
-
-
-def _after_failure(session: Session) -> Ending:
-    word = typed("\nThe turn has not ended. [t]ry again  [q]uit ? ").lower()
-    if word in ("t", "try"):
-        return session.recover()
-    if word in ("q", "quit", "/quit"):
-        raise EOFError
-    return Ending("failed")
 
 
 def _print_heading(session: Session, options: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""`adjourn demo`: a program asks, its process is killed, a new one goes on with the answer, and then back in time."""
+"""`adjourn demo`: a program asks, two people answer at once, processes are killed and others go on."""
 
 from __future__ import annotations
 

@@ -9,28 +9,46 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from adjourn._documents import plain, questions, session
 from adjourn._owner import owner_name
 from adjourn._screen import Card, Screen
 from adjourn._text import visible_line
 from adjourn.cli._stores import add_store_option, add_whose_options, command, with_sessions
-from adjourn.cli.output.documents import add_json_option, plain, print_json, questions, session
+from adjourn.cli.ask.asking import answering
+from adjourn.cli.output.documents import add_json_option, print_json
 from adjourn.cli.output.questions import print_question
 from adjourn.cli.output.tables import ago, at, clock
 from adjourn.events import CheckpointSaved, Event, Failed, Interrupt, Interrupted, MessageEvent
 from adjourn.printing import described, print_event
-from adjourn.sessions import Sessions
+from adjourn.sessions import Sessions, WaitingInput
 from adjourn.sessions._contents import Contents
 from adjourn.sessions._log import read_events
 from adjourn.sessions._status import owner_of, status_of
-from adjourn.stores import SessionRef
+from adjourn.stores import Head, SessionRef
 
-_SIGNS = {"running": ("▶", "blue"), "waiting": ("⏸", "yellow"), "failed": ("✘", "red"), "done": ("✔", "green")}
+_SIGNS = {
+    "queued": ("…", "blue"),
+    "running": ("▶", "blue"),
+    "waiting": ("⏸", "yellow"),
+    "failed": ("✘", "red"),
+    "done": ("✔", "green"),
+}
+
+
+class _Queued(NamedTuple):
+    """A session in which no turn has begun."""
+
+    head: Head
+    inputs: list[WaitingInput]
 
 
 class _Found(NamedTuple):
     contents: Contents
     questions: list[Interrupt]
     events: list[Event]
+
+
+_GONE = "its process is gone; a worker goes on with it, or `adjourn recover`"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -48,6 +66,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Show the session."""
     found = with_sessions(options, lambda sessions: _read(sessions, options))
+    if isinstance(found, _Queued):
+        _show_queued(options, found)
+        return 0
     if options.json:
         print_json(_document(found, with_events=options.events))
         return 0
@@ -61,11 +82,15 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _read(sessions: Sessions, options: argparse.Namespace) -> _Found:
-    ref = SessionRef(options.session, (await sessions.status(options.session)).app_name, sessions.user_id)
+async def _read(sessions: Sessions, options: argparse.Namespace) -> _Found | _Queued:
+    status = await sessions.status(options.session)
+    ref = SessionRef(options.session, status.app_name, sessions.user_id)
+    head = None if status.checkpoint_id or options.checkpoint is not None else await sessions.store.head(ref)
+    if head is not None and not head.checkpoint:
+        return _Queued(head, await sessions.inputs(options.session))
     contents = await Contents.at(sessions.store, ref, options.checkpoint)
     is_head = contents.checkpoint == contents.head.checkpoint
-    asked = await sessions.pending(options.session) if is_head else []
+    asked: list[Interrupt] = list(await sessions.pending(options.session)) if is_head else []
     # The last one says why a session failed, whether all are wanted or not.
     after = 0 if options.events else max(contents.head.seq - 1, 0)
     batches = await sessions.store.events(ref, after)
@@ -90,17 +115,40 @@ def _document(found: _Found, *, with_events: bool) -> dict[str, Any]:
     )
 
 
+def _show_queued(options: argparse.Namespace, found: _Queued) -> None:
+    """Show what there is of a session in which no turn has begun."""
+    head, waiting = found
+    if options.json:
+        inputs = [{"id": each.id, "input": plain(each.input), "user_id": each.user_id} for each in waiting]
+        print_json({**session(head, 0), "program": head.program, "waiting": inputs})
+        return
+    rows = [("program", visible_line(head.program)), *_queue(head)]
+    rows += [("user", visible_line(head.user))] if head.user is not None else []
+    rows += [("next", described(plain(each.input))) for each in waiting[:1]]
+    Screen(sys.stdout).show(Card(*_SIGNS["queued"], f"{head.session} is queued", tuple(rows)))
+    line = command(options, "recover", "MODULE:ATTRIBUTE", options.session)
+    print(f"\nBegin with: {line}", file=sys.stderr)
+
+
+def _queue(head: Head) -> list[tuple[str, str]]:
+    if not head.inputs:
+        return []
+    return [("queue", "1 input waits" if head.inputs == 1 else f"{head.inputs} inputs wait")]
+
+
 def _print_status(found: _Found) -> None:
     contents, head = found.contents, found.contents.head
     status = status_of(head)
     sign, colour = _SIGNS.get(status, ("■", "yellow"))
     if status == "waiting" and not found.questions and contents.checkpoint == head.checkpoint:
-        status = "answered, and waits to be resumed"
+        has_expired = any(contents.rows[each].how is None for each in contents.scope.questions.open)
+        status = "expired: `recover` continues it" if has_expired else "answered, and waits to be resumed"
     rows = [
         ("program", visible_line(contents.program)),
         ("written", f"{clock(at(head.updated))}, {ago(at(head.updated))}"),
         ("at", visible_line(contents.checkpoint)),
     ]
+    rows += _queue(head)
     rows += [("user", visible_line(head.user))] if head.user is not None else []
     owner = owner_of(head)
     rows += [("run by", visible_line(owner_name(owner)))] if owner is not None else []
@@ -110,7 +158,10 @@ def _print_status(found: _Found) -> None:
 def _failure(found: _Found, status: str) -> Iterator[tuple[str, str]]:
     last = found.events[-1] if found.events else None
     if status == "failed":
-        yield "error", f"{last.error}: {last.message}" if isinstance(last, Failed) else "its process is gone"
+        yield (
+            "error",
+            f"{last.error}: {last.message}" if isinstance(last, Failed) else _GONE,
+        )
 
 
 def _print_events(events: list[Event]) -> None:
@@ -140,7 +191,7 @@ def _print_next(options: argparse.Namespace, found: _Found) -> None:
         return
     status = status_of(found.contents.head)
     if status == "waiting" and found.questions:
-        print(f"\nAnswer with: {command(options, 'answer', options.session)}", file=sys.stderr)
+        print(f"\nAnswer with: {answering(options, options.session, found.questions)}", file=sys.stderr)
     elif status != "done" and status != "running":
         line = command(options, "recover", "MODULE:ATTRIBUTE", options.session)
         print(f"\nGo on with: {line}", file=sys.stderr)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 
+from adjourn._documents import checkpoint
 from adjourn._text import visible
 from adjourn.cli._stores import add_store_option, add_whose_options, with_sessions
-from adjourn.cli.output.documents import add_json_option, checkpoint, print_json
+from adjourn.cli.output.documents import add_json_option, print_json
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

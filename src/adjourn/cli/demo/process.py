@@ -2,7 +2,10 @@
 
 refund | tickets, then
 start FOLDER INPUT                 until the program asks; then it waits to be killed
+answer FOLDER NAME ANSWER          records the answer of somebody, when a line is written to it, and says how it went
 resume FOLDER ANSWER               with the answer to the question that is open
+recover FOLDER                     goes on with what was answered, or after a crash
+crawl FOLDER                       the same, and takes a minute where others take no time
 travel FOLDER CHECKPOINT ANSWER    from that checkpoint on, with the answer
 """
 
@@ -13,7 +16,7 @@ import json
 import sys
 from pathlib import Path
 
-from adjourn import Run, Runner
+from adjourn import AlreadyResumed, Run, Runner, Sessions
 from adjourn.events import to_json
 
 from . import refund as demo_refund
@@ -40,6 +43,27 @@ async def _start(runner: Runner, folder: Path, input: str) -> None:
         sys.stdin.read()
 
 
+async def _answer(runner: Runner, folder: Path, name: str, answer: str) -> None:
+    sessions = Sessions(runner.store)
+    (question,) = await sessions.pending(SESSION)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    try:
+        await sessions.answer(SESSION, {question: json.loads(answer)}, by=name)
+    except AlreadyResumed as error:
+        print(json.dumps({"first": error.by, "error": type(error).__name__}), flush=True)
+    else:
+        print(json.dumps({"first": name}), flush=True)
+
+
+async def _recover(runner: Runner, folder: Path) -> None:
+    await _print_events(runner.recover(SESSION, deps=Book(folder)))
+
+
+async def _crawl(runner: Runner, folder: Path) -> None:
+    await _print_events(runner.recover(SESSION, deps=Book(folder, seconds=60)))
+
+
 async def _resume(runner: Runner, folder: Path, answer: str) -> None:
     (question,) = await runner.pending(SESSION)
     await _print_events(runner.resume(SESSION, {question: json.loads(answer)}, by="you", deps=Book(folder)))
@@ -50,8 +74,13 @@ async def _travel(runner: Runner, folder: Path, checkpoint: str, answer: str) ->
     await _resume(runner, folder, answer)
 
 
-if __name__ == "__main__":
-    program, command, place, *arguments = sys.argv[1:]
+def main(program: str, command: str, place: str, *arguments: str) -> None:
+    """Do one step of a demo's program, as a process of its own."""
     folder = Path(place)
-    step = {"start": _start, "resume": _resume, "travel": _travel}[command]
+    steps = {"answer": _answer, "crawl": _crawl, "recover": _recover, "resume": _resume, "start": _start}
+    step = {**steps, "travel": _travel}[command]
     asyncio.run(step(_PROGRAMS[program](folder), folder, *arguments))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from adjourn._screen import Screen
-from adjourn.events import Event, Interrupted, from_json
+from adjourn.cli.ask.asking import say
+from adjourn.events import Event, from_json
 from adjourn.printing import print_event
 
 Process = subprocess.Popen[bytes]
@@ -21,10 +22,11 @@ class DemoFailed(Exception):
 
 
 class Book:
-    """What was done in the outside world: a file with a line for each action."""
+    """What was done in the outside world: a file with a line for each action; some take `seconds`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, seconds: float = 0) -> None:
         self._file = folder / "book.txt"
+        self.seconds = seconds
 
     def enter(self, what: str) -> None:
         """Add a line, and flush it to disk."""
@@ -43,33 +45,46 @@ class Book:
 class Stage:
     """The processes of one demo, in one folder."""
 
-    def __init__(self, program: str, folder: Path, show: Callable[[Event], None] = print_event) -> None:
+    def __init__(self, program: str, folder: Path, *, parts: int, show: Callable[[Event], None] = print_event) -> None:
         self.folder = folder
+        self._parts = parts
         self._program = program
         self._show = show
 
     def title(self, number: int, text: str) -> None:
-        """Begin one of the four parts."""
-        print(f"\n{Screen(sys.stdout).painted(f'{number} of 4  {text}', 'bold')}")
+        """Begin a part."""
+        screen = Screen(sys.stdout)
+        screen.write(f"\n{screen.painted(screen.prose(f'{number} of {self._parts}  {text}'), 'bold')}\n")
 
-    def run_to_question(self, *arguments: str) -> Interrupted | None:
-        """Let a process run until it asks, and kill it; None if it ended without a question."""
-        with self._process("start", *arguments) as process:
-            asked = self._print_events(process, until_asked=True)
-            if asked is None:
+    def run_until(self, reached: Callable[[Event], bool], command: str, *arguments: str) -> Event | None:
+        """Let a process run until one of its events is reached, and kill it; None if it ended before."""
+        with self._process(command, *arguments) as process:
+            last = self._print_events(process, reached)
+            if last is None:
                 self._check(process)
                 return None
-            self.title(2, "The process is killed")
             process.kill()
             process.wait()
-            print(f"kill -9 {process.pid}: {_ending(process)}. {_whether_gone(process.pid)}")
-        return asked
+            say(f"kill -9 {process.pid}: {_ending(process)}. {_whether_gone(process.pid)}")
+        return last
 
     def run_through(self, command: str, *arguments: str) -> None:
         """Let a process run to its end."""
         with self._process(command, *arguments) as process:
-            self._print_events(process)
+            self._print_events(process, lambda _: False)
             self._check(process)
+
+    def race(self, command: str, *runners: Sequence[str]) -> list[str]:
+        """Start a process for each of the arguments, let all go at once, and return the line that each wrote."""
+        with ExitStack() as stack:
+            processes = [stack.enter_context(self._process(command, *each)) for each in runners]
+            for process in processes:
+                _line_of(process)  # It is ready.
+            for process in processes:
+                assert process.stdin
+                process.stdin.write(b"go\n")
+                process.stdin.flush()
+            return [_line_of(process) for process in processes]
 
     @contextmanager
     def _process(self, command: str, *arguments: str) -> Generator[Process]:
@@ -77,27 +92,31 @@ class Stage:
         words = ["adjourn.cli.demo.process", self._program, command, str(self.folder), *arguments]
         line = [sys.executable, "-P", "-m", *words]
         with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as process:
-            print(f"Process {process.pid}:")
             try:
                 yield process
             finally:
                 process.kill()
 
-    def _print_events(self, process: Process, *, until_asked: bool = False) -> Interrupted | None:
-        """Print the events of a process, to its end or until it asks; return the last question."""
-        asked: Interrupted | None = None
+    def _print_events(self, process: Process, reached: Callable[[Event], bool]) -> Event | None:
+        """Print the events of a process, to its end or until one is reached; return that one."""
+        print(f"Process {process.pid}:")
         for line in process.stdout or ():
             event = from_json(line)
             self._show(event)
-            if isinstance(event, Interrupted):
-                asked = event
-                if until_asked:
-                    break
-        return asked
+            if reached(event):
+                return event
+        return None
 
     def _check(self, process: Process) -> None:
         if process.wait() != 0:
             raise DemoFailed(f"process {process.pid} {_ending(process)}")
+
+
+def _line_of(process: Process) -> str:
+    line = process.stdout.readline() if process.stdout else b""
+    if not line:
+        raise DemoFailed(f"process {process.pid} said nothing")
+    return line.decode().rstrip()
 
 
 def _ending(process: Process) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import sys
 from typing import Any, Literal, NamedTuple, cast
 
 from msgspec.structs import replace
 
+from adjourn._documents import plain
 from adjourn._screen import Card, Screen
 from adjourn.errors import AdjournError
 from adjourn.events import (
@@ -20,13 +22,12 @@ from adjourn.events import (
     Interrupt,
     Interrupted,
     MessageEvent,
+    NodeEnd,
     NodeStart,
     to_json,
 )
-from adjourn.printing import described, print_event
+from adjourn.printing import described, end_line, print_event
 from adjourn.runner import Run, RunResult
-
-from .documents import plain
 
 
 class Ending(NamedTuple):
@@ -56,6 +57,12 @@ class Follower:
                 failed = failed or isinstance(event, Failed)
                 self._show(event)
             result = await run
+        except asyncio.CancelledError:
+            # Ctrl-C: the run is stopped for good before anything else is asked of the session. Others' go on.
+            if not run.is_attached:
+                await run.cancel()
+            end_line()  # When the turn goes on, the answer begins anew.
+            raise
         except Exception as error:  # protects the person: what their program raised was shown as its last event
             if not failed and isinstance(error, AdjournError):
                 raise
@@ -95,10 +102,14 @@ def print_talk(event: Event) -> None:
     match event:
         case CheckpointSaved() | NodeStart() | Interrupted() | Done():
             return  # Questions and results are shown by themselves.
+        case NodeEnd(error=str()):
+            return  # The failure of the run follows.
         case MessageEvent(message=message):
             # Other messages were typed by the person or returned by a tool; a tool call is shown when it runs.
             if message.role == "assistant" and message.text:
                 print_event(replace(event, message=replace(message, tool_calls=())))
+            else:
+                end_line()  # It may have been streamed that the model calls a tool.
         case Delta(call_id=str()):
             return  # The tool's result includes it.
         case _:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from adjourn._screen import Screen, columns
+from adjourn._screen import Card, Screen, columns
 from adjourn._text import visible_line
 from adjourn.errors import UsageError
 
@@ -33,14 +33,14 @@ def ago(moment: datetime) -> str:
     return f"{span(seconds)} ago" if seconds > 0 else f"in {span(-seconds)}"
 
 
-def span(seconds: float) -> str:
-    """Return a length of time in its largest unit and the next smaller one."""
+def span(seconds: float, units: int = 2) -> str:
+    """Return a length of time in its largest unit and the next smaller one, or in so many."""
     parts: list[str] = []
     for unit, size in _UNITS:
         count, seconds = divmod(seconds, size)
         if count or parts:
             parts.append(f"{int(count)} {unit}" if count else "")
-    return " ".join(filter(None, parts[:2])) or "less than a second"
+    return " ".join(filter(None, parts[:units])) or "less than a second"
 
 
 def duration(text: str) -> timedelta:
@@ -58,14 +58,26 @@ def duration(text: str) -> timedelta:
         raise UsageError(f"{text!r} is too long.") from None
 
 
-_COLOURS = {"waiting": "yellow", "answered": "yellow", "failed": "red", "done": "green", "running": "blue"}
+_COLOURS = {
+    "waiting": "yellow",
+    "answered": "yellow",
+    "expired": "yellow",
+    "failed": "red",
+    "done": "green",
+    "running": "blue",
+}
 
 
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows under their titles. Nothing is truncated: a terminal wraps what does not fit."""
+    """Print rows under their titles; where a terminal is too narrow for that, a line for each cell. Nothing is cut."""
     screen = Screen(sys.stdout)
     shown = [[visible_line(cell) for cell in row] for row in rows]
     widths = [max(map(columns, cells)) for cells in zip(titles, *shown, strict=True)]
+    if not screen.fits(sum(widths) + 2 * (len(widths) - 1)):
+        for name, *cells in rows:
+            lines = [f"{title.lower()}: {cell}" for title, cell in zip(titles[1:], cells, strict=True) if cell]
+            screen.show(Card("●", _COLOURS.get(cells[0].partition(" ")[0], "blue"), name, (("", "\n".join(lines)),)))
+        return
     print(screen.painted(_line(titles, widths), "dim"))
     for row in shown:
         print(_line([_painted(screen, cell, width) for cell, width in zip(row, widths, strict=True)], None))
@@ -73,14 +85,15 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def _line(cells: Sequence[str], widths: Sequence[int] | None) -> str:
     if widths is not None:
-        cells = [_padded(cell, width) for cell, width in zip(cells, widths, strict=True)]
+        cells = [padded(cell, width) for cell, width in zip(cells, widths, strict=True)]
     return "  ".join(cells).rstrip()
 
 
-def _padded(cell: str, width: int) -> str:
+def padded(cell: str, width: int) -> str:
+    """Return a cell as wide as its column."""
     return cell + " " * (width - columns(cell))
 
 
 def _painted(screen: Screen, cell: str, width: int) -> str:
     colour = _COLOURS.get(cell.partition(" ")[0])
-    return screen.painted(cell, colour) + " " * (width - columns(cell)) if colour else _padded(cell, width)
+    return screen.painted(cell, colour) + " " * (width - columns(cell)) if colour else padded(cell, width)

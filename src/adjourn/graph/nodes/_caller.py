@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -49,6 +50,12 @@ class NodeCaller:
         """Emit a live event of this node."""
         if self.scope.has_reader and self.audience.hears:
             self.scope.journal.emit_live(replace(event, agent=self.audience.name, path=self.audience.path))
+
+    def answer_id(self) -> str:
+        """Return the id of the message that the node's model writes: the same however often the node runs."""
+        # Not from the graph's counter, which parallel nodes share: which of them answers first must not matter.
+        place = hashlib.blake2b(f"{self.task.path} {self.task.instance}".encode(), digest_size=5).hexdigest()
+        return f"m{place}.1"
 
     def all_values(self) -> dict[str, Any]:
         """Return the session values as the node sees them."""

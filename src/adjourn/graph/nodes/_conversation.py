@@ -26,7 +26,7 @@ class Input(Struct, frozen=True, kw_only=True):
 
 def field(task: Task, name: str, default: Any) -> Any:
     """Return a field of the state as a task sees it, or a default if it is not set."""
-    value = given(task.graph.fields.values, task.overlay, name)
+    value = given(task.graph.fields.values, task.seen, name)
     return default if value is ABSENT or value is None else value
 
 
@@ -41,7 +41,7 @@ def history(task: Task) -> list[Message]:
 
 def has_own_history(task: Task) -> bool:
     """Return whether a fan-out gave this task its own messages."""
-    return task.overlay is not None and "messages" in task.overlay
+    return "messages" in (task.seen or ())
 
 
 def with_input(task: Task, before: list[Message], key: str) -> Input:
@@ -59,9 +59,23 @@ def with_input(task: Task, before: list[Message], key: str) -> Input:
     return Input(messages=[*(before if tail is None else before[:-1]), user], new=[user])
 
 
+def with_new_ids(task: Task, key: str) -> None:
+    """Give the user's message in a result from the cache the id that it would have here: it is another message."""
+    for number, (name, value, plain) in enumerate(task.writes):
+        if name == "messages" and isinstance(value, list):
+            update = [_renewed(task, key, each) for each in cast("list[object]", value)]
+            task.writes[number] = (name, update, plain)
+
+
+def _renewed(task: Task, key: str, each: object) -> object:
+    if isinstance(each, Message) and each.id is not None and each.id.startswith(f"{key}@"):
+        return each.with_id(_id(task, key))
+    return each
+
+
 def _id(task: Task, key: str) -> str:
     # Parallel nodes that read the same input add one message for it; the input of a fan-out belongs to one task.
-    own = f":{task.index}" if task.overlay is not None and key in task.overlay else ""
+    own = f":{task.index}" if key in (task.overlay or ()) else f":{task.label}" if key in (task.seen or ()) else ""
     return f"{key}@{task.graph.instance}.{task.graph.step}{own}"
 
 

@@ -5,19 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, cast
 
 from adjourn._engine.address import segment_text
 from adjourn._engine.program import Program, ProgramFrame, Report
 from adjourn.graph._frame import Task
-from adjourn.graph._node import Plan
+from adjourn.graph._node import Plan, Shape
+from adjourn.graph._options import NodeSettings
 from adjourn.graph._results import interpret
 from adjourn.graph.schema import Schema
 from adjourn.graph.state import read
 from adjourn.messages import Message
 
-from ._conversation import Input, history, known_to, lacks, lacks_messages, with_input
+from ._conversation import Input, history, known_to, lacks, lacks_messages, with_input, with_new_ids
 from .program import OfState, ProgramNode, mapping_problems
 
 
@@ -38,14 +39,21 @@ class AgentNode(ProgramNode):
     conversation, and its text only goes to `last_response` and `node_responses`.
     """
 
-    shape = "agent"
+    shape: Shape = "agent"
 
     def __init__(
-        self, name: str, agent: Program, *, input: OfState | None, output: OfState | None, isolated: bool
+        self,
+        name: str,
+        agent: Program,
+        options: NodeSettings,
+        *,
+        input: OfState | None,
+        output: OfState | None,
+        isolated: bool,
     ) -> None:
         # Users pass anything; problems are reported when the graph is compiled.
         is_program = isinstance(cast("object", agent), Program)
-        super().__init__(name, agent, inside=segment_text(agent.kind, agent.name) if is_program else "")
+        super().__init__(name, agent, options, inside=segment_text(agent.kind, agent.name) if is_program else "")
         self.input = input
         self.output = output
         self.isolated = isolated
@@ -70,11 +78,15 @@ class AgentNode(ProgramNode):
     def input_of(self, task: Task) -> Any:
         if self.input is not None:
             graph = task.graph
-            return self.input(read(graph.plan.schema, graph.fields.values, task.overlay))
+            return self.input(read(graph.plan.schema, graph.fields.values, task.seen))
         return self._given(task).messages
 
     def _given(self, task: Task) -> Input:
         return with_input(task, [] if self.isolated else history(task), "user_input")
+
+    def recall(self, task: Task, added: Collection[str]) -> bool:
+        with_new_ids(task, "user_input")
+        return super().recall(task, [each for each in added if not each.startswith("user_input@")])
 
     def set_result(self, task: Task, child: ProgramFrame) -> None:
         report = child.report()

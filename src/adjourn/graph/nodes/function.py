@@ -11,12 +11,13 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any, Literal, Self, cast, get_origin, get_type_hints
 
-from adjourn._engine.entry import execute
+from adjourn._engine.entry import entry_of
+from adjourn._engine.execution import execute
 from adjourn.context import RunContext, current
 from adjourn.errors import ProgramChanged
-from adjourn.graph._frame import HANDLED, Task
-from adjourn.graph._node import Node, NodeOptions
-from adjourn.graph._results import find_cached
+from adjourn.graph._frame import Task
+from adjourn.graph._node import Node
+from adjourn.graph._options import NodeSettings
 from adjourn.graph.schema import Schema
 from adjourn.graph.state import read
 
@@ -26,10 +27,10 @@ class FunctionNode(Node):
 
     __slots__ = ("call", "fn", "how", "thread")
 
-    def __init__(self, name: str, fn: Any, options: NodeOptions, *, thread: bool = True) -> None:
+    def __init__(self, name: str, fn: Any, options: NodeSettings, *, thread: bool = True) -> None:
         super().__init__(name, options)
-        self.fn = fn
-        self.thread = thread
+        self.fn: Any = fn
+        self.thread: bool = thread
         self.call: Callable[[Any], Any] = fn
         self.how: Literal["async", "in_thread", "inline"] = "inline"
 
@@ -37,25 +38,23 @@ class FunctionNode(Node):
         if not isinstance(self.thread, bool):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
             yield f"the option thread of node '{self.name}' is {self.thread!r}: give True or False"
         if not callable(self.fn):
-            yield f"node '{self.name}' is not a function: {self.fn!r}"
+            hint = ". Call its .compile() first" if hasattr(self.fn, "compile") else ""
+            yield f"node '{self.name}' is not a function: {self.fn!r}{hint}"
             return
         try:
             adapt(self.fn)
         except TypeError as error:
             yield f"node '{self.name}' cannot be called: {error}"
 
-    def placed(self, order: int, *, before: bool, after: bool, node_timeout: float | None) -> Self:
-        node = super().placed(order, before=before, after=after, node_timeout=node_timeout)
+    def placed(self, order: int, options: NodeSettings) -> Self:
+        node = super().placed(order, options)
         node.call = adapt(self.fn)
         node.how = "async" if is_async(self.fn) else "in_thread" if self.thread else "inline"
         return node
 
     def run(self, task: Task) -> Awaitable[Any]:
         graph = task.graph
-        state = read(graph.plan.schema, graph.fields.values, task.overlay)
-        cache = self.options.cache
-        if cache is not None and find_cached(task, cache):
-            return _handled()
+        state = read(graph.plan.schema, graph.fields.values, task.seen)
         if self.how == "async":
             return execute(task, self.call, state)
         if self.how == "in_thread":
@@ -72,12 +71,8 @@ def check_no_graph(task: Task, below: Iterable[str]) -> None:
         raise ProgramChanged(task.address, f"node '{task.node.name}' is no longer a graph")
 
 
-async def _handled() -> Any:
-    return HANDLED
-
-
 def _in_its_thread(task: Task, call: Callable[[Any], Any], state: Any) -> Any:
-    task.entry.thread = threading.get_ident()
+    entry_of(task).thread = threading.get_ident()
     return call(state)
 
 

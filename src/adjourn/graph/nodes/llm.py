@@ -5,19 +5,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from adjourn._calls.caller import Kit, Template, as_tools, middleware_around, with_own_ids
-from adjourn._calls.model import Asking, hooked
-from adjourn._engine.entry import execute
+from adjourn._calls.caller import Instruction, InstructionFunction, Kit, as_tools, middleware_around, with_own_ids
+from adjourn._calls.model import MODEL_RETRY, Asking, hooked
+from adjourn._engine.execution import execute
 from adjourn.errors import UsageError
 from adjourn.events import MessageEvent
 from adjourn.graph._channels import Channel, LastChannel
 from adjourn.graph._frame import Task
-from adjourn.graph._node import Node
+from adjourn.graph._node import Node, Shape
+from adjourn.graph._options import NodeSettings
 from adjourn.graph.schema import Schema
 from adjourn.messages import Message, RemoveAllMessages
+from adjourn.middleware.hooks import Middleware, having
 from adjourn.models import ChatModel, ModelRequest, resolve_model
 from adjourn.tools import Tool
 
@@ -33,6 +35,7 @@ from ._conversation import (
     lacks_messages,
     one_shot,
     with_input,
+    with_new_ids,
 )
 from .function import check_no_graph
 
@@ -57,28 +60,28 @@ class LLMNode(Node):
     history followed by the user's input, or the history alone.
     """
 
-    shape = "llm"
+    shape: Shape = "llm"
 
     def __init__(
         self,
         name: str,
         model: str | ChatModel,
-        instruction: str,
+        instruction: str | InstructionFunction,
         tools: Sequence[Tool | Callable[..., Any]],
         user_input_key: str,
         middleware: Sequence[Any],
-        options: Mapping[str, Any] | None,
+        model_options: Mapping[str, Any] | None,
+        options: NodeSettings,
     ) -> None:
-        super().__init__(name)
-        self.model = resolve_model(model)
+        super().__init__(name, options)
+        self.model: ChatModel = resolve_model(model)
         self.instruction = instruction
-        self.tools = as_tools(tools, name)
+        self.tools: tuple[Tool, ...] = as_tools(tools, name)
         self.key = user_input_key
-        self.middleware = node_middleware(middleware, name)
-        self.model_options = _options(name, options)
-        if not isinstance(instruction, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
-            raise UsageError(f"LLM node '{name}': instruction={instruction!r}. Give a string.")
-        self._template = Template(instruction, f"The instruction of node '{name}'")
+        self.middleware: tuple[Any, ...] = node_middleware(middleware, name)
+        self.hooks: tuple[Middleware, ...] = having(self.middleware, "wrap_node")
+        self.model_options: dict[str, Any] = _options(name, model_options)
+        self._instruction = Instruction(instruction, f"The instruction of node '{name}'")
         self._plain = Kit(name, self.tools, self.middleware)
 
     def problems(self, schema: Schema) -> Iterable[str]:
@@ -93,6 +96,14 @@ class LLMNode(Node):
     def run(self, task: Task) -> Awaitable[Any]:
         return execute(task, self._ask, task)
 
+    def recall(self, task: Task, added: Collection[str]) -> bool:
+        with_new_ids(task, self.key)
+        for number, (name, value, plain) in enumerate(task.writes):
+            if name == "messages" and value and isinstance(value[-1], Message):
+                answer = value[-1].with_id(NodeCaller(task).answer_id())
+                task.writes[number] = (name, [*value[:-1], answer], plain)
+        return True
+
     def check_restored(self, task: Task, below: Iterable[str]) -> None:
         check_no_graph(task, below)
 
@@ -102,17 +113,20 @@ class LLMNode(Node):
         outer = middleware_around(task)
         kit = Kit(self.name, self.tools, (*outer, *self.middleware), outer=len(outer)) if outer else self._plain
         read = self._read(task)
-        messages = await hooked(kit.before_model, "before_model", read.messages) if kit.before_model else read.messages
-        asking = Asking(caller, kit, (self.model,))
+        messages = read.messages
+        if kit.before_model:
+            messages = await hooked(kit.before_model, "before_model", messages, kit)
+        # A node that has its own policy is tried again as a whole.
+        asking = Asking(caller, kit, (self.model,), (MODEL_RETRY,) if self.options.retry is None else ())
 
         async def request() -> ModelRequest:
-            return self._request(task, kit, messages)
+            return await self._request(task, kit, messages)
 
         after = [*messages, await asking.answer(request)]
         if kit.after_model:
             # The hooks see the calls with the ids under which they will run.
             after[-1] = with_own_ids(after[-1], call_ids([*read.stored, *messages]))
-            after = await hooked(kit.after_model, "after_model", after)
+            after = await hooked(kit.after_model, "after_model", after, kit)
             asking.check_shown(after[-1])
         return self._written(task, caller, read, after)
 
@@ -129,8 +143,9 @@ class LLMNode(Node):
         key = self.key if field(task, self.key, "") else None
         return _Given(messages=read.messages, new=read.new, stored=before, key=key)
 
-    def _request(self, task: Task, kit: Kit, messages: Sequence[Message]) -> ModelRequest:
-        instruction = self._template.filled(task.read_value)
+    async def _request(self, task: Task, kit: Kit, messages: Sequence[Message]) -> ModelRequest:
+        own = self._instruction
+        instruction = own.filled(task.read_value) if own.function is None else await own.called()
         has_own = any(message.role == "system" for message in messages)
         sent = [Message.system(instruction), *messages] if instruction and not has_own else messages
         options = {**task.scope.turn_options, **self.model_options}
@@ -140,6 +155,7 @@ class LLMNode(Node):
 
     def _written(self, task: Task, caller: NodeCaller, read: _Given, after: list[Message]) -> dict[str, Any]:
         reply = with_own_ids(after[-1], call_ids([*read.stored, *after[:-1]]))
+        reply = reply if reply.id is not None else reply.with_id(caller.answer_id())
         caller.emit(MessageEvent(address=task.address, message=reply))
         update: dict[str, Any] = {
             "messages": [*_kept(task, read, after[:-1]), reply],

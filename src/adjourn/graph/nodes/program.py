@@ -5,19 +5,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, cast
 
-from adjourn._engine.entry import PAUSED
+from msgspec.structs import replace
+
+from adjourn._calls.caller import middleware_around
+from adjourn._engine.address import AROUND
+from adjourn._engine.execution import PAUSED
 from adjourn._engine.program import Program, ProgramFrame, start
 from adjourn.errors import ProgramChanged, ReplayMismatch, StoreError
-from adjourn.graph._channels import ABSENT, Channel, LastChannel
+from adjourn.graph._channels import ABSENT, Channel, LastChannel, MessagesChannel
 from adjourn.graph._frame import HANDLED, StepFrame, Task
-from adjourn.graph._node import NO_OPTIONS, Node, NodeOptions, Plan
-from adjourn.graph._results import interpret
+from adjourn.graph._node import Node, Plan
+from adjourn.graph._options import NO_OPTIONS, NodeSettings
+from adjourn.graph._results import check_update, interpret
 from adjourn.graph.commands import Overwrite
 from adjourn.graph.schema import Schema
 from adjourn.graph.state import State, given, read
+from adjourn.messages import AppendMessages, Message
+from adjourn.middleware.hooks import having
 
 from .function import is_async
 
@@ -37,15 +45,15 @@ class ProgramNode(Node):
         self,
         name: str,
         program: Program,
-        options: NodeOptions = NO_OPTIONS,
+        options: NodeSettings = NO_OPTIONS,
         *,
         inside: str = "~",
         order: int = -1,
         segment: str = "",
     ) -> None:
         super().__init__(name, options, order=order, segment=segment)
-        self.program = program
-        self.inside = inside
+        self.program: Program = program
+        self.inside: str = inside
 
     # Defined by each kind of program node
 
@@ -60,6 +68,23 @@ class ProgramNode(Node):
     def forgive(self, task: Task, child: Any, error: Exception) -> bool:
         """Set the task's result from a program that has failed; return False if the task fails with it."""
         return False
+
+    # Caching
+
+    def may_cache(self, task: Task) -> bool:
+        # What a runner guards may be called inside.
+        return not having(middleware_around(task), "guard_tool")
+
+    def recall(self, task: Task, added: Collection[str]) -> bool:
+        """Give the messages that the program added ids of their own: with the old ones they would replace messages."""
+        place = hashlib.blake2b(f"{task.path} {task.instance}".encode(), digest_size=5).hexdigest()
+        ids = {old: f"m{place}.{number}" for number, old in enumerate(sorted(added), 1)}
+        channels = task.graph.plan.schema.channels
+        task.writes = [
+            (name, _with_ids(value, ids) if isinstance(channels.get(name), MessagesChannel) else value, plain)
+            for name, value, plain in task.writes
+        ]
+        return True
 
     # Running
 
@@ -78,16 +103,16 @@ class ProgramNode(Node):
             for key, value in child.values.items():
                 task.write_value(key, value)
         child.drop()
-        task.children = None
+        del (task.children or {})[self.inside]
         return HANDLED
 
     def _child(self, task: Task) -> ProgramFrame:
-        if task.children:
-            return cast("ProgramFrame", task.children[self.inside])
+        if (live := (task.children or {}).get(self.inside)) is not None:
+            return cast("ProgramFrame", live)
         child, is_new = self.open(task)
         if is_new:
             start(child, self.input_of(task))
-        task.children = {self.inside: child}
+        task.children = {**(task.children or {}), self.inside: child}
         return child
 
     def open(self, task: Task) -> tuple[ProgramFrame, bool]:
@@ -97,11 +122,24 @@ class ProgramNode(Node):
 
     def bind_dormant(self, task: Task) -> None:
         if self.inside in task.scope.dormant.below(task.path):
-            task.children = {self.inside: self.open(task)[0]}
+            task.children = {**(task.children or {}), self.inside: self.open(task)[0]}
 
     def check_restored(self, task: Task, below: Iterable[str]) -> None:
-        if task.questions or task.memos or any(each != self.inside for each in below):
+        if task.questions or task.memos or any(each not in (self.inside, AROUND) for each in below):
             raise ProgramChanged(task.address, f"node '{self.name}' is a graph now, but was a function")
+
+
+def _with_ids(update: Any, ids: Mapping[str, str]) -> Any:
+    """Return an update of a conversation with other ids in place of these."""
+    if isinstance(update, Overwrite):
+        return Overwrite(_with_ids(update.value, ids))
+    if isinstance(update, list | tuple):
+        return [_with_ids(each, ids) for each in cast("Iterable[Any]", update)]
+    if isinstance(update, AppendMessages):
+        return replace(update, messages=_with_ids(update.messages, ids))
+    if isinstance(update, Message) and update.id is not None and update.id in ids:
+        return update.with_id(ids[update.id])
+    return update
 
 
 def mapping_problems(what: str, node: str, **functions: Any) -> Iterable[str]:
@@ -122,22 +160,20 @@ class SubgraphNode(ProgramNode):
         self,
         name: str,
         graph: Any,  # Any: a compiled graph, which is a plan and a program, or anything else that a user passed
-        options: NodeOptions = NO_OPTIONS,
+        options: NodeSettings = NO_OPTIONS,
         *,
         input: OfState | None = None,
         output: OfState | None = None,
     ) -> None:
         super().__init__(name, graph, options)
         self.plan: Plan = graph
-        self.input = input
-        self.output = output
+        self.input: OfState | None = input
+        self.output: OfState | None = output
 
     def problems(self, schema: Schema) -> Iterable[str]:
         if not isinstance(self.plan, Plan):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
             yield f"subgraph '{self.name}' is not a compiled graph: {self.plan!r}"
             return
-        if self.options.cache is not None:
-            yield f"node '{self.name}' is a subgraph, whose result is not cached: cache nodes inside it"
         yield from mapping_problems("subgraph", self.name, input=self.input, output=self.output)
 
     @property
@@ -154,8 +190,8 @@ class SubgraphNode(ProgramNode):
     def input_of(self, task: Task) -> Any:
         graph = task.graph
         if self.input is not None:
-            return self.input(read(graph.plan.schema, graph.fields.values, task.overlay))
-        shared = {name: given(graph.fields.values, task.overlay, name) for name in self.plan.schema.channels}
+            return self.input(read(graph.plan.schema, graph.fields.values, task.seen))
+        shared = {name: given(graph.fields.values, task.seen, name) for name in self.plan.schema.channels}
         # The value itself is shared: it is not an update for a reducer to apply to the child's initial value.
         return {name: Overwrite(value) for name, value in shared.items() if value is not ABSENT}
 
@@ -164,10 +200,19 @@ class SubgraphNode(ProgramNode):
             task.writes = [
                 (name, value, False) for name in child.fields.updates for value in _updates(task, child, name)
             ]
+            self._check_writes(task)
             return
         result = self.output(read(self.plan.schema, child.fields.values))
         # The child's state is not a state of this graph, for which only the differences would count.
         interpret(task, dict(result) if isinstance(result, State) else result)
+
+    def _check_writes(self, task: Task) -> None:
+        """Check what the subgraph did not check itself: fields that have another type here, if it checked any."""
+        ours, theirs = task.graph.plan.schema, self.plan.schema
+        for name, value, _ in task.writes:
+            is_checked = theirs.channels[name].checks and ours.types[name] == theirs.types[name]
+            if ours.channels[name].checks and not is_checked:
+                check_update(task, ours.channels[name], value)
 
 
 def _updates(task: Task, child: StepFrame, name: str) -> list[Any]:

@@ -6,25 +6,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeGuard, cast
 
 from msgspec.structs import replace
 
 from adjourn._calls.approval import check_call
-from adjourn._calls.caller import CALLS_PER_ANSWER, Kit, OnError, as_tools, middleware_around, with_own_ids
+from adjourn._calls.caller import CALLS_PER_ANSWER, Kit, OnError, OnUnknown, as_tools, middleware_around, with_own_ids
 from adjourn._calls.tool import Outcome, use
 from adjourn._engine.address import segment_text
 from adjourn._engine.child import beside
-from adjourn._engine.entry import execute
-from adjourn._engine.frame import here
+from adjourn._engine.entry import here
+from adjourn._engine.execution import execute
 from adjourn._engine.record import Question
 from adjourn.errors import Pause, RunError
 from adjourn.events import ToolResult
 from adjourn.graph._frame import Task
-from adjourn.graph._node import Node
+from adjourn.graph._node import Node, Shape
+from adjourn.graph._options import NodeSettings
 from adjourn.graph.schema import Schema
 from adjourn.messages import Message, ToolCall
+from adjourn.middleware.hooks import Middleware, having
 from adjourn.tools import Tool
 
 from ._caller import NodeCaller, node_middleware, tool_names
@@ -46,31 +48,46 @@ class _Asking(NamedTuple):
 class ToolsNode(Node):
     """A node that answers the newest assistant message with tool calls: one tool message per call, in call order."""
 
-    shape = "tools"
+    shape: Shape = "tools"
 
     def __init__(
         self,
         name: str,
         tools: Sequence[Tool | Callable[..., Any]],
+        options: NodeSettings,
         *,
         sequential: bool,
         on_error: OnError,
+        on_unknown: OnUnknown,
         middleware: Sequence[Any],
         max_calls: int | None = CALLS_PER_ANSWER,
     ) -> None:
-        super().__init__(name)
-        self.tools = as_tools(tools, name)
+        super().__init__(name, options)
+        self.tools: tuple[Tool, ...] = as_tools(tools, name)
         self.sequential = sequential
         self.max_calls = max_calls
         self.on_error: OnError = on_error
-        self.middleware = node_middleware(middleware, name)
+        self.on_unknown: OnUnknown = on_unknown
+        self.middleware: tuple[Any, ...] = node_middleware(middleware, name)
+        self.hooks: tuple[Middleware, ...] = having(self.middleware, "wrap_node")
         self._plain = self._kit(self.middleware, 0)
 
     def _kit(self, middleware: tuple[Any, ...], outer: int) -> Kit:
-        return Kit(self.name, self.tools, middleware, outer=outer, on_error=self.on_error)
+        return Kit(
+            self.name,
+            self.tools,
+            middleware,
+            outer=outer,
+            on_error=self.on_error,
+            on_unknown=self.on_unknown,
+        )
 
     def problems(self, schema: Schema) -> Iterable[str]:
-        return lacks_messages("tools node", self.name, schema)
+        yield from lacks_messages("tools node", self.name, schema)
+        if self.options.cache is not None:
+            for each in self._plain.tools.values():
+                if each.approval is not False or each.review is not None:
+                    yield f"the tool '{each.name}' of node '{self.name}' needs an approval, so its result is not cached"
 
     def marks(self) -> list[str]:
         return tool_names(self.tools) or ["tools"]
@@ -78,10 +95,30 @@ class ToolsNode(Node):
     def run(self, task: Task) -> Awaitable[Any]:
         return execute(task, self._answer, task)
 
+    def may_cache(self, task: Task) -> bool:
+        return not having((*middleware_around(task), *self.middleware), "guard_tool")
+
+    def cache_input(self, task: Task) -> Any:
+        return [(call.name, dict(call.arguments), call.raw) for call in self._asking(history(task)).calls]
+
+    def recall(self, task: Task, added: Collection[str]) -> bool:
+        """Make the results those of the calls that are open here: of the same tools, with the same arguments."""
+        asking = self._asking(history(task))
+        for number, (name, value, plain) in enumerate(task.writes):
+            if name == "messages":
+                kept = [each for each in value if each.role == "tool"] if _is_list_of_messages(value) else []
+                if len(kept) != len(asking.calls):
+                    return False  # Hooks around the node have changed them.
+                pairs = zip(kept, asking.calls, strict=True)
+                results = [replace(each, id=None, tool_call_id=call.id) for each, call in pairs]
+                task.writes[number] = (name, [*_changed(asking, asking.message), *results], plain)
+        return True
+
     def check_answer(self, task: Task, question: Question) -> None:
         below = question.address.removeprefix(task.address).lstrip(";")
         if below and not middleware_around(task):
-            check_call(f"{task.address};{below.partition(';')[0]}", question, self._plain.tools)
+            address, handles = f"{task.address};{below.partition(';')[0]}", callable(self.on_unknown)
+            check_call(address, question, self._plain.tools, handles_unknown=handles)
 
     def check_restored(self, task: Task, below: Iterable[str]) -> None:
         check_no_graph(task, below)
@@ -96,9 +133,12 @@ class ToolsNode(Node):
         ends += [(self._surplus(call), None) for call in asking.calls[len(ends) :]]
         results = [end[0] for end in ends]
         shown = _with_arguments(asking.message, {each[0].tool_call_id: each[1] for each in ends})
-        # Show the calls with the ids they were given and with the arguments that a person edited.
-        changed = [shown] if shown != asking.stored and shown.id is not None else []
-        return known_to(task, {"messages": [*changed, *results], "last_tool_response": results[-1].text})
+        update = {
+            "messages": [*_changed(asking, shown), *results],
+            "last_tool_response": results[-1].text,
+            "node_responses": {self.name: [result.text for result in results]},
+        }
+        return known_to(task, update)
 
     def _asking(self, messages: Sequence[Message]) -> _Asking:
         place = _newest(messages)
@@ -148,6 +188,15 @@ class ToolsNode(Node):
         return cast("_End", await beside(segment_text("tool", call.name, call.id), run))
 
 
+def _is_list_of_messages(value: object) -> TypeGuard[list[Message]]:
+    return isinstance(value, list) and all(isinstance(each, Message) for each in cast("list[object]", value))
+
+
+def _changed(asking: _Asking, shown: Message) -> list[Message]:
+    """Return the message that asked, if its calls got other ids than it has, or arguments that a person edited."""
+    return [shown] if shown != asking.stored and shown.id is not None else []
+
+
 def _newest(messages: Sequence[Message]) -> int | None:
     """Return the index of the newest message with tool calls, if the user has said nothing since."""
     for place in range(len(messages) - 1, -1, -1):
@@ -166,7 +215,7 @@ def _since_user(messages: Sequence[Message]) -> Sequence[Message]:
 
 def _with_arguments(message: Message, edited: Mapping[str | None, Mapping[str, Any] | None]) -> Message:
     calls = tuple(
-        call if edited.get(call.id) is None else ToolCall(id=call.id, name=call.name, arguments=edited[call.id] or {})
+        call if edited.get(call.id) is None else call.with_arguments(edited[call.id] or {})
         for call in message.tool_calls
     )
     return replace(message, tool_calls=calls)

@@ -183,7 +183,7 @@ class FolderBackend:
     """
 
     def __init__(self, root: str | os.PathLike[str], *, max_size: int = MAX_SIZE) -> None:
-        self.root = Path(root).resolve()
+        self.root: Path = Path(root).resolve()
         self._max_size = max_size
         if not self.root.is_dir():
             raise UsageError(f"FolderBackend({str(root)!r}): there is no such folder. Create it first.")

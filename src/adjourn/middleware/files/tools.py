@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from io import StringIO
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from adjourn._checks import is_count, is_positive
 from adjourn._engine.concurrency import in_thread
+from adjourn._habits import checks_options
 from adjourn.context import RunContext, current
 from adjourn.errors import UsageError
 from adjourn.messages import ToolCall
@@ -27,6 +28,7 @@ from adjourn.tools import Tool, tool
 from .backends import MAX_SIZE, Backend, FileError, MemoryBackend, check_backend, check_size, checked_path
 
 READ = "read_file"
+NAMES = ("list_files", READ, "search_files", "write_file", "edit_file", "delete_file")
 LONGEST_READ = 20_000
 MOST_LISTED = 1_000
 MOST_HITS = 100
@@ -41,7 +43,8 @@ class FileTools(Middleware):
     """Gives an agent files: `list_files`, `read_file`, `search_files`, `write_file`, `edit_file`, `delete_file`.
 
     Files are in `backend`, by default stored with the session. `read_only` leaves out the tools that change files;
-    `approval` makes a person approve them, as for any tool. Calls of one answer run at once, so if several change the
+    `approval` makes a person approve them, as for any tool. `names` gives single tools other names, or leaves them out:
+    `{"read_file": "view", "delete_file": None}`. Calls of one answer run at once, so if several change the
     same file, only the first one runs, and the model is asked to repeat the others.
 
     No file gets larger than `max_size` bytes, even if the backend would take it, and listing and searching end after
@@ -50,12 +53,14 @@ class FileTools(Middleware):
 
     brings_tools = True
 
+    @checks_options
     def __init__(
         self,
         backend: Backend | None = None,
         *,
         read_only: bool = False,
         approval: bool | Callable[..., Any] = False,
+        names: Mapping[str, str | None] | None = None,
         max_size: int = MAX_SIZE,
         seconds: float = SECONDS,
     ) -> None:
@@ -65,14 +70,11 @@ class FileTools(Middleware):
         self._seconds = seconds
         self._files = MemoryBackend() if backend is None else backend
         check_backend(self._files, "FileTools")
-        reading: list[Tool] = [tool(self.list_files), tool(self.read_file), tool(self.search_files)]
-        writing: list[Tool] = [
-            tool(self.write_file, approval=approval),
-            tool(self.edit_file, approval=approval),
-            tool(self.delete_file, approval=approval),
-        ]
+        named = _named(names or {})
+        reading = _made(named, (self.list_files, self.read_file, self.search_files))
+        writing = _made(named, (self.write_file, self.edit_file, self.delete_file), approval=approval)
         writing = [asked_unless(_clashes_now, each) for each in writing]
-        self._tools: tuple[Tool, ...] = tuple(reading if read_only else reading + writing)
+        self._tools: tuple[Tool, ...] = tuple(reading if read_only else [*reading, *writing])
         self._writing = frozenset(each.name for each in writing)
 
     def before_agent(self, setup: Setup) -> Setup:
@@ -193,6 +195,31 @@ class FileTools(Middleware):
         """
         await self._files.delete(path)
         return f"'{path}' is deleted."
+
+
+def reading_tools(tools: Iterable[Tool]) -> list[str] | None:
+    """Return what the tool that reads a file is called among these; None if there are no `FileTools` among them."""
+    of_files = [each for each in tools if isinstance(getattr(each.fn, "__self__", None), FileTools)]
+    return [each.name for each in of_files if each.fn.__name__ == READ] if of_files else None
+
+
+def _named(names: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Return the name of each tool; None for one that is left out."""
+    if unknown := [name for name in names if name not in NAMES]:
+        raise UsageError(f"FileTools(names=...): there is no tool {unknown[0]!r}. There are: {', '.join(NAMES)}.")
+    if empty := [name for name, given in names.items() if given == ""]:
+        raise UsageError(f"FileTools(names=...): {empty[0]!r} has an empty name. Give a name, or None to leave it out.")
+    return {name: name for name in NAMES} | dict(names)
+
+
+def _made(
+    named: Mapping[str, str | None],
+    functions: Sequence[Callable[..., Any]],
+    approval: bool | Callable[..., Any] = False,
+) -> list[Tool]:
+    names = [named[function.__name__] for function in functions]
+    pairs = zip(functions, names, strict=True)
+    return [tool(function, name=name, approval=approval) for function, name in pairs if name is not None]
 
 
 def _clashes_now(call_id: str) -> bool:

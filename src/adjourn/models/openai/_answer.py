@@ -1,165 +1,266 @@
-"""Convert answers of OpenAI's chat completions, whole or streamed, to chunks."""
+"""Convert answers of chat completions, whole or streamed, to chunks, as servers really send them.
+
+What is not there, is null, or has an unexpected type is treated as missing if the rest can be read without it: an odd
+usage or an unknown field never costs an answer. What the answer itself consists of is never guessed.
+"""
 
 from __future__ import annotations
 
-import msgspec
-from msgspec import Struct
+from collections.abc import Mapping
+from typing import Any, cast
 
-from adjourn.messages import Usage
-from adjourn.models.chunks import Chunk, ToolCallChunk
+from msgspec.structs import replace
 
-# The fields that we read, all of them optional, since compatible servers differ in what they leave out. Fields that are
-# present must have the right type.
+from adjourn.messages import Part
+from adjourn.models.chunks import Chunk, Origin, ToolCallChunk
+
+from ._calls import Calls, pieces_of_calls
+from ._characters import Characters
+from ._content import Content, images_in
+from ._events import DONE
+from ._extras import Details
+from ._thinking import Thinking
+from ._usage import usage_of
+from ._words import plain, quoted, words_of
+
+Json = Mapping[str, Any]  # Any: JSON as servers define it
+
+_NOTHING: Json = {}
+_PLAIN = frozenset({"role", "content", "refusal", "tool_calls"})
+
+# What servers call the ends of answers, in lower case; other words are passed on in lower case.
+_REASONS = {
+    **dict.fromkeys(
+        ("eos", "eos_token", "end_turn", "stop_sequence", "complete", "finish", "finished", "done"), "stop"
+    ),
+    **dict.fromkeys(("function_call", "tool_call", "tool_use"), "tool_calls"),
+    **dict.fromkeys(
+        ("max_tokens", "max_output_tokens", "model_length", "token_limit", "model_context_window_exceeded"), "length"
+    ),
+    **dict.fromkeys(
+        (
+            *("safety", "sensitive", "content_filtered", "prohibited_content", "blocklist"),
+            *("recitation", "spii", "guardrail_intervened", "error_toxic"),
+        ),
+        "content_filter",
+    ),
+}
+_NO_REASON = (None, "", "null")
+# Those that say that the answer is broken.
+_FAILED = frozenset(
+    {
+        *("error", "failed", "abort", "cancelled", "timeout", "network_error", "insufficient_system_resource"),
+        "unexpected_tool_call",
+    }
+)
+# What a body without choices has if it is an error, as `plain` writes names.
+_WORDS = frozenset({"message", "msg", "errormessage", "errormsg"})
 
 
-class _Function(Struct):
-    name: str | None = None
-    arguments: str | None = None
+class ErrorInAnswer(Exception):
+    """The server sent an error in place of an answer, or in the middle of one; `body` is what it sent."""
+
+    def __init__(self, body: object) -> None:
+        self.body = body
+        super().__init__(str(body)[:300])
 
 
-class _Call(Struct):
-    index: int | None = None
-    id: str | None = None
-    function: _Function | None = None
-
-
-class _Content(Struct):
-    content: str | None = None
-    refusal: str | None = None
-    reasoning_content: str | None = None  # DeepSeek's name, which many servers adopted
-    reasoning: str | None = None  # the name on other servers
-    tool_calls: list[_Call] | None = None
-
-
-class _Choice(Struct):
-    index: int | None = None
-    delta: _Content | None = None
-    message: _Content | None = None
-    finish_reason: str | None = None
-
-
-class _InputDetails(Struct):
-    cached_tokens: int | None = None
-
-
-class _OutputDetails(Struct):
-    reasoning_tokens: int | None = None
-
-
-class _Usage(Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: _InputDetails | None = None
-    completion_tokens_details: _OutputDetails | None = None
-
-
-class _Completion(Struct):
-    choices: list[_Choice] | None = None
-    usage: _Usage | None = None
+class UnfinishedAnswer(Exception):
+    """The answer ended before it was complete; the text quotes what came in its place."""
 
 
 class AnswerReader:
-    """Reads one answer, piece by piece; `is_finished` once the server has sent a finish reason."""
+    """Reads one answer of `provider`, piece by piece; `is_finished` once the server has said that it is complete."""
 
-    def __init__(self) -> None:
+    def __init__(self, provider: str) -> None:
         self.is_finished = False
-        self._text = _Characters()
-        self._reasoning = _Characters()
-        self._calls = _Calls()
+        self._unread: Json | None = None  # the last piece that was no part of an answer
+        self._provider = provider
+        self._text = Characters()
+        self._reasoning = Characters()
+        self._thinking = Thinking()
+        self._details = Details()
+        self._calls = Calls(provider)
+        self._choice: object = None  # the index of the choice that counts
+        self._has_delta = False
+        self._has_content = False
         self._has_refused = False
+        self._model: str | None = None
+        self._response_id: str | None = None
 
     def read(self, data: object) -> Chunk | None:
-        """Return the next chunk, or None if it is empty.
+        """Return the next chunk, or None if it is empty; `DONE` stands for the end of a stream.
 
         Raises:
-            msgspec.ValidationError: the data is not part of an answer.
+            ErrorInAnswer: the data is an error.
+            ValueError: the data is not part of an answer.
         """
-        completion = msgspec.convert(data, _Completion)
-        usage = None if completion.usage is None else _usage(completion.usage)
-        choice = next((choice for choice in completion.choices or () if not choice.index), None)
+        if data is DONE:
+            return self._end()
+        if not isinstance(data, Mapping):
+            raise ValueError(f"it is not an object: {str(data)[:100]}")
+        body = cast("Json", data)
+        self._model = self._model or _text_or_none(body.get("model"))
+        self._response_id = self._response_id or _text_or_none(body.get("id"))
+        usage = usage_of(body) if body.get("usage") or "x_groq" in body or "timings" in body else None
+        choice = self._first(body)
         if choice is None:
+            self._unread = body if usage is None else self._unread
             return None if usage is None else Chunk(usage=usage)
-        content = choice.delta or choice.message or _Content()
-        self._has_refused = self._has_refused or bool(content.refusal)
-        chunk = Chunk(
-            text=self._text.join(content.content or content.refusal),
-            reasoning=self._reasoning.join(content.reasoning_content or content.reasoning),
-            tool_calls=tuple(map(self._calls.piece, content.tool_calls or ())),
-            usage=usage,
-            finish_reason=self._finish_reason(choice.finish_reason),
-        )
-        return None if chunk == _NOTHING else chunk
+        chunk = self._chunk(choice)
+        if usage is None and "usage" in choice:
+            usage = usage_of(body)
+        return chunk if usage is None else replace(chunk or Chunk(), usage=usage)
 
-    def _finish_reason(self, reason: str | None) -> str | None:
-        if not reason:
+    def close(self) -> None:
+        """Say that there is no more data.
+
+        Raises:
+            UnfinishedAnswer: the answer is not complete.
+        """
+        if not self.is_finished:
+            raise UnfinishedAnswer("" if self._has_content else quoted(self._unread))
+
+    def _first(self, body: Json) -> Json | None:
+        """Return the choice that counts, if it is in this piece."""
+        choices = body.get("choices")
+        error = body.get("error")
+        # Some gateways send an empty error, or one that says "success", with every piece.
+        is_answer = bool(choices or body.get("usage"))
+        if error and not (is_answer and (_is_success(error) or not words_of(error))):
+            raise ErrorInAnswer(body)
+        if not choices and _is_error(body):
+            raise ErrorInAnswer(body)
+        if not choices:
             return None
+        if not isinstance(choices, list) or not isinstance(cast("list[object]", choices)[0], Mapping):
+            raise ValueError(f"its choices are not a list of objects: {str(cast('object', choices))[:100]}")
+        found = cast("list[Json]", choices)
+        if self._choice is None:
+            self._choice = found[0].get("index") or 0
+        choice = next((each for each in found if (each.get("index") or 0) == self._choice), None)
+        if choice is not None and choice.get("error"):
+            raise ErrorInAnswer(choice)
+        return choice
+
+    def _chunk(self, choice: Json) -> Chunk | None:
+        content, is_whole = self._content(choice)
+        text, reasoning, parts, calls = "", "", (), ()
+        if content:
+            text, reasoning, parts, calls = self._said(content, is_whole=is_whole)
+        finish, origin = None, None
+        if choice.get("finish_reason") not in _NO_REASON:
+            finish, origin = self._finish(choice)
+            more_reasoning, more_text = self._thinking.rest()
+            text, reasoning, calls = text + more_text, reasoning + more_reasoning, calls + self._calls.rest()
+        if not (text or reasoning or parts or calls or finish):
+            return None
+        self._has_content = self._has_content or bool(text or reasoning or parts)
+        return Chunk(text=text, reasoning=reasoning, parts=parts, tool_calls=calls, finish_reason=finish, origin=origin)
+
+    def _content(self, choice: Json) -> tuple[Json, bool]:
+        """Return what a choice says, and whether it is a whole message."""
+        delta = choice.get("delta")
+        if isinstance(delta, Mapping):
+            self._has_delta = True
+            return cast("Json", delta), False
+        message = choice.get("message")
+        has_streamed = self._has_delta and (self._has_content or bool(self._calls))
+        if isinstance(message, Mapping) and not has_streamed:  # else it repeats what was streamed
+            return cast("Json", message), True
+        if isinstance(delta, str):
+            self._has_delta = True
+            return {"content": delta}, False
+        text = choice.get("text")
+        return ({"content": text}, True) if isinstance(text, str) else (_NOTHING, True)
+
+    def _said(self, content: Json, *, is_whole: bool) -> tuple[str, str, tuple[Part, ...], tuple[ToolCallChunk, ...]]:
+        said, thought = content.get("content"), ""
+        parts: tuple[Part, ...] = ()
+        entries: object = content.get("tool_calls")
+        if said is not None and not isinstance(said, str):
+            read = Content(said, is_whole=is_whole)
+            said, thought, parts, entries = read.text, read.reasoning, read.parts, entries or read.calls
+            self._has_refused = self._has_refused or read.is_refusal
+        if not said:
+            said = self._instead(content)
+        reasoning, text = self._thinking.split(self._text.join(said)) if said else ("", "")
+        if not content.keys() <= _PLAIN:  # nearly all pieces are plain, and there are thousands of them
+            thought = self._details.read(content, is_whole=is_whole) or thought
+            if content.get("images"):
+                parts += images_in(content["images"])
+        calls = self._called(entries, content, is_whole=is_whole) if entries or "function_call" in content else ()
+        return text, self._reasoning.join(thought) + reasoning, parts, calls
+
+    def _instead(self, content: Json) -> str:
+        """Return the text of a message without content: a refusal, or the words of what was spoken."""
+        refusal = content.get("refusal")
+        if isinstance(refusal, str) and refusal:
+            self._has_refused = True
+            return refusal
+        audio = content.get("audio")
+        transcript = cast("Json", audio).get("transcript") if isinstance(audio, Mapping) else ""
+        return transcript if isinstance(transcript, str) else ""
+
+    def _called(self, entries: object, content: Json, *, is_whole: bool) -> tuple[ToolCallChunk, ...]:
+        legacy = content.get("function_call")
+        if isinstance(legacy, Mapping) and not entries:
+            entries = [{"index": 0, "function": cast("Json", legacy)}]
+        pieces = list(pieces_of_calls(entries))
+        return self._calls.whole(pieces) if is_whole else self._calls.streamed(pieces)
+
+    def _finish(self, choice: Json) -> tuple[str, Origin]:
+        reason = choice["finish_reason"]
+        if isinstance(reason, Mapping):
+            reason = cast("Json", reason).get("type")
+        raw = _text_or_none(reason) or "unknown"
+        reason = raw.lower().replace("-", "_")
+        if reason in _FAILED or "malformed_function_call" in reason:
+            raise ErrorInAnswer({"message": f"it ended its answer with the finish reason '{raw}'", "type": raw})
+        return self._ended(_REASONS.get(reason, reason), raw, _text_or_none(choice.get("native_finish_reason")))
+
+    def _end(self) -> Chunk | None:
+        """Return the chunk for the end of a stream, if nothing has said yet that it is complete."""
+        is_answer = self._has_content or bool(self._calls)
+        is_cut = self._has_delta and not self._calls.are_complete
+        if self.is_finished or not is_answer or is_cut:
+            return None
+        reasoning, text = self._thinking.rest()
+        finish, origin = self._ended("stop", None, None)
+        calls = self._calls.rest()
+        return Chunk(text=text, reasoning=reasoning, tool_calls=calls, finish_reason=finish, origin=origin)
+
+    def _ended(self, reason: str, raw: str | None, native: str | None) -> tuple[str, Origin]:
         self.is_finished = True
-        if self._has_refused:
-            return "refusal"
-        return "tool_calls" if reason == "function_call" else reason
+        if self._has_refused and reason == "stop":
+            reason = "refusal"
+        elif self._calls and reason == "stop":
+            reason = "tool_calls"
+        raw = native or raw
+        origin = Origin(
+            provider=self._provider,
+            model=self._model,
+            response_id=self._response_id,
+            raw_finish_reason=None if raw == reason else raw,
+            extra=self._details.extra(in_text=self._thinking.has_found),
+        )
+        return reason, origin
 
 
-_NOTHING = Chunk()
+def _is_error(body: Json) -> bool:
+    """Return whether data without choices is an error rather than usage, or a sign of life."""
+    if body.get("object") == "error" or body.get("type") == "error" or body.get("detail") or body.get("errors"):
+        return True
+    status: object = body.get("base_resp")  # MiniMax sends its errors so, and {"status_code": 0} when there is none
+    if isinstance(status, Mapping) and cast("Json", status).get("status_code"):
+        return True
+    has_words = any(isinstance(value, str) and value for name, value in body.items() if plain(name) in _WORDS)
+    return has_words and "object" not in body
 
 
-class _Calls:
-    """Numbers the tool calls of one answer.
-
-    Servers differ: some send index 0 for every call, some send no index, some repeat id and name with every piece. Here
-    a piece with a new id begins a new call, and id and name are passed on once.
-    """
-
-    def __init__(self) -> None:
-        self._places: dict[int | None, int] = {}  # from the server's index to the place of its current call
-        self._ids: list[str] = []
-        self._names: list[str] = []
-        self._arguments: list[_Characters] = []
-
-    def piece(self, call: _Call) -> ToolCallChunk:
-        function = call.function or _Function()
-        place = self._place(call)
-        new_id = call.id if call.id and not self._ids[place] else ""
-        name = function.name or ""
-        new_name = "" if name == self._names[place] else name
-        self._ids[place] += new_id
-        self._names[place] += new_name
-        arguments = self._arguments[place].join(function.arguments)
-        return ToolCallChunk(index=place, id=new_id, name=new_name, arguments=arguments)
-
-    def _place(self, call: _Call) -> int:
-        place = self._places.get(call.index)
-        if place is not None and (not call.id or self._ids[place] in ("", call.id)):
-            return place
-        place = self._places[call.index] = len(self._ids)
-        self._ids.append("")
-        self._names.append("")
-        self._arguments.append(_Characters())
-        return place
+def _is_success(error: object) -> bool:
+    return isinstance(error, Mapping) and str(cast("Json", error).get("code")) in ("0", "200")
 
 
-class _Characters:
-    """Rejoins characters that a server has split into two surrogates, one per chunk."""
-
-    def __init__(self) -> None:
-        self._held = ""
-
-    def join(self, text: str | None) -> str:
-        if not text:
-            return ""
-        if text.isascii() and not self._held:
-            return text
-        text = self._held + text
-        self._held = text[-1] if "\ud800" <= text[-1] <= "\udbff" else ""
-        text = text.removesuffix(self._held)
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def _usage(usage: _Usage) -> Usage:
-    read, written = usage.prompt_tokens_details, usage.completion_tokens_details
-    return Usage(
-        calls=1,
-        input_tokens=usage.prompt_tokens or 0,
-        output_tokens=usage.completion_tokens or 0,
-        cached_tokens=(read and read.cached_tokens) or 0,
-        reasoning_tokens=(written and written.reasoning_tokens) or 0,
-    )
+def _text_or_none(value: object) -> str | None:
+    return value if isinstance(value, str) and value and value.isprintable() else None

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import math
+import re
 import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
-from typing import cast
+from typing import TYPE_CHECKING
 
-from adjourn.errors import ModelError
+from adjourn.errors import ContextTooLong, ModelError
 
-# Statuses below 500 after which the same request may succeed: timeout, conflict, too many requests.
-_TEMPORARY = frozenset({408, 409, 429})
+from ._answer import ErrorInAnswer, UnfinishedAnswer
+from ._words import code_of, is_too_long, quoted, status_of, words_of
+
+if TYPE_CHECKING:
+    import openai
+
+# Statuses below 500 after which the same request may succeed: timeout, conflict, a model that is not ready, too early,
+# too many requests.
+_TEMPORARY = frozenset({408, 409, 424, 425, 429})
 # Codes for errors that waiting does not fix, whatever the status.
-_PERMANENT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "invalid_request_error"})
+_PERMANENT = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
+# The same where there is no status.
+_WRONG = _PERMANENT | {"invalid_request_error"}
+# Codes for errors after which the same request may succeed, whatever the status: the model wrote a call that the server
+# could not read.
+_FLEETING = frozenset({"tool_use_failed", "output_parse_failed"})
 _HTTP_LIBRARIES = frozenset({"httpx", "httpx2", "httpcore", "httpcore2"})
 
 _ADVICE = {
@@ -23,78 +37,106 @@ _ADVICE = {
     413: "The request is too large: send less.",
     422: "Fix the request: its messages, tools, options or output schema.",
 }
+_REMEDIES = {
+    re.compile(r"tools with reasoning.?effort|use /?v1/responses", re.IGNORECASE): (
+        "This model takes tools in chat completions only without reasoning: give options={'reasoning_effort': 'none'}, "
+        "or use a model that takes both, such as 'gpt-5'."
+    ),
+    re.compile(r"only (be )?(supported|available|used) (in|with|via) .{0,20}v1/responses", re.IGNORECASE): (
+        "This model needs OpenAI's Responses API, which Adjourn does not support yet. Use another model, such as "
+        "'gpt-5'."
+    ),
+    re.compile(r"requires? --jinja"): "Start llama.cpp's server with --jinja.",
+}
 _AGAIN = "Try again, or use Retry(on=ModelError)."
 
 
-def model_error(error: Exception, model: str) -> ModelError | None:
+def model_error(error: Exception, model: str, provider: str) -> ModelError | None:
     """Return the error as a `ModelError`; None if it is not from the provider or the connection to it."""
     import openai  # noqa: PLC0415 - an extra, already loaded at this point
 
+    about = _About(model, provider)
     if isinstance(error, openai.APITimeoutError) or (_is_of_http_library(error) and "Timeout" in type(error).__name__):
-        return _interrupted(model, "did not respond in time", "Increase timeout=..., or try again.")
+        return about.interrupted("did not respond in time", "Increase timeout=..., or try again.")
     if isinstance(error, openai.APIConnectionError) or _is_of_http_library(error):
-        return _interrupted(model, f"could not be reached, or the connection broke: {_cause(error)}", _AGAIN)
+        return about.interrupted(f"could not be reached, or the connection broke: {_cause(error)}", _AGAIN)
     if isinstance(error, openai.APIStatusError):
-        return _refused(error, model)
-    if isinstance(error, openai.APIResponseValidationError | ValueError):
-        return _interrupted(model, f"sent a malformed answer: {_cause(error)}", _AGAIN)
-    if isinstance(error, openai.APIError):
-        return _broken(error, model)
+        return about.refused(error.status_code, error.response.headers, _body_of(error))
+    if isinstance(error, openai.APIResponseValidationError | ValueError | UnfinishedAnswer):
+        return about.interrupted(_fault(error), _AGAIN)
+    if isinstance(error, openai.APIError | ErrorInAnswer):
+        return about.broken(error.body or str(error))
     return None
 
 
-def unfinished(model: str) -> ModelError:
-    """Return the error for a stream that ended without a finish reason."""
-    return _interrupted(model, "ended its stream without a finish reason, so the answer is incomplete", _AGAIN)
+class _About:
+    """Makes the errors of one model."""
+
+    def __init__(self, model: str, provider: str) -> None:
+        self.model = model
+        self.provider = provider
+
+    def interrupted(self, what: str, advice: str) -> ModelError:
+        return ModelError(f"The model '{self.model}' {what}. {advice}", provider=self.provider)
+
+    def refused(self, status: int, headers: Mapping[str, str], body: object) -> ModelError:
+        """Return the error for a response with an error status."""
+        code, words = code_of(body), words_of(body) or quoted(body) or f"HTTP {status}"
+        is_temporary = _is_temporary(status, code)
+        wait = retry_after(headers, time.time()) if is_temporary else None
+        waiting = f"Wait {_shown(wait)} seconds, then try again." if wait else _AGAIN
+        advice = waiting if is_temporary else _ADVICE.get(status, "Fix the request, or check the account.")
+        said = f"The model '{self.model}' answered with status {status}: {words.removesuffix('.')}."
+        if is_too_long(body, words, status):
+            return self._too_long(said, status, code)
+        return ModelError(
+            f"{said} {_remedy(words) or advice}",
+            provider=self.provider,
+            status=status,
+            code=code,
+            retry_after=wait,
+            retryable=is_temporary,
+        )
+
+    def broken(self, body: object) -> ModelError:
+        """Return the error for one that came in place of an answer, or in the middle of it."""
+        code, status, words = code_of(body), status_of(body), words_of(body) or quoted(body) or "it does not say which"
+        is_temporary = code not in _WRONG if status is None else _is_temporary(status, code)
+        said = f"The model '{self.model}' stopped with an error: {words.removesuffix('.')}."
+        if is_too_long(body, words, status):
+            return self._too_long(said, status, code)
+        advice = _remedy(words) or (_AGAIN if is_temporary else _ADVICE.get(status or 400, _ADVICE[400]))
+        return ModelError(f"{said} {advice}", provider=self.provider, status=status, code=code, retryable=is_temporary)
+
+    def _too_long(self, said: str, status: int | None, code: str | None) -> ModelError:
+        return ContextTooLong(
+            f"{said} Send less: shorten the conversation with Summarize(...), or use a model with a larger context.",
+            provider=self.provider,
+            status=status,
+            code=code,
+        )
 
 
-def _interrupted(model: str, what: str, advice: str) -> ModelError:
-    return ModelError(f"The model '{model}' {what}. {advice}", provider="openai")
+def _is_temporary(status: int, code: str | None) -> bool:
+    return (status in _TEMPORARY or status >= 500 or code in _FLEETING) and code not in _PERMANENT
 
 
-def _refused(error: Exception, model: str) -> ModelError:
-    import openai  # noqa: PLC0415 - as above
-
-    error = cast("openai.APIStatusError", error)
-    status, code = error.status_code, _code(error)
-    is_temporary = (status in _TEMPORARY or status >= 500) and code not in _PERMANENT
-    wait = retry_after(error.response.headers, time.time()) if is_temporary else None
-    waiting = f"Wait {wait:g} seconds, then try again." if wait else _AGAIN
-    advice = waiting if is_temporary else _ADVICE.get(status, "Fix the request, or check the account.")
-    return ModelError(
-        f"The model '{model}' answered with status {status}: {_message(error)}. {advice}",
-        provider="openai",
-        status=status,
-        code=code,
-        retry_after=wait,
-        retryable=is_temporary,
-    )
+def _remedy(words: str) -> str | None:
+    return next((advice for pattern, advice in _REMEDIES.items() if pattern.search(words)), None)
 
 
-def _broken(error: Exception, model: str) -> ModelError:
-    """Return the error for one that the server sent in the middle of a stream."""
-    code = _code(error)
-    is_temporary = code not in _PERMANENT and _type(error) not in _PERMANENT
-    return ModelError(
-        f"The model '{model}' stopped with an error: {_message(error)}. {_AGAIN if is_temporary else _ADVICE[400]}",
-        provider="openai",
-        code=code,
-        retryable=is_temporary,
-    )
+def _body_of(error: openai.APIStatusError) -> object:
+    """Return the whole body: the SDK keeps only what is called `error` in it."""
+    try:
+        return error.response.json()
+    except Exception:  # noqa: BLE001  # not JSON, or already closed: the SDK kept what there is
+        return error.body or str(error)
 
 
-def _code(error: Exception) -> str | None:
-    return cast("str | None", getattr(error, "code", None)) or _type(error)
-
-
-def _type(error: Exception) -> str | None:
-    return cast("str | None", getattr(error, "type", None))
-
-
-def _message(error: Exception) -> str:
-    body: object = getattr(error, "body", None)
-    message = cast("Mapping[str, object]", body).get("message") if isinstance(body, Mapping) else None
-    return str(message or error).strip().removesuffix(".")[:1000]
+def _fault(error: Exception) -> str:
+    if isinstance(error, UnfinishedAnswer):
+        return ": ".join(filter(None, ("ended its stream before its answer was complete", str(error))))
+    return f"sent a malformed answer: {_cause(error)}"
 
 
 def _cause(error: Exception) -> str:
@@ -111,11 +153,16 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     """Return how many seconds a server asks to wait, from a header in seconds, milliseconds or as a date."""
     try:
         if text := headers.get("retry-after-ms"):
-            return max(0.0, float(text) / 1000)
-        text = headers.get("retry-after")
-        return None if not text else max(0.0, _seconds(text, now))
-    except (ValueError, TypeError):
+            wait = float(text) / 1000
+        else:
+            wait = _seconds(headers.get("retry-after") or "nan", now)
+    except (ValueError, TypeError, OverflowError):
         return None
+    return max(0.0, wait) if math.isfinite(wait) else None
+
+
+def _shown(seconds: float) -> str:
+    return f"{seconds:g}" if seconds < 100 else f"{math.ceil(seconds):,}"
 
 
 def _seconds(text: str, now: float) -> float:

@@ -4,45 +4,73 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
-from typing import Any, assert_never, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, assert_never
 
 import msgspec
 
+from adjourn._parts import OURS
 from adjourn._text import a_type
 from adjourn.errors import UsageError
-from adjourn.messages import AudioPart, FilePart, ImagePart, Message, Part, ReasoningPart, TextPart, ToolCall
+from adjourn.messages import (
+    AudioPart,
+    CallPart,
+    FilePart,
+    ImagePart,
+    Message,
+    OpaquePart,
+    Part,
+    ReasoningPart,
+    TextPart,
+    ToolCall,
+)
+from adjourn.models.abilities import Abilities
 from adjourn.models.protocol import ModelRequest, ToolSpec
+
+from ._extras import reasoning_fields
+from ._schema import response_format
 
 Json = dict[str, Any]  # Any: JSON as the provider defines it
 
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
-# The keywords of strict mode; with any other one in the schema, the provider would reject the request.
-_STRICT_KEYWORDS = {
-    *("type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf", "$ref", "$defs"),
-    *("title", "description"),
-}
+# Options about tools, which servers reject in a request without any.
+_ABOUT_TOOLS = ("tool_choice", "parallel_tool_calls")
 
 
 def request_body(
-    model: str, request: ModelRequest, options: Mapping[str, Any], *, is_streamed: bool, send_reasoning: bool
+    model: str,
+    request: ModelRequest,
+    options: Mapping[str, Any],
+    abilities: Abilities,
+    *,
+    provider: str,
+    is_streamed: bool,
+    send_reasoning: bool | None,
 ) -> Json:
     """Return the body of a call; options override everything but `stream`, and a None removes its field.
 
     Raises:
-        UsageError: a message has a part that chat completions do not support, or options are not JSON data.
+        UsageError: a message has a part that chat completions do not support, there are tools and the server does not
+            support them, or options are not JSON data.
     """
+    if request.tools and not abilities.tools:
+        raise UsageError(
+            f"The model '{model}' has Abilities(tools=False), but there are tools: {request.tools[0].name}. Remove "
+            "them, or use another model."
+        )
     body: Json = {
         "model": model,
-        "messages": [_message(message, send_reasoning) for message in request.messages],
+        "messages": _messages(request.messages, provider, abilities, send_reasoning),
         "tools": [_tool(tool) for tool in request.tools] or None,
-        "response_format": None if request.output is None else _response_format(request.output),
+        "response_format": None if request.output is None else response_format(request.output),
         "stream_options": {"include_usage": True} if is_streamed else None,
         **options,
-        **request.options,
+        "tool_choice": _tool_choice(options.get("tool_choice"), request),
         "stream": True if is_streamed else None,
     }
+    if not body["tools"]:
+        body |= dict.fromkeys(_ABOUT_TOOLS)
     body = {name: value for name, value in body.items() if value is not None}
     try:
         # Convert to plain data, so that a set or a custom class cannot fail later inside the SDK.
@@ -51,35 +79,162 @@ def request_body(
         raise UsageError(f"A request to {model} cannot be written as JSON: {error}. Check its options.") from None
 
 
-def _message(message: Message, send_reasoning: bool) -> Json:
+def _tool_choice(choice: Any, request: ModelRequest) -> Any:
+    """Return the choice of tools; one that forces a call counts until a tool has run.
+
+    A model that must call a tool in every answer could never end its turn.
+    """
+    is_forced = not isinstance(choice, str) or choice in ("required", "any")
+    if is_forced and any(message.role == "tool" for message in request.messages[_turn_start(request.messages) + 1 :]):
+        choice = None
+    return choice or ("required" if request.must_call else None)
+
+
+def _turn_start(messages: Sequence[Message]) -> int:
+    """Return the index of the message that began the turn, or -1.
+
+    What Adjourn itself tells the model does not begin one, nor does what people say together with their answers, after
+    the results of tools.
+    """
+    start, follows_results = -1, False
+    for place, message in enumerate(messages):
+        if message.role != "user":
+            follows_results = message.role == "tool"
+        elif not follows_results and message.provider != OURS:
+            start = place
+    return start
+
+
+def _messages(
+    messages: Sequence[Message], provider: str, abilities: Abilities, send_reasoning: bool | None
+) -> list[Json]:
+    """Return messages as they are sent: neighbours of the same role joined, media after all results of tools."""
+    sent: list[Json] = []
+    media: list[Json] = []
+    turn = _turn_start(messages)
+    for place, given in enumerate(messages):
+        message = given.for_provider(provider)
+        if message.role == "tool" and not abilities.images_in_tool_results:
+            text, found = _tool_result(message, abilities)
+            sent.append({"role": "tool", "content": text, "tool_call_id": message.tool_call_id})
+            media += found
+            continue
+        if media:
+            _add(sent, {"role": "user", "content": media})
+            media = []
+        if message.role == "assistant":
+            reasoning = reasoning_fields(message, send_reasoning, is_in_turn=place > turn)
+            sent.append(_assistant(message, abilities) | reasoning)
+        else:
+            _add(sent, _message(message, abilities))
+    if media:
+        _add(sent, {"role": "user", "content": media})
+    return sent
+
+
+def _add(sent: list[Json], message: Json) -> None:
+    """Add a message, or what it says to the one before: many chat templates insist on alternating roles."""
+    before = sent[-1] if sent else {}
+    if message["role"] in ("assistant", "tool") or message["role"] != before.get("role"):
+        sent.append(message)
+        return
+    if message.get("name") != before.get("name"):
+        _name_in_text(before)
+        _name_in_text(message)
+    first, second = before["content"], message["content"]
+    if isinstance(first, str) and isinstance(second, str):
+        before["content"] = "\n\n".join(filter(None, (first, second)))
+    else:
+        before["content"] = [*_as_parts(first), *_as_parts(second)]
+
+
+def _name_in_text(message: Json) -> None:
+    name = message.pop("name", None)
+    if name is not None:
+        content = message["content"]
+        is_text = isinstance(content, str)
+        message["content"] = f"{name}: {content}" if is_text else [*_as_parts(f"{name}:"), *content]
+
+
+def _as_parts(content: str | list[Json]) -> list[Json]:
+    if not isinstance(content, str):
+        return content
+    return [{"type": "text", "text": content}] if content else []
+
+
+def _tool_result(message: Message, abilities: Abilities) -> tuple[str, list[Json]]:
+    """Return the text of a tool's result, and its media for a user message.
+
+    The result is recorded, and would be sent again with every request: what cannot be sent must not raise.
+    """
+    lines, media = list[str](), list[Json]()
+    for part in message.parts:
+        if isinstance(part, TextPart):
+            lines.append(part.text)
+            continue
+        try:
+            media.append(_part(part, abilities))
+        except UsageError:
+            lines.append(_left_out(part))
+        else:
+            lines.append(f"[{_kind(part)}: see the next message of the user]")
+    if media:
+        name = f" of {message.name}" if message.name else ""
+        media.insert(0, {"type": "text", "text": f"From the result{name} ({message.tool_call_id}):"})
+    return "\n".join(lines) if len(lines) != 1 else lines[0], media
+
+
+def _whole_result(message: Message, abilities: Abilities) -> str | list[Json]:
+    """Return a tool's result with its media, for servers that take them there; as in `_tool_result`, nothing raises."""
+    if isinstance(message.content, str):
+        return message.content
+    content = list[Json]()
+    for part in message.content:
+        try:
+            content.append(_part(part, abilities))
+        except UsageError:
+            content += _as_parts(_left_out(part))
+    return content
+
+
+def _left_out(part: Part) -> str:
+    return f"[{_kind(part)}: {getattr(part, 'url', None) or 'left out, since it cannot be sent to this model'}]"
+
+
+def _message(message: Message, abilities: Abilities) -> Json:
     match message.role:
         case "system":
-            return {"role": "system", "content": _text(message)}
+            return {"role": abilities.system_role, "content": _text(message)}
         case "user":
             name = {"name": _name(message.name)} if message.name else {}
-            return {"role": "user", "content": _content(message), **name}
+            return {"role": "user", "content": _content(message, abilities), **name}
         case "assistant":
-            return _assistant(message, send_reasoning)
+            return _assistant(message, abilities)
         case "tool":
-            return {"role": "tool", "content": _text(message), "tool_call_id": message.tool_call_id}
+            return {"role": "tool", "content": _whole_result(message, abilities), "tool_call_id": message.tool_call_id}
 
 
-def _content(message: Message) -> str | list[Json]:
-    return message.content if isinstance(message.content, str) else [_part(part) for part in message.content]
+def _content(message: Message, abilities: Abilities) -> str | list[Json]:
+    content = message.content
+    return content if isinstance(content, str) else [_part(part, abilities) for part in content]
 
 
-def _part(part: Part) -> Json:
+def _part(part: Part, abilities: Abilities) -> Json:
     match part:
         case TextPart():
             return {"type": "text", "text": part.text}
         case ImagePart():
+            if not abilities.images:
+                raise UsageError("A message contains an image, but the model has Abilities(images=False). Remove it.")
             return {"type": "image_url", "image_url": {"url": part.url or _data_url(part)}}
         case AudioPart():
             return {"type": "input_audio", "input_audio": _audio(part)}
         case FilePart():
             return {"type": "file", "file": _file(part)}
-        case ReasoningPart():
-            raise UsageError("A user message contains reasoning. Only assistant messages may: use text.")
+        case OpaquePart():
+            return dict(part.data)
+        case CallPart() | ReasoningPart():
+            raise UsageError(f"A user message contains {a_type(part)}. Only assistant messages may: use text.")
         case _:
             assert_never(part)
 
@@ -107,7 +262,7 @@ def _data_url(part: ImagePart | FilePart) -> str:
 
 
 def _text(message: Message) -> str:
-    other = next((part for part in message.parts if not isinstance(part, TextPart | ReasoningPart)), None)
+    other = next((part for part in message.parts if not isinstance(part, TextPart | ReasoningPart | CallPart)), None)
     if other is not None:
         raise UsageError(
             f"A message with the role '{message.role}' contains {a_type(other)}; chat completions accept only text "
@@ -116,13 +271,33 @@ def _text(message: Message) -> str:
     return message.text
 
 
-def _assistant(message: Message, send_reasoning: bool) -> Json:
-    text = _text(message)
-    body: Json = {"role": "assistant", "content": text or (None if message.tool_calls else "")}
+def _assistant(message: Message, abilities: Abilities) -> Json:
+    content = _said(message, abilities) or (None if message.tool_calls and abilities.null_content else "")
+    body: Json = {"role": "assistant", "content": content}
     if message.tool_calls:
         body["tool_calls"] = [_call(call) for call in message.tool_calls]
-    thought = "".join(part.text for part in message.parts if isinstance(part, ReasoningPart))
-    return body | ({"reasoning_content": thought} if send_reasoning and thought else {})
+    return body
+
+
+def _said(message: Message, abilities: Abilities) -> str | list[Json]:
+    """Return what a model has said: text, or parts if some of them only its server understands.
+
+    It is recorded, and would be sent again with every request: what cannot be sent must not raise.
+    """
+    if isinstance(message.content, str):
+        return message.content
+    if any(isinstance(part, OpaquePart) for part in message.content):
+        return [_part(part, abilities) for part in message.content if isinstance(part, TextPart | OpaquePart)]
+    pieces = [
+        part.text if isinstance(part, TextPart) else f"[{_kind(part)}]"
+        for part in message.content
+        if not isinstance(part, ReasoningPart | CallPart)
+    ]
+    return "".join(pieces)
+
+
+def _kind(part: Part) -> str:
+    return type(part).__name__.removesuffix("Part").lower()
 
 
 def _call(call: ToolCall) -> Json:
@@ -130,7 +305,8 @@ def _call(call: ToolCall) -> Json:
     # later request of the conversation fail.
     arguments = call.arguments if call.raw is None else {"INVALID_JSON": call.raw}
     written = msgspec.json.encode(arguments).decode()
-    return {"id": call.id, "type": "function", "function": {"name": _name(call.name), "arguments": written}}
+    body: Json = {"id": call.id, "type": "function", "function": {"name": _name(call.name), "arguments": written}}
+    return body | dict(call.extra or {})
 
 
 def _name(text: str) -> str:
@@ -142,42 +318,3 @@ def _tool(tool: ToolSpec) -> Json:
         "type": "function",
         "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
     }
-
-
-def _response_format(schema: Mapping[str, Any]) -> Json:
-    whole = _with_plain_root(schema)
-    if whole.get("type") != "object":
-        raise UsageError(
-            f"The schema of a structured answer is of type {whole.get('type')!r}, but chat completions return only "
-            "objects. Put it into a field of an object."
-        )
-    name = _name(str(whole.get("title", "answer")))
-    return {"type": "json_schema", "json_schema": {"name": name, "schema": whole, "strict": _is_strict(whole)}}
-
-
-def _with_plain_root(schema: Mapping[str, Any]) -> Json:
-    """Return the schema with its root inlined, since the provider does not accept a reference there."""
-    prefix, _, name = str(schema.get("$ref", "")).rpartition("/")
-    if prefix != "#/$defs" or name not in schema.get("$defs", {}):
-        return dict(schema)
-    return {**schema["$defs"][name], "$defs": schema["$defs"]}
-
-
-def _is_strict(schema: Any) -> bool:
-    """Return whether strict mode accepts the schema: closed objects, all fields required, supported keywords only."""
-    if not isinstance(schema, Mapping):
-        return False
-    fields = cast("Mapping[str, Any]", schema)
-    properties = fields.get("properties", {})
-    if not fields.keys() <= _STRICT_KEYWORDS:
-        return False
-    if fields.get("type") == "object":
-        is_closed = fields.get("additionalProperties") is False
-        if not is_closed or set(fields.get("required", ())) != set(properties):
-            return False
-    return all(map(_is_strict, _inner(fields)))
-
-
-def _inner(schema: Mapping[str, Any]) -> Iterable[Any]:
-    items = [schema["items"]] if "items" in schema else []
-    return [*schema.get("properties", {}).values(), *schema.get("$defs", {}).values(), *schema.get("anyOf", ()), *items]

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import AsyncIterator, Callable, Mapping
+from copy import copy
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from adjourn._clients import LoopClients
+from adjourn._text import a_type
+from adjourn._values.frozen import shorten
+from adjourn._values.secret import Secret
 from adjourn.errors import ModelError, UsageError, text_of
 from adjourn.messages import Message
-from adjourn.models._clients import LoopClients
 from adjourn.models._secrets import Secrets
+from adjourn.models.abilities import Abilities
 from adjourn.models.chunks import Chunk, Gathering
 from adjourn.models.protocol import ModelRequest
 
 from ._answer import AnswerReader
-from ._errors import model_error, unfinished
+from ._clients import client_class, client_secrets, given_clients, was_hung_up
+from ._errors import model_error
+from ._events import pieces_in, pieces_of
+from ._options import Around, check_options, split_options
 from ._request import request_body
+from ._servers import abilities_of, provider_of
 
 if TYPE_CHECKING:
     import openai
@@ -26,39 +36,64 @@ _PATH = "/chat/completions"
 class OpenAIChatModel:
     """A chat model of OpenAI, or of any server with a compatible chat completions API (`base_url`).
 
-    `api_key` and `base_url` default to OPENAI_API_KEY and OPENAI_BASE_URL. `timeout` is how long the server may be
-    silent, in seconds. `options` are added to every request under the provider's names (`temperature`,
-    `reasoning_effort`, `tool_choice`), and overridden by those of the request itself; None leaves an option out, even
-    one that is sent by default (`stream_options`, for servers that do not support it). `send_reasoning` sends earlier
-    reasoning back to the model, which some servers require and others reject. `client` is a custom `AsyncOpenAI` (or
-    `AsyncAzureOpenAI`), which you close yourself. `headers`, and the `extra_headers` among options, are sent as HTTP
-    headers. They and the key are replaced by `[secret]` where the server repeats them in an error.
+    `api_key`, a text or a `Secret`, and `base_url` default to OPENAI_API_KEY and OPENAI_BASE_URL. `timeout` is how long
+    the server may be silent, in seconds. `options` are added to every request under the provider's names
+    (`temperature`, `reasoning_effort`, `tool_choice`), and overridden by those of the request itself; None leaves an
+    option out, even one that is sent by default (`stream_options`, for servers that do not support it). A `tool_choice`
+    that forces a call counts until a tool has run. Not part of the body are `extra_headers`, `extra_query` and
+    `timeout`; `extra_body` is added to it. `abilities` says what the server supports, if the guess from `base_url` and
+    `model` is wrong.
 
-    The SDK's own retries are off: give the agent a `Retry`. A model may be used from any event loop; its connections
-    close when that loop ends, or with `close()`.
+    `send_reasoning` sends earlier reasoning back to the model, which some servers require and others reject; by
+    default, the reasoning of the current turn goes back to the server that it came from. What a server signed goes back
+    to the same `provider` only: "openai", or the host of `base_url`.
+
+    `client` is a custom `AsyncOpenAI` (or `AsyncAzureOpenAI`), or a function that makes one. A client is used with
+    connections of this model, one pool per event loop; if it was made with an `http_client`, that one is used, with a
+    new connection for every request. A function is called once per event loop (`base_url` then only says which server
+    its clients talk to). You close what you have made; this model closes the rest.
+
+    `headers`, and the `extra_headers` among options, are sent as HTTP headers. They and the key are replaced by
+    `[secret]` where the server repeats them in an error.
+
+    The SDK's own retries are off, since an agent has a `Retry`; only a connection that the server closed without an
+    answer is tried once more. A model may be used from any event loop, and from sync code; its connections close when
+    that loop ends, or with `close()`.
     """
 
     def __init__(
         self,
         model: str,
         *,
-        api_key: str | None = None,
+        api_key: str | Secret | None = None,
         base_url: str | None = None,
         timeout: float = 600.0,
         headers: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
-        send_reasoning: bool = False,
-        client: openai.AsyncOpenAI | None = None,
+        send_reasoning: bool | None = None,
+        provider: str | None = None,
+        abilities: Abilities | None = None,
+        client: openai.AsyncOpenAI | Callable[[], openai.AsyncOpenAI] | None = None,
     ) -> None:
+        _check(model, headers, abilities)
+        key = api_key.reveal() if isinstance(api_key, Secret) else api_key
         self.model = model
-        self.options = dict(options or {})
+        self.options: dict[str, Any] = dict(
+            check_options({} if options is None else options, f"OpenAIChatModel({model!r})")
+        )
         self.send_reasoning = send_reasoning
-        self._key, self._headers = api_key or os.environ.get("OPENAI_API_KEY"), dict(headers or {})
-        self._custom_client = None if client is None else client.with_options(max_retries=0)
+        self._key, self._headers = key or os.environ.get("OPENAI_API_KEY"), dict(headers or {})
+        self._is_given = client is not None
         if client is None:
-            _client_class()  # report a missing SDK here, not in the first run
-            arguments = _client_arguments(model, api_key, base_url, timeout)
+            client_class()  # report a missing SDK here, not in the first run
+            arguments = _client_arguments(model, key, base_url, timeout)
             self._clients = LoopClients(lambda: _client(arguments, timeout, headers), lambda made: made.close())
+            base_url = arguments.get("base_url")
+        else:
+            self._clients = given_clients(client)
+            base_url = base_url if callable(client) else str(client.base_url)
+        self.provider: str = provider or provider_of(base_url)
+        self.abilities: Abilities = abilities_of(model, base_url) if abilities is None else abilities
 
     def __repr__(self) -> str:
         return f"OpenAIChatModel({self.model!r})"
@@ -70,17 +105,17 @@ class OpenAIChatModel:
             ModelError: the server refused, was too slow, could not be reached, or sent a malformed answer.
             UsageError: the request contains something that chat completions do not support.
         """
-        body, headers = self._body(request, is_streamed=False)
-        reader, gathering = AnswerReader(), Gathering()
+        body, around = self._body(request, is_streamed=False)
+        reader, gathering = AnswerReader(self.provider), Gathering()
+        client = await self._clients.here()
         try:
-            client = await self._client()
-            answer = reader.read(await client.post(_PATH, cast_to=object, body=body, options={"headers": headers}))
+            answer = await self._sent(client, body, around)
+            for chunk in filter(None, map(reader.read, pieces_in(answer))):
+                gathering.add(chunk)
+            reader.close()
         except Exception as error:  # noqa: BLE001  # protects the run: see _translated
-            translated, cause = self._translated(error, headers)
+            translated, cause = self._translated(error, client, around)
             raise translated from cause
-        if answer is None:
-            raise unfinished(self.model)
-        gathering.add(answer)
         return gathering.message()
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
@@ -90,77 +125,95 @@ class OpenAIChatModel:
             ModelError: as in `generate`; also when the stream ends before the answer does.
             UsageError: the request contains something that chat completions do not support.
         """
-        body, headers = self._body(request, is_streamed=True)
-        reader = AnswerReader()
+        import openai  # noqa: PLC0415 - an extra
+
+        body, around = self._body(request, is_streamed=True)
+        reader = AnswerReader(self.provider)
+        client = await self._clients.here()
         try:
-            async with await self._open(body, headers) as pieces:
-                async for data in pieces:
+            async with await self._sent(client, body, around, openai.AsyncStream[object]) as answer:
+                async for data in pieces_of(answer.response):
                     if (chunk := reader.read(data)) is not None:
                         yield chunk
+            reader.close()
         except Exception as error:  # noqa: BLE001  # protects the run: see _translated
             # What comes after the finish reason (the usage, the end of the stream) is not part of the answer.
             if not reader.is_finished:
-                translated, cause = self._translated(error, headers)
+                translated, cause = self._translated(error, client, around)
                 raise translated from cause
-        if not reader.is_finished:
-            raise unfinished(self.model)
 
     async def close(self) -> None:
         """Close the connections of this event loop; the model can still be used."""
-        if self._custom_client is None:
-            await self._clients.close()
+        await self._clients.close()
 
-    def _body(self, request: ModelRequest, *, is_streamed: bool) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return the body and the headers of a request."""
+    def _body(self, request: ModelRequest, *, is_streamed: bool) -> tuple[dict[str, Any], Around]:
+        """Return the body of a request, and what is sent around it."""
+        given = check_options(request.options, f"A request to {self.model}")
+        options, around = split_options({**self.options, **given})
         body = request_body(
-            self.model, request, self.options, is_streamed=is_streamed, send_reasoning=self.send_reasoning
+            self.model,
+            request,
+            options,
+            self.abilities,
+            provider=self.provider,
+            is_streamed=is_streamed,
+            send_reasoning=self.send_reasoning,
         )
-        headers = body.pop("extra_headers", {})
-        if not isinstance(headers, dict):
-            raise UsageError(f"The extra_headers for {self.model} are not a mapping. Give names and texts.")
-        return body, {str(name): str(value) for name, value in cast("dict[object, object]", headers).items()}
+        return body, around
 
-    async def _open(self, body: dict[str, Any], headers: dict[str, str]) -> openai.AsyncStream[object]:
-        import openai  # noqa: PLC0415 - an extra
+    async def _sent(self, client: openai.AsyncOpenAI, body: dict[str, Any], around: Around, kind: Any = None) -> Any:
+        """Send a request and return the bytes of the answer, or its stream if `kind` is given."""
+        # Not `chat.completions.create`: it builds objects without validating them, at ten times the cost, and decides
+        # by the headers what a body is. The reader validates plain data, with fields that only other servers send.
+        headers = {**self._clients.headers, **around.headers}
+        options: dict[str, Any] = {"headers": _with_omissions(headers), "params": around.query}
+        if around.timeout is not None:
+            options["timeout"] = around.timeout
+        send: Any = partial(client.post, _PATH, cast_to=bytes, body=body, stream=kind is not None, stream_cls=kind)
+        try:
+            return await send(options=options)
+        except Exception as error:
+            # A server may close a connection just when it is used again. Nothing has been answered yet, and asking a
+            # model has no effects, so this is safe.
+            if not was_hung_up(error):
+                raise
+            return await send(options=options)
 
-        # Not `chat.completions.create`: it builds objects without validating them, at ten times the cost. With
-        # `object`, each piece is plain data that the reader validates, including fields that only other servers send.
-        client = await self._client()
-        kind = openai.AsyncStream[object]
-        return await client.post(
-            _PATH, cast_to=object, body=body, options={"headers": headers}, stream=True, stream_cls=kind
-        )
-
-    async def _client(self) -> openai.AsyncOpenAI:
-        return self._custom_client or await self._clients.here()
-
-    def _translated(self, error: Exception, headers: Mapping[str, str]) -> tuple[Exception, BaseException | None]:
+    def _translated(
+        self, error: Exception, client: openai.AsyncOpenAI, around: Around
+    ) -> tuple[Exception, BaseException | None]:
         """Return the error to raise, and its cause."""
         # Errors of the SDK and of its HTTP library have no common base class; any other error passes unchanged.
-        translated, secrets = model_error(error, self.model), self._secrets(headers)
+        translated = model_error(error, self.model, self.provider)
+        secrets = Secrets(self._key, self._headers, around.headers, *(client_secrets(client) if self._is_given else ()))
         if not secrets.are_in(error):
             return (error, error.__cause__) if translated is None else (translated, error)
         # Without its cause, which a traceback would show.
         found = translated or ModelError(f"The model '{self.model}' failed: {type(error).__name__}: {text_of(error)}")
         return _hidden(found, secrets), None
 
-    def _secrets(self, headers: Mapping[str, str]) -> Secrets:
-        client = self._custom_client
-        if client is None:
-            return Secrets(self._key, self._headers, headers)
-        return Secrets(client.api_key, client.auth_headers, client.default_headers, headers)
+
+def _with_omissions(headers: Mapping[str, str | None]) -> dict[str, Any]:
+    """Return headers as the SDK takes them: None is a header that is not sent, even if the client has it."""
+    from openai import Omit  # noqa: PLC0415 - an extra
+
+    return {name: Omit() if value is None else value for name, value in headers.items()}
+
+
+def _check(model: object, headers: object, abilities: object) -> None:
+    if not isinstance(model, str) or not model:
+        raise UsageError(f"OpenAIChatModel({shorten(model)}): give the name of a model, such as 'gpt-5'.")
+    if not isinstance(headers, Mapping | None):
+        raise UsageError(f"OpenAIChatModel({model!r}): headers is {a_type(headers)}. Give a mapping of names to texts.")
+    if not isinstance(abilities, Abilities | None):
+        raise UsageError(f"OpenAIChatModel({model!r}): abilities={shorten(abilities)}. Give Abilities(...).")
 
 
 def _hidden(error: ModelError, secrets: Secrets) -> ModelError:
-    code = None if error.code is None else secrets.hide(error.code)
-    return ModelError(
-        secrets.hide(str(error)),
-        provider=error.provider,
-        status=error.status,
-        code=code,
-        retry_after=error.retry_after,
-        retryable=error.retryable,
-    )
+    hidden = copy(error)
+    hidden.args = (secrets.hide(str(error)),)
+    hidden.code = None if error.code is None else secrets.hide(error.code)
+    return hidden
 
 
 def _client_arguments(model: str, api_key: str | None, base_url: str | None, timeout: float) -> dict[str, Any]:
@@ -179,18 +232,8 @@ def _client_arguments(model: str, api_key: str | None, base_url: str | None, tim
     return {"api_key": key or "none", **({"base_url": url} if url else {})}
 
 
-def _client_class() -> type[openai.AsyncOpenAI]:
-    try:
-        from openai import AsyncOpenAI  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise UsageError(
-            "OpenAI's models need the OpenAI SDK, which is not installed. Run: pip install 'adjourn[openai]'."
-        ) from error
-    return AsyncOpenAI
-
-
 def _client(arguments: dict[str, Any], timeout: float, headers: Mapping[str, str] | None) -> openai.AsyncOpenAI:
     from openai import Timeout  # noqa: PLC0415 - an extra
 
     limits = Timeout(timeout, connect=min(timeout, 10.0))
-    return _client_class()(**arguments, timeout=limits, max_retries=0, default_headers=headers)
+    return client_class()(**arguments, timeout=limits, max_retries=0, default_headers=headers)

@@ -14,9 +14,12 @@ What holds between any two writes to a session:
 - A question is asked once on its branch and ends at most once; its row stays as long as the session, whichever records
   are pruned, because records refer to it by its id. `waiting` is the number of answers on the head's branch
   that no record has taken. A session is not released as waiting while there is one that its owner has not seen.
-- Answers, cancels and renewals change only counters that are added to, their own questions, `cancel`, `expires` and
-  `touched`. No commit's guard looks at these, except that of a pause, which looks at `waiting`. So they never make a
-  live owner's commit fail, and answers to different questions never make each other fail.
+- An input is submitted once under its id, waits in its session's queue, and then either a record begins its turn, the
+  first in the queue first, or it is withdrawn. `inputs` is the number of those that wait. A session without any record
+  has at least one of them.
+- Answers, submissions, cancels and renewals change only counters that are added to, their own questions and inputs,
+  `cancel`, `expires` and `touched`. No commit's guard looks at these, except that of a pause, which looks at `waiting`.
+  So they never make a live owner's commit fail, and answers to different questions never make each other fail.
 - A lease is taken over only when it has ended by the store's clock at the moment of writing, or while the owner that
   is known to be dead still holds it.
 
@@ -24,33 +27,60 @@ What holds between any two writes to a session:
 reads and writes in two trips. `docs/stores.md` shows how to write a store.
 """
 
-from .effects import Applied, Effects, End, Guard, LeaseChange, Move, advanced, ended, holds, taken
+from .effects import Applied, Effects, End, Guard, LeaseChange, Move, advanced, begun, can_end, ended, holds, taken
 from .facts import Facts, FactSheet, NotRead, Point, Query, Remembered, removable
-from .reading import Columns, branch_rows, converted, points, question_row, readable, record_row, session_row
-from .requests import Cancel, Claim, Commit, Decision, Delete, GiveAnswers, Prune, Renew, Request
+from .hints import Fanout, Listener, worth_a_hint
+from .inbox import cursor, in_app_of, is_listed, listed, open_question, place_of, selects, terms_in, terms_of
+from .paging import Written, written, written_at
+from .reading import Columns, branch_rows, converted, input_row, points, question_row, readable, record_row, session_row
+from .requests import (
+    Cancel,
+    Claim,
+    Commit,
+    Decision,
+    Delete,
+    GiveAnswers,
+    HasInput,
+    Prune,
+    Renew,
+    Request,
+    Submit,
+    Withdraw,
+)
 from .rows import (
     Branch,
+    InputRow,
     QuestionRow,
     RecordRow,
     SessionRow,
     answered,
     asked_row,
     audit_entry,
+    can_begin,
     checkpoint_row,
+    damaged_record,
     decode_header,
     due,
+    due_for,
     encode_header,
     event_batch,
     fits,
+    has_status,
     head_of,
     id_at,
+    input_digest,
     is_expired,
     is_live,
     is_named,
+    is_wanted,
     lies_under,
     listed_row,
     locate,
-    open_question,
+    may_be_removed,
+    queued_input,
+    stored_record,
+    stored_statuses,
+    submitted_row,
 )
 from .store import KitStore, RemoteStore
 
@@ -67,10 +97,14 @@ __all__ = [
     "End",
     "FactSheet",
     "Facts",
+    "Fanout",
     "GiveAnswers",
     "Guard",
+    "HasInput",
+    "InputRow",
     "KitStore",
     "LeaseChange",
+    "Listener",
     "Move",
     "NotRead",
     "Point",
@@ -83,34 +117,62 @@ __all__ = [
     "Renew",
     "Request",
     "SessionRow",
+    "Submit",
+    "Withdraw",
+    "Written",
     "advanced",
     "answered",
     "asked_row",
     "audit_entry",
+    "begun",
     "branch_rows",
+    "can_begin",
+    "can_end",
     "checkpoint_row",
     "converted",
+    "cursor",
+    "damaged_record",
     "decode_header",
     "due",
+    "due_for",
     "encode_header",
     "ended",
     "event_batch",
     "fits",
+    "has_status",
     "head_of",
     "holds",
     "id_at",
+    "in_app_of",
+    "input_digest",
+    "input_row",
     "is_expired",
+    "is_listed",
     "is_live",
     "is_named",
+    "is_wanted",
     "lies_under",
+    "listed",
     "listed_row",
     "locate",
+    "may_be_removed",
     "open_question",
+    "place_of",
     "points",
     "question_row",
+    "queued_input",
     "readable",
     "record_row",
     "removable",
+    "selects",
     "session_row",
+    "stored_record",
+    "stored_statuses",
+    "submitted_row",
     "taken",
+    "terms_in",
+    "terms_of",
+    "worth_a_hint",
+    "written",
+    "written_at",
 ]

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from adjourn._owner import owner_name
 from adjourn.errors import AlreadyResumed, CheckpointNotFound, Conflict, InterruptExpired, UnknownInterrupt
-from adjourn.stores.protocol import Answer, Lease, Question, SessionRef, Write
+from adjourn.stores.types import Answer, Lease, Question, SessionRef, Write
 
 from .facts import Facts
 from .rows import QuestionRow, SessionRow, answered, encode_header, is_live, is_named
@@ -23,23 +23,26 @@ def lease(row: SessionRow, held: Lease) -> None:
     """Refuse a lease that was released or taken over."""
     if row.fence == held.fence and row.owner == held.owner:
         return
-    now = f"{owner_name(row.owner)} has it, with fence {row.fence}" if row.owner else "it was released"
-    raise Conflict(row.session, f"the lease of {owner_name(held.owner)} with fence {held.fence} is over: {now}")
+    now = f"{owner_name(row.owner)} took it over" if row.owner else "it was released"
+    raise Conflict(row.session, f"{owner_name(held.owner)} does not own it any more, since {now}")
 
 
 def after(row: SessionRow, seen: str | None) -> None:
     """Refuse whoever has not seen the head."""
-    if seen != row.checkpoint:
-        named = f"'{seen}'" if seen is not None else "none"
-        raise Conflict(row.session, f"its head is '{row.checkpoint}', the writer saw {named}")
+    if (seen or "") != row.checkpoint:
+        now, named = [f"'{each}'" if each else "none" for each in (row.checkpoint, seen)]
+        raise Conflict(row.session, f"its last checkpoint is {now}, and was {named} when this was prepared")
 
 
 def answers(facts: Facts, row: SessionRow, given: Sequence[Answer]) -> None:
     """Refuse answers to questions that are not open."""
-    seen: set[str] = set()
     for each in given:
         if each.branch not in (None, row.branch):
             raise Conflict(row.session, f"its head has left the branch '{each.branch}', on which it asked")
+    if _left_to_guards(facts, given):
+        return
+    seen: set[str] = set()
+    for each in given:
         asked = facts.question(each.id)
         if asked is None:
             open_ids = [question.id for question in facts.waiting() if question.is_open]
@@ -55,7 +58,14 @@ def answers(facts: Facts, row: SessionRow, given: Sequence[Answer]) -> None:
 
 
 def write(facts: Facts, row: SessionRow, head: str, new: Write, given: Sequence[Answer] = ()) -> None:
-    """Refuse a record that does not follow the head, or whose questions do not fit."""
+    """Refuse a record that does not follow the head, or whose questions or input do not fit."""
+    if new.input is not None:
+        _input(facts, row, new.input)
+    elif not new.overtakes and row.inputs:
+        raise Conflict(row.session, f"{row.inputs} inputs wait for their turn")
+    if row.pos < 0:
+        first(row.session, new)
+        return
     if new.branch != row.branch:
         _branch(facts, row, new)
         return
@@ -65,7 +75,7 @@ def write(facts: Facts, row: SessionRow, head: str, new: Write, given: Sequence[
         _asks(row.session, new)
     for question in new.asks:
         _new_question(facts, row, question)
-    if new.closes and not _left_to_guards(facts, new.closes):
+    if new.closes:
         answers(facts, row, (*given, *new.closes))
 
 
@@ -75,14 +85,13 @@ def rest(facts: Facts, row: SessionRow, writes: Sequence[Write]) -> None:
     asked, ended = {question.id for question in writes[0].asks}, {given.id for given in writes[0].closes}
     ended |= {question.id for write in writes for question in write.asks if question.ended is not None}
     for before, new in pairwise(writes):
-        if new.branch != before.branch or new.number != before.number + 1 or new.parent != before.id:
-            raise Conflict(session, f"record '{new.id}' does not follow '{before.id}'")
+        _follows(session, before, new)
         for given in new.closes:
             if given.id in ended:
                 raise AlreadyResumed(session, given.id, live=True)
             if given.id not in asked and is_new:
                 raise UnknownInterrupt(session, given.id, [])
-            if given.id not in asked and not _left_to_guards(facts, [given]):
+            if given.id not in asked:
                 answers(facts, row, [given])
             ended.add(given.id)
         for question in new.asks:
@@ -93,18 +102,28 @@ def rest(facts: Facts, row: SessionRow, writes: Sequence[Write]) -> None:
             asked.add(question.id)
 
 
+def _follows(session: str, before: Write, new: Write) -> None:
+    if new.branch != before.branch or new.number != before.number + 1 or new.parent != before.id:
+        raise Conflict(session, f"record '{new.id}' does not follow '{before.id}'")
+    if new.input is not None:
+        raise Conflict(session, f"record '{new.id}' begins an input and is not the first of its commit")
+
+
+def _input(facts: Facts, row: SessionRow, id: str) -> None:
+    found = facts.first_input()
+    if found is None or found.id != id:
+        now = "none waits" if found is None else f"the first that waits is '{found.id}'"
+        raise Conflict(row.session, f"a turn cannot begin with the input '{id}': {now}")
+
+
 def _new_question(facts: Facts, row: SessionRow, question: Question) -> None:
     if not facts.assumed and facts.question(question.id) is not None:
         raise Conflict(row.session, f"question '{question.id}' was asked before on this branch")
 
 
-def _left_to_guards(facts: Facts, closes: Sequence[Answer]) -> bool:
-    """Return whether the guards can check that these are open; they cannot check whether one has expired."""
-    return facts.assumed and len({given.id for given in closes}) == len(closes) and _by_nobody(closes)
-
-
-def _by_nobody(closes: Sequence[Answer]) -> bool:
-    return all(given.how != "answered" for given in closes)
+def _left_to_guards(facts: Facts, ends: Sequence[Answer]) -> bool:
+    """Return whether the guards can check that these questions can end."""
+    return facts.assumed and len({given.id for given in ends}) == len(ends)
 
 
 def _branch(facts: Facts, row: SessionRow, new: Write) -> None:
@@ -135,7 +154,7 @@ def repeats(facts: Facts, row: SessionRow, new: Write) -> bool:
     if kept is None or kept.parent != new.parent:
         return False
     content = (kept.full, kept.count, kept.header, kept.events, kept.body)
-    if content != (new.full, new.event_count, encode_header(new), new.events, new.body):
+    if content != (new.full, new.event_count, encode_header(new.header), new.events, new.body):
         return False
     # The questions of a branch that the head has left are out of reach; comparing the record must suffice.
     return new.branch != row.branch or all(_asked_so(facts.question(question.id), question) for question in new.asks)

@@ -7,9 +7,9 @@ from typing import Protocol
 
 import msgspec
 
-from adjourn.stores.protocol import SessionRef
+from adjourn.stores.types import SessionRef
 
-from .rows import Branch, QuestionRow, RecordRow, SessionRow, locate
+from .rows import Branch, InputRow, QuestionRow, RecordRow, SessionRow, locate
 
 
 class Point(msgspec.Struct, frozen=True, gc=False):
@@ -91,7 +91,7 @@ class Facts(Protocol):
 
     @property
     def assumed(self) -> bool:
-        """Whether this is what a live owner remembers: what was not read is left to the guards of the write."""
+        """Whether this is only what the store remembers: what was not read is left to the guards of the write."""
         ...
 
     def question(self, id: str) -> QuestionRow | None:
@@ -100,6 +100,14 @@ class Facts(Protocol):
 
     def waiting(self) -> Sequence[QuestionRow]:
         """Return the questions that are open or whose answer no record has taken, in the order of asking."""
+        ...
+
+    def input(self, id: str) -> InputRow | None:
+        """Return the input of this id, whether or not it waits; None if there was never one."""
+        ...
+
+    def first_input(self) -> InputRow | None:
+        """Return the first input that waits, None if there is none."""
         ...
 
     def branches(self) -> Sequence[Branch]:
@@ -120,11 +128,13 @@ class Facts(Protocol):
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """Which facts are wanted besides the session's row: questions and records by id, and whole lists by their flag."""
+    """Which facts are wanted besides the session's row: some by their ids, others by their flag."""
 
     ref: SessionRef
     questions: frozenset[str] = frozenset()
     records: frozenset[str] = frozenset()
+    inputs: frozenset[str] = frozenset()
+    first_input: bool = False
     waiting: bool = False
     branches: bool = False
     log: bool = False
@@ -136,6 +146,8 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
             ref=self.ref,
             questions=self.questions | more.questions,
             records=self.records | more.records,
+            inputs=self.inputs | more.inputs,
+            first_input=self.first_input or more.first_input,
             waiting=self.waiting or more.waiting,
             branches=self.branches or more.branches,
             log=self.log or more.log,
@@ -164,6 +176,7 @@ class FactSheet:
         questions: Iterable[QuestionRow] = (),
         branches: Sequence[Branch] = (),
         records: Iterable[RecordRow] = (),
+        inputs: Iterable[InputRow] = (),
         points: Sequence[Point] = (),
         asking: Sequence[int] = (),
     ) -> None:
@@ -172,6 +185,7 @@ class FactSheet:
         self._query = query
         self._questions: Mapping[str, QuestionRow] = {each.id: each for each in questions}
         self._records: Mapping[str, RecordRow] = {each.id: each for each in records}
+        self._inputs: Mapping[str, InputRow] = {each.id: each for each in inputs}
         self._branches = branches
         self._points = points
         self._asking = asking
@@ -188,6 +202,19 @@ class FactSheet:
             raise NotRead(Query(ref=self._query.ref, waiting=True))
         waiting = [each for each in self._questions.values() if each.is_open or not each.taken]
         return sorted(waiting, key=lambda each: each.no)
+
+    def input(self, id: str) -> InputRow | None:
+        """Return the input of this id, whether or not it waits; None if there was never one."""
+        if id not in self._query.inputs:
+            raise NotRead(Query(ref=self._query.ref, inputs=frozenset((id,))))
+        return self._inputs.get(id)
+
+    def first_input(self) -> InputRow | None:
+        """Return the first input that waits, None if there is none."""
+        if not self._query.first_input:
+            raise NotRead(Query(ref=self._query.ref, first_input=True))
+        waiting = [each for each in self._inputs.values() if not each.taken]
+        return min(waiting, key=lambda each: each.no, default=None)
 
     def branches(self) -> Sequence[Branch]:
         """Return all branches, in the order of writing."""
@@ -215,12 +242,12 @@ class FactSheet:
 
 
 class Remembered(FactSheet):
-    """What a live owner knows without reading: the row as its own last write left it.
+    """What is known without reading: the row as it was last written or read here, None if there should be none.
 
-    Others may have answered, cancelled or renewed since. The guards of a write catch whatever of that matters.
+    Others may have written since. The guards of a write catch whatever of that matters.
     """
 
     assumed = True
 
-    def __init__(self, ref: SessionRef, row: SessionRow) -> None:
-        super().__init__(Query(ref=ref), row.updated, row)
+    def __init__(self, ref: SessionRef, row: SessionRow | None) -> None:
+        super().__init__(Query(ref=ref), row.updated if row else 0.0, row)

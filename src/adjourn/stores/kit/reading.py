@@ -16,10 +16,10 @@ from msgspec.structs import astuple
 
 from adjourn.errors import CheckpointCorrupt
 from adjourn.stores._logging import note_damage
-from adjourn.stores.protocol import Outcome, Status
+from adjourn.stores.types import Outcome, Status
 
 from .facts import Point
-from .rows import EARLIEST, LATEST, MAX_RECORDS, Branch, QuestionRow, RecordRow, SessionRow, locate
+from .rows import EARLIEST, LATEST, MAX_RECORDS, Branch, InputRow, QuestionRow, RecordRow, SessionRow, locate
 
 C = TypeVar("C", bound="Columns")
 R = TypeVar("R")
@@ -27,6 +27,7 @@ T = TypeVar("T")
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 _Position = Annotated[int, Meta(ge=0, lt=MAX_RECORDS)]
+_Place = Annotated[int, Meta(ge=-1, lt=MAX_RECORDS)]  # -1 in a session that has no record yet
 _Flag = Annotated[int, Meta(ge=0, le=1)]
 Time = Annotated[float, Meta(ge=EARLIEST, lt=LATEST)]
 
@@ -45,10 +46,10 @@ class _Session(Columns, frozen=True, gc=False):
     user: str | None
     created: Time
     branch: str
-    branch_no: _Position
-    number: Count
-    pos: _Position
-    full_pos: _Position
+    branch_no: _Place
+    number: Annotated[int, Meta(ge=-1, le=2**53)]
+    pos: _Place
+    full_pos: _Place
     size: Count
     status: Status
     owner: str | None
@@ -60,6 +61,8 @@ class _Session(Columns, frozen=True, gc=False):
     touched: Time
     cancel: str | None
     waiting: Count
+    program: str
+    inputs: Count
 
 
 class _Branch(Columns, frozen=True, gc=False):
@@ -77,6 +80,7 @@ class _Record(Columns, frozen=True, gc=False):
     header: bytes
     events: bytes
     body: bytes
+    at: Time = 0.0
 
 
 class _Question(Columns, frozen=True, gc=False):
@@ -87,6 +91,23 @@ class _Question(Columns, frozen=True, gc=False):
     how: Outcome | None
     by: str | None
     at: Time | None
+    taken: _Flag
+    no: Count
+    address: str = ""
+    agent: str = ""
+    reason: str = ""
+    tags: tuple[str, ...] = ()
+    asked: float = 0.0
+
+
+class _Input(Columns, frozen=True, gc=False):
+    id: str
+    digest: str
+    body: bytes
+    program: str
+    user: str | None
+    abandons: _Flag
+    at: Time
     taken: _Flag
     no: Count
 
@@ -105,21 +126,44 @@ def session_row(values: Sequence[Any]) -> SessionRow:
         CheckpointCorrupt: they are not what was written.
     """
     row = SessionRow(*astuple(converted(values, _Session, values[1], "its row")))
-    if row.full_pos > row.pos or row.branch_no > row.pos:
-        raise CheckpointCorrupt("its row names positions that its log cannot have; restore a backup", row.session)
+    lowest = min(row.full_pos, row.branch_no, row.number)
+    if row.full_pos > row.pos or row.branch_no > row.pos or (lowest < 0) != (row.pos < 0):
+        raise CheckpointCorrupt("its row names positions that its log cannot have", row.session)
     return row
 
 
 def question_row(values: Sequence[Any], session: str) -> QuestionRow:
     """Return a question's row from the values of its columns, which stand in the order of the fields.
 
+    What decisions do without, from `address` on, may be left out.
+
     Raises:
         CheckpointCorrupt: they are not what was written.
     """
     row = QuestionRow(*astuple(converted(values, _Question, session, "the row of a question")))
-    if (row.how is None) != (row.at is None):
-        raise CheckpointCorrupt(f"its question '{row.id}' is half answered; restore a backup", session)
+    if (row.how is None) != (row.at is None) or (row.how is None and (row.by, row.value) != (None, None)):
+        raise CheckpointCorrupt(f"its question '{row.id}' is half answered", session)
     return row
+
+
+def input_row(values: Sequence[Any], session: str) -> InputRow:
+    """Return an input's row from the values of its columns, which stand in the order of the fields.
+
+    Raises:
+        CheckpointCorrupt: they are not what was written.
+    """
+    found = converted(values, _Input, session, "the row of an input")
+    return InputRow(
+        found.id,
+        found.digest,
+        found.body,
+        found.program,
+        found.user,
+        bool(found.abandons),
+        found.at,
+        bool(found.taken),
+        found.no,
+    )
 
 
 def record_row(id: str, parent: str | None, pos: int, values: Sequence[Any], session: str) -> RecordRow:
@@ -139,7 +183,7 @@ def branch_rows(rows: Iterable[Sequence[Any]], session: str) -> list[Branch]:
     """
     branches = [Branch(*astuple(converted(values, _Branch, session, "the row of a branch"))) for values in rows]
     if not branches or branches[0].start != 0 or any(one.start >= two.start for one, two in pairwise(branches)):
-        raise CheckpointCorrupt("its branches do not follow one another; restore a backup", session)
+        raise CheckpointCorrupt("its branches do not follow one another", session)
     for number, branch in enumerate(branches[1:], 1):
         if branch.parent is None or locate(branches[:number], branch.start - 1, branch.parent) is None:
             raise CheckpointCorrupt(f"its branch '{branch.name}' does not come from an older one", session)
@@ -154,7 +198,7 @@ def points(rows: Iterable[Sequence[Any]], session: str) -> list[Point]:
     """
     found = [Point(*astuple(converted(values, _Point, session, "the row of a record"))) for values in rows]
     if not found:
-        raise CheckpointCorrupt("its records are gone; restore a backup", session)
+        raise CheckpointCorrupt("its records are gone", session)
     return found
 
 
@@ -168,7 +212,7 @@ def converted(values: Sequence[Any], to: type[C], session: object, what: str) ->
         return msgspec.convert(values, to)
     except (msgspec.ValidationError, UnicodeError) as error:
         name = session if isinstance(session, str) else repr(session)
-        raise CheckpointCorrupt(f"{what} is damaged ({error}); restore a backup", name) from error
+        raise CheckpointCorrupt(f"{what} is damaged ({error})", name) from error
 
 
 def readable(rows: Iterable[R], read: Callable[[R], T]) -> Iterator[T]:

@@ -14,24 +14,38 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from adjourn.errors import CheckpointNotFound, Conflict, SessionBusy, StoreError, UsageError
-from adjourn.stores.protocol import (
+from adjourn.stores.types import (
     Answer,
     Answered,
     Begun,
     Claimed,
     Committed,
     Head,
+    Input,
     Lease,
     Question,
     Renewed,
     SessionRef,
+    Status,
     Write,
 )
 
 from . import _checks as check
-from .effects import Effects, End, Guard, LeaseChange, Move
+from .effects import Effects, End, Guard, LeaseChange, Move, advanced
 from .facts import Facts, Query, removable
-from .rows import MAX_RECORDS, Branch, RecordRow, SessionRow, answered, encode_header, head_of, is_live, is_named
+from .rows import (
+    MAX_RECORDS,
+    Branch,
+    RecordRow,
+    SessionRow,
+    answered,
+    encode_header,
+    head_of,
+    input_digest,
+    is_live,
+    is_named,
+    may_be_removed,
+)
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -67,6 +81,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     write: Write | None
     answers: Sequence[Answer]
     replaces: str | None
+    alone: bool = False
 
     def query(self) -> Query:
         """Request the questions it names, and its record, which may already be there."""
@@ -81,18 +96,22 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if write is not None and self._was_made(facts, row, write):
             again = LeaseChange(self.owner, row.fence, None, self.ttl)
             effects = Effects(guard=Guard(fence=row.fence, owner=self.owner), lease=again)
-            return (effects, self._claimed(row.ref, again, row.checkpoint, row.seq, row.claims))
+            return (effects, self._claimed(row.ref, again, row.checkpoint, row.seq, row.claims, _time(facts, write)))
         check.answers(facts, row, answers)
         live = is_live(row, facts.now) and row.owner != self.replaces
-        if live and not answers:
+        if live and (self.alone or not answers):
             raise SessionBusy(self.ref.id, row.owner or "", row.expires)
         if live:
-            # The owner keeps moving the head; what counts is that the questions are open.
-            return (_answered(row, answers, Guard(branch=row.branch)), _left_to_owner(row))
+            # The owner keeps moving the head. What counts is that the questions are open, and that it is still there:
+            # if it has paused meanwhile, nobody would take the answers up.
+            guard = Guard(branch=row.branch, fence=row.fence, live=True)
+            return (_answered(row, answers, guard), _left_to_owner(row))
         head = row.checkpoint
         check.after(row, self.after)
         if write is not None:
             check.write(facts, row, head, write, answers)
+        elif row.pos < 0:
+            raise CheckpointNotFound(self.ref.id)  # There is nothing to go on with.
         return self._take(facts, row, head)
 
     def _create(self, facts: Facts) -> Decision[Claimed]:
@@ -100,24 +119,29 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if self.after is not None or write is None or self.answers:
             raise CheckpointNotFound(self.ref.id)
         check.first(self.ref.id, write)
+        if write.input is not None:
+            raise Conflict(self.ref.id, f"it has no queue, so no turn can begin with the input '{write.input}'")
         row = SessionRow(0, self.ref.id, self.ref.app, self.ref.user, facts.now)
         lease = LeaseChange(self.owner, 1, 1, self.ttl)
         effects = _written(facts, row, (write,), guard=Guard(exists=False), lease=lease)
-        return (effects, self._claimed(self.ref, lease, write.id, write.event_count, 1))
+        return (effects, self._claimed(self.ref, lease, write.id, write.event_count, 1, facts.now))
 
     def _take(self, facts: Facts, row: SessionRow, head: str) -> Decision[Claimed]:
         lease = LeaseChange(self.owner, row.fence + 1, row.claims + 1, self.ttl)
-        guard = Guard(checkpoint=head, fence=row.fence, live=False, replaces=self.replaces)
+        waits = self.write is not None and self.write.input is None and not self.write.overtakes
+        guard = Guard(checkpoint=head, fence=row.fence, live=False, replaces=self.replaces, inputs=0 if waits else None)
         if self.write is None:
             effects = replace(_answered(row, self.answers, guard), lease=lease, cancel=None)
             return (effects, self._claimed(row.ref, lease, head, row.seq, row.claims + 1))
         effects = _written(facts, row, (self.write,), guard=guard, lease=lease, cancel=None, answers=self.answers)
         seq = row.seq + self.write.event_count
-        return (effects, self._claimed(row.ref, lease, self.write.id, seq, row.claims + 1))
+        return (effects, self._claimed(row.ref, lease, self.write.id, seq, row.claims + 1, facts.now))
 
-    def _claimed(self, ref: SessionRef, lease: LeaseChange, head: str, seq: int, claims: int) -> Claimed:
+    def _claimed(
+        self, ref: SessionRef, lease: LeaseChange, head: str, seq: int, claims: int, at: float = 0.0
+    ) -> Claimed:
         given = Lease(ref=ref, owner=self.owner, fence=lease.fence, ttl=self.ttl)
-        return Claimed(lease=given, checkpoint=head, seq=seq, claims=claims)
+        return Claimed(lease=given, checkpoint=head, seq=seq, claims=claims, at=at)
 
     def _was_made(self, facts: Facts, row: SessionRow, write: Write) -> bool:
         """Return whether this very claim was made before and its caller did not get the reply."""
@@ -174,13 +198,17 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         self, facts: Facts, row: SessionRow, writes: Sequence[Write], guard: Guard, answers: tuple[Answered, ...]
     ) -> Decision[Committed]:
         if self.release and not answers:
-            effects = _written(facts, row, writes, guard=guard, lease=LeaseChange(None, row.fence, 0, 0.0), cancel=None)
+            # Whoever hands a run over stays its owner, with a lease that is over, so that it is due like any run whose
+            # owner is gone. The fence is raised because a renewal that is on its way would bring the lease back.
+            is_handed_over = writes[-1].status == "queued"
+            lease = LeaseChange(row.owner, row.fence + 1, 0, 0.0) if is_handed_over else _released(row)
+            effects = _written(facts, row, writes, guard=guard, lease=lease, cancel=None)
         else:
             lease = LeaseChange(row.owner, row.fence, 0, self.lease.ttl)
             effects = _written(facts, row, writes, guard=guard, lease=lease)
-            if not answers and row.cancel is None:
-                return (effects, _GOES_ON)
-        return (effects, Committed(released=self.release and not answers, answers=answers, cancel=row.cancel))
+        released, inputs = self.release and not answers, row.inputs + effects.inputs
+        found = Committed(released=released, answers=answers, cancel=row.cancel, at=facts.now, inputs=inputs)
+        return (effects, found)
 
     def _made_before(self, facts: Facts, row: SessionRow) -> Decision[Committed]:
         """Decide a commit that was made before and whose caller did not get the reply; else raise why it is refused."""
@@ -188,11 +216,12 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         held = row.fence == lease.fence and row.owner == lease.owner
         if all(check.repeats(facts, row, write) for write in self.writes):
             if not held and self.release:
-                return (None, Committed(released=True))  # it ended the run, so others may have gone on since
+                # It ended the run, so others may have gone on since.
+                return (None, Committed(released=True, at=_time(facts, last), inputs=row.inputs))
             check.lease(row, lease)
             return self._end_again(facts, row)
         if held and self.release and check.repeats(facts, row, _unpaused(last)):
-            return (None, Committed(answers=_untaken(facts, row, ()), cancel=row.cancel))
+            return self._go_on_again(facts, row, _untaken(facts, row, ()))
         check.lease(row, lease)
         check.after(row, self.after)
         raise AssertionError("a commit that can be made is made")
@@ -201,14 +230,19 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """Keep or release the lease again; a pause that met answers, and whose record looks the same, keeps it."""
         pauses = self.release and self.writes[-1].status == "waiting" and self.writes[-1].branch == row.branch
         answers = _untaken(facts, row, ()) if pauses else ()
-        if answers:
-            return (None, Committed(answers=answers, cancel=row.cancel))
+        if answers or not self.release:
+            return self._go_on_again(facts, row, answers)
         guard = Guard(fence=row.fence, owner=row.owner, waiting=row.waiting if pauses else None)
-        if self.release:
-            effects = Effects(guard=guard, lease=LeaseChange(None, row.fence, None, 0.0), cancel=None)
-        else:
-            effects = Effects(guard=guard, lease=LeaseChange(row.owner, row.fence, None, self.lease.ttl))
-        return (effects, Committed(released=self.release, cancel=row.cancel))
+        effects = Effects(guard=guard, lease=LeaseChange(None, row.fence, None, 0.0), cancel=None)
+        at = _time(facts, self.writes[-1])
+        return (effects, Committed(released=True, cancel=row.cancel, at=at, inputs=row.inputs))
+
+    def _go_on_again(self, facts: Facts, row: SessionRow, answers: tuple[Answered, ...]) -> Decision[Committed]:
+        """Renew the lease: its owner counts from this attempt, not from the one whose reply it did not get."""
+        renewed = LeaseChange(row.owner, row.fence, None, self.lease.ttl)
+        effects = Effects(guard=Guard(fence=row.fence, owner=row.owner), lease=renewed)
+        at = _time(facts, self.writes[-1])
+        return (effects, Committed(answers=answers, cancel=row.cancel, at=at, inputs=row.inputs))
 
 
 class Renew(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -226,10 +260,11 @@ class Renew(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return Query(ref=self.ref)
 
     def effects(self) -> Effects:
-        """Return what renews the lease if it is still held, which the guard can check without any facts."""
+        """Return what renews the lease, or ends it, if it is still held; the guard can check that without any facts."""
         lease = self.lease
-        longer = LeaseChange(lease.owner, lease.fence, None, lease.ttl)
-        return Effects(guard=Guard(fence=lease.fence, owner=lease.owner), lease=longer)
+        # Whoever gives a lease back has not crashed, so its claim does not count.
+        renewed = LeaseChange(lease.owner, lease.fence, None if lease.ttl else 0, lease.ttl)
+        return Effects(guard=Guard(fence=lease.fence, owner=lease.owner), lease=renewed)
 
     def decide(self, facts: Facts) -> Decision[Renewed]:
         """Renew the lease, or report it as lost."""
@@ -261,6 +296,71 @@ class GiveAnswers(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return (effects, head_of(row, facts.now))
 
 
+class Submit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """`Store.submit`."""
+
+    ref: SessionRef
+    input: Input
+
+    def query(self) -> Query:
+        """Request the input of this id, which may already be there."""
+        return Query(ref=self.ref, inputs=frozenset((self.input.id,)))
+
+    def decide(self, facts: Facts) -> Decision[Head]:
+        """Append the input to the queue, of a new session if there is none."""
+        row, given = facts.row, self.input
+        if row is not None:
+            check.user(row, self.ref)
+            kept = facts.input(given.id)
+            if kept is not None and kept.digest != input_digest(given):
+                raise Conflict(row.session, f"another input was submitted as '{given.id}'; choose another id")
+            if kept is not None:
+                return (None, head_of(row, facts.now))
+        effects = Effects(guard=Guard(exists=row is not None), submits=given, inputs=1, program=given.program)
+        row = row or SessionRow(0, self.ref.id, self.ref.app, self.ref.user, facts.now)
+        return (effects, head_of(advanced(row, effects, facts.now), facts.now))
+
+
+class Withdraw(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """`Store.withdraw`."""
+
+    ref: SessionRef
+    id: str
+
+    def query(self) -> Query:
+        """Request the input of this id."""
+        return Query(ref=self.ref, inputs=frozenset((self.id,)))
+
+    def decide(self, facts: Facts) -> Decision[bool]:
+        """Remove the input if it waits, and with it a session that has nothing else."""
+        row = _found(facts, self.ref)
+        kept = facts.input(self.id)
+        if kept is None or kept.taken:
+            return (None, False)
+        if row.pos >= 0:
+            return (Effects(guard=Guard(), withdraws=self.id, inputs=-1), True)
+        guard = Guard(checkpoint="", inputs=row.inputs)
+        if row.inputs == 1:
+            return (Effects(guard=guard, removes=True), True)
+        return (Effects(guard=guard, withdraws=self.id, inputs=-1), True)
+
+
+class HasInput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """`Store.has_input`."""
+
+    ref: SessionRef
+    id: str
+
+    def query(self) -> Query:
+        """Request the input of this id."""
+        return Query(ref=self.ref, inputs=frozenset((self.id,)))
+
+    def decide(self, facts: Facts) -> Decision[bool]:
+        """Look whether it is there; taken inputs are, for as long as the session."""
+        _found(facts, self.ref)
+        return (None, facts.input(self.id) is not None)
+
+
 class Cancel(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """`Store.cancel`."""
 
@@ -280,10 +380,14 @@ class Cancel(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Delete(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """`Store.delete`; with `idle`, only if nobody has written, answered or renewed for that many seconds."""
+    """`Store.delete`; with `idle`, only if nobody has written, answered or renewed for that many seconds.
+
+    With `statuses`, only if it has one of them, and inputs do not wait, or "queued" is among them.
+    """
 
     ref: SessionRef
     idle: float | None = None
+    statuses: Sequence[Status] | None = None
 
     def query(self) -> Query:
         """Request only the row."""
@@ -297,9 +401,14 @@ class Delete(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         live = is_live(row, facts.now)
         if self.idle is not None and (live or row.touched >= facts.now - self.idle):
             return (None, False)
+        if not may_be_removed(row, self.statuses, facts.now):
+            return (None, False)
         if live:
             raise SessionBusy(self.ref.id, row.owner or "", row.expires)
-        return (Effects(guard=Guard(fence=row.fence, live=False, idle=self.idle), removes=True), True)
+        # A status changes with a record only.
+        checkpoint = None if self.statuses is None else row.checkpoint
+        guard = Guard(checkpoint=checkpoint, fence=row.fence, live=False, idle=self.idle)
+        return (Effects(guard=guard, removes=True), True)
 
 
 class Prune(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -318,13 +427,18 @@ class Prune(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if self.keep is not None and self.keep < 0:
             raise UsageError(f"prune(keep={self.keep}) was called. Give the number of checkpoints to keep, 0 or more.")
         row = _found(facts, self.ref)
+        if row.pos < 0:
+            return (None, 0)
         gone = removable(facts.points(), facts.branches(), keep=self.keep, before=self.before, asking=facts.asking())
         # Records added since on the same branch need nothing that is dropped: they follow the head, which stays.
         effects = Effects(guard=Guard(branch=row.branch), drops=tuple([point.pos for point in gone])) if gone else None
         return (effects, sum(point.listed for point in gone))
 
 
-_GOES_ON = Committed()
+def _time(facts: Facts, write: Write) -> float:
+    """Return when a record was written that is there already."""
+    kept = facts.record(write.id)
+    return 0.0 if kept is None else kept.at
 
 
 def _found(facts: Facts, ref: SessionRef) -> SessionRow:
@@ -342,7 +456,17 @@ def _query(ref: SessionRef, writes: Sequence[Write], answers: Sequence[Answer] =
     records = [write.id for write in writes]
     if writes and writes[0].number == 0 and writes[0].parent is not None:
         records.append(writes[0].parent)
-    return Query(ref=ref, questions=frozenset(named), records=frozenset(records), branches=bool(writes))
+    return Query(
+        ref=ref,
+        questions=frozenset(named),
+        records=frozenset(records),
+        first_input=any(write.input is not None for write in writes),
+        branches=bool(writes),
+    )
+
+
+def _released(row: SessionRow) -> LeaseChange:
+    return LeaseChange(None, row.fence, 0, 0.0)
 
 
 def _left_to_owner(row: SessionRow) -> Claimed:
@@ -364,7 +488,7 @@ def _untaken(facts: Facts, row: SessionRow, writes: Sequence[Write]) -> tuple[An
 
 def _unpaused(write: Write) -> Write:
     """Return the write of a pause that met answers: the run goes on, so its pause is not reported."""
-    return replace(write, status="running", events=b"", event_count=0)
+    return replace(write, status="running", events=b"", event_count=0, summary=b"")
 
 
 def _written(
@@ -403,6 +527,9 @@ def _written(
             begun += write.begins
     if pos >= MAX_RECORDS:
         raise StoreError(f"Session '{row.session}' has {MAX_RECORDS} records, which is the limit. Begin a new one.")
+    if wanted and ends:  # what ends here is taken as it ends
+        own = {end.answer.id for end in ends}
+        wanted = tuple([each for each in wanted if each not in own])
     takes = _takes(facts, row, wanted) if wanted and not begins else ()
     return Effects(
         guard=guard,
@@ -416,6 +543,10 @@ def _written(
         ends=ends,
         takes=takes,
         begins=begun,
+        program=first.program,
+        inputs=0 if first.input is None else -1,
+        begins_input=first.input,
+        summary=last.summary,
     )
 
 
@@ -433,7 +564,7 @@ def _record_row(write: Write, pos: int, seq: int) -> RecordRow:
     Raises:
         NotStorable: its metadata is not JSON.
     """
-    header = encode_header(write)
+    header = encode_header(write.header)
     return RecordRow(
         write.id,
         write.parent,

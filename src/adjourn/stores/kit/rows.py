@@ -1,29 +1,34 @@
-"""The rows that a store keeps: of sessions, branches, records and questions."""
+"""The rows that a store keeps: of sessions, branches, records, questions and inputs."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from adjourn._hiding import known
 from adjourn._text import undotted
 from adjourn._values.codec import check_nesting
 from adjourn.errors import CheckpointCorrupt, NotStorable
-from adjourn.stores.protocol import (
+from adjourn.stores.types import (
     OWN_APPS,
     Answered,
     AuditEntry,
     CheckpointRow,
     Due,
+    DueReason,
     EventBatch,
     Head,
     Header,
-    OpenQuestion,
+    Input,
+    Lease,
     Outcome,
     Question,
+    QueuedInput,
     SessionRef,
     Status,
-    Write,
+    StoredRecord,
 )
 
 EARLIEST, LATEST = -62_135_596_800.0, 253_402_300_800.0
@@ -38,8 +43,10 @@ class SessionRow(msgspec.Struct, frozen=True, gc=False):
 
     A branch is never written again once the head has left it, so each is one stretch of positions, and the newest
     is the head's. `full_pos` is the head's last full record and `size` the bytes from there on; `waiting` counts the
-    answers on the head's branch that no record has taken. `updated` is the time of the last commit, `touched` that of
-    the last commit, answer or renewal. `no` is the store's internal number for it.
+    answers on the head's branch that no record has taken, and `inputs` those that wait in the queue. `updated` is the
+    time of the last commit (before there is one, of the last submission), `touched` that of the last commit, answer,
+    submission or renewal. `no` is the store's internal number for it. A session that has inputs and no record yet
+    stands at position -1, on a branch without a name.
     """
 
     no: int
@@ -53,7 +60,7 @@ class SessionRow(msgspec.Struct, frozen=True, gc=False):
     pos: int = -1
     full_pos: int = -1
     size: int = 0
-    status: Status = "running"
+    status: Status = "queued"
     owner: str | None = None
     expires: float = 0.0
     fence: int = 0
@@ -63,11 +70,13 @@ class SessionRow(msgspec.Struct, frozen=True, gc=False):
     touched: float = 0.0
     cancel: str | None = None
     waiting: int = 0
+    program: str = ""
+    inputs: int = 0
 
     @property
     def checkpoint(self) -> str:
-        """The id of the head."""
-        return f"{self.branch}.{self.number}"
+        """The id of the head; empty if there is no record yet."""
+        return f"{self.branch}.{self.number}" if self.pos >= 0 else ""
 
     @property
     def ref(self) -> SessionRef:
@@ -87,7 +96,7 @@ class Branch(msgspec.Struct, frozen=True, gc=False):
 class RecordRow(msgspec.Struct, frozen=True, gc=False):
     """A record as it is stored, at a position of the log; `seq` is the session's last event number after it.
 
-    It is listed as a checkpoint if it has a `source`. The store adds the time of writing.
+    It is listed as a checkpoint if it has a `source`. `at` is the store's time of writing; a decision leaves it out.
     """
 
     id: str
@@ -100,10 +109,14 @@ class RecordRow(msgspec.Struct, frozen=True, gc=False):
     header: bytes
     events: bytes
     body: bytes
+    at: float = 0.0
 
 
 class QuestionRow(msgspec.Struct, frozen=True, gc=False):
-    """A question as it is stored; `how` is None while it is open, and `no` grows with the order of asking."""
+    """A question as it is stored; `how` is None while it is open, and `no` grows with the order of writing.
+
+    From `address` on it is what listings select by and show; decisions do without it, so facts may leave it out.
+    """
 
     id: str
     body: bytes
@@ -114,6 +127,11 @@ class QuestionRow(msgspec.Struct, frozen=True, gc=False):
     at: float | None = None
     taken: bool = False
     no: int = 0
+    address: str = ""
+    agent: str = ""
+    reason: str = ""
+    tags: tuple[str, ...] = ()
+    asked: float = 0.0
 
     @property
     def is_open(self) -> bool:
@@ -121,14 +139,46 @@ class QuestionRow(msgspec.Struct, frozen=True, gc=False):
         return self.how is None
 
 
+class InputRow(msgspec.Struct, frozen=True, gc=False):
+    """An input as it is stored; `no` grows with the order of submission.
+
+    Once a turn has begun with it, it is `taken`: its body is dropped, and its digest stays for as long as the session.
+    """
+
+    id: str
+    digest: str
+    body: bytes
+    program: str
+    user: str | None
+    abandons: bool
+    at: float
+    taken: bool = False
+    no: int = 0
+
+
+def submitted_row(given: Input, at: float, no: int) -> InputRow:
+    """Return the row of an input that is submitted now, as the `no`th."""
+    return InputRow(given.id, input_digest(given), given.body, given.program, given.user, given.abandons, at, no=no)
+
+
+def input_digest(given: Input) -> str:
+    """Return the digest of an input's content, which tells a repeated submission from another one with its id."""
+    content = msgspec.json.encode((given.program, given.user, given.abandons, given.body))
+    return hashlib.sha256(content).hexdigest()
+
+
+def queued_input(row: InputRow) -> QueuedInput:
+    """Return an input that waits, as callers read it."""
+    return QueuedInput(id=row.id, body=row.body, program=row.program, user=row.user, abandons=row.abandons, at=row.at)
+
+
 def asked_row(question: Question, no: int) -> QuestionRow:
     """Return the row of a question that is asked now, as the `no`th."""
-    given = question.ended
+    q, given = question, question.ended
+    labels = (q.address, q.agent, q.reason, q.tags, q.asked)
     if given is None:
-        return QuestionRow(question.id, question.body, question.expires, no=no)
-    return QuestionRow(
-        question.id, question.body, question.expires, given.value, given.how, given.by, given.at, taken=True, no=no
-    )
+        return QuestionRow(q.id, q.body, q.expires, None, None, None, None, False, no, *labels)
+    return QuestionRow(q.id, q.body, q.expires, given.value, given.how, given.by, given.at, True, no, *labels)
 
 
 def answered(row: QuestionRow) -> Answered:
@@ -137,15 +187,17 @@ def answered(row: QuestionRow) -> Answered:
     return Answered(id=row.id, value=row.value or b"", how=row.how, by=row.by, at=row.at or 0.0)
 
 
-def audit_entry(row: QuestionRow) -> AuditEntry:
-    """Return a question with how it ended, as callers read it."""
-    return AuditEntry(id=row.id, body=row.body, value=row.value, how=row.how, by=row.by, at=row.at)
-
-
-def open_question(row: SessionRow, asked: QuestionRow) -> OpenQuestion:
-    """Return a question as it is listed while it is open."""
-    return OpenQuestion(
-        session=row.session, app=row.app, checkpoint=row.checkpoint, id=asked.id, body=asked.body, expires=asked.expires
+def audit_entry(row: QuestionRow, branch: str) -> AuditEntry:
+    """Return a question of a branch with how it ended, as callers read it."""
+    return AuditEntry(
+        branch=branch,
+        id=row.id,
+        body=row.body,
+        expires=row.expires,
+        value=row.value,
+        how=row.how,
+        by=row.by,
+        at=row.at,
     )
 
 
@@ -162,6 +214,33 @@ def listed_row(id: str, parent: str | None, at: object, header: object) -> Check
     except CheckpointCorrupt:
         pass  # It is shown as damaged.
     return CheckpointRow(id=id, parent=parent, created=0.0, header=Header(), damaged=True)
+
+
+def stored_record(record: RecordRow) -> StoredRecord:
+    """Return a record for whoever checks the log, even if its header is damaged."""
+    try:
+        header = decode_header(record.header)
+    except CheckpointCorrupt:
+        return damaged_record(record.id, record.parent, record.pos)
+    if header.source != record.source:
+        return damaged_record(record.id, record.parent, record.pos)
+    return StoredRecord(
+        id=record.id,
+        parent=record.parent,
+        pos=record.pos,
+        at=record.at,
+        full=record.full,
+        seq=record.seq,
+        count=record.count,
+        header=header,
+        events=record.events,
+        body=record.body,
+    )
+
+
+def damaged_record(id: str, parent: str | None, pos: int) -> StoredRecord:
+    """Return a record of which only the place can be read."""
+    return StoredRecord(id=id, parent=parent, pos=pos, damaged=True)
 
 
 def event_batch(record: RecordRow) -> EventBatch:
@@ -185,9 +264,38 @@ def fits(row: SessionRow, app: str | None, user: str | None) -> bool:
     return in_app and user in (None, row.user)
 
 
+def has_status(row: SessionRow, status: Status | None) -> bool:
+    """Return whether a listing by status (None for all) has this session."""
+    return status in (None, _status(row))
+
+
+def _status(row: SessionRow) -> Status:
+    return "queued" if row.inputs and row.status == "done" else row.status
+
+
 def is_live(row: SessionRow, now: float) -> bool:
     """Return whether somebody runs the session: a lease is held and has not expired."""
     return row.owner is not None and row.expires > now
+
+
+def _settled_status(row: SessionRow, now: float) -> Status:
+    """Return the status of a session; one that is stored as running, but whose owner is gone, has failed."""
+    return "failed" if row.status == "running" and not is_live(row, now) else _status(row)
+
+
+def may_be_removed(row: SessionRow, statuses: Sequence[Status] | None, now: float) -> bool:
+    """Return whether a session may be removed by its status; with inputs that wait, only if "queued" is named, too."""
+    if statuses is None:
+        return True
+    return _settled_status(row, now) in statuses and (not row.inputs or "queued" in statuses)
+
+
+def stored_statuses(statuses: Sequence[Status] | None) -> Sequence[Status] | None:
+    """Return the statuses that a row may have for a session to have one of these: enough to search for it."""
+    if statuses is None:
+        return None
+    also: dict[Status, Status] = {"failed": "running", "queued": "done"}
+    return (*statuses, *[also[each] for each in statuses if each in also])
 
 
 def is_expired(asked: QuestionRow, now: float) -> bool:
@@ -195,17 +303,40 @@ def is_expired(asked: QuestionRow, now: float) -> bool:
     return asked.expires is not None and asked.expires <= now
 
 
-def due(row: SessionRow, asked: Iterable[QuestionRow], now: float) -> Due | None:
-    """Return why somebody should take a session up, given the questions of its head's branch; None if nobody should."""
+def due(row: SessionRow, asked: Iterable[QuestionRow], first: InputRow | None, now: float) -> Due | None:
+    """Return why somebody should take a session up, None if nobody should.
+
+    `asked` are the questions of its head's branch, and `first` is the first input of its queue.
+    """
     if is_live(row, now):
         return None
     if row.owner is not None:
-        return Due(session=row.session, app=row.app, why="lease")
+        return due_for(row, "lease", row.expires)
     if row.waiting:
-        return Due(session=row.session, app=row.app, why="answer")
-    if any(each.is_open and is_expired(each, now) for each in asked):
-        return Due(session=row.session, app=row.app, why="question")
+        return due_for(row, "answer", row.touched)
+    expired = [each.expires for each in asked if each.is_open and each.expires is not None and each.expires <= now]
+    if expired:
+        return due_for(row, "question", min(expired))
+    if first is not None and can_begin(row, first):
+        return due_for(row, "input", first.at)
     return None
+
+
+def due_for(row: SessionRow, why: DueReason, since: float) -> Due:
+    """Return a session as it is listed when it is due."""
+    return Due(session=row.session, app=row.app, why=why, program=row.program, user=row.user, since=since)
+
+
+def is_wanted(row: SessionRow, programs: Sequence[str] | None, skip_users: Sequence[str]) -> bool:
+    """Return whether a listing of what is due wants a session, by its program (None for any) and user."""
+    return (programs is None or row.program in programs) and row.user not in skip_users
+
+
+def can_begin(row: SessionRow, first: InputRow) -> bool:
+    """Return whether the turn of the first input that waits can begin, as soon as nobody runs the session."""
+    if row.status in ("failed", "cancelled"):
+        return first.abandons  # otherwise such a turn holds the queue until somebody has looked at it
+    return row.status in ("queued", "done")
 
 
 def head_of(row: SessionRow, now: float) -> Head:
@@ -225,6 +356,9 @@ def head_of(row: SessionRow, now: float) -> Head:
         seq=row.seq,
         created=row.created,
         updated=row.updated,
+        program=row.program,
+        inputs=row.inputs,
+        touched=row.touched,
     )
 
 
@@ -257,16 +391,16 @@ _headers = msgspec.json.Encoder()
 _header = msgspec.json.Decoder(Header)
 
 
-def encode_header(write: Write) -> bytes:
-    """Return the header of a write as JSON.
+def encode_header(header: Header) -> bytes:
+    """Return the header of a record as JSON.
 
     Raises:
         NotStorable: its metadata is not JSON.
     """
     try:
-        return _headers.encode(write.header)
+        return known.hide_in_json(_headers.encode(header))
     except (TypeError, ValueError, RecursionError) as error:
-        raise NotStorable("header", write.header, f"Metadata must be JSON: {undotted(error)}.") from error
+        raise NotStorable("header", header, f"Metadata must be JSON: {undotted(error)}.") from error
 
 
 def decode_header(data: bytes) -> Header:
@@ -279,11 +413,14 @@ def decode_header(data: bytes) -> Header:
     try:
         return _header.decode(data)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise CheckpointCorrupt(
-            f"the header of a checkpoint is damaged ({error}); restore the store from a backup"
-        ) from error
+        raise CheckpointCorrupt(f"the header of a checkpoint is damaged ({error})") from error
 
 
 def lies_under(address: str, under: str) -> bool:
     """Return whether an address is `under` or below it, by whole segments; everything lies under ''."""
     return not under or address == under or address.startswith(under + ";")
+
+
+def cancel_of(row: SessionRow | None, lease: Lease) -> str | None:
+    """Return how the run that holds a lease is to be cancelled: `row` is its session's, whoever has that by now."""
+    return None if row is None or row.fence != lease.fence else row.cancel

@@ -14,12 +14,26 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from adjourn.errors import StoreUnavailable
-from adjourn.stores.protocol import Answer, Claimed, Committed, Head, Lease, Renewed, SessionRef, Write
+from adjourn.errors import AdjournError, StoreUnavailable
+from adjourn.stores.types import Answer, Claimed, Committed, Head, Input, Lease, Renewed, SessionRef, Status, Write
 
 from .effects import Applied, Effects, advanced
 from .facts import FactSheet, NotRead, Query, Remembered
-from .requests import Cancel, Claim, Commit, Delete, GiveAnswers, Prune, Renew, Request
+from .hints import worth_a_hint
+from .requests import (
+    Cancel,
+    Claim,
+    Commit,
+    Decision,
+    Delete,
+    GiveAnswers,
+    HasInput,
+    Prune,
+    Renew,
+    Request,
+    Submit,
+    Withdraw,
+)
 from .rows import SessionRow
 
 T = TypeVar("T")
@@ -27,11 +41,11 @@ T = TypeVar("T")
 TRIES = 50
 """How often a write whose guard failed is decided again."""
 
-_REMEMBERED = 10_000  # rows of sessions that are run here
+_REMEMBERED = 10_000  # rows
 
 
 class KitStore(ABC):
-    """The verbs of `Store` that write to one session; each store defines how a request is carried out."""
+    """The verbs of `Store` that a request decides, most of them writes; each store defines how one is carried out."""
 
     @abstractmethod
     async def carry_out(self, request: Request[T]) -> T:
@@ -47,9 +61,19 @@ class KitStore(ABC):
         write: Write | None = None,
         answers: Sequence[Answer] = (),
         replaces: str | None = None,
+        alone: bool = False,
     ) -> Claimed:
         return await self.carry_out(
-            Claim(ref=ref, owner=owner, ttl=ttl, after=after, write=write, answers=answers, replaces=replaces)
+            Claim(
+                ref=ref,
+                owner=owner,
+                ttl=ttl,
+                after=after,
+                write=write,
+                answers=answers,
+                replaces=replaces,
+                alone=alone,
+            )
         )
 
     async def commit(self, lease: Lease, *writes: Write, after: str, release: bool = False) -> Committed:
@@ -57,6 +81,15 @@ class KitStore(ABC):
 
     async def answer(self, ref: SessionRef, answers: Sequence[Answer], *, after: str | None = None) -> Head:
         return await self.carry_out(GiveAnswers(ref=ref, answers=answers, after=after))
+
+    async def submit(self, ref: SessionRef, input: Input) -> Head:
+        return await self.carry_out(Submit(ref=ref, input=input))
+
+    async def has_input(self, ref: SessionRef, id: str) -> bool:
+        return await self.carry_out(HasInput(ref=ref, id=id))
+
+    async def withdraw(self, ref: SessionRef, id: str) -> bool:
+        return await self.carry_out(Withdraw(ref=ref, id=id))
 
     async def cancel(self, ref: SessionRef, mode: str) -> bool:
         return await self.carry_out(Cancel(ref=ref, mode=mode))
@@ -74,12 +107,13 @@ class RemoteStore(KitStore):
     Such a store has `read`, `apply` and `idle`, and the verbs of `Store` that only read. It should also have a
     `renew` that does all leases in one trip.
 
-    A live owner's commit takes one trip: its facts are those that its last write left. Writes that one event loop
-    makes to one session take effect in the order in which they were made.
+    A live owner's commit takes one trip: its facts are those that its last write left. So does a claim of a session
+    that is new, or that was written or loaded here last. Writes that one event loop makes to one session take effect
+    in the order in which they were made.
     """
 
     def __init__(self) -> None:
-        self._held: dict[tuple[str, str], SessionRow] = {}
+        self._known: dict[tuple[str, str], SessionRow] = {}  # as they were last written or read here
         self._turns: weakref.WeakValueDictionary[tuple[int, str, str], asyncio.Lock] = weakref.WeakValueDictionary()
 
     @abstractmethod
@@ -94,8 +128,19 @@ class RemoteStore(KitStore):
         """
 
     @abstractmethod
-    async def idle(self, ttl: float, *, app: str | None, user: str | None) -> list[SessionRef]:
-        """List sessions that nobody runs, and nobody has written, answered or renewed for `ttl` seconds."""
+    async def idle(
+        self,
+        ttl: float,
+        *,
+        app: str | None,
+        user: str | None,
+        statuses: Sequence[Status] | None,
+        limit: int | None,
+    ) -> list[SessionRef]:
+        """List sessions that nobody runs, and nobody has written, answered or renewed for `ttl` seconds.
+
+        `statuses` are as in `may_be_removed`. Damaged sessions are left out, and do not count.
+        """
 
     async def carry_out(self, request: Request[T]) -> T:
         ref = request.ref
@@ -110,10 +155,11 @@ class RemoteStore(KitStore):
         remembered = self._remembered(request)
         if remembered is not None:
             try:
-                done = await self._try(request, remembered)
-            except NotRead:
-                pass  # others may have changed what it depends on
+                decision = request.decide(remembered)
+            except (NotRead, AdjournError):
+                pass  # others may have changed what it depends on; only what was read is a reason to refuse
             else:
+                done = await self._carry(request, remembered, decision)
                 if done is not None:
                     return done[0]
         query = request.query()
@@ -129,39 +175,61 @@ class RemoteStore(KitStore):
         while True:
             facts = await self.read(query)
             try:
-                return await self._try(request, facts), query
+                decision = request.decide(facts)
             except NotRead as more:
                 query = query.widened(more.query)
+            else:
+                return await self._carry(request, facts, decision), query
 
-    async def _try(self, request: Request[T], facts: FactSheet) -> tuple[T] | None:
-        """Decide and apply; None if a guard did not hold, so it must be decided again."""
-        effects, result = request.decide(facts)
+    async def _carry(self, request: Request[T], facts: FactSheet, decision: Decision[T]) -> tuple[T] | None:
+        """Apply a decision; None if a guard did not hold, so it must be decided again."""
+        effects, result = decision
         if effects is None:
             return (result,)
         if effects.lease is not None or effects.removes:
-            self._held.pop((request.ref.app, request.ref.id), None)
+            self._known.pop((request.ref.app, request.ref.id), None)
         applied = await self.apply(request.ref, effects)
         if applied is None:
             return None
-        if isinstance(result, Committed) and result.cancel != applied.cancel:
-            result = replace(result, cancel=applied.cancel)
-        self._remember(request.ref, facts, effects)
+        if isinstance(result, Committed):
+            at = applied.at if effects.records else result.at
+            result = replace(result, cancel=applied.cancel, at=at, inputs=applied.inputs)
+        elif isinstance(result, Claimed) and effects.records:
+            result = replace(result, at=applied.at)
+        if effects.lease is not None:
+            row = facts.row or SessionRow(0, request.ref.id, request.ref.app, request.ref.user, applied.at)
+            self._remember(advanced(row, effects, applied.at))
+        if worth_a_hint(effects):
+            self.hint(request.ref)
         return (result,)
 
-    def _remember(self, ref: SessionRef, facts: FactSheet, effects: Effects) -> None:
-        if effects.lease is None or effects.lease.owner is None:
-            return
-        if len(self._held) >= _REMEMBERED:
-            self._held.clear()  # most of them belong to runs that have died
-        row = facts.row or SessionRow(0, ref.id, ref.app, ref.user, facts.now)
-        self._held[ref.app, ref.id] = advanced(row, effects, facts.now)
+    def hint(self, ref: SessionRef) -> None:
+        """Let others know that a session has something new, if the store can: see `Hints`. It must not wait."""
+
+    def note_loaded(self, row: SessionRow) -> None:
+        """Keep the row that `load` has just read, so that a claim need not read it again."""
+        if row.owner is None:  # otherwise its owner may be here, and knows more by now
+            self._remember(row)
+
+    def _remember(self, row: SessionRow) -> None:
+        if len(self._known) >= _REMEMBERED:
+            self._known.clear()  # most of them belong to sessions that nobody goes on with here
+        self._known[row.app, row.session] = row
 
     def _remembered(self, request: Request[object]) -> Remembered | None:
-        """Return what a live owner knows; None if this is not its next commit."""
-        if not isinstance(request, Commit):
+        """Return what is known without reading; None if it is not where this request means to go on."""
+        if not isinstance(request, Claim | Commit):
             return None
-        row, lease = self._held.get((request.ref.app, request.ref.id)), request.lease
-        if row is None or (row.fence, row.owner, row.checkpoint) != (lease.fence, lease.owner, request.after):
+        row = self._known.get((request.ref.app, request.ref.id))
+        if isinstance(request, Commit):
+            lease = request.lease
+            is_next = row is not None and (row.fence, row.owner) == (lease.fence, lease.owner)
+        elif row is None:
+            # A new session has nothing to read. If there is one, the guard sees it.
+            is_next = request.after is None and request.write is not None and request.write.input is None
+        else:
+            is_next = row.owner in (None, request.replaces)
+        if not is_next or (row is not None and row.checkpoint != (request.after or "")):
             return None
         return Remembered(request.ref, row)
 
@@ -169,11 +237,23 @@ class RemoteStore(KitStore):
         return [await self._renew(lease) for lease in leases]
 
     async def _renew(self, lease: Lease) -> Renewed:
+        if not lease.ttl:
+            self._known.pop((lease.ref.app, lease.ref.id), None)
         applied = await self.apply(lease.ref, Renew(lease=lease).effects())
         if applied is None:
             return Renewed(ref=lease.ref, lost=True)
+        if not lease.ttl:
+            self.hint(lease.ref)
         return Renewed(ref=lease.ref, lost=False, cancel=applied.cancel)
 
-    async def delete_idle(self, ttl: float, *, app: str | None = None, user: str | None = None) -> list[SessionRef]:
-        found = await self.idle(ttl, app=app, user=user)
-        return [ref for ref in found if await self.carry_out(Delete(ref=ref, idle=ttl))]
+    async def delete_idle(
+        self,
+        ttl: float,
+        *,
+        app: str | None = None,
+        user: str | None = None,
+        statuses: Sequence[Status] | None = None,
+        limit: int | None = None,
+    ) -> list[SessionRef]:
+        found = await self.idle(ttl, app=app, user=user, statuses=statuses, limit=limit)
+        return [ref for ref in found if await self.carry_out(Delete(ref=ref, idle=ttl, statuses=statuses))]

@@ -8,40 +8,67 @@ import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
+
+import msgspec
 
 from adjourn._values.damage import Reading
 from adjourn.errors import CheckpointCorrupt, CheckpointNotFound, StoreError
-from adjourn.stores.kit.reading import Columns, Count, converted, readable
+from adjourn.stores.kit.inbox import in_app_of, listed
+from adjourn.stores.kit.reading import Columns, Count, converted, readable, record_row
 from adjourn.stores.kit.rows import (
     Branch,
     SessionRow,
     answered,
     audit_entry,
+    cancel_of,
+    damaged_record,
     decode_header,
+    due_for,
     head_of,
     id_at,
     is_named,
     lies_under,
     listed_row,
     locate,
+    queued_input,
+    stored_record,
 )
-from adjourn.stores.protocol import (
+from adjourn.stores.types import (
     Answered,
     AuditEntry,
     Begun,
     CheckpointRow,
     Due,
+    DueReason,
     EventBatch,
     Head,
+    Lease,
     Loaded,
     OpenQuestion,
+    QuestionFilter,
+    QueuedInput,
     SessionRef,
-    Status,
+    StoredRecord,
 )
 
-from ._ledger import asked_by_id, asked_on, branches, find, has_position, key, read_session, waiting
+from . import _inbox as inbox
+from ._files import Connection
+from ._ledger import (
+    asked_by_id,
+    asked_on,
+    branches,
+    find,
+    has_position,
+    key,
+    open_on_head,
+    queue,
+    queue_size,
+    read_session,
+    waiting,
+)
 from ._schema import is_busy
 
 T = TypeVar("T")
@@ -56,17 +83,17 @@ class Readers:
 
     def __init__(
         self,
-        connect: Callable[[], sqlite3.Connection],
+        connect: Callable[[], Connection],
         explain: Callable[[sqlite3.Error], StoreError],
         timeout: float,
     ) -> None:
         self._connect = connect
         self._explain = explain
         self._timeout = timeout
-        self._idle: deque[sqlite3.Connection] = deque()
+        self._idle: deque[Connection] = deque()
         self._closed = 0
 
-    def forget(self) -> list[sqlite3.Connection]:
+    def forget(self) -> Sequence[sqlite3.Connection]:
         """Start over, as in the child of a fork; return what must be neither used nor closed there."""
         inherited = list(self._idle)
         self._idle = deque()
@@ -86,7 +113,7 @@ class Readers:
                 return self._once(read)
             except sqlite3.Error:
                 pass  # the thread meets the same error, and can wait
-        return await asyncio.get_running_loop().run_in_executor(None, self._patiently, read)
+        return await asyncio.to_thread(self._patiently, read)
 
     def _patiently(self, read: Read[T]) -> T:
         deadline = time.monotonic() + self._timeout
@@ -103,6 +130,7 @@ class Readers:
         connection = self._take() or self._connect()
         sound = False
         try:
+            connection.check_files()
             connection.execute("BEGIN")
             try:
                 return read(connection)
@@ -115,7 +143,7 @@ class Readers:
             else:
                 connection.close()
 
-    def _take(self) -> sqlite3.Connection | None:
+    def _take(self) -> Connection | None:
         try:
             return self._idle.pop()
         except IndexError:
@@ -144,17 +172,18 @@ def load(
         CheckpointNotFound: there is no such point.
     """
     row = _find(connection, ref)
-    if row is None:
+    if row is None or (checkpoint is None and row.pos < 0):
         return None
     if small and (row.size > _SMALL_BYTES or row.pos - row.full_pos > SMALL_ROWS):
         raise TooBig
     at_head = checkpoint is None or checkpoint == row.checkpoint
-    rows = _head_rows(connection, row) if at_head else _rows(connection, row, checkpoint or "")
+    at, rows = _head_rows(connection, row) if at_head else _rows(connection, row, checkpoint or "")
     return Loaded(
         head=head_of(row, now),
         point=row.checkpoint if checkpoint is None else checkpoint,
         rows=rows,
         answers=_untaken(connection, row) if at_head and row.waiting else (),
+        at=at,
     )
 
 
@@ -162,11 +191,11 @@ def _untaken(connection: sqlite3.Connection, row: SessionRow) -> tuple[Answered,
     return tuple([answered(each) for each in waiting(connection, row) if not each.is_open])
 
 
-def _head_rows(connection: sqlite3.Connection, row: SessionRow) -> tuple[bytes, ...]:
+def _head_rows(connection: sqlite3.Connection, row: SessionRow) -> tuple[float, tuple[bytes, ...]]:
     return _range(connection, row, row.full_pos, row.pos)
 
 
-def _rows(connection: sqlite3.Connection, row: SessionRow, checkpoint: str) -> tuple[bytes, ...]:
+def _rows(connection: sqlite3.Connection, row: SessionRow, checkpoint: str) -> tuple[float, tuple[bytes, ...]]:
     pos = _position(connection, row, branches(connection, row), checkpoint)
     full = connection.execute(
         "SELECT key - :first FROM records WHERE key BETWEEN :first AND :last AND full = 1 ORDER BY key DESC LIMIT 1",
@@ -175,19 +204,29 @@ def _rows(connection: sqlite3.Connection, row: SessionRow, checkpoint: str) -> t
     return _range(connection, row, full[0] if full else 0, pos)
 
 
-def _range(connection: sqlite3.Connection, row: SessionRow, start: int, end: int) -> tuple[bytes, ...]:
+def _range(connection: sqlite3.Connection, row: SessionRow, start: int, end: int) -> tuple[float, tuple[bytes, ...]]:
+    """Return the time of the last of some records, and the bodies of all."""
     rows = connection.execute(
-        "SELECT CAST(body AS BLOB) FROM records WHERE key BETWEEN ? AND ? ORDER BY key",
+        "SELECT CAST(body AS BLOB), at FROM records WHERE key BETWEEN ? AND ? ORDER BY key",
         (key(row, start), key(row, end)),
     ).fetchall()
     if len(rows) != end - start + 1:
-        raise CheckpointCorrupt(f"it lacks {end - start + 1 - len(rows)} of its records; restore a backup", row.session)
-    return tuple([body for (body,) in rows])
+        raise CheckpointCorrupt(f"it lacks {end - start + 1 - len(rows)} of its records", row.session)
+    at = rows[-1][1]
+    return at if isinstance(at, float) else 0.0, tuple([body for body, _ in rows])
 
 
 def _position(connection: sqlite3.Connection, row: SessionRow, known: list[Branch], id: str) -> int:
+    pos = _ever(row, known, id)
+    if not has_position(connection, row, pos):
+        raise CheckpointNotFound(row.session, id)
+    return pos
+
+
+def _ever(row: SessionRow, known: list[Branch], id: str) -> int:
+    """Return the position that a record has or, if it was pruned, had."""
     pos = locate(known, row.pos, id)
-    if pos is None or not has_position(connection, row, pos):
+    if pos is None:
         raise CheckpointNotFound(row.session, id)
     return pos
 
@@ -208,6 +247,23 @@ def head(connection: sqlite3.Connection, now: float, ref: SessionRef) -> Head | 
     """Return the current state of a session."""
     row = _find(connection, ref)
     return None if row is None else head_of(row, now)
+
+
+def inputs(connection: sqlite3.Connection, ref: SessionRef, limit: int | None, *, small: bool) -> list[QueuedInput]:
+    """List the inputs that wait, in order; with `small`, only if that takes no time.
+
+    Raises:
+        TooBig: it would take time.
+    """
+    row = _found(connection, ref)
+    if small and (row.inputs > SMALL_ROWS or queue_size(connection, row, limit) > _SMALL_BYTES):
+        raise TooBig
+    return [queued_input(each) for each in queue(connection, row, limit)]
+
+
+def cancels(connection: sqlite3.Connection, leases: Sequence[Lease]) -> list[str | None]:
+    """Return for each lease the mode in which its run is to be cancelled."""
+    return [cancel_of(_find(connection, lease.ref), lease) for lease in leases]
 
 
 def checkpoints(
@@ -245,25 +301,7 @@ def _listed(
             yield listed
 
 
-def sessions(
-    connection: sqlite3.Connection,
-    now: float,
-    app: str | None,
-    user: str | None,
-    status: Status | None,
-    limit: int | None,
-) -> list[Head]:
-    """List sessions, most recently written first."""
-    filters = {"app": app, "user": user, "status": status}
-    return [head_of(row, now) for row in _list(connection, _SESSIONS, filters, limit, read_session)]
-
-
-_SESSIONS = """SELECT * FROM sessions
-    WHERE (app = :app OR :app IS NULL AND app NOT LIKE '~%') AND (:user IS NULL OR user = :user)
-    AND (:status IS NULL OR status = :status) ORDER BY updated DESC, no DESC LIMIT :limit"""
-
-
-def _list(
+def read_rows(
     connection: sqlite3.Connection,
     query: str,
     filters: dict[str, Any],
@@ -282,67 +320,69 @@ def _list(
 _MOST = 2**62  # SQLite cannot count further
 
 
-_OPEN = """SELECT s.id, s.app, s.branch, s.number, q.id, CAST(q.body AS BLOB), q.expires
-    FROM sessions s JOIN questions q ON q.session = s.no
-    WHERE s.app = :in_app AND s.id = :session AND (:owner IS NULL OR s.user = :owner)
-    AND q.branch = s.branch_no AND q.how IS NULL AND (q.expires IS NULL OR q.expires > :now)
-    AND (:app IS NULL OR s.app = :app) AND (:user IS NULL OR s.user = :user) ORDER BY q.no LIMIT :limit"""
-# CROSS JOIN makes the open questions the outer loop, in the order in which they were asked.
-_INBOX = """SELECT s.id, s.app, s.branch, s.number, q.id, CAST(q.body AS BLOB), q.expires
-    FROM questions q CROSS JOIN sessions s ON s.no = q.session
-    WHERE q.branch = s.branch_no AND q.how IS NULL AND (q.expires IS NULL OR q.expires > :now)
-    AND (s.app = :app OR :app IS NULL AND s.app NOT LIKE '~%') AND (:user IS NULL OR s.user = :user)
-    ORDER BY q.no LIMIT :limit"""
-
-
 def questions(
     connection: sqlite3.Connection,
     now: float,
     ref: SessionRef | None,
-    app: str | None,
-    user: str | None,
+    filter: QuestionFilter,
+    after: str | None,
     limit: int | None,
 ) -> list[OpenQuestion]:
     """List open questions that have not expired, oldest first."""
-    filters: dict[str, Any] = {"now": now, "app": app, "user": user}
-    if ref is None:
-        return _list(connection, _INBOX, filters, limit, _open_question)
-    filters |= {"session": ref.id, "in_app": ref.app, "owner": ref.user, "limit": -1 if limit is None else limit}
-    return [_open_question(row) for row in connection.execute(_OPEN, filters).fetchall()]
+    if ref is not None:
+        row = _find(connection, ref)
+        asked = [] if row is None else [(row, each) for each in open_on_head(connection, row)]
+        return listed(asked, in_app_of(ref, filter), now, after=after, limit=limit)
+    search = inbox.Search(connection, now, filter, after)
+    return read_rows(connection, search.query, search.values, limit, search.read)
 
 
-class _Open(Columns, frozen=True, gc=False):
-    session: str
-    app: str
-    branch: str
-    number: Count
-    id: str
-    body: bytes
-    expires: float | None
+def audit(
+    connection: sqlite3.Connection, ref: SessionRef, branch: str | None, *, all_branches: bool
+) -> list[AuditEntry]:
+    """List the questions of a branch, by default the head's, or of all, and how they ended."""
+    row = _found(connection, ref)
+    if all_branches:
+        names = [each.name for each in branches(connection, row)]
+        return [audit_entry(each, name) for no, name in enumerate(names) for each in asked_on(connection, row, no)]
+    no = row.branch_no if branch is None else _branch_no(connection, row, branch)
+    return [audit_entry(each, branch or row.branch) for each in asked_on(connection, row, no)]
 
 
-def _open_question(values: tuple[Any, ...]) -> OpenQuestion:
-    row = converted(values, _Open, values[0], "the row of a question")
-    checkpoint = f"{row.branch}.{row.number}"
-    return OpenQuestion(
-        session=row.session, app=row.app, checkpoint=checkpoint, id=row.id, body=row.body, expires=row.expires
-    )
+_RECORDS = """SELECT key - :first, full, source, seq, count, CAST(header AS BLOB), CAST(events AS BLOB),
+    CAST(body AS BLOB), at FROM records WHERE key BETWEEN :start AND :last ORDER BY key LIMIT :limit"""
 
 
-def audit(connection: sqlite3.Connection, ref: SessionRef) -> list[AuditEntry]:
-    """List the questions of the head's branch and how they ended."""
-    asked = asked_on(connection, _found(connection, ref))
-    return [audit_entry(each) for each in asked]
+def records(
+    connection: sqlite3.Connection, ref: SessionRef, after: str | None, limit: int | None
+) -> list[StoredRecord]:
+    """List the records of all branches, in the order of writing."""
+    row = _found(connection, ref)
+    known, start = branches(connection, row), 0
+    if after is not None:
+        start = _ever(row, known, after) + 1
+    place = {"first": key(row, 0), "start": key(row, start), "last": key(row, row.pos)}
+    rows = connection.execute(_RECORDS, {**place, "limit": -1 if limit is None else min(limit, _MOST)}).fetchall()
+    return [_stored(id_at(known, pos), pos, values, row) for pos, *values in rows]
+
+
+def _stored(place: tuple[str, str | None], pos: int, values: Sequence[Any], row: SessionRow) -> StoredRecord:
+    try:
+        return stored_record(record_row(*place, pos, values, row.session))
+    except CheckpointCorrupt:
+        return damaged_record(*place, pos)
 
 
 def asked(connection: sqlite3.Connection, ref: SessionRef, branch: str, ids: Sequence[str]) -> list[AuditEntry]:
     """Return questions of a branch by their ids."""
     row = _found(connection, ref)
-    no = row.branch_no if branch == row.branch else _branch_no(connection, row, branch)
-    return [audit_entry(found) for found in asked_by_id(connection, row, no, set(ids))]
+    no = _branch_no(connection, row, branch)
+    return [audit_entry(found, branch) for found in asked_by_id(connection, row, no, set(ids))]
 
 
 def _branch_no(connection: sqlite3.Connection, row: SessionRow, name: str) -> int:
+    if name == row.branch:
+        return row.branch_no
     for no, branch in enumerate(branches(connection, row)):
         if branch.name == name:
             return no
@@ -409,28 +449,56 @@ def _first_after(connection: sqlite3.Connection, session: SessionRow, high: int,
     return low
 
 
-_DEAD = """SELECT * FROM sessions WHERE owner IS NOT NULL AND expires <= :now
-    AND (app = :app OR :app IS NULL AND app NOT LIKE '~%') AND (:user IS NULL OR user = :user)
-    ORDER BY no LIMIT :limit"""
-_ANSWERED = """SELECT * FROM sessions WHERE waiting > 0 AND owner IS NULL
-    AND (app = :app OR :app IS NULL AND app NOT LIKE '~%') AND (:user IS NULL OR user = :user)
-    ORDER BY no LIMIT :limit"""
-_EXPIRED = """SELECT DISTINCT s.* FROM questions q CROSS JOIN sessions s ON s.no = q.session
+# What each of these queries selects by: every one has WANTED in its place.
+_WANTED = """(s.app = :app OR :app IS NULL AND s.app NOT LIKE '~%') AND (:user IS NULL OR s.user = :user)
+    AND (:programs IS NULL OR s.program IN (SELECT value FROM json_each(:programs)))
+    AND (s.user IS NULL OR s.user NOT IN (SELECT value FROM json_each(:skipped)))"""
+_DEAD = """SELECT s.expires, s.* FROM sessions s WHERE s.owner IS NOT NULL AND s.expires <= :now AND WANTED
+    ORDER BY s.expires LIMIT :limit"""
+_ANSWERED = """SELECT s.touched, s.* FROM sessions s WHERE s.waiting > 0 AND s.owner IS NULL AND WANTED
+    ORDER BY s.touched LIMIT :limit"""
+_EXPIRED = """SELECT min(q.expires), s.* FROM questions q CROSS JOIN sessions s ON s.no = q.session
     WHERE q.how IS NULL AND q.expires IS NOT NULL AND q.expires <= :now AND q.branch = s.branch_no
+    AND s.owner IS NULL AND s.waiting = 0 AND WANTED GROUP BY s.no ORDER BY min(q.expires) LIMIT :limit"""
+# CROSS JOIN makes the inputs the outer loop, in the order in which they came in: it ends when there are enough.
+_QUEUED = """SELECT i.at, s.* FROM inputs i CROSS JOIN sessions s ON s.no = i.session
+    WHERE NOT i.taken AND i.no = (SELECT min(no) FROM inputs WHERE session = i.session AND NOT taken)
     AND s.owner IS NULL AND s.waiting = 0
-    AND (s.app = :app OR :app IS NULL AND s.app NOT LIKE '~%') AND (:user IS NULL OR s.user = :user) LIMIT :limit"""
+    AND (s.status IN ('queued', 'done') OR s.status IN ('failed', 'cancelled') AND i.abandons)
+    AND NOT EXISTS (SELECT 1 FROM questions q WHERE q.session = s.no AND q.branch = s.branch_no AND q.how IS NULL
+        AND q.expires <= :now) AND WANTED ORDER BY i.no LIMIT :limit"""
+_REASONS: tuple[tuple[DueReason, str], ...] = (
+    ("lease", _DEAD),
+    ("answer", _ANSWERED),
+    ("question", _EXPIRED),
+    ("input", _QUEUED),
+)
 
 
-def due(connection: sqlite3.Connection, now: float, app: str | None, user: str | None, limit: int) -> list[Due]:
-    """List sessions that somebody should take up."""
+def due(
+    connection: sqlite3.Connection,
+    now: float,
+    app: str | None,
+    user: str | None,
+    programs: Sequence[str] | None,
+    skip_users: Sequence[str],
+    limit: int,
+) -> list[Due]:
+    """List sessions that somebody should take up, oldest first."""
+    wanted = None if programs is None else msgspec.json.encode(list(programs)).decode()
+    skipped = msgspec.json.encode(list(skip_users)).decode()
+    filters = {"now": now, "app": app, "user": user, "programs": wanted, "skipped": skipped}
     found: list[Due] = []
-    reasons: tuple[tuple[Literal["lease", "answer", "question"], str], ...] = (
-        ("lease", _DEAD),
-        ("answer", _ANSWERED),
-        ("question", _EXPIRED),
-    )
-    for why, query in reasons:
-        filters = {"now": now, "app": app, "user": user}
-        rows = _list(connection, query, filters, limit - len(found), read_session)
-        found += [Due(session=row.session, app=row.app, why=why) for row in rows]
-    return found
+    for why, query in _REASONS:
+        found += read_rows(connection, query.replace("WANTED", _WANTED), filters, limit, partial(_due, why))
+    return sorted(found, key=lambda each: each.since)[:limit]
+
+
+def _due(why: DueReason, values: tuple[Any, ...]) -> Due:
+    since, *columns = values
+    row = read_session(columns)
+    return due_for(row, why, converted((since,), _Since, row.session, "a time in its row").since)
+
+
+class _Since(Columns, frozen=True, gc=False):
+    since: float

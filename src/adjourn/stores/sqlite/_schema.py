@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import re
 import sqlite3
@@ -12,10 +11,13 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from adjourn._hiding import logger
 from adjourn._text import visible_line
 from adjourn.errors import CheckpointCorrupt, CheckpointTooNew, NotStorable, StoreError, StoreUnavailable, UsageError
 
-log = logging.getLogger("adjourn.stores")
+from ._files import Connection
+
+log = logger("adjourn.stores")
 
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _DAMAGED = (
@@ -50,7 +52,9 @@ def explained(error: sqlite3.Error, path: Path) -> StoreError:
     if code in _DAMAGED:
         return _damaged(path, error)
     if code in _BUSY:
-        return StoreUnavailable(f"sqlite:///{path}", "another process keeps the file locked")
+        return StoreUnavailable(
+            f"sqlite:///{path}", "another process keeps the file locked; end it, or raise the timeout"
+        )
     plain = _PLAIN.get(code or 0)
     detail = f"{plain} ({error})" if plain else str(error)
     return StoreUnavailable(f"sqlite:///{path}", detail, is_lasting=code in _LASTING)
@@ -64,15 +68,17 @@ def no_text(error: UnicodeEncodeError) -> NotStorable:
 def foreign(path: Path) -> CheckpointCorrupt:
     """Return the error for a sound database that is not ours."""
     return CheckpointCorrupt(
-        f"'{path}' is a database of another program, not a store of Adjourn. It was left as it is: choose another path"
+        f"'{path}' is a database of another program, not a store of Adjourn",
+        remedy="It was left as it is: choose another path",
     )
 
 
 def _damaged(path: Path, error: sqlite3.Error) -> CheckpointCorrupt:
     """Return the error for a file that is not, or no longer, a database."""
     return CheckpointCorrupt(
-        f"'{path}' is not a sound store of Adjourn ({error}). It was left as it is: use another path, or if it was "
-        "one, restore it from a backup, or try the `.recover` command of the sqlite3 program on a copy"
+        f"'{path}' is not a sound store of Adjourn ({error})",
+        remedy="It was left as it is: use another path, or if it was one, restore it from a backup, or try the "
+        "`.recover` command of the sqlite3 program on a copy",
     )
 
 
@@ -89,9 +95,10 @@ APPLICATION = 0x41444A4E  # "ADJN": distinguishes our files from those of other 
 
 # After so many pages SQLite copies its log into the database and starts over. Overwriting a log costs half as much as
 # growing it, so it is short for a few runs; many runs at once touch many pages with each commit, and copying them less
-# often pays for a longer one.
+# often pays for a longer one. So it does where several processes write: SQLite can start over only if nobody has
+# written while it copied, and until then it copies with every commit. Up to this length, one table leads to all pages.
 _LOG_PAGES = 128
-_LONG_LOG_PAGES = 1024
+_LONG_LOG_PAGES = 4000
 
 # Number n brings a file to version n; none is ever changed once released. Each runs in one transaction, so one that
 # was interrupted has not happened. A record's key is the session's number and its position; see `_ledger.py`.
@@ -103,11 +110,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             pos INTEGER NOT NULL, full_pos INTEGER NOT NULL, size INTEGER NOT NULL, status TEXT NOT NULL,
             owner TEXT, expires REAL NOT NULL, fence INTEGER NOT NULL, claims INTEGER NOT NULL,
             seq INTEGER NOT NULL, updated REAL NOT NULL, touched REAL NOT NULL,
-            cancel TEXT, waiting INTEGER NOT NULL)""",
+            cancel TEXT, waiting INTEGER NOT NULL, program TEXT NOT NULL, inputs INTEGER NOT NULL)""",
         "CREATE UNIQUE INDEX sessions_id ON sessions (app, id)",
-        # These two change only when a lease or an answer comes or goes, not with every commit.
+        # These change only when a lease or an answer comes or goes, not with every commit.
         "CREATE INDEX sessions_held ON sessions (no) WHERE owner IS NOT NULL",
         "CREATE INDEX sessions_answered ON sessions (no) WHERE waiting > 0",
+        "CREATE INDEX sessions_idle ON sessions (app, status, updated, id) WHERE owner IS NULL",
+        """CREATE INDEX sessions_of_user ON sessions (user, updated, app, id)
+            WHERE owner IS NULL AND user IS NOT NULL""",
         """CREATE TABLE branches (
             session INTEGER NOT NULL, no INTEGER NOT NULL, name TEXT NOT NULL, start INTEGER NOT NULL,
             first INTEGER NOT NULL, parent TEXT, PRIMARY KEY (session, no)) WITHOUT ROWID""",
@@ -117,12 +127,26 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             count INTEGER NOT NULL, source TEXT, header BLOB NOT NULL, events BLOB NOT NULL, body BLOB NOT NULL)""",
         """CREATE TABLE questions (
             no INTEGER PRIMARY KEY, session INTEGER NOT NULL, branch INTEGER NOT NULL, id TEXT NOT NULL,
-            how TEXT, taken INTEGER NOT NULL, expires REAL, at REAL, by TEXT, value BLOB, body BLOB NOT NULL)""",
+            how TEXT, taken INTEGER NOT NULL, expires REAL, at REAL, by TEXT, asked REAL NOT NULL,
+            address TEXT NOT NULL, agent TEXT NOT NULL, reason TEXT NOT NULL, tags TEXT NOT NULL,
+            value BLOB, body BLOB NOT NULL)""",
         "CREATE UNIQUE INDEX questions_id ON questions (session, branch, id)",
-        "CREATE INDEX questions_open ON questions (no) WHERE how IS NULL",
         "CREATE INDEX questions_expiring ON questions (expires) WHERE how IS NULL AND expires IS NOT NULL",
+        # The open questions of the heads' branches, once for each of their terms (see `kit/inbox.py`): one tree, so
+        # that in a small store a pause writes one more page, however many terms there are.
+        """CREATE TABLE inbox (
+            term TEXT NOT NULL, asked REAL NOT NULL, no INTEGER NOT NULL, expires REAL,
+            PRIMARY KEY (term, asked, no)) WITHOUT ROWID""",
     ),
     (
+        # The digest stays when a turn has begun with the input, so that nobody begins it again.
+        """CREATE TABLE inputs (
+            no INTEGER PRIMARY KEY, session INTEGER NOT NULL, id TEXT NOT NULL, digest TEXT NOT NULL,
+            program TEXT NOT NULL, user TEXT, abandons INTEGER NOT NULL, at REAL NOT NULL, taken INTEGER NOT NULL,
+            body BLOB NOT NULL)""",
+        "CREATE UNIQUE INDEX inputs_id ON inputs (session, id)",
+        "CREATE INDEX inputs_waiting ON inputs (session, no) WHERE NOT taken",
+        "CREATE INDEX inputs_next ON inputs (no) WHERE NOT taken",
         # What has begun and must not happen twice. It does not belong to a session, so that it outlives them all.
         """CREATE TABLE begun (
             digest TEXT NOT NULL, place TEXT NOT NULL, number INTEGER NOT NULL,
@@ -134,7 +158,7 @@ _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "gl
 _NETWORK_FUSE = {"fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.rclone", "fuse.ceph"}
 
 
-def connect(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
+def connect(path: Path, synchronous: Synchronous) -> Connection:
     """Return a connection to the database at `path`, created or migrated to the newest version if necessary.
 
     It does not wait for locks: a locked file raises at once.
@@ -148,7 +172,7 @@ def connect(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
     """
     _check_place(path)
     _protect(path)
-    connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256)
+    connection = Connection(path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256)
     connection.text_factory = _text
     # This also covers what is planted while the file is open: statements are recompiled when the schema changes.
     connection.set_authorizer(_refuse_planted)
@@ -159,6 +183,7 @@ def connect(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
         _configure(connection, path, synchronous)
         if version < len(MIGRATIONS):
             _migrate(connection)
+        connection.check_files()
     except BaseException:
         connection.close()
         raise
@@ -274,7 +299,8 @@ def _altered(path: Path, found: Objects, expected: Objects) -> CheckpointCorrupt
     what = f"has {', '.join(foreign)}: not" if foreign else f"lacks {', '.join(missing)}:"
     return CheckpointCorrupt(
         f"'{path}' {visible_line(what)} part of a store of Adjourn. Somebody has changed the file, and nothing of it "
-        "was run: find out who, and drop or restore what was changed"
+        "was run",
+        remedy="Find out who did that, and drop or restore what was changed",
     )
 
 

@@ -9,15 +9,17 @@ import os
 import sqlite3
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar, get_args
 
-from adjourn.errors import UsageError
-from adjourn.stores.kit.requests import Claim, Commit, Prune, Renew, Request
+from adjourn.errors import StoreUnavailable, UsageError
+from adjourn.stores.kit.hints import Fanout
+from adjourn.stores.kit.requests import Claim, Commit, Prune, Renew, Request, Withdraw
 from adjourn.stores.kit.store import KitStore
-from adjourn.stores.protocol import (
+from adjourn.stores.types import (
+    ALL_QUESTIONS,
     AuditEntry,
     Begun,
     CheckpointRow,
@@ -27,18 +29,26 @@ from adjourn.stores.protocol import (
     Lease,
     Loaded,
     OpenQuestion,
+    QuestionFilter,
+    QueuedInput,
     Renewed,
     SessionRef,
     Status,
+    StoredRecord,
 )
 
+from . import _inbox as inbox
+from . import _listing as listing
 from . import _reads as reads
+from ._files import Connection, Identity, identity, replaced
 from ._ledger import SQLiteLedger
 from ._reads import Readers
 from ._schema import Synchronous, connect, explained, grow_log
 from ._writer import Writer
 
 T = TypeVar("T")
+
+_LOOK = 0.1  # seconds between two looks at what other processes have written
 
 
 class SQLiteStore(KitStore):
@@ -63,13 +73,15 @@ class SQLiteStore(KitStore):
             )
         if synchronous not in get_args(Synchronous):
             raise UsageError(f"SQLiteStore(synchronous={synchronous!r}) is not one of {get_args(Synchronous)}.")
-        self.path = Path(path).resolve()
+        self.path: Path = Path(path).resolve()
         self._clock = clock
         explain = partial(explained, path=self.path)
-        self._readers = Readers(partial(connect, self.path, synchronous), explain, timeout)
+        self._database = database = _Database(self.path, synchronous)
+        self._readers = Readers(database.connect, explain, timeout)
         lengthen = partial(grow_log, path=self.path)
-        self._writer = Writer(partial(_connect_to_write, self.path, synchronous), explain, clock, timeout, lengthen)
-        weakref.finalize(self, _let_go, self._writer, self._readers)
+        self._hints = Fanout()
+        self._writer = Writer(database.connect_to_write, explain, clock, timeout, self._hints, lengthen)
+        weakref.finalize(self, _let_go, self._writer, self._readers, database)
         _stores.add(self)
 
     def __repr__(self) -> str:
@@ -92,11 +104,28 @@ class SQLiteStore(KitStore):
             lambda ledger, now: [ledger.carry_out(Renew(lease=lease), now) for lease in leases]
         )
 
-    async def delete_idle(self, ttl: float, *, app: str | None = None, user: str | None = None) -> list[SessionRef]:
-        return await self._writer.submit_removal(lambda ledger, now: ledger.delete_idle(now, ttl, app, user))
+    async def cancels(self, leases: Sequence[Lease]) -> list[str | None]:
+        return await self._readers.read(lambda c: reads.cancels(c, leases), small=True)
+
+    async def delete_idle(
+        self,
+        ttl: float,
+        *,
+        app: str | None = None,
+        user: str | None = None,
+        statuses: Sequence[Status] | None = None,
+        limit: int | None = None,
+    ) -> list[SessionRef]:
+        return await self._writer.submit_removal(
+            lambda ledger, now: ledger.delete_idle(now, ttl, app, user, statuses, limit)
+        )
 
     async def delete(self, ref: SessionRef) -> None:
         await self._writer.submit_removal(lambda ledger, now: ledger.delete(ref, now))
+
+    async def withdraw(self, ref: SessionRef, id: str) -> bool:
+        request = Withdraw(ref=ref, id=id)
+        return await self._writer.submit_removal(lambda ledger, now: ledger.carry_out(request, now))
 
     async def prune(self, ref: SessionRef, *, keep: int | None = None, before: float | None = None) -> int:
         request = Prune(ref=ref, keep=keep, before=before)
@@ -115,6 +144,12 @@ class SQLiteStore(KitStore):
         now = self._clock()
         return await self._readers.read(lambda c: reads.head(c, now, ref), small=True)
 
+    async def inputs(self, ref: SessionRef, *, limit: int | None = None) -> list[QueuedInput]:
+        try:
+            return await self._readers.read(lambda c: reads.inputs(c, ref, limit, small=True), small=True)
+        except reads.TooBig:
+            return await self._readers.read(lambda c: reads.inputs(c, ref, limit, small=False))
+
     async def checkpoints(
         self,
         ref: SessionRef,
@@ -127,24 +162,44 @@ class SQLiteStore(KitStore):
         return await self._readers.read(lambda c: reads.checkpoints(c, ref, limit, before, source, under or ""))
 
     async def sessions(
-        self, *, app: str | None = None, user: str | None = None, status: Status | None = None, limit: int | None = None
+        self,
+        *,
+        app: str | None = None,
+        user: str | None = None,
+        status: Status | None = None,
+        after: str | None = None,
+        limit: int | None = None,
     ) -> list[Head]:
         now = self._clock()
-        return await self._readers.read(lambda c: reads.sessions(c, now, app, user, status, limit))
+        return await self._readers.read(lambda c: listing.sessions(c, now, app, user, status, after, limit))
+
+    async def find(self, session: str, *, user: str | None = None) -> list[SessionRef]:
+        return await self._readers.read(lambda c: listing.find_in_apps(c, session, user))
 
     async def questions(
         self,
         ref: SessionRef | None = None,
         *,
-        app: str | None = None,
-        user: str | None = None,
+        filter: QuestionFilter = ALL_QUESTIONS,
+        after: str | None = None,
         limit: int | None = None,
     ) -> list[OpenQuestion]:
-        now = self._clock()
-        return await self._readers.read(lambda c: reads.questions(c, now, ref, app, user, limit), small=ref is not None)
+        now, small = self._clock(), ref is not None
+        return await self._readers.read(lambda c: reads.questions(c, now, ref, filter, after, limit), small=small)
 
-    async def audit(self, ref: SessionRef) -> list[AuditEntry]:
-        return await self._readers.read(lambda c: reads.audit(c, ref))
+    async def count_questions(self, filter: QuestionFilter = ALL_QUESTIONS) -> int:
+        now = self._clock()
+        return await self._readers.read(lambda c: inbox.count_questions(c, now, filter))
+
+    async def audit(
+        self, ref: SessionRef, branch: str | None = None, *, all_branches: bool = False
+    ) -> list[AuditEntry]:
+        return await self._readers.read(lambda c: reads.audit(c, ref, branch, all_branches=all_branches))
+
+    async def records(
+        self, ref: SessionRef, *, after: str | None = None, limit: int | None = None
+    ) -> list[StoredRecord]:
+        return await self._readers.read(lambda c: reads.records(c, ref, after, limit))
 
     async def asked(self, ref: SessionRef, branch: str, ids: Sequence[str]) -> list[AuditEntry]:
         small = len(ids) <= reads.SMALL_ROWS
@@ -156,26 +211,84 @@ class SQLiteStore(KitStore):
     async def events(self, ref: SessionRef, after: int = 0, *, limit: int | None = None) -> list[EventBatch]:
         return await self._readers.read(lambda c: reads.events(c, ref, after, limit))
 
-    async def due(self, *, app: str | None = None, user: str | None = None, limit: int = 100) -> list[Due]:
+    async def due(
+        self,
+        *,
+        app: str | None = None,
+        user: str | None = None,
+        programs: Sequence[str] | None = None,
+        skip_users: Sequence[str] = (),
+        limit: int = 100,
+    ) -> list[Due]:
         now = self._clock()
-        return await self._readers.read(lambda c: reads.due(c, now, app, user, limit))
+        return await self._readers.read(lambda c: reads.due(c, now, app, user, programs, skip_users, limit))
+
+    async def hints(self) -> AsyncGenerator[SessionRef | None]:
+        with self._hints.listening() as listener:
+            seen, looked = await self._foreign_writes(None), time.monotonic()
+            yield None
+            while True:
+                for ref in await listener.wait(_LOOK):
+                    yield ref
+                if time.monotonic() - looked < _LOOK:
+                    continue
+                before, seen, looked = seen, await self._foreign_writes(seen), time.monotonic()
+                if seen != before:
+                    yield None
+
+    async def _foreign_writes(self, before: object) -> object:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(None, self._writer.foreign_writes)
+        except StoreUnavailable:
+            return before  # Others who use the store learn of it; here, the next look may succeed.
 
     async def close(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(None, _let_go, self._writer, self._readers)
+        await asyncio.get_running_loop().run_in_executor(None, _let_go, self._writer, self._readers, self._database)
 
     def _forget(self) -> list[sqlite3.Connection]:
         return [*self._writer.forget(), *self._readers.forget()]
 
 
-def _connect_to_write(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
-    connection = connect(path, synchronous)
-    grow_log(connection, path)
-    return connection
+class _Database:
+    """Opens connections to one file: the one that was there at the first, until all are closed."""
+
+    def __init__(self, path: Path, synchronous: Synchronous) -> None:
+        self._path = path
+        self._synchronous: Synchronous = synchronous
+        self._opened: Identity = None
+
+    def connect(self) -> Connection:
+        """Open a connection.
+
+        Raises:
+            StoreUnavailable: the file is not the one that other connections have open.
+        """
+        if self._opened is not None:
+            self._check(identity(self._path))  # before SQLite would create an empty one in its place
+        connection = connect(self._path, self._synchronous)
+        if self._opened is None:
+            self._opened = connection.database
+        return connection
+
+    def connect_to_write(self) -> Connection:
+        """Open a connection that writes."""
+        connection = self.connect()
+        grow_log(connection, self._path)
+        return connection
+
+    def forget(self) -> None:
+        """Use whatever file is there when the next connection is opened."""
+        self._opened = None
+
+    def _check(self, found: Identity) -> None:
+        if found != self._opened:
+            raise replaced(self._path, self._path, is_gone=found is None)
 
 
-def _let_go(writer: Writer, readers: Readers) -> None:
+def _let_go(writer: Writer, readers: Readers, database: _Database) -> None:
     writer.stop()
     readers.close()
+    database.forget()
 
 
 _stores: weakref.WeakSet[SQLiteStore] = weakref.WeakSet()

@@ -15,7 +15,9 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 from adjourn.errors import AdjournError, StoreError
+from adjourn.stores.kit.hints import Fanout
 
+from ._files import Connection
 from ._ledger import SQLiteLedger
 from ._schema import forget_log, is_busy, is_disk_error, no_text, set_log_length
 
@@ -37,7 +39,8 @@ class Job(NamedTuple):
     operation: Operation[Any]
     future: asyncio.Future[Any]
     loop: asyncio.AbstractEventLoop
-    removes: bool = False
+    deadline: float
+    removes: bool
 
 
 class Outcome(NamedTuple):
@@ -58,17 +61,22 @@ class Writer:
 
     def __init__(
         self,
-        connect: Callable[[], sqlite3.Connection],
+        connect: Callable[[], Connection],
         explain: Callable[[sqlite3.Error], StoreError],
         clock: Callable[[], float],
         timeout: float,
+        hints: Fanout,
         lengthen: Callable[[sqlite3.Connection], None] = lambda connection: None,
     ) -> None:
-        """Write with connections that `connect` opens; `lengthen` gives an empty log its length."""
+        """Write with connections that `connect` opens; `lengthen` gives an empty log its length.
+
+        Whoever listens to `hints` hears of what others may be waiting for, once it is durable.
+        """
         self._connect = connect
         self._explain = explain
         self._clock = clock
         self._timeout = timeout
+        self._hints = hints
         self._lengthen = lengthen
         self.forget()
 
@@ -94,7 +102,7 @@ class Writer:
         """Do a write and return its result once it is durable."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._accept(Job(operation, future, loop, removes))
+        self._accept(Job(operation, future, loop, time.monotonic() + self._timeout, removes))
         return await future
 
     async def submit_removal(self, operation: Operation[T]) -> T:
@@ -127,16 +135,26 @@ class Writer:
                 self._disk.release()
         return await self.submit(operation)
 
+    def foreign_writes(self) -> object:
+        """Return something that changes when another connection, as that of another process, has written."""
+        try:
+            with self._disk:
+                return self._open().connection.execute("PRAGMA data_version").fetchone()
+        except sqlite3.Error as error:
+            raise self._explain(error) from error
+
     def stop(self) -> None:
         """Finish what was accepted and close the connection; a later write opens it again."""
         with self._gate:
             thread, self._thread = self._thread, None
-            if thread is None:
-                return
-            self._inbox.put(None)
-            self._inbox = SimpleQueue()
-            self._leaving = thread
-        if thread is not threading.current_thread():  # as when the garbage collector runs there
+            if thread is not None:
+                self._inbox.put(None)
+                self._inbox = SimpleQueue()
+                self._leaving = thread
+        if thread is None:
+            with self._disk:
+                self._disconnect()
+        elif thread is not threading.current_thread():  # as when the garbage collector runs there
             thread.join()
 
     def _is_lone(self, session: tuple[str, str], waits: bool) -> bool:
@@ -167,42 +185,65 @@ class Writer:
     def _work(self, inbox: SimpleQueue[Job | None], before: threading.Thread | None) -> None:
         if before is not None:
             before.join()  # its writes come first
-        while self._serve(_gather(inbox)):
-            pass  # no variable holds the jobs here, so an idle thread keeps none of them alive
+        while self._serve(inbox):
+            pass
         with self._disk:
             self._disconnect()
 
-    def _serve(self, jobs: list[Job]) -> bool:
-        outcomes = self._settle([job.operation for job in jobs])
+    def _serve(self, inbox: SimpleQueue[Job | None]) -> bool:
+        """Do the writes that wait, at least one; return False at the end."""
+        jobs = _gather(inbox)
+        if not jobs:
+            return False
+        self._settle(jobs, inbox)
+        return True
+
+    def _settle(self, jobs: list[Job], inbox: SimpleQueue[Job | None] | None) -> None:
+        """Do the writes in one transaction, or one by one if any of them fails.
+
+        While the file is locked, writes that come in join them: the more processes share a file, the longer each waits
+        for its turn, and the more it does with it.
+        """
+        while jobs:
+            try:
+                with self._disk:
+                    ledger = self._open()
+                    attempts = partial(_attempt_all, [job.operation for job in jobs])
+                    outcomes = self._transact(ledger, attempts, are_many=len(jobs) >= _MANY)
+            except sqlite3.Error as error:
+                if is_busy(error):
+                    self._give_up(jobs, error)
+                    self._wait()
+                    if inbox is not None:
+                        jobs += _waiting(inbox, _GROUP - len(jobs))
+                    continue
+                failure: Exception = self._explain(error)
+            except Exception as error:  # noqa: BLE001 - passed on to its caller; the thread also serves others
+                failure = error
+            else:
+                self._finish(jobs, outcomes)
+                return
+            if len(jobs) == 1:
+                self._finish(jobs, [Outcome(None, failure)])
+                return
+            for job in jobs:
+                self._settle([job], None)  # None joins: they would overtake the others.
+            return
+
+    def _give_up(self, jobs: list[Job], error: sqlite3.Error) -> None:
+        """Drop the writes that have waited for too long, which are the first."""
+        now = time.monotonic()
+        if jobs[0].deadline <= now:
+            late = [job for job in jobs if job.deadline <= now]
+            del jobs[: len(late)]
+            self._finish(late, [Outcome(None, self._explain(error)) for _ in late])
+
+    def _finish(self, jobs: list[Job], outcomes: list[Outcome]) -> None:
         removes = any(job.removes for job in jobs)
         if removes or (self._remains and jobs):
             self._empty_log(_EMPTYING if removes else 0.0)
         self._settled += len(jobs)
         _deliver(jobs, outcomes)
-        return bool(jobs)
-
-    def _settle(self, operations: Sequence[Operation[Any]]) -> list[Outcome]:
-        """Do the writes in one transaction, or one by one if any of them fails; wait while the file is locked."""
-        deadline = time.monotonic() + self._timeout
-        while operations:
-            try:
-                with self._disk:
-                    ledger = self._open()
-                    self._choose_log(ledger, len(operations))
-                    return self._transact(ledger, partial(_attempt_all, operations))
-            except sqlite3.Error as error:
-                failure: Exception = self._explain(error)
-                if is_busy(error) and time.monotonic() < deadline:
-                    self._wait()
-                    continue
-                if is_busy(error):
-                    return [Outcome(None, self._explain(error)) for _ in operations]
-            except Exception as error:  # noqa: BLE001 - passed on to its caller; the thread also serves others
-                failure = error
-            if len(operations) == 1:
-                return [Outcome(None, failure)]
-            return [self._settle([operation])[0] for operation in operations]
-        return []
 
     def _empty_log(self, seconds: float) -> None:
         """Empty the log, which still holds removed data; while somebody reads it, the next write tries again."""
@@ -225,28 +266,29 @@ class Writer:
 
     def _wait(self) -> None:
         self._wary = _WARY
-        # SQLite's lock is not fair between processes; short waits of random length make it so.
-        time.sleep(random.uniform(0.0005, 0.005))
+        # SQLite's lock is not fair between processes; short waits of random length make it so. They are shorter than
+        # most transactions, since nobody writes while the next one to do so sleeps.
+        time.sleep(random.uniform(0.0002, 0.002))
 
     def _open(self) -> SQLiteLedger:
         if self._ledger is None:
-            self._ledger = SQLiteLedger(self._connect())
+            self._ledger = SQLiteLedger(self._connect(), self._hints)
             self._long_log = False
         return self._ledger
 
-    def _choose_log(self, ledger: SQLiteLedger, writes: int) -> None:
-        if (writes >= _MANY) != self._long_log:
+    def _transact(self, ledger: SQLiteLedger, operation: Operation[T], *, are_many: bool = False) -> T:
+        ledger.connection.check_files(before_write=True)
+        if (are_many or ledger.is_shared) != self._long_log:
             self._long_log = not self._long_log
             set_log_length(ledger.connection, long=self._long_log)
-
-    def _transact(self, ledger: SQLiteLedger, operation: Operation[T]) -> T:
         try:
             ledger.begin()
             now = self._clock()
             result = operation(ledger, now)
             ledger.commit()
         except BaseException as error:
-            ledger.roll_back()
+            if ledger.has_begun:
+                ledger.roll_back()
             if isinstance(error, UnicodeEncodeError):
                 raise no_text(error) from error
             if isinstance(error, sqlite3.Error) and is_disk_error(error):
@@ -281,12 +323,17 @@ def _attempt(operation: Operation[Any], ledger: SQLiteLedger, now: float) -> Out
 
 def _gather(inbox: SimpleQueue[Job | None]) -> list[Job]:
     """Return all waiting writes, at least one; none at the end."""
+    first = inbox.get()
+    return [] if first is None else [first, *_waiting(inbox, _GROUP - 1)]
+
+
+def _waiting(inbox: SimpleQueue[Job | None], most: int) -> list[Job]:
+    """Return the writes that wait now."""
     jobs: list[Job] = []
-    while not jobs or (len(jobs) < _GROUP and not inbox.empty()):
+    while len(jobs) < most and not inbox.empty():
         job = inbox.get()
         if job is None:
-            if jobs:
-                inbox.put(None)  # for next time: these come first
+            inbox.put(None)  # for next time: these come first
             break
         jobs.append(job)
     return jobs

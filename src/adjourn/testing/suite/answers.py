@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from adjourn.errors import AlreadyResumed, CheckpointNotFound, Conflict, InterruptExpired, SessionBusy, UnknownInterrupt
-from adjourn.stores.protocol import Answer, Answered, Head, SessionRef
+from adjourn.stores.types import Answer, Answered, Head, SessionRef
 from adjourn.testing.clock import FakeClock
 
 from .bench import Bench, Drive, S, paused, question, record, refused, yes
@@ -177,17 +177,41 @@ class AnswerSuite(Bench):
             committed = await run.commit(run.next(status="waiting", takes=("q2",)), release=True)
             assert (committed.released, committed.answers) == (True, ())
 
-    async def test_a_pause_that_met_answers_can_be_repeated(self) -> None:  # rule C1
-        """It tells the same again. Since the run goes on, the events of the pause are not kept."""
+    async def test_a_claim_that_must_be_alone_leaves_no_answers(self) -> None:  # rule R3
+        """A live owner refuses it, and nothing was answered; an answer that came before is reported first."""
         async with self.fresh() as store:
             run = Drive(store)
+            await run.start()
+            await run.commit(run.next(asks=(question("q1"), question("q2"))))
+            await store.answer(S, [yes("q2")])
+            other = Drive(store, owner="bob")
+            other.at = "b.1"
+            busy = await refused(SessionBusy, other.claim(run.next(), yes("q1"), alone=True))
+            assert busy.owner_id == "ann"
+            await refused(AlreadyResumed, other.claim(run.next(), yes("q2"), alone=True))
+            assert [asked.id for asked in await store.questions(S)] == ["q1"]
+            await store.answer(S, [yes("q1")])
+            await run.commit(run.next(takes=("q1", "q2")))
+            await run.commit(run.next(status="waiting", asks=(question("q3"),)), release=True)
+            other.branch, other.number, other.at = run.branch, run.number, run.at
+            claimed = await other.claim(other.next(), yes("q3"), alone=True)
+            assert claimed.lease is not None
+
+    async def test_a_pause_that_met_answers_can_be_repeated(self) -> None:  # rule C1
+        """It says the same, and renews the lease. Since the run goes on, the events of the pause are not kept."""
+        clock = FakeClock()
+        async with self.fresh(clock) as store:
+            run = Drive(store, ttl=10 * self.tick)
             await run.start()
             await run.commit(run.next(asks=(question("q"),)))
             await store.answer(S, [yes("q")])
             last = run.next(status="waiting", events=b"[1]", event_count=1)
             first = await run.commit(last, release=True)
             assert not first.released
+            before = (await run.head()).expires
+            await self.pass_time(clock, 7 * self.tick)
             assert await store.commit(run.held, last, after="b.1", release=True) == first
+            assert (await run.head()).expires > before
             assert await store.events(S) == []
             assert (await run.head()).seq == 0
             await refused(
@@ -196,15 +220,18 @@ class AnswerSuite(Bench):
 
     async def test_a_pause_without_events_that_met_answers_can_be_repeated(self) -> None:  # rule C1
         """Although its record looks the same as that of a pause."""
-        async with self.fresh() as store:
-            run = Drive(store)
+        clock = FakeClock()
+        async with self.fresh(clock) as store:
+            run = Drive(store, ttl=10 * self.tick)
             await run.start(run.next(asks=(question("q"),)))
             await store.answer(S, [yes("q")])
             write = run.next(status="waiting")
             met = await store.commit(run.held, write, after="b.0", release=True)
             assert ([answer.id for answer in met.answers], met.released) == (["q"], False)
+            before = (await run.head()).expires
+            await self.pass_time(clock, 7 * self.tick)
             assert await store.commit(run.held, write, after="b.0", release=True) == met
-            assert (await run.head()).owner == "ann"
+            assert (await run.head()).expires > before
 
     async def test_a_pause_can_be_repeated_although_answers_came_since(self) -> None:  # rule C1
         """It was made, and is over."""

@@ -7,7 +7,8 @@ from collections.abc import AsyncGenerator, Awaitable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from adjourn.stores.protocol import (
+from adjourn.stores.protocol import Store
+from adjourn.stores.types import (
     Answer,
     Begun,
     Claimed,
@@ -19,7 +20,6 @@ from adjourn.stores.protocol import (
     Question,
     SessionRef,
     Status,
-    Store,
     Write,
 )
 from adjourn.testing.clock import FakeClock
@@ -36,7 +36,7 @@ class Bench:
     shared = False
     """Whether `reopen` can give a second store object on the same data."""
 
-    tick = 1.0
+    tick: float = 1.0
     """The unit of all times in the suite, in seconds; small for a store whose clock cannot be given."""
 
     async def make_store(self, clock: FakeClock) -> Store:
@@ -81,6 +81,11 @@ async def refused(error: type[E], call: Awaitable[object]) -> E:
     raise AssertionError(f"{error.__name__} was expected, but the call returned {result!r}")
 
 
+def went_on(result: object) -> bool:
+    """Whether a commit was made that met nothing: the run holds its lease and goes on."""
+    return isinstance(result, Committed) and result == Committed(at=result.at)
+
+
 def question(id: str, body: bytes = b"{}", expires: float | None = None) -> Question:
     """A question to ask."""
     return Question(id=id, body=body, expires=expires)
@@ -106,6 +111,8 @@ def record(
     events: bytes = b"",
     event_count: int = 0,
     begins: tuple[Begun, ...] = (),
+    program: str = "",
+    input: str | None = None,
 ) -> Write:
     """A write, full if it is the first of its branch, listed with source "step" unless `header` says otherwise."""
     return Write(
@@ -122,6 +129,8 @@ def record(
         events=events,
         event_count=event_count,
         begins=begins,
+        program=program,
+        input=input,
     )
 
 
@@ -131,13 +140,13 @@ class Drive:
     def __init__(self, store: Store, session: str = "s", owner: str = "ann", ttl: float = 10.0) -> None:
         self.store = store
         self.session = session
-        self.ref = SessionRef(session)
-        self.owner = owner
+        self.ref: SessionRef = SessionRef(session)
+        self.owner: str = owner
         self.ttl = ttl
         self.lease: Lease | None = None
         self.at: str | None = None
-        self.branch = "b"
-        self.number = -1
+        self.branch: str = "b"
+        self.number: int = -1
 
     @property
     def held(self) -> Lease:
@@ -163,6 +172,8 @@ class Drive:
         closes: tuple[Answer, ...] = (),
         events: bytes = b"",
         event_count: int = 0,
+        program: str = "",
+        input: str | None = None,
     ) -> Write:
         """The write that would come next."""
         return record(
@@ -178,6 +189,8 @@ class Drive:
             closes=closes,
             events=events,
             event_count=event_count,
+            program=program,
+            input=input,
         )
 
     def moved(self, write: Write) -> None:
@@ -194,12 +207,17 @@ class Drive:
         return claimed
 
     async def claim(
-        self, write: Write | None = None, *answers: Answer, replaces: str | None = None, owner: str | None = None
+        self,
+        write: Write | None = None,
+        *answers: Answer,
+        replaces: str | None = None,
+        owner: str | None = None,
+        alone: bool = False,
     ) -> Claimed:
         """Take the lease of a session that is there."""
         self.owner = owner or self.owner
         claimed = await self.store.claim(
-            self.ref, self.owner, self.ttl, after=self.at, write=write, answers=answers, replaces=replaces
+            self.ref, self.owner, self.ttl, after=self.at, write=write, answers=answers, replaces=replaces, alone=alone
         )
         self.lease = claimed.lease
         if write is not None and claimed.lease is not None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from adjourn.errors import AlreadyResumed, CheckpointNotFound, Conflict, SessionBusy, UnknownInterrupt, UsageError
-from adjourn.stores.protocol import Begun, Header, SessionRef, Store
+from adjourn.stores.protocol import Store
+from adjourn.stores.types import Begun, Header, SessionRef
 from adjourn.testing.clock import FakeClock
 
 from .bench import Bench, Drive, S, paused, question, record, refused, yes
@@ -35,8 +36,8 @@ class KeepingSuite(Bench):
             assert len(await store.begun("d")) == 2
             await run.start(record(0, None, full=True, begins=(Begun("d", "q", 0),)))
             await run.end()
-            await self.pass_time(clock, 100)
-            assert await store.delete_idle(10) == [S]
+            await self.pass_time(clock, 20 * self.tick)
+            assert await store.delete_idle(10 * self.tick) == [S]
             assert {each.place for each in await store.begun("d")} == {"p", "q"}
             assert await store.begun("e") == [Begun("e", "p", 1)]
             assert await store.begun("f") == []
@@ -140,7 +141,10 @@ class KeepingSuite(Bench):
             ]
             assert [(each.id, each.body) for each in await store.asked(S, "c", ["q", "r"])] == [("q", b"new")]
             assert await store.asked(S, "c", []) == []
+            assert [each.id for each in await store.audit(S, "b")] == ["q", "r", "s"]
+            assert [each.id for each in await store.audit(S, "c")] == ["q"]
             await refused(CheckpointNotFound, store.asked(S, "d", ["q"]))
+            await refused(CheckpointNotFound, store.audit(S, "d"))
             await refused(CheckpointNotFound, store.asked(SessionRef("no"), "b", ["q"]))
 
     async def test_a_branch_takes_ended_questions_along(self) -> None:  # rule I12
@@ -233,6 +237,35 @@ class KeepingSuite(Bench):
             assert await store.load(SessionRef("old")) is None
             await live.commit()
 
+    async def test_expiring_by_status(self) -> None:  # rule C7
+        """Spares what has another; a run whose owner died has failed."""
+        clock = FakeClock()
+        async with self.fresh(clock) as store:
+            await paused(store, "q", session="waiting")
+            done, dead = Drive(store, "done"), Drive(store, "dead", ttl=self.tick)
+            await done.start()
+            await done.end()
+            await dead.start()
+            live = Drive(store, "live", ttl=100 * self.tick)
+            await live.start()
+            await self.pass_time(clock, 10 * self.tick)
+            assert await store.delete_idle(5 * self.tick, statuses=("cancelled", "running")) == []
+            gone = await store.delete_idle(5 * self.tick, statuses=("done", "failed"))
+            assert sorted(each.id for each in gone) == ["dead", "done"]
+            assert [each.id for each in await store.delete_idle(5 * self.tick, statuses=("waiting",))] == ["waiting"]
+            await live.commit()
+
+    async def test_expiring_a_few_at_a_time(self) -> None:  # rule C7
+        """Until there are none left."""
+        clock = FakeClock()
+        async with self.fresh(clock) as store:
+            for number in range(5):
+                await paused(store, "q", session=f"s{number}")
+            await self.pass_time(clock, 10 * self.tick)
+            found = [await store.delete_idle(5 * self.tick, statuses=("waiting",), limit=2) for _ in range(4)]
+            assert [len(each) for each in found] == [2, 2, 1, 0]
+            assert {each.id for batch in found for each in batch} == {f"s{number}" for number in range(5)}
+
     async def test_answers_and_renewals_keep_a_session(self) -> None:  # rule C7
         """As commits do; a cancel does not, and what somebody runs stays in any case."""
         clock = FakeClock()
@@ -245,6 +278,8 @@ class KeepingSuite(Bench):
             await self.pass_time(clock, 10 * self.tick)
             await store.answer(SessionRef("answered"), [yes("q")])
             await store.renew([renewed.held])
+            touched = {head.session for head in await store.sessions() if head.touched > head.updated}
+            assert touched == {"answered", "renewed"}
             await self.pass_time(clock, 4 * self.tick)
             assert sorted(gone.id for gone in await store.delete_idle(8 * self.tick)) == ["lost", "silent"]
             await self.pass_time(clock, 5 * self.tick)

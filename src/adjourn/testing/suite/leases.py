@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from msgspec.structs import replace
+
 from adjourn.errors import CheckpointNotFound, Conflict, SessionBusy
-from adjourn.stores.protocol import Lease, SessionRef
+from adjourn.stores.types import Lease, SessionRef
 from adjourn.testing.clock import FakeClock
 
 from .bench import Bench, Drive, S, question, refused
@@ -120,6 +122,22 @@ class LeaseSuite(Bench):
             assert (await run.head()).owner == "bob"
             await refused(Conflict, run.commit())
 
+    async def test_a_lease_that_is_given_back_ends_at_once(self) -> None:  # rules C8, C11
+        """Without a record, and its claim does not count as one without progress."""
+        clock = FakeClock()
+        async with self.fresh(clock) as store:
+            run = Drive(store)
+            await run.start()
+            other = self.run_of(clock, run, "bob")
+            await other.claim(replaces="ann")
+            for lease, lost in ((run.held, True), (other.held, False)):
+                (renewed,) = await store.renew([replace(lease, ttl=0.0)])
+                assert renewed.lost == lost
+            head = await run.head()
+            assert (head.owner, head.claims, head.status) == (None, 0, "running")
+            third = self.run_of(clock, run, "carl")
+            assert (await third.claim()).claims == 1
+
     async def test_a_released_lease_is_over(self) -> None:  # rule C6
         """What a run left behind cannot write, and the next may come."""
         clock = FakeClock()
@@ -134,6 +152,28 @@ class LeaseSuite(Bench):
             (renewed,) = await store.renew([run.held])
             assert renewed.lost
             assert (await self.run_of(clock, run, "bob").claim()).lease is not None
+
+    async def test_a_run_that_is_handed_over_is_due_at_once(self) -> None:  # rules C6, C8
+        """Its former owner can neither write nor renew, and repeating the last commit succeeds."""
+        clock = FakeClock()
+        async with self.fresh(clock) as store:
+            run = Drive(store)
+            await run.start()
+            before, last = run.checkpoint, run.next(status="queued")
+            for _ in range(2):
+                assert (await store.commit(run.held, last, after=before, release=True)).released
+            run.moved(last)
+            head = await run.head()
+            assert (head.owner, head.status, head.claims) == (None, "queued", 0)
+            assert [(each.session, each.why) for each in await store.due()] == [("s", "lease")]
+            (renewed,) = await store.renew([run.held])
+            assert renewed.lost
+            await refused(Conflict, run.commit())
+            other = self.run_of(clock, run, "bob")
+            assert (await other.claim()).claims == 1
+            assert await store.due() == []
+            await other.end()
+            assert await store.due() == []
 
     async def test_of_many_who_claim_one_succeeds(self) -> None:  # rule C6
         """All at once, with and without a record."""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from adjourn.errors import CheckpointNotFound
-from adjourn.stores.protocol import Header, SessionRef, Store
+from adjourn.errors import CheckpointNotFound, UsageError
+from adjourn.stores.protocol import Store
+from adjourn.stores.types import Head, Header, QuestionFilter, SessionRef
 from adjourn.testing.clock import FakeClock
 
 from .bench import Bench, Drive, S, paused, question, record, refused, yes
 from .log import HOSTILE
+
+
+def _written(head: Head) -> tuple[float, str, str]:
+    return head.updated, head.app, head.session
 
 
 class ListingSuite(Bench):
@@ -123,6 +128,30 @@ class ListingSuite(Bench):
                 assert await named(app=nothing) == set()
                 assert await named(user=nothing) == set()
 
+    async def test_sessions_in_pages(self) -> None:
+        """Each page goes on where the last one ended, also between sessions that were written at the same time."""
+        clock = FakeClock()
+        async with self.fresh(clock) as store:
+            await self._people(store)
+            for n in range(5):
+                await self.pass_time(clock, self.tick if n % 2 else 0.0)
+                await Drive(store, f"r{n}").start(app="shop" if n % 2 else "desk", user="u1")
+            for app in (None, "shop"):
+                for user in (None, "u1"):
+                    for status in (None, "running", "waiting", "done"):
+                        whole = await store.sessions(app=app, user=user, status=status)
+                        pages, after = list[Head](), None
+                        while page := await store.sessions(app=app, user=user, status=status, after=after, limit=2):
+                            pages, after = pages + page, page[-1].cursor
+                        assert pages == whole == sorted(whole, key=_written, reverse=True)
+            whole = await store.sessions()
+            assert len(whole) == 9
+            assert await store.sessions(after=whole[3].cursor) == whole[4:]
+            await Drive(store, "new").start()
+            assert await store.sessions(after=whole[3].cursor) == whole[4:]
+            for wrong in HOSTILE:
+                await refused(UsageError, store.sessions(after=wrong))
+
     async def test_open_questions_over_all_sessions(self) -> None:
         """Oldest first, by session, app and user."""
         async with self.fresh() as store:
@@ -131,7 +160,7 @@ class ListingSuite(Bench):
             async def asked(
                 ref: SessionRef | None = None, app: str | None = None, user: str | None = None, limit: int | None = None
             ) -> list[str]:
-                found = await store.questions(ref, app=app, user=user, limit=limit)
+                found = await store.questions(ref, filter=QuestionFilter(app=app, user=user), limit=limit)
                 return [f"{each.session}/{each.id}" for each in found]
 
             assert await asked() == ["s1/q", "s1/r", "s2/q", "s2/r", "s3/q", "s3/r"]

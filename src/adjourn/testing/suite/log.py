@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from adjourn.errors import AdjournError, AlreadyResumed, CheckpointNotFound, Conflict, NotStorable, UnknownInterrupt
-from adjourn.stores.protocol import Committed, EventBatch, Header, SessionRef
+from adjourn.stores.types import EventBatch, Header, SessionRef
 from adjourn.testing.clock import FakeClock
 
-from .bench import Bench, Drive, S, paused, question, record, refused, yes
+from .bench import Bench, Drive, S, paused, question, record, refused, went_on, yes
 
 HOSTILE = (
     *("%", "%s", "_", "*", "' OR 1=1 --", '"', "\\", ";", "a;b", "{x}", "$1", "?", "..", "/etc/passwd", " ", "\n"),
@@ -59,7 +59,7 @@ class LogSuite(Bench):
             run = Drive(store)
             await run.start()
             await self.pass_time(clock, self.tick)
-            assert await run.commit() == Committed()
+            assert went_on(await run.commit())
             head = await run.head()
             assert head.checkpoint == "b.1"
             assert head.updated > head.created
@@ -145,9 +145,9 @@ class LogSuite(Bench):
             await run.start()
             write = run.next(asks=(question("q"),), events=b"[1]", event_count=1)
             await run.commit(write)
-            assert await store.commit(run.held, write, after="b.0") == Committed()
+            assert went_on(await store.commit(run.held, write, after="b.0"))
             await run.commit()
-            assert await store.commit(run.held, write, after="b.0") == Committed()
+            assert went_on(await store.commit(run.held, write, after="b.0"))
             assert (await run.loaded()).rows == (b"b0", b"b1", b"b2")
             assert len(await store.audit(S)) == 1
             assert len(await store.events(S)) == 1
@@ -227,7 +227,7 @@ class LogSuite(Bench):
             await run.start()
             tries = [store.commit(run.held, record(1, "b.0", b"%d" % n), after="b.0") for n in range(20)]
             results = await asyncio.gather(*tries, return_exceptions=True)
-            won = [n for n, result in enumerate(results) if result == Committed()]
+            won = [n for n, result in enumerate(results) if went_on(result)]
             assert len(won) == 1
             assert sum(isinstance(result, Conflict) for result in results) == 19
             assert (await run.loaded()).rows == (b"b0", b"%d" % won[0])
@@ -238,7 +238,7 @@ class LogSuite(Bench):
             run = Drive(store)
             await run.start()
             commits = [store.commit(run.held, record(n, f"b.{n - 1}"), after=f"b.{n - 1}") for n in range(1, 100)]
-            assert await asyncio.gather(*commits) == [Committed()] * 99
+            assert all(went_on(each) for each in await asyncio.gather(*commits))
             assert (await run.head()).checkpoint == "b.99"
 
     async def test_any_bytes_come_back(self) -> None:  # rule C3
@@ -363,6 +363,69 @@ class LogSuite(Bench):
                     seen += batch
                 assert [events.body for events in seen] == [b"[%d]" % n for n in range(1, 60) if n % 3]
                 assert [events.first for events in seen] == list(range(1, 41))  # numbered through, without gaps
+
+    async def test_a_reply_has_the_time_of_its_records(self) -> None:  # rule K6
+        """Exactly as it is read later, also when the reply was lost; an answer given with a claim has the same."""
+        clock = FakeClock()
+        async with self.fresh(clock) as store:
+            run = Drive(store)
+            times = [(await run.start()).at]
+            for _ in range(2):
+                await self.pass_time(clock, self.tick / 3)
+                write, head = run.next(), run.checkpoint
+                times.append((await run.commit(write)).at)
+                await self.pass_time(clock, self.tick / 3)
+                assert (await store.commit(run.held, write, after=head)).at == times[-1]
+            times.append((await run.pause(question("q"), question("r"))).at)
+            await store.answer(S, [yes("r")])
+            await self.pass_time(clock, self.tick / 3)
+            claim = run.next(takes=("r",))
+            times.append((await run.claim(claim, yes("q"))).at)
+            await self.pass_time(clock, self.tick / 3)
+            again = await store.claim(S, "ann", 10.0, after="b.3", write=claim, answers=[yes("q")])
+            assert again.at == times[-1]
+            assert [each.at for each in await store.records(S)] == times
+            assert [(await run.loaded(f"b.{number}")).at for number in range(5)] == times
+            assert (await store.audit(S))[0].at == times[-1]
+            assert times == sorted(times)
+
+    async def test_all_records_in_the_order_of_writing(self) -> None:  # rule K6
+        """Of every branch, by pages; pruned ones are left out, but a page may begin after one."""
+        async with self.fresh() as store:
+            run = Drive(store)
+            await run.start()
+            await run.commit(run.next(b"one", full=True, events=b"[1,2]", event_count=2))
+            await run.commit(run.next(header=Header(metadata={"a": [1, "é"]})))
+            await run.commit(record(0, "b.1", branch="c"))
+            found = await store.records(S)
+            assert [(each.id, each.parent) for each in found] == [
+                ("b.0", None),
+                ("b.1", "b.0"),
+                ("b.2", "b.1"),
+                ("c.0", "b.1"),
+            ]
+            one, two = found[1], found[2]
+            assert (one.full, one.seq, one.count, one.events, one.body) == (True, 2, 2, b"[1,2]", b"one")
+            assert (two.full, two.seq, two.count, two.header) == (False, 2, 0, Header(metadata={"a": [1, "é"]}))
+            assert await store.records(S, limit=1) == found[:1]
+            assert await store.records(S, after="b.1", limit=2) == found[2:]
+            assert await store.records(S, after="c.0") == []
+            await store.prune(S, keep=1)
+            assert await store.records(S, after="b.0") == [found[1], found[3]]
+            assert await store.records(S, after="b.2") == found[3:]
+            await refused(CheckpointNotFound, store.records(S, after="c.1"))
+            await refused(CheckpointNotFound, store.records(SessionRef("none")))
+            await refused(CheckpointNotFound, store.records(SessionRef("s", user="eve")))
+
+    async def test_the_audit_of_all_branches(self) -> None:  # rule K6
+        """Each question with its branch and when it expires."""
+        async with self.fresh() as store:
+            run = await paused(store, "q")
+            await run.claim(record(0, "b.0", branch="c", asks=(question("q", expires=1e10),)))
+            found = await store.audit(S, all_branches=True)
+            assert [(each.branch, each.id, each.expires) for each in found] == [("b", "q", None), ("c", "q", 1e10)]
+            assert await store.audit(S) == found[1:]
+            assert await store.audit(S, "b") == found[:1]
 
     async def test_what_was_acknowledged_is_there_for_another_store(self) -> None:  # rule C8
         """And the other way round."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from adjourn.errors import CheckpointNotFound
-from adjourn.stores.protocol import Lease, SessionRef, Store
+from adjourn.stores.protocol import Store
+from adjourn.stores.types import Lease, QuestionFilter, SessionRef
 from adjourn.testing.clock import FakeClock
 
 from .bench import Bench, Drive, question, record, refused, yes
@@ -100,7 +101,7 @@ class NamingSuite(Bench):
             assert [each.app for each in await store.questions()] == ["shop"]
             assert [each.app for each in await store.due()] == ["shop"]
             assert [each.app for each in await store.sessions(app="~shop")] == ["~shop"]
-            assert [each.app for each in await store.questions(app="~shop")] == ["~shop"]
+            assert [each.app for each in await store.questions(filter=QuestionFilter(app="~shop"))] == ["~shop"]
             assert len(await store.questions(SessionRef("s", "~shop"))) == 1
             assert [each.app for each in await store.due(app="~shop")] == ["~shop"]
             assert [each.app for each in await store.delete_idle(10 * self.tick)] == ["shop"]

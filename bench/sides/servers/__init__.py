@@ -1,0 +1,1 @@
+"""The contestants on Postgres and Redis: a script each, as in the folder above."""

@@ -1,0 +1,99 @@
+"""Dormant frames: stored images whose places the program has not reached yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from adjourn.errors import CheckpointCorrupt
+
+from .address import segment_text
+from .record import GraphImage, Image, Tree, join
+
+_NOTHING: Mapping[str, Image] = MappingProxyType({})
+
+
+class Dormant(dict[str, dict[str, Image]]):
+    """The images of a loaded session whose places the program has not reached yet, by parent and segment.
+
+    What a program never reaches stays here and is written into the next full record, so nothing is lost. `pieces` are
+    the channels of dormant graphs, still encoded as they were stored.
+    """
+
+    # A dict, since every step asks whether there are any: with a custom `__bool__` that would be a call.
+    __slots__ = ("pieces",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pieces: dict[str, dict[str, list[Any]]] = {}
+
+    def restore(self, tree: Tree) -> None:
+        """Take in the frames of a folded session."""
+        self.pieces = tree.pieces
+        for path, image in tree.frames.items():
+            parent, _, segment = path.rpartition(";")
+            if not segment:
+                raise CheckpointCorrupt(f"'{path}' is not the path of a frame")
+            self.setdefault(parent, {})[segment] = image
+
+    def below(self, path: str) -> Mapping[str, Image]:
+        """Return the dormant frames directly below `path`, by segment."""
+        return self.get(path, _NOTHING)
+
+    def at(self, path: str) -> Image | None:
+        """Return the dormant frame at `path`, if there is one."""
+        parent, _, segment = path.rpartition(";")
+        return self.below(parent).get(segment)
+
+    def bind(self, parent: str, segment: str) -> Image | None:
+        """Hand out a dormant frame, to be bound."""
+        siblings = self.get(parent)
+        if siblings is None:
+            return None
+        image = siblings.pop(segment, None)
+        if not siblings:
+            del self[parent]
+        return image
+
+    def everything(self) -> Iterator[tuple[str, Image]]:
+        """Yield every dormant frame with its path, wherever it is."""
+        for parent, siblings in self.items():
+            for segment, image in siblings.items():
+                yield _path(parent, segment), image
+
+    def all_below(self, path: str) -> Iterator[tuple[str, Image]]:
+        """Yield every dormant frame below `path`, parents first."""
+        for segment, image in list(self.below(path).items()):
+            below = _path(path, segment)
+            yield below, image
+            yield from self.all_below(below)
+            if isinstance(image, GraphImage) and image.finished:
+                # Routings are below the node that they lead away from, which has ended.
+                for name in image.finished:
+                    yield from self.all_below(f"{below};{segment_text('node', name)}")
+
+    def snapshot(self, path: str) -> Iterator[tuple[str, Image]]:
+        """Yield every dormant frame below `path` as a full record needs it: with its channels, kept separately."""
+        for below, image in self.all_below(path):
+            pieces = self.pieces.get(below)
+            if pieces and isinstance(image, GraphImage):
+                whole = {name: msgspec.Raw(join(parts)) for name, parts in pieces.items()}
+                yield below, msgspec.structs.replace(image, set=whole)
+            else:
+                yield below, image
+
+    def forget_below(self, path: str) -> list[tuple[str, Image]]:
+        """Drop the dormant frames below `path`, and return them: their parent has ended."""
+        forgotten = list(self.all_below(path))
+        for below, _ in forgotten:
+            self.pieces.pop(below, None)
+            self.pop(below, None)
+        self.pop(path, None)
+        return forgotten
+
+
+def _path(parent: str, segment: str) -> str:
+    return f"{parent};{segment}" if parent else segment

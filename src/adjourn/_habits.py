@@ -1,0 +1,221 @@
+"""Options and attributes that cannot be what was meant: names from other libraries, and values of a wrong type.
+
+Each is answered with what to write instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, wraps
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, get_origin, get_type_hints
+
+from ._schemas.fits import misfit
+from ._values.frozen import shorten
+from .errors import AdjournError, UsageError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_MODEL = "instruction='...'"
+_STORE = "store='sqlite:///sessions.db'"
+_SESSION = "run(..., session_id='s1')"
+
+OPTIONS: Mapping[str, str] = {
+    # Of agents
+    "system_prompt": _MODEL,
+    "system_message": _MODEL,
+    "instructions": _MODEL,
+    "prompt": _MODEL,
+    "handoffs": "sub_agents=[...]",
+    "result_type": "output_type=...",
+    "response_format": "output_type=...",
+    "response_model": "output_type=...",
+    "deps_type": "run(..., deps=...)",
+    "context_schema": "run(..., deps=...)",
+    "max_turns": "max_iterations=...",
+    "retries": "retry=Retry(attempts=...)",
+    # Of runners and graphs
+    "checkpointer": _STORE,
+    "checkpoint_saver": _STORE,
+    "session_service": _STORE,
+    "memory": _STORE,
+    "recursion_limit": "max_steps=...",
+    "retry_policy": "retry=Retry(...)",
+    "cache_policy": "cache=Cache(...)",
+    # Of runs
+    "thread_id": _SESSION,
+    "conversation_id": _SESSION,
+    "lineage_id": _SESSION,
+    "config": "run(..., session_id='s1', deps=...)",
+    "configurable": "run(..., session_id='s1', deps=...)",
+    "context": "run(..., deps=...)",
+    "message_history": _SESSION,
+    "stream_mode": "async for event in runner.run(...)",
+    "model_settings": "model_options={...}",
+}
+"""Options of other libraries, and what they are called here."""
+
+
+_WITHOUT_STORE = {name: f"Runner(..., {_STORE})" for name, instead in OPTIONS.items() if instead == _STORE}
+"""What to write where there is no option `store`: only runners and `compile` have it."""
+
+
+def instead_of(options: Iterable[str], here: Mapping[str, str] | None = None) -> str:
+    """Return a sentence that says what to write instead of options, where that is known; `here` goes first."""
+    words = {**OPTIONS, **(here or {})}
+    known = [f"Write `{words[name]}` instead of {name}." for name in options if name in words]
+    return "".join(f" {sentence}" for sentence in known)
+
+
+def explains_run(run: F) -> F:
+    """Let the `run` of an agent, which a runner calls, say how to run the agent."""
+
+    @wraps(run)
+    def call(self: Any, *args: Any, **options: Any) -> Any:
+        if len(args) + len(options) != 2:
+            raise UsageError(f"{self!r} does not run by itself. {RUN_AGENT}")
+        return run(self, *args, **options)
+
+    return cast("F", call)
+
+
+def explains_options(function: F) -> F:
+    """Let a function say what an option from elsewhere is called here, when it is called with one."""
+
+    @wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        try:
+            return function(*args, **options)
+        except TypeError as error:
+            # Without a further frame, the call itself was refused.
+            if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+                _explain(function, args, options)
+            raise
+
+    return cast("F", call)
+
+
+def _explain(function: Callable[..., Any], args: tuple[Any, ...], options: Mapping[str, Any]) -> None:
+    signature = inspect.signature(function)
+    unknown = [name for name in options if name not in signature.parameters]
+    if any(isinstance(each, dict) and "configurable" in each for each in args[2:]):
+        unknown.append("config")
+    whose = type(args[0]).__name__ if function.__name__ == "__init__" else function.__qualname__
+    if hint := instead_of(unknown, _WITHOUT_STORE):
+        raise UsageError(f"{whose} has no option {', '.join(unknown)}.{hint}")
+    try:
+        signature.bind(*args, **options)
+    except TypeError as error:
+        raise TypeError(f"{whose}: {error}.") from None  # With the name of the class that the caller knows.
+
+
+def checks_options(function: F) -> F:
+    """Let a function or constructor name an option whose type is not what its annotation says.
+
+    Its own checks come first, since they say more.
+    """
+    explained = explains_options(function)
+
+    @wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        try:
+            made = explained(*args, **options)
+        except AdjournError:
+            raise
+        except Exception:
+            _check_types(function, args, options)
+            raise
+        _check_types(function, args, options)
+        return made
+
+    return cast("F", call)
+
+
+def _check_types(function: Callable[..., Any], args: tuple[Any, ...], options: Mapping[str, Any]) -> None:
+    hints = _annotations(function)
+    try:
+        given = inspect.signature(function).bind(*args, **options).arguments
+    except TypeError:
+        return  # It has said so.
+    for name, value in given.items():
+        problem = misfit(value, hints[name]) if name in hints else None
+        if problem is not None:
+            whose = type(args[0]).__name__ if function.__name__ == "__init__" else function.__name__
+            raise UsageError(f"{whose}({name}={shorten(value)}): {problem}.")
+
+
+@cache
+def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the types of a function's parameters, as far as they are known when the program runs."""
+    found: dict[str, Any] = {}
+    known = getattr(function, "__globals__", {})
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL) or parameter.annotation is _NONE:
+            continue
+        one = SimpleNamespace(__annotations__={name: parameter.annotation})
+        with contextlib.suppress(NameError, TypeError, AttributeError):  # a name that only type checkers know
+            found |= get_type_hints(one, known)
+    # A type may be given in forms that are not classes, such as `list[int]`.
+    return {name: hint for name, hint in found.items() if get_origin(hint) is not type}
+
+
+_NONE = inspect.Parameter.empty
+
+
+class Explains:
+    """A class that says, for an attribute that other libraries have, what to write instead."""
+
+    _instead: ClassVar[Mapping[str, str]] = {}
+
+    if not TYPE_CHECKING:  # For a type checker every attribute would exist.
+
+        def __getattr__(self, name: str) -> Any:
+            if hasattr(type(self), name):
+                return object.__getattribute__(self, name)  # It exists, and raises this error itself.
+            hint = type(self)._instead.get(name)
+            said = f" {hint}" if hint else ""
+            raise AttributeError(f"{type(self).__name__!r} has no {name!r}.{said}", name=name, obj=self)
+
+
+RUN_AGENT = 'An agent is run by a runner: `await Runner(agent).run("hi")`, in sync code `Runner(agent).run_sync("hi")`.'
+_STREAM_AGENT = 'An agent is run by a runner: `async for event in Runner(agent).run("hi")`.'
+
+OF_AGENTS = {
+    **dict.fromkeys(("run_sync", "invoke", "ainvoke", "chat", "query", "generate", "kickoff"), RUN_AGENT),
+    **dict.fromkeys(("stream", "astream", "run_stream", "iter", "stream_events"), _STREAM_AGENT),
+    "tool": "Give it its tools when it is made: ChatModelAgent(..., tools=[...]).",
+    "override": "Give a test's model when the agent is made: ChatModelAgent(..., model=ScriptedModel([...])).",
+}
+
+OF_RUNNERS = {
+    "stream": "Iterate over a run: `for event in runner.run(...)`, or `async for`.",
+    "astream": "Iterate over a run: `async for event in runner.run(...)`.",
+    "astream_events": "Iterate over a run: `async for event in runner.run(...)`.",
+    "run_streamed": "Iterate over a run: `async for event in runner.run(...)`.",
+    "invoke": "Await a run: `await runner.run(...)`, in sync code `runner.run_sync(...)`.",
+    "ainvoke": "Await a run: `await runner.run(...)`; a compiled graph also has `await graph.invoke(...)`.",
+    "query": "Await a run: `await runner.run(...)`.",
+    "batch": "Run as many as you like: `await asyncio.gather(*(runner.run(each) for each in inputs))`.",
+    "abatch": "Run as many as you like: `await asyncio.gather(*(runner.run(each) for each in inputs))`.",
+    **dict.fromkeys(
+        ("get_state", "aget_state"),
+        "`await runner.state(session_id)` has the state, `await runner.checkpoint(session_id)` also what runs next.",
+    ),
+    "get_state_history": "`await runner.history(session_id)` lists the checkpoints.",
+    "aget_state_history": "`await runner.history(session_id)` lists the checkpoints.",
+    "update_state": "`await runner.edit(session_id, values)` changes the state, on a new branch.",
+    "aupdate_state": "`await runner.edit(session_id, values)` changes the state, on a new branch.",
+    "get_graph": "`graph.draw()` draws it.",
+    "with_config": "Options are arguments: `runner.run(..., session_id='s1')`.",
+}
+
+OF_RESULTS = {
+    **dict.fromkeys(
+        ("data", "final_output", "content", "text"), "`result.output` is the text, `result.value` the typed value."
+    ),
+    **dict.fromkeys(("all_messages", "new_messages", "to_input_list"), "`result.messages` has the conversation."),
+    "interruptions": "`result.interrupts` has the open questions.",
+    "last_response_id": "Messages have ids: `result.messages[-1].id`.",
+}

@@ -1,0 +1,98 @@
+"""What an error advises at the command line: commands, where its own message has calls in Python."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+from functools import singledispatch
+
+from adjourn._text import did_you_mean, undotted
+from adjourn.errors import (
+    AdjournError,
+    AlreadyResumed,
+    CheckpointNotFound,
+    InvalidAnswer,
+    PendingInterrupts,
+    SessionBusy,
+    UnfinishedRun,
+    UnknownInterrupt,
+)
+from adjourn.stores.urls import shown_url
+
+from ._stores import command, store_url, with_sessions, with_store
+from .output.questions import form_of
+from .output.tables import ago
+
+
+@singledispatch
+def advice(error: AdjournError, options: argparse.Namespace) -> str:
+    """Return the message of an error, for somebody who has no Python at hand."""
+    return str(error)
+
+
+@advice.register
+def _(error: AlreadyResumed, options: argparse.Namespace) -> str:
+    if error.at is None:
+        return str(error)
+    # The person who came second wants to know whom to ask.
+    when = ago(datetime.fromtimestamp(error.at, UTC))
+    return f"{error}\nYou came second: {error.by or 'somebody'} answered it {when}."
+
+
+_MEANT = 1000
+"""Among how many sessions, the most recent ones, to look for the one that was meant."""
+
+
+@advice.register
+def _(error: CheckpointNotFound, options: argparse.Namespace) -> str:
+    if error.checkpoint_id is not None:
+        tree = command(options, "tree", error.session_id)
+        return f"Session '{error.session_id}' has no checkpoint '{error.checkpoint_id}'. `{tree}` lists them."
+    if (url := store_url(options)) is None:
+        return str(error)  # The store is that of the program.
+    app = getattr(options, "app", None)
+    heads = with_store(options, lambda store: store.sessions(app=app, user=options.user, limit=_MEANT))
+    meant = did_you_mean(error.session_id, (head.session for head in heads))
+    sessions = command(options, "sessions")
+    return f"There is no session '{error.session_id}' in {shown_url(url)}.{meant} `{sessions}` lists them."
+
+
+@advice.register
+def _(error: UnknownInterrupt, options: argparse.Namespace) -> str:
+    pending = command(options, "pending", error.session_id)
+    meant = did_you_mean(error.interrupt_id, error.open)
+    return (
+        f"Session '{error.session_id}' has no open question '{error.interrupt_id}'.{meant} Open: "
+        f"{', '.join(error.open) or 'none'}. `{pending}` shows them."
+    )
+
+
+@advice.register
+def _(error: InvalidAnswer, options: argparse.Namespace) -> str:
+    problems = undotted("; ".join(error.problems))
+    message = f"The answer to '{error.interrupt_id}' of session '{error.session_id}' does not fit: {problems}."
+    if store_url(options) is None:
+        return message
+    asked = with_sessions(options, lambda sessions: sessions.pending(error.session_id))
+    forms = [form_of(each) for each in asked if each.id == error.interrupt_id]
+    return f"{message} It takes:\n{forms[0]}" if forms else message
+
+
+@advice.register
+def _(error: PendingInterrupts, options: argparse.Namespace) -> str:
+    pending = command(options, "pending", error.session_id)
+    return f"Session '{error.session_id}' waits for answers. `{pending}` lists its questions, and how to answer them."
+
+
+@advice.register
+def _(error: UnfinishedRun, options: argparse.Namespace) -> str:
+    recover = command(options, "recover", options.program, error.session_id)
+    return f"The last turn of session '{error.session_id}' has not ended ({error.status}). Finish it with `{recover}`."
+
+
+@advice.register
+def _(error: SessionBusy, options: argparse.Namespace) -> str:
+    if error.refused:
+        return str(error)  # It says which of the options a live owner cannot get.
+    cancel = command(options, "cancel", error.session_id)
+    return f"Session '{error.session_id}' is being run by {error.owner}. Wait for it, or stop it with `{cancel}`."

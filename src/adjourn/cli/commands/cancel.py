@@ -1,0 +1,63 @@
+"""`adjourn cancel`: stops a session that runs, wherever it does."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+
+from adjourn._text import visible_line
+from adjourn.cli._failures import REFUSED
+from adjourn.cli._stores import add_store_option, add_whose_options, command, with_sessions
+from adjourn.cli.ask.asking import hint
+from adjourn.cli.output.documents import add_json_option, print_json
+from adjourn.sessions import Sessions, SessionStatus
+from adjourn.stores import SessionRef
+
+MODES = ("now", "after_model", "after_tools", "after_step")
+_POLL = 0.1
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the session and when to stop."""
+    parser.add_argument("session", metavar="SESSION")
+    parser.add_argument("--mode", choices=MODES, default="now", help="where it may stop (now)")
+    parser.add_argument("--wait", metavar="SECONDS", type=float, default=60.0, help="how long to wait for it (60)")
+    add_whose_options(parser)
+    add_store_option(parser)
+    add_json_option(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Ask the process that runs the session to stop, and wait until it has."""
+    before, after = with_sessions(options, lambda sessions: _cancel(sessions, options))
+    was_running = before.owner is not None
+    is_stopped = was_running and after.owner is None
+    if options.json:
+        print_json({"session_id": options.session, "status": after.status, "stopped": is_stopped})
+        return 0 if is_stopped else REFUSED
+    name = visible_line(options.session)
+    if not was_running:
+        print(f"Nobody runs session '{name}': it is {before.status}. There is nothing to stop.")
+    elif not is_stopped:
+        owner = visible_line(before.owner or "")
+        print(f"{owner} was asked to stop session '{name}' and has not stopped within {options.wait:g} s.")
+    else:
+        print(f"Session '{name}' is {after.status}.")
+    if after.status in ("cancelled", "failed"):
+        hint(f"Go on with: {command(options, 'recover', 'MODULE:ATTRIBUTE', options.session)}")
+    return 0 if is_stopped else REFUSED
+
+
+async def _cancel(sessions: Sessions, options: argparse.Namespace) -> tuple[SessionStatus, SessionStatus]:
+    """Return the status before and after."""
+    before = after = await sessions.status(options.session)
+    if before.owner is None:
+        return before, after
+    ref = SessionRef(options.session, before.app_name, before.user_id)
+    await sessions.store.cancel(ref, options.mode)
+    deadline = time.monotonic() + options.wait
+    while after.owner == before.owner and time.monotonic() < deadline:
+        await asyncio.sleep(_POLL)
+        after = await sessions.status(options.session)
+    return before, after

@@ -1,0 +1,149 @@
+"""`adjourn worker`: goes on with the sessions of some programs that are due, until it is told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+
+import msgspec
+
+from adjourn._engine.address import segment_text
+from adjourn._screen import Screen
+from adjourn._text import visible_line
+from adjourn.cli._programs import METAVAR, runners_of
+from adjourn.cli._stores import add_store_option
+from adjourn.errors import StoreUnavailable
+from adjourn.runner import Worker, WorkerCounts
+from adjourn.stores import Store
+
+_ASKING = 3.0  # seconds for a store to say whether it can be used
+_ENDING = 3.0  # seconds for what the programs have left running
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the programs, the store, and how much to do at once."""
+    help_ = "agents, compiled graphs, @workflow functions or Runners, such as tickets:agent"
+    parser.add_argument("programs", metavar=METAVAR, nargs="+", help=help_)
+    add_store_option(parser)
+    parser.add_argument("--deps", metavar=METAVAR, help="the value of current().deps; a function is called to get it")
+    parser.add_argument("--concurrency", metavar="N", type=int, default=10, help="how many sessions run at once (10)")
+    parser.add_argument("--per-user", metavar="N", type=int, help="how many of them may be of one user (no limit)")
+    parser.add_argument("--poll", metavar="SECONDS", type=float, default=1.0, help="how often to look for work (1)")
+    parser.add_argument(
+        "--grace", metavar="SECONDS", type=float, default=30.0, help="time for steps to end when it is stopped (30)"
+    )
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--quiet", "-q", action="store_true", help="only show what went wrong")
+    shown.add_argument("--verbose", "-v", action="store_true", help="also show takeovers, expiries and other details")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Work until SIGTERM or Ctrl-C, and return 0."""
+    # Nothing is taken up before the worker has its own handlers, so there is nothing to hand over.
+    signal.signal(signal.SIGTERM, _end)
+    runners = runners_of(options)
+    worker = Worker(
+        runners, concurrency=options.concurrency, per_user=options.per_user, poll=options.poll, grace=options.grace
+    )
+    with _shown(options):
+        asyncio.run(_work(worker, is_quiet=options.quiet))
+    return 0
+
+
+def _end(_signal: int, _frame: object) -> None:
+    sys.exit(0)
+
+
+async def _work(worker: Worker, *, is_quiet: bool) -> None:
+    stores = {id(runner.store): runner.store for runner in worker.runners}.values()
+    try:
+        for store in stores:
+            await _check(store)
+        if not is_quiet:
+            _print_start(worker)
+        counts = await worker.run()
+        if not is_quiet:
+            print(f"Stopped. {_summary(counts)}", flush=True)
+        # A store that does not close, code that ignores its cancellation, or a thread that does not end, would keep the
+        # process for ever. All sessions are released by now.
+        ending = threading.Timer(_ENDING, os._exit, [0])
+        ending.daemon = True
+        ending.start()
+    finally:
+        for store in stores:
+            await store.close()
+
+
+async def _check(store: Store) -> None:
+    """Refuse a store that cannot be used before anything is served; one that is away may come back."""
+    asking = asyncio.create_task(store.due(limit=1))
+    await asyncio.wait([asking], timeout=_ASKING)
+    if not asking.done():
+        asking.cancel()
+        return
+    try:
+        await asking
+    except StoreUnavailable as error:
+        if error.is_lasting:
+            raise
+
+
+def _print_start(worker: Worker) -> None:
+    for runner in worker.runners:
+        address = segment_text(runner.program.kind, runner.program.name)
+        app = "" if runner.app_name == "adjourn" else f", app {runner.app_name}"
+        print(f"Serving {visible_line(address)} in {visible_line(repr(runner.store))}{visible_line(app)}")
+    limit = "" if worker.per_user is None else f", {worker.per_user} of one user"
+    print(f"Process {os.getpid()}, up to {worker.concurrency} sessions at once{limit}. Ctrl-C stops it.", flush=True)
+
+
+def _summary(counts: WorkerCounts) -> str:
+    parts = [f"{count} {name.replace('_', ' ')}" for name, count in msgspec.structs.asdict(counts).items() if count]
+    return f"Sessions: {', '.join(parts)}." if parts else "No session was due."
+
+
+@contextmanager
+def _shown(options: argparse.Namespace) -> Generator[None]:
+    """Show the worker's log, one line for each thing that happens, instead of passing it on."""
+    handler = _Lines()
+    level = logging.WARNING if options.quiet else logging.INFO
+    logs = [logging.getLogger("adjourn.worker")]
+    if options.verbose:
+        logs.append(logging.getLogger("adjourn.stores"))
+    before = [(log, log.level, log.propagate) for log in logs]
+    for log in logs:
+        log.addHandler(handler)
+        log.setLevel(level)
+        log.propagate = False
+    try:
+        yield
+    finally:
+        for log, level, propagates in before:
+            log.removeHandler(handler)
+            log.setLevel(level)
+            log.propagate = propagates
+
+
+class _Lines(logging.Handler):
+    """Prints log records with their time of day; what went wrong is coloured."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._screen = Screen(sys.stdout)
+        self._times = logging.Formatter(datefmt="%H:%M:%S")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        time = self._screen.painted(self._times.formatTime(record, "%H:%M:%S"), "dim")
+        text = record.getMessage()
+        if record.levelno >= logging.WARNING:
+            text = self._screen.painted(text, "red")
+        # Nobody may read it any more, and the one who logs has other things to do: to stop, for example.
+        with suppress(OSError):
+            self._screen.write(f"{time}  {text}\n")

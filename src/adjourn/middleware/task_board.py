@@ -1,0 +1,171 @@
+"""A task board: tasks with ids, owners, and what blocks what, for agents that share work."""
+
+# An override is documented where it is declared.
+# ruff: noqa: D102
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from adjourn._habits import checks_options
+from adjourn.context import current
+from adjourn.errors import ToolError
+from adjourn.tools import tool
+
+from .hooks import Middleware, Setup
+
+INSTRUCTION = (
+    "Work is on a board of tasks. Add tasks with `add_task`, look at them with `list_tasks`, and change one with "
+    "`update_task`: take it as its owner before you begin, and mark it done when it is. A task that others block "
+    "can begin when those are done."
+)
+TASK = "task:"
+MOST = 200
+_ID = re.compile(r"\d{1,9}(?:-[0-9a-f]{6})?", re.ASCII)
+Status = Literal["open", "in_progress", "done", "dropped"]
+
+
+class BoardTask(Struct, frozen=True, kw_only=True):
+    """One task of a board; `blocked_by` has the ids of tasks that must be done before it."""
+
+    id: str
+    text: str
+    status: Status = "open"
+    owner: str = ""
+    blocked_by: tuple[str, ...] = ()
+
+
+class TaskBoard(Middleware):
+    """Provides an agent with a board of tasks: `add_task`, `update_task` and `list_tasks`.
+
+    Tasks are session values, one each, such as `task:1-3fa9c2` (another `prefix` makes another board), so that calls
+    and agents that run side by side add their own tasks, and do not undo each other's changes of different ones. Values
+    that are not tasks are left alone. Each change is a `Custom` event with the whole task: `{"task": {...}}`.
+    """
+
+    @checks_options
+    def __init__(self, *, prefix: str = TASK, instruction: str = INSTRUCTION) -> None:
+        self._prefix = prefix
+        self._instruction = instruction
+        self._tools = (tool(self.add_task), tool(self.update_task), tool(self.list_tasks))
+
+    def before_agent(self, setup: Setup) -> Setup:
+        instruction = "\n\n".join(text for text in (setup.instruction, self._instruction) if text)
+        return replace(setup, instruction=instruction, tools=(*setup.tools, *self._tools))
+
+    async def add_task(
+        self,
+        text: Annotated[str, Meta(min_length=1, max_length=2000)],
+        blocked_by: Sequence[str] = (),
+        owner: str = "",
+    ) -> str:
+        """Add a task to the board.
+
+        Args:
+            text: What to do.
+            blocked_by: The ids of tasks that must be done before it.
+            owner: Who does it.
+        """
+        tasks = self._tasks()
+        if len(tasks) >= MOST:
+            raise ToolError(f"The board has {MOST} tasks, which is the most it holds.")
+        return self._put(tasks, BoardTask(id=_new_id(tasks), text=text, owner=owner, blocked_by=tuple(blocked_by)))
+
+    async def update_task(
+        self,
+        id: str,
+        status: Status | None = None,
+        owner: str | None = None,
+        text: Annotated[str, Meta(min_length=1, max_length=2000)] | None = None,
+        blocked_by: Sequence[str] | None = None,
+    ) -> str:
+        """Change a task of the board; what is not given stays as it is.
+
+        Args:
+            id: Which task.
+            status: How far it is; dropped if it need not be done any more.
+            owner: Who does it.
+            text: What to do.
+            blocked_by: The ids of all tasks that must be done before it.
+        """
+        tasks = self._tasks()
+        if id not in tasks:
+            raise ToolError(f"There is no task '{id}'. There are: {', '.join(tasks) or 'none'}.")
+        blockers = None if blocked_by is None else tuple(blocked_by)
+        given = {"status": status, "owner": owner, "text": text, "blocked_by": blockers}
+        changed = replace(tasks[id], **{name: value for name, value in given.items() if value is not None})
+        if changed.status in ("in_progress", "done") and (waiting := _blockers(tasks, changed)):
+            raise ToolError(f"Task '{id}' is blocked by {', '.join(waiting)}. Do these first, or change blocked_by.")
+        return self._put(tasks, changed)
+
+    async def list_tasks(self) -> str:
+        """Show all tasks of the board."""
+        tasks = self._tasks()
+        return "\n".join(_line(tasks, task) for task in tasks.values()) or "There are no tasks."
+
+    def _tasks(self) -> dict[str, BoardTask]:
+        values, prefix = current().values, self._prefix
+        ids = [key.removeprefix(prefix) for key in values if key.startswith(prefix)]
+        found = [_task(values[prefix + each], each) for each in ids if _ID.fullmatch(each)]
+        return {task.id: task for task in sorted(filter(None, found), key=lambda task: (_number(task.id), task.id))}
+
+    def _put(self, tasks: dict[str, BoardTask], task: BoardTask) -> str:
+        unknown = [each for each in task.blocked_by if each not in tasks]
+        if unknown:
+            raise ToolError(
+                f"There is no task '{unknown[0]}' to be blocked by. There are: {', '.join(tasks) or 'none'}."
+            )
+        tasks[task.id] = task
+        if _is_circular(tasks, task):
+            raise ToolError(f"Task '{task.id}' would wait for itself. Give other ids in blocked_by.")
+        data: dict[str, Any] = msgspec.to_builtins(task)
+        ctx = current()
+        ctx.values[self._prefix + task.id] = data
+        ctx.emit({"task": data})
+        return _line(tasks, task)
+
+
+def _new_id(tasks: Iterable[str]) -> str:
+    """Return the next number with a mark of this call: calls at the same time, which it cannot see, get that number."""
+    number = max(map(_number, tasks), default=0) + 1
+    return f"{number}-{current().idempotency_key[:6]}"
+
+
+def _number(id: str) -> int:
+    return int(id.partition("-")[0])
+
+
+def _task(value: object, id: str) -> BoardTask | None:
+    """Return a session value as the task with this id, or None if it is something else."""
+    try:
+        task = msgspec.convert(value, BoardTask)
+    except msgspec.ValidationError:
+        return None
+    return task if task.id == id else None
+
+
+def _blockers(tasks: Mapping[str, BoardTask], task: BoardTask) -> list[str]:
+    return [each for each in task.blocked_by if each in tasks and tasks[each].status not in ("done", "dropped")]
+
+
+def _is_circular(tasks: Mapping[str, BoardTask], task: BoardTask) -> bool:
+    seen, ahead = set[str](), list(task.blocked_by)
+    while ahead:
+        each = ahead.pop()
+        if each not in seen:
+            seen.add(each)
+            ahead += tasks[each].blocked_by
+    return task.id in seen
+
+
+def _line(tasks: Mapping[str, BoardTask], task: BoardTask) -> str:
+    waiting = _blockers(tasks, task)
+    notes = [task.status, *([f"owner {task.owner}"] if task.owner else [])]
+    notes += [f"blocked by {', '.join(waiting)}"] if waiting else []
+    return f"{task.id}. {task.text} ({'; '.join(notes)})"

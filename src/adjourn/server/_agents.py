@@ -1,0 +1,206 @@
+"""The agents that a server serves, each with its runner, all on one store."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from adjourn._engine.address import parse_segment, segment_text
+from adjourn._engine.program import Program
+from adjourn._engine.record import APPROVALS
+from adjourn._text import did_you_mean
+from adjourn.errors import CheckpointNotFound, ProgramChanged, UsageError
+from adjourn.events import Interrupt
+from adjourn.runner import Options, Runner
+from adjourn.sessions import MayAnswer
+from adjourn.spec import Served
+from adjourn.stores import MemoryStore, SessionRef, Store, open_store
+
+from ._callers import Caller
+from ._errors import ApiError
+
+
+class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent as the server has it."""
+
+    name: str
+    runner: Runner
+    served: Served
+
+
+def described(agent: ServedAgent) -> dict[str, Any]:
+    """Return an agent as a client may choose it."""
+    program, served = agent.runner.program, agent.served
+    return {
+        "name": agent.name,
+        "kind": program.kind,
+        "description": served.description or getattr(program, "description", ""),
+        "interrupts": served.interrupts,
+        "require_token": served.require_token,
+        "on_busy": served.on_busy,
+        "on_pending": served.on_pending,
+        "answer_pending": served.answer_pending,
+    }
+
+
+class Agents:
+    """The agents of a server by name, and by the programs of sessions."""
+
+    def __init__(
+        self,
+        given: Iterable[Program | Runner | Served],
+        store: Store | str | None,
+        app_name: str,
+        deps: Any = None,
+        *,
+        self_approval: bool = True,
+    ) -> None:
+        """Make a runner for each on one store: the one that is named, else that of the runners, else memory.
+
+        Raises:
+            UsageError: there are none, two have the same name or different stores, or something cannot be served.
+        """
+        served = [each if isinstance(each, Served) else Served(program=each) for each in given]
+        if not served:
+            raise UsageError("App: give it at least one agent, such as App([agent]).")
+        self.store: Store = open_store(store) if isinstance(store, str) else store or _store_of(served)
+        self.app_name = app_name
+        self._deps = deps
+        self._self_approval = self_approval
+        self._by_name: dict[str, ServedAgent] = {}
+        self._by_program: dict[str, ServedAgent] = {}
+        for each in served:
+            self._add(each)
+
+    def _add(self, served: Served) -> None:
+        runner = self._runner(served)
+        name = runner.program.name
+        if name in self._by_name:
+            raise UsageError(f"App: two agents are called '{name}'. Give one of them another name.")
+        agent = ServedAgent(name=name, runner=runner, served=served)
+        self._by_name[name] = agent
+        self._by_program[segment_text(runner.program.kind, name)] = agent
+
+    def replace(self, given: Iterable[Program | Runner | Served]) -> None:
+        """Serve these from now on, on the same store.
+
+        Raises:
+            UsageError: they cannot be served; nothing has changed then.
+        """
+        others = Agents(given, self.store, self.app_name, self._deps, self_approval=self._self_approval)
+        self._by_name, self._by_program = others._by_name, others._by_program
+
+    def _runner(self, served: Served) -> Runner:
+        program, options = served.program, self._options(served)
+        if not isinstance(program, Runner):
+            if not isinstance(program, Program):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
+                raise UsageError(
+                    f"App: {program!r} is not an agent, a compiled graph, a @workflow function or a Runner."
+                )
+            return Runner(program, **options)
+        given = program.options
+        given.update(options)
+        return Runner(program.program, **given)
+
+    def _options(self, served: Served) -> Options:
+        options: Options = {"store": self.store, "app_name": self.app_name, "drafts": True}
+        if self._deps is not None:
+            options["deps"] = self._deps
+        if not self._self_approval:
+            program = served.program
+            options["may_answer"] = _not_oneself(
+                program.options.get("may_answer") if isinstance(program, Runner) else None
+            )
+        if served.require_token:
+            options["require_token"] = True
+        if not served.interrupts:
+            options["interrupts"] = False
+        return options
+
+    def __iter__(self) -> Iterator[ServedAgent]:
+        return iter(self._by_name.values())
+
+    @property
+    def runners(self) -> list[Runner]:
+        """The runners of all agents."""
+        return [agent.runner for agent in self._by_name.values()]
+
+    def named(self, name: str | None, caller: Caller) -> ServedAgent:
+        """Return the agent that a request names; it need not if there is only one that its caller may use."""
+        names = [each for each in self._by_name if caller.may_use(each)]
+        if name is None and len(names) == 1:
+            return self._by_name[names[0]]
+        if name is None:
+            raise ApiError(400, "invalid_request", "The request names no agent.", _choose(names), agents=names)
+        if name not in names:
+            meant = did_you_mean(name, names)
+            raise ApiError(404, "agent_not_found", f"There is no agent '{name}'.{meant}", _choose(names), agents=names)
+        return self._by_name[name]
+
+    async def first_values(
+        self, agent: ServedAgent, session_id: str | None, given: dict[str, Any] | None, user_id: str | None
+    ) -> dict[str, Any] | None:
+        """Return the session values to set before a turn; a new session begins with those of its agent."""
+        first = agent.served.values
+        if not first:
+            return given
+        if session_id is not None and await self.store.head(SessionRef(session_id, self.app_name, user_id)) is not None:
+            return given
+        return {**first, **(given or {})}
+
+    async def of_session(self, session_id: str, caller: Caller) -> ServedAgent:
+        """Return the agent that a session belongs to.
+
+        Raises:
+            CheckpointNotFound: there is no such session that the caller may see.
+            ProgramChanged: its agent is not served here.
+        """
+        head = await self.store.head(SessionRef(session_id, self.app_name, caller.user_id))
+        if head is None or (caller.is_limited and not caller.may_use(agent_name(head.program))):
+            raise CheckpointNotFound(session_id)
+        if not head.program and len(self._by_name) == 1:
+            return next(iter(self._by_name.values()))
+        if head.program not in self._by_program:
+            raise ProgramChanged(head.program, "this server does not serve it")
+        return self._by_program[head.program]
+
+
+def _not_oneself(rule: MayAnswer | None) -> MayAnswer:
+    """Return a rule by which nobody approves what their own turn asks for; what another rule says counts as well."""
+
+    async def may_answer(asked: Interrupt, by: str | None, user_id: str | None) -> bool | str:
+        if asked.reason in APPROVALS and by == user_id:
+            return "nobody approves a request of their own here"
+        said = True if rule is None else rule(asked, by, user_id)
+        return await said if inspect.isawaitable(said) else said
+
+    return may_answer
+
+
+def agent_name(program: str) -> str:
+    """Return the name of the agent whose program this is; a session that no turn has begun in has none."""
+    return parse_segment(program).id if program else ""
+
+
+def _store_of(served: list[Served]) -> Store:
+    """Return the store that the runners share.
+
+    Raises:
+        UsageError: they have different ones, each of which would hide sessions of the others.
+    """
+    stores: list[Store] = []
+    for each in served:
+        program = each.program
+        if isinstance(program, Runner) and program.has_store and program.store not in stores:
+            stores.append(program.store)
+    if len(stores) > 1:
+        listed = " and ".join(map(repr, stores))
+        raise UsageError(f"App: all agents of a server share one store, but these have {listed}. Give App(store=...).")
+    return stores[0] if stores else MemoryStore()
+
+
+def _choose(names: list[str]) -> str:
+    return f"Choose one of: {', '.join(names)}."

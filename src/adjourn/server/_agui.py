@@ -1,0 +1,309 @@
+"""AG-UI 1.0: agents as the front ends of CopilotKit, assistant-ui and others run them, and threads as they find them.
+
+A thread is a session. Of what a front end sends, only what the user has said last and the answers count: the
+conversation is ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from adjourn._documents import plain
+from adjourn._hiding import logger
+from adjourn._text import visible_line
+from adjourn.errors import (
+    AdjournError,
+    CheckpointNotFound,
+    PendingInterrupts,
+    UnfinishedRun,
+    text_of,
+)
+from adjourn.events import FINAL, Cancelled, Done, Failed, Final, Interrupt, Interrupted
+from adjourn.messages import Message
+from adjourn.runner import Run, Runner, Watch
+from adjourn.tools import ToolCallInfo
+
+from ._agents import Agents, ServedAgent
+from ._agui_data import (
+    CANCELLED,
+    VERSION,
+    Data,
+    Resolved,
+    RunInput,
+    answer,
+    conversation,
+    interrupt,
+    new_message,
+    usage,
+)
+from ._agui_events import Encoder
+from ._callers import Caller, Callers
+from ._errors import ApiError, api_error, code_of
+from ._runs import Runs
+from ._sse import frame
+from ._streams import Streams, session_header
+from ._wire import encode, failure_text, named, read, respond
+
+log = logger("adjourn.server")
+
+_CLOSES: Data = {
+    "type": "RUN_ERROR",
+    "code": "closing",
+    "message": "This server stops, and the run goes on elsewhere. Load the thread.",
+}
+
+
+class AgUi:
+    """The routes of AG-UI."""
+
+    def __init__(self, agents: Agents, runs: Runs, streams: Streams, callers: Callers, *, max_body: int) -> None:
+        self._agents = agents
+        self._runs = runs
+        self._streams = streams
+        self._callers = callers
+        self._max_body = max_body
+
+    def routes(self, prefix: str) -> list[BaseRoute]:
+        """Return the routes."""
+        return [
+            Route(f"{prefix}/ag-ui/{{agent}}", self.run, methods=["POST"]),
+            Route(f"{prefix}/ag-ui/{{agent}}/threads/{{id}}", self.thread, methods=["GET"]),
+        ]
+
+    async def run(self, request: Request) -> Response:
+        """Begin a run of a thread, or go on with answers: POST /api/v1/ag-ui/{agent}.
+
+        What cannot be read is refused with a status. Everything else is told in the stream, where front ends expect it.
+        """
+        self._runs.check_open()
+        caller = self._callers.of(request)
+        agent = self._agents.named(named(request, "agent"), caller)
+        given = await read(request, RunInput, self._max_body)
+        turn = _Turn(agent.runner, given, caller)
+        try:
+            known = await turn.messages()
+            said = None if given.resume else new_message(given.messages, known)
+            started = await self._begin(turn, agent, said)
+        except (AdjournError, ApiError) as error:
+            frames = turn.refused(api_error(error))
+        else:
+            # Nothing is awaited since the run was started, so that nothing of it is missed.
+            frames = (
+                turn.cancelled()
+                if started is None
+                else turn.frames(started.watch(), Encoder([*known, said] if said else known))
+            )
+        return self._streams.response(frames, session_header(given.thread_id), last=frame(encode(_CLOSES)))
+
+    async def thread(self, request: Request) -> Response:
+        """Show a thread, for a front end that was reloaded: GET /api/v1/ag-ui/{agent}/threads/{id}."""
+        caller, thread_id = self._callers.of(request), named(request, "id")
+        wanted = self._agents.named(named(request, "agent"), caller)
+        agent = await self._agents.of_session(thread_id, caller)
+        if agent.name != wanted.name:
+            raise CheckpointNotFound(thread_id)
+        found = await agent.runner.status(thread_id, user_id=caller.user_id)
+        asked = found.interrupts if found.status == "waiting" else ()
+        data: Data = {
+            "threadId": thread_id,
+            "status": found.status,
+            "messages": conversation(await agent.runner.messages(thread_id, user_id=caller.user_id)),
+            "interrupts": [interrupt(each) for each in asked],
+        }
+        if (state := await _state(agent.runner, thread_id, caller)) is not None:
+            data["state"] = state
+        return respond(data, headers=session_header(thread_id))
+
+    # Beginning
+
+    async def _begin(self, turn: _Turn, agent: ServedAgent, said: Message | None) -> Run | None:
+        """Start the run that a request asks for; None if it cancels a turn instead."""
+        given, caller = turn.given, turn.caller
+        if given.resume:
+            answers = await _answers(turn, given.resume)
+            if answers is None:
+                return None
+            run = agent.runner.resume(given.thread_id, answers, by=caller.name, user_id=caller.user_id)
+            return await self._runs.start(run, caller)
+        wanted = said if given.other_input is None else given.other_input
+        if wanted is None:
+            told = "The run has neither a new message of the user nor answers. Add a message, or send `resume`."
+            raise ApiError(400, "nothing_to_do", told, "")
+        return await self._begin_turn(turn, agent, wanted)
+
+    async def _begin_turn(self, turn: _Turn, agent: ServedAgent, said: Message | Data) -> Run:
+        try:
+            return await self._start(turn, agent, said, abandons=False)
+        except UnfinishedRun as unfinished:
+            if unfinished.status not in ("failed", "cancelled") or unfinished.inputs:
+                raise
+        except PendingInterrupts as pending:
+            found = await agent.runner.status(turn.given.thread_id, user_id=turn.caller.user_id)
+            if found.status != "cancelled":
+                return await self._answer_pending(turn, agent, said, pending)
+        # Front ends know nothing of a turn that could be finished: what has failed, or was cancelled, has ended.
+        return await self._start(turn, agent, said, abandons=True)
+
+    async def _start(self, turn: _Turn, agent: ServedAgent, said: Message | Data, *, abandons: bool) -> Run:
+        thread_id, user_id, served = turn.given.thread_id, turn.caller.user_id, agent.served
+        values = await self._agents.first_values(agent, thread_id, None, user_id)
+        run = agent.runner.run(
+            said,
+            session_id=thread_id,
+            user_id=user_id,
+            values=values,
+            # In a queue, a turn may have to wait for days, and no front end can.
+            on_busy="error" if served.on_busy == "queue" else served.on_busy,
+            on_pending="abandon" if abandons else served.on_pending,
+        )
+        return await self._runs.start(run, turn.caller)
+
+    async def _answer_pending(
+        self, turn: _Turn, agent: ServedAgent, said: Message | Data, pending: PendingInterrupts
+    ) -> Run:
+        """Take a message as the answer to the only open question, if its agent wants that."""
+        asked = await turn.pending()
+        if not agent.served.answer_pending or len(asked) != 1 or not isinstance(said, Message):
+            raise _open([each.token for each in asked]) from pending
+        answers = {asked[0].token: said.text}
+        run = agent.runner.resume(turn.given.thread_id, answers, by=turn.caller.name, user_id=turn.caller.user_id)
+        return await self._runs.start(run, turn.caller)
+
+
+async def _answers(turn: _Turn, given: Sequence[Resolved]) -> dict[str, Any] | None:
+    """Return answers by token for what a front end has resolved; None if the turn was cancelled.
+
+    Raises:
+        ApiError: some open questions are not among them, and a front end has to answer all at once.
+    """
+    asked = {name: each for each in await turn.pending() for name in (each.token, each.id)}
+    named_ = {asked[each.interrupt_id].id for each in given if each.interrupt_id in asked}
+    left = sorted({each.token for each in asked.values() if each.id not in named_})
+    if left:
+        raise _open(left)
+    answers: dict[str, Any] = {}
+    for each in given:
+        question = asked.get(each.interrupt_id)
+        if each.status == "resolved":
+            # Of a question that is not open any more, the library says why it takes no answer.
+            answers[each.interrupt_id] = each.payload if question is None else answer(question, each.payload)
+        elif question is not None and isinstance(question.info, ToolCallInfo):
+            answers[each.interrupt_id] = CANCELLED
+        elif question is not None:
+            # Nothing can go on without this answer.
+            await turn.runner.cancel(turn.given.thread_id, user_id=turn.caller.user_id)
+            return None
+    return answers or None
+
+
+class _Turn:
+    """A run as its front end sees it."""
+
+    def __init__(self, runner: Runner, given: RunInput, caller: Caller) -> None:
+        self.runner = runner
+        self.given = given
+        self.caller = caller
+        self._ids = {"threadId": given.thread_id, "runId": given.run_id}
+
+    async def messages(self) -> Sequence[Message]:
+        """Return the conversation so far."""
+        try:
+            return await self.runner.messages(self.given.thread_id, user_id=self.caller.user_id)
+        except CheckpointNotFound:
+            return ()
+
+    async def pending(self) -> Sequence[Interrupt]:
+        """Return the open questions."""
+        return await self.runner.pending(self.given.thread_id, user_id=self.caller.user_id)
+
+    async def refused(self, error: ApiError) -> AsyncGenerator[bytes]:
+        """Yield the stream of a run that does not begin."""
+        yield self._opening()
+        yield _frame(_error(error))
+
+    async def cancelled(self) -> AsyncGenerator[bytes]:
+        """Yield the stream of a run that ends a turn."""
+        yield self._opening()
+        yield await self._snapshot()
+        yield _frame({"type": "RUN_FINISHED", **self._ids, "outcome": {"type": "cancelled"}})
+
+    async def frames(self, watch: Watch, encoder: Encoder) -> AsyncGenerator[bytes]:
+        """Yield the stream of a run."""
+        yield self._opening()
+        try:
+            async with contextlib.aclosing(watch.items()) as items:
+                async for item in items:
+                    for event in encoder.events(item):
+                        yield _frame(event)
+                    if isinstance(item, FINAL):
+                        async for each in self._end(item):
+                            yield each
+                        return
+        except AdjournError as error:
+            log.warning(
+                "the stream of %s ended early: %s", visible_line(self.given.thread_id), visible_line(text_of(error))
+            )
+            yield _frame(_error(api_error(error)))
+            return
+        yield _frame(_CLOSES)
+
+    def _opening(self) -> bytes:
+        return _frame({"type": "RUN_STARTED", **self._ids, "protocolVersion": VERSION})
+
+    async def _end(self, last: Final) -> AsyncGenerator[bytes]:
+        """Yield the end of a run: the conversation as it is stored, since front ends write into theirs, and why."""
+        finished: Data = {"type": "RUN_FINISHED", **self._ids}
+        match last:
+            case Failed():
+                yield _frame({"type": "RUN_ERROR", "message": failure_text(last), "code": code_of(last.error)})
+                return
+            case Interrupted():
+                asked = await self.pending() or last.interrupts
+                finished["outcome"] = {"type": "interrupt", "interrupts": [interrupt(each) for each in asked]}
+                state = await _state(self.runner, self.given.thread_id, self.caller)
+            case Cancelled():
+                finished["outcome"] = {"type": "cancelled"}
+                state = None
+            case Done():
+                state = None if last.state is None else plain(dict(last.state))
+                finished["outcome"] = {"type": "success"}
+                if last.output:
+                    finished["result"] = last.output
+                if last.usage is not None and (used := usage(last.usage)):
+                    finished["usage"] = used
+        if state is not None:
+            yield _frame({"type": "STATE_SNAPSHOT", "snapshot": state})
+        yield await self._snapshot()
+        yield _frame(finished)
+
+    async def _snapshot(self) -> bytes:
+        """Return the conversation as a frame; there is none if the program has no conversation."""
+        found = conversation(await self.messages())
+        return _frame({"type": "MESSAGES_SNAPSHOT", "messages": found}) if found else b""
+
+
+async def _state(runner: Runner, thread_id: str, caller: Caller) -> Any:  # Any: JSON
+    """Return the state of a graph; that of agents is their own business."""
+    if runner.program.kind != "runnable":
+        return None
+    state = await runner.state(thread_id, user_id=caller.user_id)
+    return None if state is None else plain(state)
+
+
+def _frame(event: Data) -> bytes:
+    return frame(encode(event))
+
+
+def _error(error: ApiError) -> Data:
+    return {"type": "RUN_ERROR", "message": error.message, "code": error.code}  # The hints name other routes.
+
+
+def _open(left: Sequence[str]) -> ApiError:
+    told = f"These questions are open: {', '.join(left)}. Send `resume` that answers or cancels all of them."
+    return ApiError(409, "pending_interrupts", told, "")

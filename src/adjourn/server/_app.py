@@ -1,0 +1,242 @@
+"""App: the server as an ASGI application, for any server of such applications."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Iterable
+from os import PathLike
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from adjourn._checks import is_positive
+from adjourn._engine.program import Program
+from adjourn._hiding import logger
+from adjourn._text import visible_line
+from adjourn.errors import AdjournError, UsageError, text_of
+from adjourn.runner import Runner
+from adjourn.sessions import Sessions
+from adjourn.spec import Loaded, Served
+from adjourn.stores import SessionRef, Store
+
+from ._agents import Agents, described
+from ._agui import AgUi
+from ._callers import Callers
+from ._chat import Chats
+from ._errors import HANDLERS
+from ._folders import Folders, expanded, store_for
+from ._guards import Fence, Guard, Identify
+from ._idempotency import Idempotency
+from ._inbox import Inbox
+from ._limits import Limits, Usage
+from ._openapi import document
+from ._runs import Runs
+from ._sessions import SessionRoutes
+from ._streams import Streams, check_still_there, place
+from ._tokens import Tokens
+from ._wire import Following, named, query, respond
+
+log = logger("adjourn.server")
+
+V1 = "/api/v1"
+
+HOUR = 3600.0
+"""Seconds between two times that old answers are forgotten."""
+
+
+class App:
+    """Serves agents over HTTP.
+
+    Give it to a server of ASGI applications, such as uvicorn, or use `adjourn serve`. All agents share one store.
+    """
+
+    def __init__(
+        self,
+        agents: Iterable[Program | Runner | Served | Loaded],
+        *,
+        store: Store | str | None = None,
+        deps: Any = None,
+        reload: float | None = None,
+        app_name: str = "adjourn",
+        tokens: Tokens | str | PathLike[str] | None = None,
+        identify: Identify | None = None,
+        self_approval: bool = True,
+        hosts: Iterable[str] = (),
+        origins: Iterable[str] = (),
+        limits: Limits | None = None,
+        concurrency: int = 100,
+        keep_alive: float = 15.0,
+        max_body: int = 1024 * 1024,
+        grace: float = 10.0,
+    ) -> None:
+        """Make an application that serves these agents.
+
+        agents: agents, compiled graphs, @workflow functions, runners, or any of them as `Served`; and folders of YAML
+            files, as `adjourn.spec.load` returns them.
+        store: where sessions are kept, as a store or its URL; by default that of the files or runners, else memory.
+        deps: what the code of all agents finds as `current().deps`.
+        reload: seconds between looks at the folders; what has changed is served, and what has begun goes on as it
+            began. None never looks.
+        app_name: whose sessions these are, as the same id in another app is another session.
+        tokens: who may make requests, as a file that `adjourn token` writes; without it and `identify`, everybody may
+            do everything.
+        identify: a function of a request that returns its `Caller`, or None for somebody who is not known.
+        self_approval: False if an approval counts only from somebody else than whose turn asks for it.
+        hosts: names that clients reach the server by, besides localhost and addresses; "*" for any.
+        origins: origins whose pages may use it, such as "https://desk.example.com"; those of its own always may.
+        limits: how much each caller may do at a time; by default, what `Limits()` says.
+        concurrency: how many sessions that others have left, or answered, it takes up at once.
+        keep_alive: seconds after which a silent stream gets a comment, so that nobody cuts it.
+        max_body: bytes that the body of a request may have.
+        grace: seconds that runs have to end their steps when the server stops.
+
+        Raises:
+            UsageError: there are no agents, or they cannot be served together; or the file of tokens cannot be used.
+            SpecInvalid: YAML files have mistakes.
+        """
+        given = list(agents)
+        if reload is not None and not is_positive(reload):
+            raise UsageError(f"App(reload={reload!r}): give a number of seconds above zero, or None.")
+        chosen = store_for(given, store)
+        self.agents: Agents = Agents(expanded(given), chosen, app_name, deps, self_approval=self_approval)
+        self._callers = Callers()
+        limits = limits or Limits()
+        usage = Usage(limits)
+        self._guard = Guard(self.agents, self._callers, usage, _tokens(tokens), identify)
+        if not self_approval and not self.is_closed:
+            raise UsageError("App(self_approval=False): without tokens or identify, nobody knows who approves.")
+        self._folders = Folders(given, self.replace)
+        self._reload = reload
+        self.grace = grace
+        self._sessions = Sessions(self.agents.store, app_name=app_name)
+        self._runs = Runs(self.agents.runners, usage, concurrency=concurrency)
+        self._streams = Streams(keep_alive=keep_alive)
+        self._chats = Chats(self.agents, self._runs, self._streams, self._callers, self._sessions, max_body=max_body)
+        self._about_sessions = SessionRoutes(self.agents, self._sessions, self._runs, self._callers, max_body=max_body)
+        self._ag_ui = AgUi(self.agents, self._runs, self._streams, self._callers, max_body=max_body)
+        self._inbox = Inbox(self._sessions, self._streams, self._callers)
+        self._keys = Idempotency(self.agents, self._streams, self._callers, max_body=max_body)
+        self.routes: list[BaseRoute] = self._guard.close(self._routes())
+        starlette = Starlette(routes=self.routes, exception_handlers=HANDLERS, lifespan=self._lifespan)
+        self.fence: Fence = Fence(starlette, hosts=hosts, origins=origins, upload=limits.upload)
+
+    @property
+    def store(self) -> Store:
+        """The store that the sessions are in."""
+        return self.agents.store
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether callers have to say who they are."""
+        return self._guard.is_closed
+
+    def replace(self, agents: Iterable[Program | Runner | Served | Loaded]) -> None:
+        """Serve these agents from now on, on the same store; what has begun goes on as it began.
+
+        It is called on the event loop of the server.
+
+        Raises:
+            UsageError: they cannot be served; nothing has changed then.
+        """
+        self.agents.replace(expanded(agents))
+        self._runs.replace(self.agents.runners)
+
+    def _routes(self) -> list[BaseRoute]:
+        once = self._keys.once
+        return [
+            Route("/healthz", self._health, methods=["GET"]),
+            Route("/readyz", self._ready, methods=["GET"]),
+            Route("/openapi.json", self._describe, methods=["GET"]),
+            Route(f"{V1}/chat", once(self._chats.chat), methods=["POST"]),
+            Route(f"{V1}/chat/resume", once(self._chats.resume), methods=["POST"]),
+            Route(f"{V1}/sessions/{{id}}/recover", once(self._chats.recover), methods=["POST"]),
+            Route(f"{V1}/sessions/{{id}}/events", self._events, methods=["GET"]),
+            Route(f"{V1}/agents", self._list_agents, methods=["GET"]),
+            *self._ag_ui.routes(V1),
+            *self._inbox.routes(V1),
+            *self._about_sessions.routes(V1, once),
+        ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if raw := scope.get("raw_path"):
+            # Decoded, an id with slashes would be several parts.
+            scope = {**scope, "path": raw.decode("ascii", "replace")}
+        await self.fence(scope, receive, send)
+
+    # Starting and stopping
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncGenerator[None]:
+        await self._runs.work()
+        beside = [asyncio.create_task(self._clean_up())]
+        if self._reload is not None:
+            beside.append(asyncio.create_task(self._folders.keep_up(self._reload)))
+        try:
+            yield
+        finally:
+            for task in beside:
+                task.cancel()
+            await asyncio.wait(beside)
+            await self.drain()
+            await self.store.close()
+
+    async def _clean_up(self) -> None:
+        while True:
+            try:
+                await self._keys.clean_up()
+            except AdjournError as error:
+                log.warning("old keys stay for now: %s", visible_line(text_of(error)))
+            await asyncio.sleep(HOUR)
+
+    async def drain(self) -> None:
+        """Begin nothing more, hand over what runs, and end every stream; for a process that is about to end."""
+        await self._runs.stop(self.grace)
+        self._streams.closes.set()
+
+    # Routes
+
+    async def _health(self, _: Request) -> Response:
+        return respond({"status": "ok"})
+
+    async def _ready(self, _: Request) -> Response:
+        self._runs.check_open()
+        await self.store.head(SessionRef("-", self.agents.app_name, None))
+        return respond({"status": "ready"})
+
+    async def _describe(self, _: Request) -> Response:
+        return respond(document(self.routes, is_closed=self.is_closed))
+
+    async def _list_agents(self, request: Request) -> Response:
+        """List the agents: GET /api/v1/agents."""
+        caller = self._callers.of(request)
+        return respond({"agents": [described(agent) for agent in self.agents if caller.may_use(agent.name)]})
+
+    async def _events(self, request: Request) -> Response:
+        """Read a session from any event on: GET /api/v1/sessions/{id}/events."""
+        caller, session_id, after = self._callers.of(request), named(request, "id"), place(request)
+        wanted = query(request, Following)
+        agent = await self.agents.of_session(session_id, caller)
+        await check_still_there(agent.runner, SessionRef(session_id, self.agents.app_name, caller.user_id), after)
+        run = agent.runner.attach(session_id, after=after, user_id=caller.user_id)
+        await run.start()
+        watch = run.watch(stay=wanted.follow == "session")
+        return self._streams.of(watch, agent.runner, session_id, caller.user_id, is_turn=False)
+
+
+def _tokens(given: Tokens | str | PathLike[str] | None) -> Tokens | None:
+    """Return the tokens that may be used; a server to which there are none lets nobody in, until one is made.
+
+    Raises:
+        UsageError: the file cannot be used.
+    """
+    if given is None:
+        return None
+    found = given if isinstance(given, Tokens) else Tokens(given)
+    found.all()
+    return found

@@ -1,0 +1,236 @@
+"""Chats: a turn of an agent, from a message or an answer, as a stream or as one result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import UNSET
+from starlette.requests import Request
+from starlette.responses import Response
+
+from adjourn._documents import question, questions
+from adjourn._hiding import logger
+from adjourn._text import visible_line
+from adjourn.errors import (
+    AdjournError,
+    AlreadyResumed,
+    PendingInterrupts,
+    SessionBusy,
+    StoreUnavailable,
+    UnfinishedRun,
+    describe,
+)
+from adjourn.runner import Run, Runner
+from adjourn.sessions import Sessions
+from adjourn.stores import Head, SessionRef
+
+from ._agents import Agents, ServedAgent
+from ._callers import Caller, Callers
+from ._errors import ApiError, api_error
+from ._idempotency import key_of
+from ._runs import Runs
+from ._streams import Streams, session_header
+from ._wire import Answering, Chat, OnBusy, Recover, Resume, named, read, respond, result
+
+log = logger("adjourn.server")
+
+
+class Chats:
+    """The routes that run turns."""
+
+    def __init__(
+        self, agents: Agents, runs: Runs, streams: Streams, callers: Callers, sessions: Sessions, *, max_body: int
+    ) -> None:
+        self._agents = agents
+        self._runs = runs
+        self._streams = streams
+        self._callers = callers
+        self._sessions = sessions
+        self._max_body = max_body
+
+    async def chat(self, request: Request) -> Response:
+        """Begin a turn: POST /api/v1/chat."""
+        self._runs.check_open()
+        caller = self._callers.of(request)
+        given = await read(request, Chat, self._max_body)
+        agent = self._agents.named(given.agent, caller)
+        on_busy = given.on_busy or agent.served.on_busy
+        try:
+            if (key := key_of(request)) is not None:
+                return await self._begin_once(agent, given, caller, on_busy, key)
+            # In a queue, a turn may have to wait for days: then its input is stored, and the stream begins at once.
+            run = await self._begin(agent, given, caller, "error" if on_busy == "queue" else on_busy)
+        except PendingInterrupts as pending:
+            run = await self._pending(pending, agent, given, caller)
+        except SessionBusy:
+            if on_busy != "queue" or given.session_id is None:
+                raise
+            return await self._submit(agent, given, caller, given.session_id, "queue", None)
+        return await self._response(run, agent.runner, caller, stream=given.stream)
+
+    async def _begin(self, agent: ServedAgent, given: Chat, caller: Caller, on_busy: OnBusy) -> Run:
+        run = agent.runner.run(
+            given.message,
+            session_id=given.session_id,
+            user_id=caller.user_id,
+            values=await self._agents.first_values(agent, given.session_id, given.values, caller.user_id),
+            metadata=given.metadata,
+            on_busy=on_busy,
+            on_pending=given.on_pending or agent.served.on_pending,
+        )
+        return await self._runs.start(run, caller)
+
+    async def _begin_once(self, agent: ServedAgent, given: Chat, caller: Caller, on_busy: OnBusy, key: str) -> Response:
+        """Begin a turn that a store takes only once, whichever process died on the way and whoever sends it again."""
+        session_id, input_id = given.session_id or key[:32], f"key-{key[:32]}"
+        ref = SessionRef(session_id, self._agents.app_name, caller.user_id)
+        head = await self._agents.store.head(ref)
+        if head is not None and await self._agents.store.has_input(ref, input_id):
+            return await self._of_input(agent, given, caller, session_id, input_id, 0)
+        if head is not None and head.checkpoint and head.owner is None:
+            await self._end_last_turn(agent, given, caller, head)
+        return await self._submit(agent, given, caller, session_id, on_busy, input_id)
+
+    async def _end_last_turn(self, agent: ServedAgent, given: Chat, caller: Caller, head: Head) -> None:
+        """Give up a turn that waits, so that one can follow, if `on_pending` says so.
+
+        Raises:
+            PendingInterrupts, UnfinishedRun: it does not.
+        """
+        abandons = (given.on_pending or agent.served.on_pending) == "abandon"
+        if head.status == "waiting":
+            asked = await self._sessions.pending(head.session, user_id=caller.user_id)
+            if asked and not abandons:
+                raise PendingInterrupts(head.session, [each.id for each in asked])
+            if asked:
+                await agent.runner.cancel(head.session, user_id=caller.user_id)
+        elif head.status in ("failed", "cancelled") and not abandons:
+            raise UnfinishedRun(head.session, head.status)
+
+    async def _submit(
+        self,
+        agent: ServedAgent,
+        given: Chat,
+        caller: Caller,
+        session_id: str,
+        on_busy: OnBusy,
+        input_id: str | None,
+    ) -> Response:
+        """Store the input of a turn, and answer with that turn, which begins when those before it have ended."""
+        on_pending = given.on_pending or agent.served.on_pending
+        head = await self._agents.store.head(SessionRef(session_id, self._agents.app_name, caller.user_id))
+        submitted = await agent.runner.submit(
+            given.message,
+            session_id=session_id,
+            id=input_id,
+            user_id=caller.user_id,
+            values=await self._agents.first_values(agent, given.session_id, given.values, caller.user_id),
+            metadata=given.metadata,
+            on_busy=on_busy,
+            on_pending="abandon" if on_pending == "abandon" else "error",
+        )
+        after = 0 if head is None else head.seq
+        return await self._of_input(agent, given, caller, session_id, submitted.id, after)
+
+    async def _of_input(
+        self, agent: ServedAgent, given: Chat, caller: Caller, session_id: str, input_id: str, after: int
+    ) -> Response:
+        run = agent.runner.attach(session_id, after=after, input_id=input_id, user_id=caller.user_id)
+        if given.stream:
+            return self._streams.of_input(run, agent.runner, input_id, after, caller.user_id)
+        return respond(await self._whole(run), headers=session_header(run.session_id))
+
+    async def _pending(self, pending: PendingInterrupts, agent: ServedAgent, given: Chat, caller: Caller) -> Run:
+        """Take a message as the answer to the only open question, if its agent wants that.
+
+        Raises:
+            ApiError: it does not, or there are several; it names them.
+        """
+        asked = await self._sessions.pending(pending.session_id, user_id=caller.user_id)
+        if agent.served.answer_pending and not given.on_pending and len(asked) == 1:
+            answers = {asked[0].token: given.message}
+            run = agent.runner.resume(pending.session_id, answers, by=caller.name, user_id=caller.user_id)
+            return await self._runs.start(run, caller)
+        refusal = api_error(pending)
+        refusal.facts["interrupts"] = questions(asked)
+        raise refusal
+
+    async def resume(self, request: Request) -> Response:
+        """Answer and go on: POST /api/v1/chat/resume."""
+        self._runs.check_open()
+        caller = self._callers.of(request)
+        given = await read(request, Resume, self._max_body)
+        agent = await self._agents.of_session(given.session_id, caller)
+        answers = await answers_of(self._sessions, given.session_id, given, caller)
+        run = agent.runner.resume(
+            given.session_id,
+            answers,
+            by=caller.name or given.by,
+            message=given.message,
+            checkpoint_id=given.checkpoint_id,
+            user_id=caller.user_id,
+        )
+        await self._runs.start(run, caller)
+        return await self._response(run, agent.runner, caller, stream=given.stream)
+
+    async def recover(self, request: Request) -> Response:
+        """Go on after a crash, a failure or a cancel: POST /api/v1/sessions/{id}/recover."""
+        self._runs.check_open()
+        caller, session_id = self._callers.of(request), named(request, "id")
+        given = await read(request, Recover, self._max_body, may_be_empty=True)
+        agent = await self._agents.of_session(session_id, caller)
+        run = await self._runs.start(agent.runner.recover(session_id, user_id=caller.user_id), caller)
+        return await self._response(run, agent.runner, caller, stream=given.stream)
+
+    async def _response(self, run: Run, runner: Runner, caller: Caller, *, stream: bool) -> Response:
+        if stream:
+            # Nothing is awaited since the run was started, so that nothing of it is missed.
+            return self._streams.of(run.watch(), runner, run.session_id, caller.user_id, is_turn=True)
+        return respond(await self._whole(run), headers=session_header(run.session_id))
+
+    async def _whole(self, run: Run) -> dict[str, Any]:
+        try:
+            return result(await run)
+        except StoreUnavailable:
+            raise
+        except Exception as error:  # noqa: BLE001  # protects the client: whatever the agent's code raised, its session failed
+            log.warning("session %s failed: %s", visible_line(run.session_id), visible_line(str(describe(error))))
+            shown = api_error(error) if isinstance(error, AdjournError) else None
+            failed = {"code": "run_failed", "message": "The agent failed. The server's log says why."}
+            if shown is not None:
+                failed = {"code": shown.code, "message": shown.message}
+            return {"session_id": run.session_id, "status": "failed", "error": failed}
+
+
+async def answers_of(sessions: Sessions, session_id: str, given: Answering, caller: Caller) -> dict[str, Any]:
+    """Return which questions are answered, and how: `answer` is for the only one that is open.
+
+    Raises:
+        ApiError: nothing is answered, or `answer` does not say which of several questions it is for.
+        AlreadyResumed: no question is open any more.
+        CheckpointNotFound: there is no such session.
+    """
+    if given.answers is not UNSET and given.answer is UNSET and given.answers:
+        return given.answers
+    if given.answer is UNSET or given.answers is not UNSET:
+        raise ApiError(
+            400,
+            "invalid_request",
+            "The body has neither or both of `answer` and `answers`, or no answer in it.",
+            'Send "answer" for the only open question, or "answers": {"<id>": ...}.',
+        )
+    asked = await sessions.pending(session_id, user_id=caller.user_id)
+    if len(asked) == 1:
+        return {asked[0].id: given.answer}
+    if not asked:
+        found = await sessions.status(session_id, user_id=caller.user_id)
+        raise AlreadyResumed(session_id, live=found.status == "running")
+    raise ApiError(
+        422,
+        "unknown_interrupt",
+        f"Session '{session_id}' has {len(asked)} open questions, so `answer` does not say which one it is for.",
+        'Send "answers": {"<id>": ...}, with one or several of them.',
+        session_id=session_id,
+        open=[each.id for each in asked],
+        interrupts=[question(each) for each in asked],
+    )

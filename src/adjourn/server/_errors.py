@@ -1,0 +1,132 @@
+"""Errors over HTTP: which status each has, and a body that says what to do."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from adjourn import errors
+from adjourn._hiding import logger
+from adjourn._text import visible_line
+from adjourn.errors import AdjournError, StoreError, text_of
+
+log = logger("adjourn.server")
+
+EVENTS = "GET /api/v1/sessions/{id}/events"
+
+
+class ApiError(Exception):
+    """A request that is refused: the status, a code for programs, a message and a hint for people, and facts."""
+
+    def __init__(self, number: int, code: str, message: str, hint: str, **facts: Any) -> None:  # Any: JSON data
+        super().__init__(message)
+        self.status = number
+        self.code = code
+        self.message = message
+        self.hint = hint
+        self.facts: dict[str, Any] = facts
+        self.headers: dict[str, str] = {"retry-after": "2"} if number in (429, 503) else {}
+
+
+_STATUS: dict[type[Exception], tuple[int, str]] = {
+    errors.CheckpointNotFound: (404, "Check the session id, or begin a session with POST /api/v1/chat."),
+    errors.SessionBusy: (409, f"Follow it with {EVENTS}, stop it with POST .../cancel, or choose on_busy."),
+    errors.PendingInterrupts: (409, "Answer with POST /api/v1/chat/resume, or give up on them: on_pending 'abandon'."),
+    errors.UnfinishedRun: (409, "Finish it with POST /api/v1/sessions/{id}/recover, or choose on_pending."),
+    errors.AlreadyResumed: (409, f"Somebody was faster. Follow the session with {EVENTS}."),
+    errors.StaleCheckpoint: (409, "Look at what is open now: GET /api/v1/sessions/{id}. Then answer that."),
+    errors.ProgramChanged: (409, "This server runs another version of the agent. Ask one that runs the same."),
+    errors.InputRefused: (409, "Remove it with DELETE /api/v1/sessions/{id}/inputs/{input}."),
+    errors.InputWithdrawn: (409, "Send it again if it is still wanted."),
+    errors.Conflict: (409, "Others keep writing this session. Try again."),
+    errors.InterruptExpired: (410, "The question is closed. GET /api/v1/sessions/{id} shows what is open now."),
+    errors.AnswerRefused: (403, "Somebody who may answer it has to."),
+    errors.InvalidAnswer: (422, "The question's `schema` says what fits. It is still open."),
+    errors.UnknownInterrupt: (422, "Use the `id` or the `token` of an open question."),
+    errors.StateInvalid: (422, "Send values that fit the agent's state."),
+    errors.NotStorable: (422, "Send plain JSON."),
+    errors.UsageError: (400, "Change the request."),
+    errors.GraphError: (500, "The server's log says more."),
+    errors.StoreUnavailable: (503, "Try again soon."),
+    errors.StoreError: (500, "The server's log says more."),
+    errors.AdjournError: (500, "The server's log says more."),
+}
+"""By class, the nearest of its bases counts: the status, and what to do in terms of requests."""
+
+
+def library_codes() -> dict[str, int]:
+    """Return the status of every error of the library, by its code."""
+    kinds = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, AdjournError)]
+    return {code_of(each.__name__): _status(each)[0] for each in kinds if not issubclass(each, errors.UsageError)}
+
+
+def _status(kind: type[AdjournError]) -> tuple[int, str]:
+    return next(_STATUS[base] for base in kind.__mro__ if base in _STATUS)
+
+
+_FACTS = ("session_id", "interrupt_id", "checkpoint_id", "head", "open", "live", "by", "problems", "inputs", "reason")
+"""Attributes of errors that a client may want."""
+
+_encoder = msgspec.json.Encoder(enc_hook=str)
+
+
+def api_error(error: Exception) -> ApiError:
+    """Return how an error is told to a client; what is not about the request is only logged."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, HTTPException):
+        return ApiError(error.status_code, code_of(error.detail), f"{error.detail}.", _HINTS.get(error.status_code, ""))
+    if isinstance(error, AdjournError):
+        return _of_library(error)
+    # The server that runs the application logs it.
+    return ApiError(500, "internal_error", "The server could not do this.", "The server's log says more.")
+
+
+def _of_library(error: AdjournError) -> ApiError:
+    status, hint = _status(type(error))
+    if isinstance(error, errors.UsageError):
+        return ApiError(status, "invalid_request", text_of(error), hint)
+    if isinstance(error, StoreError) and status >= 500:
+        log.warning("the store: %s", visible_line(text_of(error)))
+        message = "The store cannot be reached at the moment." if status == 503 else "What is stored cannot be used."
+        return ApiError(status, code_of(type(error).__name__), message, hint)
+    facts = {name: getattr(error, name) for name in _FACTS if getattr(error, name, None) is not None}
+    return ApiError(status, code_of(type(error).__name__), text_of(error), hint, **facts)
+
+
+_HINTS = {
+    404: "GET /openapi.json lists what there is.",
+    405: "GET /openapi.json lists what there is.",
+}
+
+
+def code_of(name: str) -> str:
+    """Return the code of an error for programs."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|\s+", "_", name).lower()
+
+
+def error_body(error: ApiError) -> dict[str, Any]:
+    """Return the body of a refusal."""
+    return {"error": {"code": error.code, "message": error.message, "hint": error.hint, **error.facts}}
+
+
+def error_response(error: ApiError) -> Response:
+    """Return the response of a refusal."""
+    return Response(_encoder.encode(error_body(error)), error.status, error.headers, media_type="application/json")
+
+
+async def on_error(request: Request, error: Exception) -> Response:
+    """Answer a request that has failed."""
+    response = error_response(api_error(error))
+    if isinstance(error, HTTPException) and error.headers:
+        response.headers.update(error.headers)
+    return response
+
+
+HANDLERS = dict.fromkeys((ApiError, AdjournError, HTTPException, Exception), on_error)
+"""Every error has a body that says what to do."""

@@ -1,0 +1,351 @@
+"""Who may do what: every route is closed except to those whom a table lets in, and to pages of other origins."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import ipaddress
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+import msgspec
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from adjourn._hiding import logger
+from adjourn._text import visible_line
+from adjourn.errors import UsageError
+
+from ._agents import Agents
+from ._callers import Caller, Callers, everybody
+from ._errors import ApiError, error_response
+from ._limits import Usage, hurried
+from ._tokens import Tokens
+from ._wire import named
+
+log = logger("adjourn.server")
+
+Identify: TypeAlias = Callable[[Request], Caller | Awaitable[Caller | None] | None]
+"""Finds out who makes a request; None if nobody whom the server knows."""
+
+
+Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+
+class Access(enum.Enum):
+    """Who may use a route, and on whose sessions."""
+
+    OPEN = "anybody, without a token"
+    OWN = "users and admins, on sessions of their own"
+    LOOK = "users on sessions of their own; reviewers and admins on everybody's"
+    CHANGE = "users on sessions of their own; admins on everybody's"
+    ADMIN = "admins"
+
+
+_SESSION = "/api/v1/sessions/{id}"
+
+ACCESS: dict[str, Access] = {
+    "GET /healthz": Access.OPEN,
+    "GET /readyz": Access.OPEN,
+    "GET /openapi.json": Access.LOOK,
+    "GET /api/v1/agents": Access.LOOK,
+    "GET /api/v1/inbox": Access.LOOK,
+    "GET /api/v1/inbox/events": Access.LOOK,
+    "POST /api/v1/chat": Access.OWN,
+    "POST /api/v1/chat/resume": Access.LOOK,
+    "POST /api/v1/ag-ui/{agent}": Access.OWN,
+    "GET /api/v1/ag-ui/{agent}/threads/{id}": Access.LOOK,
+    "GET /api/v1/sessions": Access.LOOK,
+    f"GET {_SESSION}": Access.LOOK,
+    f"DELETE {_SESSION}": Access.CHANGE,
+    f"GET {_SESSION}/events": Access.LOOK,
+    f"GET {_SESSION}/messages": Access.LOOK,
+    f"GET {_SESSION}/audit": Access.LOOK,
+    f"GET {_SESSION}/questions/{{question:path}}": Access.LOOK,
+    f"POST {_SESSION}/answers": Access.LOOK,
+    f"POST {_SESSION}/cancel": Access.CHANGE,
+    f"POST {_SESSION}/recover": Access.CHANGE,
+    f"GET {_SESSION}/inputs": Access.LOOK,
+    f"POST {_SESSION}/inputs": Access.OWN,
+    f"DELETE {_SESSION}/inputs/{{input}}": Access.CHANGE,
+    f"GET {_SESSION}/checkpoints": Access.LOOK,
+    f"GET {_SESSION}/checkpoints/{{checkpoint}}": Access.LOOK,
+    f"GET {_SESSION}/tree": Access.LOOK,
+    f"GET {_SESSION}/state": Access.LOOK,
+    f"GET {_SESSION}/diff": Access.LOOK,
+    f"POST {_SESSION}/fork": Access.CHANGE,
+    f"POST {_SESSION}/edit": Access.ADMIN,  # Values that are written can step over a question.
+}
+"""Who may use each route. A route that is not here is for admins."""
+
+
+def is_open(name: str) -> bool:
+    """Return whether anybody may use the route of this method and path."""
+    return ACCESS.get(name) is Access.OPEN
+
+
+def access_of(route: Route) -> Access:
+    """Return who may use a route: the strictest, if it is not in the table."""
+    method, *others = sorted((route.methods or set[str]()) - {"HEAD"})
+    return ACCESS.get(f"{method} {route.path}", Access.ADMIN) if not others else Access.ADMIN
+
+
+class Guard:
+    """Lets callers in, or tells them why not."""
+
+    def __init__(
+        self, agents: Agents, callers: Callers, usage: Usage, tokens: Tokens | None, identify: Identify | None
+    ) -> None:
+        """Let in those who have tokens, or whom a function knows; without either, everybody.
+
+        Raises:
+            UsageError: both are given.
+        """
+        if tokens is not None and identify is not None:
+            raise UsageError("App: give tokens, or identify, but not both.")
+        self._agents = agents
+        self._callers = callers
+        self._usage = usage
+        self._tokens = tokens
+        self._identify = identify
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether callers have to say who they are."""
+        return self._tokens is not None or self._identify is not None
+
+    def close(self, routes: Iterable[BaseRoute]) -> list[BaseRoute]:
+        """Return routes that let in whom the table says, and nobody else."""
+        found: list[BaseRoute] = []
+        for route in routes:
+            assert isinstance(route, Route)  # What is mounted would have doors of its own.
+            closed = self._closed(route.endpoint, access_of(route))
+            found.append(Route(route.path, closed, methods=list(route.methods or ())))
+        return found
+
+    def _closed(self, endpoint: Endpoint, access: Access) -> Endpoint:
+        if access is Access.OPEN:
+            return endpoint
+
+        async def closed(request: Request) -> Response:
+            caller = _admitted(await self._caller(request), access)
+            self._usage.open(caller)
+            try:
+                response = await self._answered(request, endpoint, access, caller)
+            except BaseException:
+                self._usage.close(caller)
+                raise
+            return self._usage.held(caller, response)
+
+        return closed
+
+    async def _answered(self, request: Request, endpoint: Endpoint, access: Access, caller: Caller) -> Response:
+        headers = self._usage.begin_turn(caller) if access is Access.OWN else {}
+        if caller.is_limited and "id" in request.path_params and access is not Access.OWN:
+            await self._agents.of_session(named(request, "id"), caller)
+        self._callers.admit(request, caller)
+        response = await endpoint(request)
+        response.headers.update(headers)
+        return response
+
+    async def _caller(self, request: Request) -> Caller:
+        if self._tokens is not None:
+            found = self._of_token(request, self._tokens)
+        elif self._identify is not None:
+            said = self._identify(request)
+            found = await said if inspect.isawaitable(said) else said
+        else:
+            return everybody()
+        if found is None:
+            refusal = ApiError(
+                401,
+                "unauthenticated",
+                "The request has no token that is known here.",
+                "Send `Authorization: Bearer adj_...`; `adjourn token create` makes a token.",
+            )
+            refusal.headers = {"www-authenticate": "Bearer"}
+            raise refusal
+        return found
+
+    def _of_token(self, request: Request, tokens: Tokens) -> Caller | None:
+        texts = request.headers.getlist("authorization") or request.headers.getlist("x-api-key")
+        if len(texts) != 1:
+            return None
+        kind, _, rest = texts[0].partition(" ")
+        if "authorization" in request.headers:
+            text = rest.strip() if kind.lower() == "bearer" else ""
+        else:
+            text = texts[0].strip()
+        try:
+            return tokens.caller(text)
+        except UsageError as error:
+            log.error("nobody is let in: %s", visible_line(str(error)))
+            raise ApiError(503, "unavailable", "Tokens cannot be checked at the moment.", "Try again soon.") from None
+
+
+def _admitted(caller: Caller, access: Access) -> Caller:
+    """Return a caller as a route sees them.
+
+    Raises:
+        ApiError: they may not use it.
+    """
+    if access is Access.LOOK and caller.has("use", "review", "admin"):
+        return msgspec.structs.replace(caller, is_wide=caller.has("review", "admin"))
+    if access is Access.OWN and caller.has("use", "admin"):
+        return msgspec.structs.replace(caller, is_wide=False)
+    if access is Access.CHANGE and caller.has("use", "admin"):
+        return msgspec.structs.replace(caller, is_wide=caller.has("admin"))
+    if access is Access.ADMIN and caller.has("admin"):
+        return msgspec.structs.replace(caller, is_wide=True)
+    raise ApiError(
+        403,
+        "forbidden",
+        "Your roles do not let you do this.",
+        f"It is for {access.value}. `adjourn token create --role ROLE` makes a token with another role.",
+    )
+
+
+# Browsers
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+SECURITY_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+"""What every answer has, unless it says otherwise: it is data, and nothing for a browser to show or keep."""
+
+_ADDED = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
+_SAFE = ("GET", "HEAD", "OPTIONS")
+
+
+class Fence:
+    """Keeps out what web pages make browsers send: to names that are not this server's, and from other origins.
+
+    A page whose name is made to lead to this machine (DNS rebinding) still sends its own name as Host. Numbers are let
+    through, as no page can have a number lead elsewhere.
+    """
+
+    def __init__(self, app: ASGIApp, *, hosts: Iterable[str], origins: Iterable[str], upload: float) -> None:
+        """Let through requests to these hosts ("*" for all), and from pages of these origins.
+
+        Their bodies have to arrive within `upload` seconds.
+
+        Raises:
+            UsageError: an origin is not one.
+        """
+        self._hosts = {host.lower() for host in (*hosts, *LOOPBACK)}
+        self._origins = frozenset(origins)
+        self._upload = upload
+        for origin in self._origins:
+            if (wanted := _origin(origin)) != origin:
+                raise UsageError(f"App(origins=...): {origin!r} is not an origin. Write it as {wanted!r}.")
+        self._app = app
+        if self._origins:
+            self._app = CORSMiddleware(
+                app,
+                allow_origins=sorted(self._origins),
+                allow_methods=["GET", "POST", "DELETE"],
+                allow_headers=["authorization", "content-type", "idempotency-key", "last-event-id", "x-api-key"],
+                expose_headers=["x-session-id", "content-location", "idempotent-replayed", "retry-after"],
+            )
+
+    def let_in(self, host: str) -> None:
+        """Let through requests to one more host."""
+        self._hosts.add(host.lower())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            self._check(Request(scope))
+        except ApiError as refusal:
+            await error_response(refusal)(scope, receive, _with_headers(send))
+        else:
+            # Of others nobody reads a body, and a stream waits for the client to leave.
+            received = receive if scope["method"] in _SAFE else hurried(receive, self._upload)
+            await self._app(scope, received, _with_headers(send))
+
+    def _check(self, request: Request) -> None:
+        hosts, origins = request.headers.getlist("host"), request.headers.getlist("origin")
+        if len(hosts) != 1 or not self._is_ours(hosts[0]):
+            raise ApiError(
+                421,
+                "unknown_host",
+                "This server is not known under the name in the Host header.",
+                "Use its address, or name it with `adjourn serve --allow-host NAME`, or App(hosts=[...]).",
+            )
+        if len(origins) > 1 or not all(self._is_from_ours(each, hosts[0]) for each in origins):
+            raise _foreign()
+        site = request.headers.get("sec-fetch-site", "none")
+        if not origins and request.method not in _SAFE and site in ("cross-site", "same-site"):
+            raise _foreign()
+
+    def _is_ours(self, host: str) -> bool:
+        name = _name(host)
+        return "*" in self._hosts or name in self._hosts or _is_address(name)
+
+    def _is_from_ours(self, origin: str, host: str) -> bool:
+        # Not the scheme: behind a proxy, only the browser knows that it is https.
+        return origin in self._origins or _origin(origin).partition("://")[2].lower() == host.lower()
+
+
+def _foreign() -> ApiError:
+    return ApiError(
+        403,
+        "foreign_origin",
+        "Pages of this origin may not use the server.",
+        "Allow it with `adjourn serve --allow-origin ORIGIN`, or App(origins=[...]).",
+    )
+
+
+def _origin(text: str) -> str:
+    try:
+        found = urlsplit(text)
+    except ValueError:
+        return "://"
+    return f"{found.scheme}://{found.netloc}"
+
+
+_HOST = re.compile(r"(?:\[(?P<six>[^\]]+)\]|(?P<name>[^:\[\]]+))(?::\d*)?")
+
+
+def _name(host: str) -> str:
+    """Return the name or number in a Host header, without its port."""
+    found = _HOST.fullmatch(host)
+    return "" if found is None else (found["six"] or found["name"]).lower()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can connect to a host."""
+    return host in LOOPBACK or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
+
+
+def _with_headers(send: Send) -> Send:
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            given = list(message.get("headers", ()))
+            names = {name.lower() for name, _ in given}
+            message = {**message, "headers": [*given, *(pair for pair in _ADDED if pair[0] not in names)]}
+        await send(message)
+
+    return send_with_headers

@@ -1,0 +1,151 @@
+"""The inbox: the open questions of all sessions, as pages and as one stream."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from adjourn._documents import question, questions
+from adjourn._hiding import logger
+from adjourn._text import visible_line
+from adjourn.errors import AdjournError, text_of
+from adjourn.events import Interrupt
+from adjourn.sessions import Notice, QuestionAsked, SessionEnded, Sessions
+from adjourn.sessions._watch import QuestionClosed, batches
+
+from ._agents import agent_name
+from ._callers import Caller, Callers
+from ._sessions import PAGE, page_size
+from ._sse import closing, frame, opening
+from ._streams import Streams
+from ._wire import encode, query, respond
+
+log = logger("adjourn.server")
+
+
+class Wanted(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What selects questions."""
+
+    session_id: str | None = None
+    agent: str | None = None
+    under: str | None = None
+    reason: str | None = None
+    tag: str | None = None
+    older_than: float | None = None
+    expires_within: float | None = None
+    after: str | None = None
+    limit: int = PAGE
+
+
+class Heard(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What selects the questions of a stream."""
+
+    reason: str | None = None
+    tag: str | None = None
+
+    def selects(self, asked: Interrupt) -> bool:
+        """Return whether a question is wanted."""
+        return self.reason in (None, asked.reason) and (self.tag is None or self.tag in asked.tags)
+
+
+class Inbox:
+    """The routes about open questions."""
+
+    def __init__(self, sessions: Sessions, streams: Streams, callers: Callers) -> None:
+        self._sessions = sessions
+        self._streams = streams
+        self._callers = callers
+
+    def routes(self, prefix: str) -> list[BaseRoute]:
+        """Return the routes below a prefix."""
+        return [
+            Route(f"{prefix}/inbox", self.list, methods=["GET"]),
+            Route(f"{prefix}/inbox/events", self.events, methods=["GET"]),
+        ]
+
+    async def list(self, request: Request) -> Response:
+        """List open questions, oldest first."""
+        caller, wanted = self._callers.of(request), query(request, Wanted)
+        found = await self._sessions.pending(
+            wanted.session_id,
+            agent=wanted.agent,
+            under=wanted.under,
+            reason=wanted.reason,
+            tag=wanted.tag,
+            older_than=wanted.older_than,
+            expires_within=wanted.expires_within,
+            after=wanted.after,
+            limit=page_size(wanted.limit),
+            user_id=caller.user_id,
+        )
+        shown = [each for each in found if _may_see(caller, each)]
+        return respond({"questions": questions(shown), "next": found.next})
+
+    async def events(self, request: Request) -> Response:
+        """Report questions over all sessions, in one stream: those that are open, then what happens."""
+        caller, wanted = self._callers.of(request), query(request, Heard)
+        return self._streams.response(self._frames(caller, wanted), {})
+
+    async def _frames(self, caller: Caller, wanted: Heard) -> AsyncGenerator[bytes]:
+        yield opening(0)
+        shown = _Shown(wanted)
+        has_caught_up = False
+        found = batches(self._sessions.store, self._sessions.app_name, caller.user_id, report_open=True)
+        try:
+            async with contextlib.aclosing(found) as reported:
+                async for batch in reported:
+                    for notice in batch:
+                        if _may_see(caller, notice) and (data := shown.told(notice)) is not None:
+                            yield frame(encode(data))
+                    if not has_caught_up:
+                        has_caught_up = True
+                        yield frame(encode({"type": "caught_up", "count": shown.count}), event="live")
+        except AdjournError as error:
+            log.warning("the stream of the inbox ended early: %s", visible_line(text_of(error)))
+            yield closing()
+
+
+def _may_see(caller: Caller, found: Interrupt | Notice | QuestionClosed) -> bool:
+    if not caller.is_limited:
+        return True
+    match found:
+        case Interrupt(address=address) | QuestionAsked(interrupt=Interrupt(address=address)):
+            return caller.may_use(agent_name(address.partition(";")[0]))
+        case SessionEnded(program=program):
+            return caller.may_use(agent_name(program))
+        case QuestionClosed():
+            return True  # It is told only if the question was.
+
+
+class _Shown:
+    """The questions that a client has been shown and that are open."""
+
+    def __init__(self, wanted: Heard) -> None:
+        self._wanted = wanted
+        self._open: set[tuple[str, str]] = set()
+
+    @property
+    def count(self) -> int:
+        return len(self._open)
+
+    def told(self, notice: Notice | QuestionClosed) -> dict[str, Any] | None:
+        """Return what a client is told; None if it is about a question that it did not want."""
+        match notice:
+            case QuestionAsked(interrupt=asked):
+                if not self._wanted.selects(asked):
+                    return None
+                self._open.add((asked.session_id, asked.id))
+                return {"type": "question", **question(asked)}
+            case QuestionClosed(session_id=session_id, id=id):
+                if (session_id, id) not in self._open:
+                    return None
+                self._open.discard((session_id, id))
+                return {"type": "closed", "session_id": session_id, "id": id}
+            case _:
+                return {"type": "ended", **msgspec.structs.asdict(notice)}

@@ -1,0 +1,70 @@
+"""The runs of a server's process: those that requests begin, and those that its worker takes up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import weakref
+
+from adjourn.runner import Run, Runner, Worker
+
+from ._callers import Caller
+from ._errors import ApiError
+from ._limits import Usage
+
+LAST = 5.0
+"""Seconds that code has to end, after the grace, when it is cancelled; then its session is given up."""
+
+
+class Runs:
+    """Starts runs, which then belong to the process and to nobody's connection, and hands them over when it ends."""
+
+    def __init__(self, runners: list[Runner], usage: Usage, *, concurrency: int) -> None:
+        self._usage = usage
+        self.is_draining: bool = False
+        self._runs: weakref.WeakSet[Run] = weakref.WeakSet()  # Those that have ended are forgotten.
+        self._worker = Worker(runners, concurrency=concurrency)
+        self._working = contextlib.AsyncExitStack()
+
+    def check_open(self) -> None:
+        """Refuse to begin anything while the process is about to end."""
+        if self.is_draining:
+            raise ApiError(503, "draining", "This server is about to stop.", "Try again; another one will answer.")
+
+    async def start(self, run: Run, caller: Caller) -> Run:
+        """Start a run of a caller's; what is refused is raised here, before anything is sent."""
+        run.detach()
+        self._runs.add(run)
+        await run.start()
+        self._usage.note(caller, run)
+        return run
+
+    async def work(self) -> None:
+        """Begin to take up what is due: answered, submitted, expired, or left behind by processes that are gone.
+
+        Raises:
+            StoreError: the store cannot be used, and waiting would not help.
+        """
+        await self._working.enter_async_context(self._worker)
+
+    def replace(self, runners: list[Runner]) -> None:
+        """Take sessions up with these runners from now on; what has begun goes on as it began."""
+        self._worker.replace(runners)
+
+    async def stop(self, grace: float) -> None:
+        """Begin nothing more, let every run end its step, and leave the rest to whoever takes it up next."""
+        if self.is_draining:
+            return
+        self.is_draining = True
+        runs = list(self._runs)
+        stops = [asyncio.ensure_future(run.hand_over(grace)) for run in runs]
+        stops.append(asyncio.ensure_future(self._stop_working(grace)))
+        _, late = await asyncio.wait(stops, timeout=grace + LAST)
+        for stop in late:
+            stop.cancel()
+        for run in runs:
+            await run.give_up(LAST)  # Of those that have ended, nothing is left to give up.
+
+    async def _stop_working(self, grace: float) -> None:
+        await self._worker.stop(grace)
+        await self._working.aclose()

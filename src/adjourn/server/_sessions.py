@@ -1,0 +1,360 @@
+"""Sessions over HTTP: what they are and hold, what they were, and what can be done with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from adjourn._documents import checkpoint as checkpoint_row
+from adjourn._documents import plain, question, questions
+from adjourn.errors import UnknownInterrupt
+from adjourn.sessions import AuditEntry, Checkpoint, Sessions
+from adjourn.stores.types import Status
+
+from ._agents import Agents, agent_name
+from ._callers import Caller, Callers
+from ._chat import answers_of
+from ._errors import ApiError
+from ._idempotency import Handler
+from ._runs import Runs
+from ._wire import Answering, OnBusy, named, query, read, respond, status, summary
+
+PAGE = 50
+"""How many items a list has, unless the request says."""
+
+MOST = 1000
+"""How many it may have."""
+
+
+class Listing(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What selects sessions."""
+
+    status: Status | None = None
+    after: str | None = None
+    limit: int = PAGE
+
+
+class History(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What selects checkpoints."""
+
+    before: str | None = None
+    source: str | None = None
+    under: str | None = None
+    limit: int = PAGE
+
+
+class At(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A checkpoint, and the address of a nested graph."""
+
+    checkpoint_id: str | None = None
+    at: str | None = None
+
+
+class Between(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Two checkpoints."""
+
+    a: str
+    b: str
+
+
+class Cancel(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """How to stop a run."""
+
+    mode: Literal["now", "after_model", "after_tools", "after_step"] = "now"
+
+
+class Fork(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """From where, and to which session; a new one by default."""
+
+    checkpoint_id: str | None = None
+    to: str | None = None
+
+
+class Edit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Values to write into the state, through its reducers."""
+
+    values: dict[str, Any]
+    checkpoint_id: str | None = None
+    as_node: str | None = None
+    at: str | None = None
+
+
+class Submit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """An input to store; whoever has room begins its turn."""
+
+    message: str | dict[str, Any]
+    agent: str | None = None
+    id: str | None = None
+    on_busy: OnBusy = "queue"
+    on_pending: Literal["error", "abandon"] = "error"
+    values: dict[str, Any] | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class SessionRoutes:
+    """The routes about single sessions, and the list of them."""
+
+    def __init__(self, agents: Agents, sessions: Sessions, runs: Runs, callers: Callers, *, max_body: int) -> None:
+        self._agents = agents
+        self._sessions = sessions
+        self._runs = runs
+        self._callers = callers
+        self._max_body = max_body
+
+    def routes(self, prefix: str, once: Callable[[Handler], Handler]) -> list[BaseRoute]:
+        """Return the routes below a prefix; with `once`, a request that is sent again counts once."""
+        one = f"{prefix}/sessions/{{id}}"
+        get, post, delete = ["GET"], ["POST"], ["DELETE"]
+        return [
+            Route(f"{prefix}/sessions", self.list, methods=get),
+            Route(one, self.show, methods=get),
+            Route(one, self.delete, methods=delete),
+            Route(f"{one}/messages", self.messages, methods=get),
+            Route(f"{one}/audit", self.audit, methods=get),
+            Route(f"{one}/questions/{{question:path}}", self.question, methods=get),
+            Route(f"{one}/answers", once(self.answer), methods=post),
+            Route(f"{one}/cancel", once(self.cancel), methods=post),
+            Route(f"{one}/inputs", self.inputs, methods=get),
+            Route(f"{one}/inputs", once(self.submit), methods=post),
+            Route(f"{one}/inputs/{{input}}", self.withdraw, methods=delete),
+            Route(f"{one}/checkpoints", self.history, methods=get),
+            Route(f"{one}/checkpoints/{{checkpoint}}", self.checkpoint, methods=get),
+            Route(f"{one}/tree", self.tree, methods=get),
+            Route(f"{one}/state", self.state, methods=get),
+            Route(f"{one}/diff", self.diff, methods=get),
+            Route(f"{one}/fork", once(self.fork), methods=post),
+            Route(f"{one}/edit", once(self.edit), methods=post),
+        ]
+
+    def _asked(self, request: Request) -> tuple[Caller, str]:
+        """Return who makes a request, and about which session."""
+        return self._callers.of(request), named(request, "id")
+
+    # Looking
+
+    async def list(self, request: Request) -> Response:
+        """List sessions, most recently written first."""
+        caller, wanted = self._callers.of(request), query(request, Listing)
+        found = await self._sessions.sessions(
+            user_id=caller.user_id, status=wanted.status, after=wanted.after, limit=page_size(wanted.limit)
+        )
+        shown = [status(each) for each in found if not caller.is_limited or caller.may_use(agent_name(each.program))]
+        return respond({"sessions": shown, "next": found.next})
+
+    async def show(self, request: Request) -> Response:
+        """Show one session with its open questions."""
+        caller, session_id = self._asked(request)
+        return respond(status(await self._sessions.status(session_id, user_id=caller.user_id)))
+
+    async def messages(self, request: Request) -> Response:
+        """List the conversation."""
+        caller, session_id = self._asked(request)
+        agent = await self._agents.of_session(session_id, caller)
+        found = await agent.runner.messages(session_id, user_id=caller.user_id)
+        return respond({"session_id": session_id, "messages": [plain(each) for each in found]})
+
+    async def audit(self, request: Request) -> Response:
+        """List every question with who answered it."""
+        caller, session_id = self._asked(request)
+        found = await self._sessions.audit(session_id, user_id=caller.user_id)
+        return respond({"session_id": session_id, "entries": [_entry(each) for each in found]})
+
+    async def question(self, request: Request) -> Response:
+        """Show one question, by its id or token: open, or how it ended."""
+        caller, session_id = self._asked(request)
+        name = named(request, "question")
+        entries = await self._sessions.audit(session_id, user_id=caller.user_id)
+        for entry in reversed(entries):
+            if name in (entry.interrupt.id, entry.interrupt.token):
+                return respond(_entry(entry))
+        found = await self._sessions.pending(session_id, user_id=caller.user_id)
+        raise UnknownInterrupt(session_id, name, [each.id for each in found])
+
+    # Answering, without waiting for what follows
+
+    async def answer(self, request: Request) -> Response:
+        """Record answers; whoever has room goes on."""
+        caller, session_id = self._asked(request)
+        given = await read(request, Answering, self._max_body)
+        answers = await answers_of(self._sessions, session_id, given, caller)
+        agent = await self._agents.of_session(session_id, caller)
+        found = await agent.runner.answer(
+            session_id,
+            answers,
+            by=caller.name or given.by,
+            message=given.message,
+            checkpoint_id=given.checkpoint_id,
+            user_id=caller.user_id,
+        )
+        return respond(summary(found), 202)
+
+    async def cancel(self, request: Request) -> Response:
+        """Stop the run of a session, wherever it runs."""
+        caller, session_id = self._asked(request)
+        given = await read(request, Cancel, self._max_body, may_be_empty=True)
+        agent = await self._agents.of_session(session_id, caller)
+        was_stopped = await agent.runner.cancel(session_id, given.mode, user_id=caller.user_id)
+        return respond({"session_id": session_id, "cancelled": was_stopped}, 202)
+
+    async def delete(self, request: Request) -> Response:
+        """Remove a session."""
+        caller, session_id = self._asked(request)
+        agent = await self._agents.of_session(session_id, caller)
+        await agent.runner.delete(session_id, user_id=caller.user_id)
+        return Response(status_code=204)
+
+    # The queue
+
+    async def inputs(self, request: Request) -> Response:
+        """List the inputs that wait for their turn."""
+        caller, session_id = self._asked(request)
+        found = await self._sessions.inputs(session_id, user_id=caller.user_id)
+        waiting = [
+            {"id": each.id, "input": plain(each.input), "on_pending": each.on_pending, "submitted": each.submitted}
+            for each in found
+        ]
+        return respond({"session_id": session_id, "inputs": waiting})
+
+    async def submit(self, request: Request) -> Response:
+        """Store the input of a turn, which begins when those before it have ended."""
+        self._runs.check_open()
+        caller, session_id = self._asked(request)
+        given = await read(request, Submit, self._max_body)
+        agent = self._agents.named(given.agent, caller)
+        found = await agent.runner.submit(
+            given.message,
+            session_id=session_id,
+            id=given.id,
+            user_id=caller.user_id,
+            values=given.values,
+            metadata=given.metadata,
+            on_busy=given.on_busy,
+            on_pending=given.on_pending,
+        )
+        return respond(found, 202)
+
+    async def withdraw(self, request: Request) -> Response:
+        """Remove an input that waits for its turn."""
+        caller, session_id = self._asked(request)
+        name = named(request, "input")
+        if not await self._sessions.withdraw(session_id, name, user_id=caller.user_id):
+            hint = "GET /api/v1/sessions/{id}/inputs lists those that wait."
+            raise ApiError(404, "input_not_found", f"No input '{name}' waits in this session.", hint)
+        return Response(status_code=204)
+
+    # History
+
+    async def history(self, request: Request) -> Response:
+        """List checkpoints, most recent first, without their states."""
+        caller, session_id = self._asked(request)
+        wanted, limit = query(request, History), page_size(query(request, History).limit)
+        found = await self._sessions.history(
+            session_id,
+            limit=limit,
+            before=wanted.before,
+            source=wanted.source,
+            under=wanted.under,
+            user_id=caller.user_id,
+        )
+        last = found[-1].id if len(found) == limit else None
+        return respond({"session_id": session_id, "checkpoints": [_point(each) for each in found], "next": last})
+
+    async def checkpoint(self, request: Request) -> Response:
+        """Show one checkpoint with its state."""
+        caller, session_id = self._asked(request)
+        agent = await self._agents.of_session(session_id, caller)
+        found = await agent.runner.checkpoint(session_id, named(request, "checkpoint"), user_id=caller.user_id)
+        return respond({**_point(found), "state": plain(found.state)})
+
+    async def tree(self, request: Request) -> Response:
+        """List the checkpoints as a tree: each with how many branchings lie before it."""
+        caller, session_id = self._asked(request)
+        found = await self._sessions.tree(session_id, user_id=caller.user_id)
+        rows = [checkpoint_row(row, head=found.head, depth=depth) for depth, row in found]
+        return respond({"session_id": session_id, "head": found.head, "checkpoints": rows})
+
+    async def state(self, request: Request) -> Response:
+        """Show the state at a checkpoint, by default the most recent."""
+        caller, session_id = self._asked(request)
+        wanted = query(request, At)
+        agent = await self._agents.of_session(session_id, caller)
+        found = await agent.runner.state(
+            session_id, checkpoint_id=wanted.checkpoint_id, at=wanted.at, user_id=caller.user_id
+        )
+        return respond({"session_id": session_id, "state": plain(found)})
+
+    async def diff(self, request: Request) -> Response:
+        """Show what differs between two checkpoints."""
+        caller, session_id = self._asked(request)
+        wanted = query(request, Between)
+        agent = await self._agents.of_session(session_id, caller)
+        found = await agent.runner.diff(session_id, wanted.a, wanted.b, user_id=caller.user_id)
+        parts = {"added": found.added, "removed": found.removed, "changed": found.changed}
+        return respond({"session_id": session_id, **{name: plain(part) for name, part in parts.items()}})
+
+    async def fork(self, request: Request) -> Response:
+        """Begin a new session as this one was at a checkpoint."""
+        caller, session_id = self._asked(request)
+        given = await read(request, Fork, self._max_body, may_be_empty=True)
+        agent = await self._agents.of_session(session_id, caller)
+        new = await agent.runner.fork(
+            session_id, checkpoint_id=given.checkpoint_id, to=given.to, user_id=caller.user_id
+        )
+        return respond({"session_id": new}, 201)
+
+    async def edit(self, request: Request) -> Response:
+        """Change the state by hand, on a new branch."""
+        caller, session_id = self._asked(request)
+        given = await read(request, Edit, self._max_body)
+        agent = await self._agents.of_session(session_id, caller)
+        found = await agent.runner.edit(
+            session_id,
+            given.values,
+            checkpoint_id=given.checkpoint_id,
+            as_node=given.as_node,
+            at=given.at,
+            user_id=caller.user_id,
+        )
+        return respond({**_point(found), "state": plain(found.state)})
+
+
+def page_size(limit: int) -> int:
+    """Return how many items a page may have.
+
+    Raises:
+        ApiError: it is not a number of them.
+    """
+    if not 1 <= limit <= MOST:
+        raise ApiError(400, "invalid_request", f"limit={limit} is not from 1 to {MOST}.", "Ask for less, page by page.")
+    return limit
+
+
+def _entry(entry: AuditEntry) -> dict[str, Any]:
+    return {
+        **question(entry.interrupt),
+        "outcome": entry.outcome or "open",
+        "answer": plain(entry.answer),
+        "message": entry.message,
+        "by": entry.by,
+        "at": entry.at,
+        "inherited": entry.inherited,
+    }
+
+
+def _point(found: Checkpoint) -> dict[str, Any]:
+    return {
+        "id": found.id,
+        "parent_id": found.parent_id,
+        "source": found.source,
+        "step": found.step,
+        "next": found.next,
+        "address": found.address,
+        "created": found.created,
+        "metadata": found.metadata,
+        "pending": questions(found.interrupts),
+    }

@@ -1,0 +1,154 @@
+"""Streams: what somebody reads of a session, from any event on, as frames. Reading drives nothing and stops nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from urllib.parse import quote
+
+from starlette.requests import Request
+
+from adjourn._documents import questions
+from adjourn._hiding import logger
+from adjourn._text import visible_line
+from adjourn.errors import AdjournError, text_of
+from adjourn.events import FINAL, Failed
+from adjourn.runner import CaughtUp, Draft, Run, Runner, Watch, Watched
+from adjourn.stores import SessionRef
+
+from ._errors import ApiError
+from ._sse import EventStream, closing, frame, opening
+from ._wire import encode, event_json
+
+log = logger("adjourn.server")
+
+_SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) != "%")
+"""What a header can hold as it is; the rest of an id is percent-encoded there."""
+
+
+class Streams:
+    """Makes the streams of a server, and ends them when it closes."""
+
+    def __init__(self, *, keep_alive: float) -> None:
+        self.closes: asyncio.Event = asyncio.Event()
+        self._keep_alive = keep_alive
+
+    def of(self, watch: Watch, runner: Runner, session_id: str, user_id: str | None, *, is_turn: bool) -> EventStream:
+        """Return the stream of a session; that of a turn ends with the turn's last event, or says that it goes on."""
+        frames = _frames(watch, runner, session_id, user_id, is_turn=is_turn)
+        return self.response(frames, _headers(session_id), after=watch.seen)
+
+    def of_input(self, run: Run, runner: Runner, input_id: str, after: int, user_id: str | None) -> EventStream:
+        """Return the stream of a turn that may have to wait; `after` is an event before it."""
+        frames = _of_input(run, runner, after, user_id)
+        return EventStream(
+            frames,
+            self.closes,
+            after=after,
+            input_id=input_id,
+            keep_alive=self._keep_alive,
+            headers=_headers(run.session_id),
+        )
+
+    def response(
+        self, frames: AsyncGenerator[bytes], headers: dict[str, str], after: int = 0, *, last: bytes | None = None
+    ) -> EventStream:
+        """Return a stream of frames; `last` is sent when the server closes, if not what our own clients know."""
+        keep_alive = self._keep_alive
+        return EventStream(frames, self.closes, after=after, keep_alive=keep_alive, last=last, headers=headers)
+
+
+def session_header(session_id: str) -> dict[str, str]:
+    """Return the header that names a session."""
+    return {"x-session-id": quote(session_id, safe=_SAFE)}
+
+
+def _headers(session_id: str) -> dict[str, str]:
+    return {**session_header(session_id), "content-location": events_url(session_id)}
+
+
+async def _of_input(run: Run, runner: Runner, after: int, user_id: str | None) -> AsyncGenerator[bytes]:
+    yield opening(after)
+    try:
+        await run.start()
+    except AdjournError as error:
+        failed = Failed(error=type(error).__name__, message=text_of(error))
+        yield frame(event_json(failed, run.session_id))
+        return
+    async with contextlib.aclosing(_frames(run.watch(), runner, run.session_id, user_id, is_turn=True)) as frames:
+        async for each in frames:
+            yield each
+
+
+def events_url(session_id: str) -> str:
+    """Return where to come back to the stream of a session."""
+    return f"/api/v1/sessions/{quote(session_id, safe='')}/events"
+
+
+async def _frames(
+    watch: Watch, runner: Runner, session_id: str, user_id: str | None, *, is_turn: bool
+) -> AsyncGenerator[bytes]:
+    yield opening(watch.seen)
+    last: Watched | None = None
+    try:
+        async with contextlib.aclosing(watch.items()) as items:
+            async for item in items:
+                last = item
+                if isinstance(item, CaughtUp):
+                    if is_turn:
+                        continue
+                    yield await _caught_up(item, runner, session_id, user_id)
+                elif isinstance(item, Draft):
+                    yield frame(encode(item))
+                else:
+                    yield frame(event_json(item, session_id), id=item.seq)
+    except AdjournError as error:
+        # For example the store is away: the client comes back, here or elsewhere, and reads on.
+        log.warning("the stream of %s ended early: %s", visible_line(session_id), visible_line(text_of(error)))
+        yield closing()
+        return
+    if is_turn and not isinstance(last, FINAL):
+        yield closing()  # Somebody else goes on with it.
+
+
+async def _caught_up(item: CaughtUp, runner: Runner, session_id: str, user_id: str | None) -> bytes:
+    found = await runner.status(session_id, user_id=user_id)
+    data = {"type": "caught_up", "seq": item.seq, "status": found.status, "pending": questions(found.interrupts)}
+    return frame(encode(data), event="live")
+
+
+def place(request: Request) -> int:
+    """Return the number of the last event that a client has read: what its browser says, or else `after`.
+
+    Raises:
+        ApiError: it is not a number.
+    """
+    text = request.headers.get("last-event-id") or request.query_params.get("after") or "0"
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise ApiError(
+            400, "invalid_event_id", f"{text[:50]!r} is not the id of an event.", "Send the last id that you received."
+        )
+    return int(text)
+
+
+async def check_still_there(runner: Runner, ref: SessionRef, after: int) -> None:
+    """Refuse to go on after an event when those that followed it were removed.
+
+    Raises:
+        ApiError: they were; it has what is left to know.
+    """
+    if not after:
+        return
+    batches = await runner.store.events(ref, after, limit=1)
+    if batches and batches[0].first > after + 1:
+        found = await runner.status(ref.id, user_id=ref.user)
+        raise ApiError(
+            410,
+            "events_gone",
+            f"The events after {after} were removed; the first that is left is {batches[0].first}.",
+            "Begin again without Last-Event-ID, or go on from what is here.",
+            seq=batches[0].first - 1,
+            status=found.status,
+            pending=questions(found.interrupts),
+        )

@@ -1,0 +1,240 @@
+"""What comes in and goes out: bodies of requests as structs, and events, sessions and results as JSON."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal, TypeVar
+from urllib.parse import unquote
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
+
+from adjourn import errors
+from adjourn._documents import plain, question, questions
+from adjourn.events import Custom, Done, Event, Failed, Interrupted
+from adjourn.runner import RunResult
+from adjourn.sessions import SessionStatus, SessionSummary
+
+from ._errors import ApiError
+
+T = TypeVar("T")
+
+OnBusy = Literal["error", "queue", "cancel", "rollback"]
+OnPending = Literal["error", "abandon", "finish"]
+
+
+class Chat(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A message to an agent: what `POST /api/v1/chat` takes."""
+
+    message: str | dict[str, Any]
+    agent: str | None = None
+    session_id: str | None = None
+    on_busy: OnBusy | None = None
+    on_pending: OnPending | None = None
+    values: dict[str, Any] | None = None
+    metadata: dict[str, Any] | None = None
+    stream: bool = True
+
+
+class Answering(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """An answer to the only open question, or answers by id, token or key."""
+
+    answer: Any | UnsetType = UNSET
+    answers: dict[str, Any] | UnsetType = UNSET
+    checkpoint_id: str | None = None
+    message: str | None = None
+    by: str | None = None
+
+
+class Resume(Answering, kw_only=True, forbid_unknown_fields=True):
+    """What `POST /api/v1/chat/resume` takes."""
+
+    session_id: str
+    stream: bool = True
+
+
+class Recover(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What `POST /api/v1/sessions/{id}/recover` takes."""
+
+    stream: bool = True
+
+
+class Following(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """From which event on to read a session, and until when."""
+
+    after: str | None = None
+    follow: Literal["turn", "session"] = "turn"
+
+
+async def read(request: Request, kind: type[T], limit: int, *, may_be_empty: bool = False) -> T:
+    """Return the body of a request.
+
+    Raises:
+        ApiError: it is too large, not JSON, or does not fit.
+    """
+    if may_be_empty and request.headers.get("content-length") in (None, "0") and not _is_chunked(request):
+        return kind()
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media != "application/json":
+        # Pages of other origins can send forms and plain text without asking, but not this.
+        raise ApiError(
+            415, "unsupported_media_type", f"The body is {media or 'of no stated type'}.", "Send application/json."
+        )
+    body = await read_body(request, limit)
+    _check_depth(body)
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        raise _misfit("body", kind, error) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ApiError(400, "invalid_json", f"The body cannot be read as JSON: {error}.", "Send JSON.") from None
+
+
+def query(request: Request, kind: type[T]) -> T:
+    """Return the query of a request.
+
+    Raises:
+        ApiError: it does not fit.
+    """
+    try:
+        return msgspec.convert(dict(request.query_params), kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise _misfit("query", kind, error) from None
+
+
+def named(request: Request, name: str) -> str:
+    """Return a part of the path of a request: routes are found by the path as it was sent, so ids may have slashes."""
+    return unquote(request.path_params[name])
+
+
+def _misfit(what: str, kind: type[Any], error: msgspec.ValidationError) -> ApiError:
+    fields = ", ".join(each.encode_name for each in msgspec.structs.fields(kind))
+    return ApiError(400, "invalid_request", f"The {what} does not fit: {error}.", f"Its fields are: {fields}.")
+
+
+def _is_chunked(request: Request) -> bool:
+    return "transfer-encoding" in request.headers
+
+
+DEPTH = 64
+"""How deeply what is sent may be nested."""
+
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+
+def _check_depth(body: bytes) -> None:
+    if body.count(b"[") + body.count(b"{") <= DEPTH:
+        return
+    depth = 0
+    for byte in _STRING.sub(b"", body).translate(None, _NOT_BRACKETS):
+        depth += 1 if byte in b"[{" else -1
+        if depth > DEPTH:
+            message = f"The body is nested more deeply than {DEPTH} levels."
+            raise ApiError(400, "too_deep", message, "Send data that is flatter.")
+
+
+WASTE = 8
+"""How many times as much as is allowed is read and thrown away, so that its sender gets to read the refusal."""
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """Return the bytes of a request's body, however often it is asked for.
+
+    Raises:
+        ApiError: there are too many of them.
+    """
+    if not hasattr(request.state, "body"):
+        request.state.body = await _body(request, limit)
+    return request.state.body
+
+
+async def _body(request: Request, limit: int) -> bytes:
+    body, size = bytearray(), 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size <= limit:
+            body += chunk
+        elif size > WASTE * limit:
+            break
+    if size <= limit:
+        return bytes(body)
+    raise ApiError(413, "too_large", f"The body is larger than {limit} bytes.", "Send less at once.")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=repr)
+
+
+def encode(data: Any) -> bytes:  # Any: structs and JSON data
+    """Return data as JSON."""
+    return _encoder.encode(data)
+
+
+def respond(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:  # Any: as above
+    """Return a response with JSON."""
+    return Response(encode(data), status, headers, media_type="application/json")
+
+
+# Events
+
+_OWN = frozenset(name for name, kind in vars(errors).items() if isinstance(kind, type))
+
+_UNSAID = "The agent failed. The server's log says why."
+
+
+def event_json(event: Event, session_id: str) -> bytes:
+    """Return an event as clients get it: user data as plain JSON, and a pause with its first question on top."""
+    match event:
+        case Interrupted(interrupts=asked):
+            top = {"reason": asked[0].reason, "prompt": asked[0].prompt} if asked else {}
+            data = msgspec.to_builtins(replace(event, interrupts=()))
+            return encode({**data, **top, "session_id": session_id, "interrupts": questions(asked)})
+        case Custom(data=data):
+            return encode(replace(event, data=plain(data)))
+        case Done(state=state) if state is not None:
+            return encode(replace(event, state=plain(dict(state))))
+        case Failed():
+            return encode(replace(event, message=failure_text(event)))
+        case _:
+            return encode(event)
+
+
+def failure_text(failed: Failed) -> str:
+    """Return why a run failed, for clients: what code of the agent raised may hold anything, and stays here."""
+    return failed.message if failed.error in _OWN else _UNSAID
+
+
+# Sessions and results
+
+
+def summary(found: SessionSummary) -> dict[str, Any]:
+    """Return a session without its questions."""
+    return {
+        "session_id": found.session_id,
+        "agent": found.program.partition(":")[2],
+        "status": found.status,
+        "checkpoint_id": found.checkpoint_id,
+        "user_id": found.user_id,
+        "inputs": found.inputs,
+        "since": found.since,
+    }
+
+
+def status(found: SessionStatus) -> dict[str, Any]:
+    """Return a session with its questions."""
+    return {**summary(found), "pending": [question(each) for each in found.interrupts]}
+
+
+def result(found: RunResult) -> dict[str, Any]:
+    """Return the result of a run."""
+    return {
+        "session_id": found.session_id,
+        "status": found.status,
+        "output": found.output,
+        "checkpoint_id": found.checkpoint_id,
+        "usage": found.usage,
+        "interrupts": questions(found.interrupts),
+    }

@@ -1,0 +1,86 @@
+"""Serving an App with uvicorn: it stops in time, also while streams are open."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from types import FrameType
+
+import uvicorn
+
+from adjourn.errors import UsageError
+
+from ._app import App
+from ._guards import is_loopback
+
+NET = 5
+"""Seconds that connections have to end after the application has ended what it did; then they are cut."""
+
+
+class Server(uvicorn.Server):
+    """A uvicorn server that lets its application hand over what it does before it closes any connection.
+
+    Uvicorn alone would wait for the streams to end, and they would wait for the runs. A second signal stops it at once.
+    """
+
+    def __init__(
+        self, app: App, *, host: str = "127.0.0.1", port: int = 8000, tell: Callable[[str], None] | None = None
+    ) -> None:
+        """Serve an application; when it listens, `tell` gets its URL.
+
+        Raises:
+            UsageError: others than this machine could connect, and the application lets everybody in.
+        """
+        if not is_loopback(host) and not app.is_closed:
+            raise UsageError(
+                f"host={host!r}: without tokens this would let everybody in. Make one with `adjourn token create` and "
+                "serve with --tokens FILE, or listen on 127.0.0.1."
+            )
+        app.fence.let_in(host)
+        super().__init__(
+            uvicorn.Config(
+                app,
+                host=host,
+                port=port,
+                log_level="warning",
+                access_log=False,
+                lifespan="on",
+                ws="none",
+                server_header=False,
+                timeout_graceful_shutdown=NET,
+            )
+        )
+        self._app = app
+        self._tell = tell
+        self._stopping: asyncio.Task[None] | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on, once it was started."""
+        return self.servers[0].sockets[0].getsockname()[1]
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen."""
+        await super().startup(sockets)
+        if self._tell is not None and self.started:
+            host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
+            self._tell(f"http://{host}:{self.port}")
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop in order on the first signal, and at once on the second."""
+        if self.started and self._stopping is None:
+            self.stop()
+        else:
+            self.should_exit = self.force_exit = True
+
+    def stop(self) -> None:
+        """Stop in order, from the thread of its event loop."""
+        if self._stopping is None:
+            self._stopping = asyncio.get_running_loop().create_task(self._stop())
+
+    async def _stop(self) -> None:
+        try:
+            await self._app.drain()
+        finally:
+            self.should_exit: bool = True

@@ -1,0 +1,341 @@
+"""From YAML to the declarations: every mistake with its place, not just the first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias, cast
+
+from msgspec import Struct
+from msgspec import inspect as types
+
+from adjourn._text import did_you_mean
+from adjourn._yaml import Ambiguous, Items, Node, Pairs, Place, Problem, Scalar, ambiguous, data_of, shortened, value_of
+
+Path: TypeAlias = tuple[str | int, ...]
+"""Where something is in a document: the keys and numbers that lead to it."""
+
+Wrong: TypeAlias = tuple[str, str]
+"""What is wrong, and what to do about it."""
+
+Check: TypeAlias = Callable[[str, str], Wrong | None]
+"""Checks a text of a kind, such as the name of a model."""
+
+WRONG: Any = object()
+"""Stands for a value that does not fit."""
+
+_MEANT = {
+    "system_prompt": "instruction",
+    "system_message": "instruction",
+    "instructions": "instruction",
+    "prompt": "instruction",
+    "llm": "model",
+    "failover": "model: {name: ..., fallback: [...]}",
+    "fallback": "model: {name: ..., fallback: [...]}",
+    "fallbacks": "fallback",
+    "handoffs": "sub_agents",
+    "subagents": "sub_agents",
+    "members": "agents",
+    "steps": "agents",
+    "timeout": "timeout_seconds",
+    "ttl": "ttl_seconds",
+    "max_turns": "max_iterations",
+    "needs_approval": "approval",
+    "require_approval": "approval",
+    "checkpointer": "checkpoint",
+    "store": "checkpoint",
+    "function": "ref",
+    "path": "ref",
+    "source": "from",
+    "target": "to",
+}
+"""What people write, and what it is called here."""
+
+
+class Found(Struct, frozen=True):
+    """A text that names something else, and where it is."""
+
+    kind: str
+    text: str
+    path: Path
+
+
+class Fitting:
+    """Fits one document to a declaration."""
+
+    def __init__(self, check: Check) -> None:
+        self.places: dict[Path, Place] = {}
+        self.problems: list[Problem] = []
+        self.found: list[Found] = []
+        self._check = check
+        self._by_type: dict[type[types.Type], Callable[[Node, Any, Path], Any]] = {
+            types.Metadata: self._named,
+            types.UnionType: self._union,
+            types.StructType: self._struct,
+            types.DictType: self._dict,
+            types.ListType: self._list,
+            types.AnyType: lambda node, type_, path: data_of(node, self.problems),
+        }
+
+    def fit(self, node: Node, type_: types.Type, path: Path = ()) -> Any:
+        """Return the value of a node as a type wants it, or `WRONG`; `problems` says why."""
+        self.places[path] = node.place
+        fit = self._by_type.get(type(type_))
+        return self._scalar(node, type_, path) if fit is None else fit(node, type_, path)
+
+    def _wrong(self, place: Place, message: str, hint: str = "") -> Any:
+        self.problems.append(Problem(place, message, hint))
+        return WRONG
+
+    def _unfit(self, node: Node, path: Path, *wanted: types.Type) -> Any:
+        what = f"{_called(path)} is {_shown(node)}; give {_described(wanted)}"
+        return self._wrong(node.place, what, _remedy(node, wanted))
+
+    # Scalars
+
+    def _named(self, node: Node, type_: types.Metadata, path: Path) -> Any:
+        value = self.fit(node, type_.type, path)
+        kind = cast("dict[str, str]", type_.extra or {}).get("kind")  # pyright: ignore[reportUnknownMemberType]
+        if value is WRONG or kind is None:
+            return value
+        self.found.append(Found(kind, value, path))
+        wrong = self._check(kind, value)
+        return value if wrong is None else self._wrong(node.place, *wrong)
+
+    def _scalar(self, node: Node, type_: types.Type, path: Path) -> Any:
+        if not isinstance(node, Scalar):
+            return self._unfit(node, path, type_)
+        try:
+            value = value_of(node)
+        except Ambiguous:
+            self.problems.append(ambiguous(node))
+            return WRONG
+        if isinstance(type_, types.FloatType) and type(value) is int:
+            value = float(value)
+        if not _is_a(value, type_):
+            return self._unfit(node, path, type_)
+        problem = _out_of_bounds(value, type_, _called(path))
+        return value if problem is None else self._wrong(node.place, *problem)
+
+    # Several possibilities
+
+    def _union(self, node: Node, type_: types.UnionType, path: Path) -> Any:
+        fitting = [each for each in type_.types if _could_be(node, each)]
+        if isinstance(node, Pairs) and len(fitting) > 1:
+            return self._tagged(node, cast("list[types.StructType]", fitting), path)
+        if len(fitting) == 1:
+            return self.fit(node, fitting[0], path)
+        if isinstance(node, Scalar) and _is_ambiguous(node):
+            self.problems.append(ambiguous(node))
+            return WRONG
+        return self._unfit(node, path, *type_.types)
+
+    def _tagged(self, node: Pairs, structs: list[types.StructType], path: Path) -> Any:
+        """Choose among structs by the field that names them."""
+        field = structs[0].tag_field
+        assert field is not None
+        known = {str(each.tag): each for each in structs}
+        tag = node.get(field)
+        if tag is None:
+            return self._wrong(node.place, f"'{field}' is missing", f"Give one of: {', '.join(known)}.")
+        if not isinstance(tag, Scalar) or tag.text not in known:
+            shown = shortened(tag.text) if isinstance(tag, Scalar) else _shown(tag)
+            hint = meant_or_known(shown, known)
+            return self._wrong(tag.place, f"there is no {field} '{shown}'", hint)
+        return self._struct(node, known[tag.text], path)
+
+    # Containers
+
+    def _struct(self, node: Node, type_: types.StructType, path: Path) -> Any:
+        if not isinstance(node, Pairs):
+            return self._unfit(node, path, type_)
+        fields = {field.encode_name: field for field in type_.fields}
+        given: dict[str, Any] = {}
+        for key, value in node.pairs:
+            field = fields.get(key.text)
+            if field is not None:
+                given[field.name] = self.fit(value, field.type, (*path, key.text))
+            elif key.text != type_.tag_field:
+                self._unknown(key, [*fields, *([type_.tag_field] if type_.tag_field else [])])
+        for name, field in fields.items():
+            if field.required and field.name not in given:
+                self._wrong(node.place, f"'{name}' is missing", _missing_hint(field.type))
+                given[field.name] = WRONG
+        if any(value is WRONG for value in given.values()):
+            return WRONG
+        return type_.cls(**given)
+
+    def _unknown(self, key: Scalar, known: list[str]) -> None:
+        name = shortened(key.text)
+        meant = _MEANT.get(name, "")
+        if meant.partition(":")[0] in known and name not in known:
+            hint = f"Write '{meant}' instead."
+        else:
+            hint = meant_or_known(name, known)
+        self._wrong(key.place, f"there is no field '{name}' here", hint)
+
+    def _dict(self, node: Node, type_: types.DictType, path: Path) -> Any:
+        if not isinstance(node, Pairs):
+            return self._unfit(node, path, type_)
+        made = {key.text: self.fit(value, type_.value_type, (*path, key.text)) for key, value in node.pairs}
+        if len(made) < (type_.min_length or 0):
+            return self._wrong(node.place, f"{_called(path)} is empty", "Give at least one.")
+        return WRONG if any(value is WRONG for value in made.values()) else made
+
+    def _list(self, node: Node, type_: types.ListType, path: Path) -> Any:
+        if not isinstance(node, Items):
+            return self._unfit(node, path, type_)
+        made = [self.fit(item, type_.item_type, (*path, number)) for number, item in enumerate(node.items)]
+        if len(made) < (type_.min_length or 0):
+            return self._wrong(node.place, f"{_called(path)} is empty", "Give at least one.")
+        return WRONG if any(value is WRONG for value in made) else made
+
+
+def meant_or_known(name: str, known: Iterable[str]) -> str:
+    """Return what was probably meant instead of a name, or else everything that there is."""
+    names = list(known)
+    return did_you_mean(name, names, 0.7).strip() or f"There are: {', '.join(names) or 'none'}."
+
+
+def _called(path: Path) -> str:
+    """Return what messages call the thing at a path."""
+    if not path:
+        return "the document"
+    last = path[-1]
+    return f"'{last}'" if isinstance(last, str) else f"item {last + 1} of {_called(path[:-1])}"
+
+
+def _bare(type_: types.Type) -> types.Type:
+    return type_.type if isinstance(type_, types.Metadata) else type_
+
+
+def _is_ambiguous(scalar: Scalar) -> bool:
+    try:
+        value_of(scalar)
+    except Ambiguous:
+        return True
+    return False
+
+
+def _could_be(node: Node, type_: types.Type) -> bool:
+    """Return whether a node is of the kind that a type wants, so that what is wrong with it is about that type."""
+    bare = _bare(type_)
+    match node:
+        case Pairs():
+            return isinstance(bare, types.StructType | types.DictType | types.AnyType)
+        case Items():
+            return isinstance(bare, types.ListType | types.AnyType)
+        case Scalar():
+            if _is_ambiguous(node):
+                return False
+            value = value_of(node)
+            if isinstance(bare, types.LiteralType):
+                return isinstance(value, str)
+            return _is_a(float(value) if isinstance(bare, types.FloatType) and type(value) is int else value, bare)
+
+
+_CLASSES: dict[type[types.Type], type[object]] = {
+    types.StrType: str,
+    types.BoolType: bool,
+    types.IntType: int,
+    types.FloatType: float,
+    types.NoneType: type(None),
+}
+
+
+def _is_a(value: object, type_: types.Type) -> bool:
+    if isinstance(type_, types.LiteralType):
+        return value in type_.values
+    return isinstance(type_, types.AnyType) or type(value) is _CLASSES.get(type(type_))
+
+
+def _out_of_bounds(value: Any, type_: types.Type, called: str) -> Wrong | None:
+    match type_:
+        case types.IntType() | types.FloatType():
+            if type_.ge is not None and value < type_.ge:
+                return f"{called} is {value}", f"Give {type_.ge} or more."
+            if type_.gt is not None and value <= type_.gt:
+                return f"{called} is {value}", f"Give a number above {type_.gt}."
+        case types.StrType():
+            if len(value) < (type_.min_length or 0):
+                return f"{called} is an empty text", "Write something, or remove it."
+            if type_.pattern is not None and not re.search(type_.pattern, value):
+                return f"'{shortened(value)}' does not fit here", _pattern_hint(value, type_.pattern)
+        case _:
+            pass
+    return None
+
+
+def _pattern_hint(text: str, pattern: str) -> str:
+    if pattern.startswith("^python://"):
+        return "Write python://module:attribute, such as python://tickets.tools:book_ticket."
+    if pattern.startswith("^(python://"):
+        known = pattern.removesuffix(")$").split("|")[1:]
+        return f"{meant_or_known(text, known)} Or write python://module:attribute."
+    if pattern.startswith(r"^\$"):
+        return "Secrets do not belong in files. Name the environment variable that has it: ${OPENAI_API_KEY}."
+    return "Use up to 64 letters, digits, '-' and '_'."
+
+
+def _shown(node: Node) -> str:
+    match node:
+        case Items():
+            return "a list"
+        case Pairs():
+            return "a mapping"
+        case Scalar():
+            value = None if _is_ambiguous(node) else value_of(node)
+            match value:
+                case None:
+                    return "empty"
+                case bool():
+                    return f"{node.text}, which is a boolean"
+                case int() | float():
+                    return f"{shortened(node.text)}, which is a number"
+                case str():
+                    return f"the text '{shortened(value)}'"
+
+
+_WORDS: dict[type[types.Type], str] = {
+    types.StrType: "a text",
+    types.BoolType: "true or false",
+    types.IntType: "a whole number",
+    types.FloatType: "a number",
+    types.ListType: "a list",
+    types.DictType: "a mapping",
+    types.StructType: "a mapping",
+}
+
+
+def _described(wanted: Iterable[types.Type]) -> str:
+    words: list[str] = []
+    for type_ in map(_bare, wanted):
+        if isinstance(type_, types.UnionType):
+            words.append(_described(type_.types))
+        elif isinstance(type_, types.LiteralType):
+            values = [str(value) for value in type_.values]
+            words.append(values[0] if len(values) == 1 else f"one of {', '.join(values)}")
+        elif type(type_) in _WORDS:
+            words.append(_WORDS[type(type_)])
+    return " or ".join(dict.fromkeys(words))
+
+
+def _remedy(node: Node, wanted: Iterable[types.Type]) -> str:
+    """Return what to write instead, if that is clear."""
+    if not isinstance(node, Scalar):
+        return ""
+    bare = [_bare(type_) for type_ in wanted]
+    text = shortened(node.text)
+    if node.is_plain and text and any(isinstance(type_, types.StrType) for type_ in bare):
+        return f"Put it in quotes: '{text}'."
+    if any(isinstance(type_, types.ListType) for type_ in bare) and text:
+        return f"Write it as a list: [{text}]."
+    literals = [str(value) for type_ in bare if isinstance(type_, types.LiteralType) for value in type_.values]
+    return did_you_mean(text, literals, 0.6).strip()
+
+
+def _missing_hint(type_: types.Type) -> str:
+    bare = _bare(type_)
+    if isinstance(bare, types.LiteralType) and len(bare.values) == 1:
+        return f"Write it: {bare.values[0]}."
+    return f"Give {_described([type_])}."

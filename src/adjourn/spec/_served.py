@@ -1,0 +1,33 @@
+"""How an agent is served, whoever made it: files or Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from adjourn._engine.program import Program
+from adjourn.runner import Runner
+
+
+class Served(Struct, frozen=True, kw_only=True):
+    """An agent, a graph, a workflow or a runner, and how it is served.
+
+    interrupts: False if it must not ask anything.
+    require_token: whether an approval must be answered by its token, so that it counts only for what was shown.
+    on_busy, on_pending: what a message does while a turn runs, or while one is unfinished, unless the request says.
+    answer_pending: whether a message that comes while one question is open is the answer to it.
+    values: the session values that a new session begins with.
+    file: the file that describes it, if one does.
+    """
+
+    program: Program | Runner
+    description: str = ""
+    interrupts: bool = True
+    require_token: bool = False
+    on_busy: Literal["error", "queue", "cancel", "rollback"] = "error"
+    on_pending: Literal["error", "abandon", "finish"] = "error"
+    answer_pending: bool = False
+    values: Mapping[str, Any] = {}
+    file: str = ""

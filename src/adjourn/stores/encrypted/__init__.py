@@ -1,0 +1,1 @@
+"""The store that encrypts what another one keeps."""

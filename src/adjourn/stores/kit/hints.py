@@ -1,0 +1,126 @@
+"""Hints: which sessions have something new, for whoever would otherwise look again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import weakref
+from collections.abc import AsyncGenerator, Generator
+from contextlib import contextmanager
+
+from adjourn.stores.types import SessionRef
+
+from .effects import Effects
+
+MOST = 1000
+"""How many sessions wait for a listener to hear of them; with more, it hears that anything may have changed."""
+
+
+def worth_a_hint(effects: Effects) -> bool:
+    """Return whether somebody may have been waiting for this write.
+
+    That is an answer, an input or its removal, a cancel, the end of a lease or of a session, and whatever readers get
+    as an event.
+    """
+    lease = effects.lease
+    return bool(
+        effects.ends
+        or effects.submits is not None
+        or effects.withdraws is not None
+        or isinstance(effects.cancel, str)
+        or (lease is not None and (lease.owner is None or not lease.ttl))
+        or effects.removes
+        or any(record.count for record in effects.records)
+    )
+
+
+class Listener:
+    """Gathers hints for one listener until it asks for them. They may come from any thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self._news: dict[SessionRef | None, None] = {}
+        self._arrived = asyncio.Event()
+
+    def put(self, ref: SessionRef | None) -> None:
+        """Add a hint, and wake the listener if this is the first it has not heard."""
+        with self._lock:
+            is_first = not self._news
+            if ref is None or len(self._news) >= MOST:
+                self._news = {None: None}
+            elif None not in self._news:
+                self._news[ref] = None
+        if is_first:
+            with contextlib.suppress(RuntimeError):  # Its loop was closed, so nobody listens any more.
+                self._loop.call_soon_threadsafe(self._arrived.set)
+
+    async def wait(self, seconds: float | None = None) -> list[SessionRef | None]:
+        """Return the hints that have come in, as soon as there is one, or none after so many seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._arrived.wait()
+        with self._lock:
+            news, self._news = list(self._news), {}
+            self._arrived.clear()
+        return news
+
+
+class Fanout:
+    """Passes hints on to everybody who listens, in any thread and on any event loop."""
+
+    def __init__(self) -> None:
+        self.forget()
+        _fanouts.add(self)
+
+    def forget(self) -> None:
+        """Start over without listeners, as in the child of a fork."""
+        self._lock = threading.Lock()
+        self._listeners: tuple[Listener, ...] = ()
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody listens."""
+        return bool(self._listeners)
+
+    def publish(self, ref: SessionRef | None) -> None:
+        """Let everybody know that a session, or (None) anything, may have changed."""
+        if self._listeners:
+            name = None if ref is None else SessionRef(ref.id, ref.app)
+            for listener in self._listeners:
+                listener.put(name)
+
+    @contextmanager
+    def listening(self) -> Generator[Listener]:
+        """Listen from now on, on the running event loop."""
+        listener = Listener()
+        with self._lock:
+            self._listeners = (*self._listeners, listener)
+        try:
+            yield listener
+        finally:
+            with self._lock:
+                self._listeners = tuple([each for each in self._listeners if each is not listener])
+
+    async def subscribe(self) -> AsyncGenerator[SessionRef | None]:
+        """Yield hints, first None: what has changed before is not hinted at."""
+        with self.listening() as listener:
+            yield None
+            while True:
+                for ref in await listener.wait():
+                    yield ref
+
+
+_fanouts: weakref.WeakSet[Fanout] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    # The listeners are tasks of the parent, and a thread that is not there any more may have held the lock.
+    for fanout in list(_fanouts):
+        fanout.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,134 @@
+"""The inbox: open questions over many sessions, found by their terms.
+
+A listing walks the rarest term of its filter in order, looks up the others, and stops at its limit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from adjourn.errors import CheckpointCorrupt
+from adjourn.stores.kit.inbox import cursor, place_of
+from adjourn.stores.kit.reading import Columns, Count, converted
+from adjourn.stores.types import OWN_APPS, OpenQuestion, QuestionFilter
+
+from ._queries import NOW
+from ._text import escaped
+
+_MANY = 10_000  # as far as this, questions are counted to find out which way to them is the shortest
+_LONGEST = 500  # bytes of a value in a term
+
+_COLUMNS = """s.id, s.app, s."user", s.branch, s.number, q.id, q.body, q.expires,
+    q.address, q.agent, q.reason, q.tags, q.asked, q.no, i.asked"""
+
+# How many questions each way leads past, up to a limit: those that have a term, and at last those that expire in time.
+WAYS = f"""SELECT (SELECT count(*) FROM (
+        SELECT FROM {{schema}}.inbox AS i WHERE i.term = way.term LIMIT {_MANY}) AS found)
+    FROM unnest(%(terms)s::text[]) WITH ORDINALITY AS way (term, place)
+    UNION ALL SELECT count(*) FROM (SELECT FROM {{schema}}.questions AS q WHERE q.how IS NULL AND q.expires > {NOW}
+        AND q.expires < %(expires_before)s::double precision LIMIT {_MANY}) AS found"""
+
+_PLACE = """i.term = %(term)s AND (i.asked, i.no) > (%(asked)s::double precision, %(no)s::bigint)
+    AND i.asked < %(asked_before)s::double precision"""
+_SELECTED = f"""(i.expires IS NULL OR i.expires > {NOW})
+    AND (%(expires_before)s::double precision IS NULL OR i.expires < %(expires_before)s::double precision)
+    AND (%(others)s::text[] = '{{}}' OR cardinality(%(others)s::text[]) = (
+        SELECT count(*) FROM {{schema}}.inbox AS other
+        WHERE other.term = ANY (%(others)s::text[]) AND other.asked = i.asked AND other.no = i.no))"""
+# OFFSET 0 makes the server walk the index in order and stop at the limit, whatever it thinks of the conditions.
+LIST = f"""SELECT {_COLUMNS}
+    FROM (SELECT i.asked, i.no FROM (
+            SELECT i.asked, i.no, i.expires FROM {{schema}}.inbox AS i WHERE {_PLACE}
+            ORDER BY i.asked, i.no OFFSET 0) AS i
+        WHERE {_SELECTED} LIMIT %(limit)s) AS i
+    JOIN {{schema}}.questions AS q ON q.no = i.no JOIN {{schema}}.sessions AS s ON s.no = q.session
+    ORDER BY i.asked, i.no"""
+LIST_EXPIRING = f"""SELECT {_COLUMNS}
+    FROM {{schema}}.questions AS q JOIN {{schema}}.sessions AS s ON s.no = q.session AND s.branch_no = q.branch
+    JOIN {{schema}}.inbox AS i ON i.asked = q.asked AND i.no = q.no
+    WHERE q.how IS NULL AND q.expires > {NOW} AND q.expires < %(expires_before)s::double precision
+    AND {_PLACE} AND {_SELECTED}
+    ORDER BY q.asked, q.no LIMIT %(limit)s"""
+COUNT = f"SELECT count(*) FROM {{schema}}.inbox AS i WHERE {_PLACE} AND {_SELECTED}"
+
+
+def terms(wanted: QuestionFilter) -> list[str]:
+    """Return the terms that a question must have, at least one, as the function `terms` of the schema makes them."""
+    kind = "own:" if (wanted.app or "").startswith(OWN_APPS) else "all:"
+    names = ("user", "tag", "agent", "under", "reason", "app")  # likely rare ones first
+    named = [(name, value) for name in names if (value := getattr(wanted, name)) is not None]
+    named = [each for each in named if each != ("under", "")]  # everything lies under it
+    return [f"{kind}{name}{_fitting(value)}" for name, value in named] or [kind]
+
+
+def _fitting(value: str) -> str:
+    """Return a value, or its digest if it is too long for an index."""
+    stored: bytes = escaped(value).encode()
+    return f"={value}" if len(stored) <= _LONGEST else f"#{hashlib.sha256(stored).hexdigest()}"
+
+
+def values(wanted: QuestionFilter, after: str | None, terms: Sequence[str]) -> dict[str, Any]:
+    """Return the values in the queries for what a filter selects, from behind a cursor on, by way of the first term.
+
+    Raises:
+        UsageError: `after` is not a cursor.
+    """
+    # No number is below 0, so this place is just before all questions of that time.
+    begins = (-math.inf if wanted.asked_after is None else float(wanted.asked_after), -1)
+    asked, no = begins if after is None else max(begins, place_of(after))
+    return {
+        "term": terms[0],
+        "others": list(terms[1:]),
+        "asked": asked,
+        "no": no,
+        "asked_before": math.inf if wanted.asked_before is None else float(wanted.asked_before),
+        "expires_before": _expires_before(wanted),
+    }
+
+
+def ways(wanted: QuestionFilter, terms: Sequence[str]) -> dict[str, Any]:
+    """Return the values in the query for the length of each way."""
+    return {"terms": list(terms), "expires_before": _expires_before(wanted)}
+
+
+def _expires_before(wanted: QuestionFilter) -> float | None:
+    return None if wanted.expires_before is None else float(wanted.expires_before)
+
+
+class _Open(Columns, frozen=True, gc=False):
+    session: str
+    app: str
+    user: str | None
+    branch: str
+    number: Count
+    id: str
+    body: bytes
+    expires: float | None
+    address: str
+    agent: str
+    reason: str
+    tags: tuple[str, ...]
+    asked: float
+    no: Count
+    place: float
+
+
+def open_question(row: Sequence[Any]) -> OpenQuestion:
+    """Return a question from the columns of a listing.
+
+    Raises:
+        CheckpointCorrupt: they are not what was written.
+    """
+    found = converted(row, _Open, row[0], "the row of a question")
+    if found.asked != found.place:
+        # A cursor from another time than the index has could lead back, again and again.
+        raise CheckpointCorrupt(f"its question '{found.id}' is elsewhere in the index", found.session)
+    fields = msgspec.structs.asdict(found)
+    del fields["place"]
+    branch, number, no = fields.pop("branch"), fields.pop("number"), fields.pop("no")
+    return OpenQuestion(**fields, checkpoint=f"{branch}.{number}", cursor=cursor(found.asked, no))

@@ -1,0 +1,1 @@
+"""Sessions on a Redis or Valkey server."""

@@ -1,0 +1,161 @@
+"""The inbox: for each term by which a question can be selected, a sorted set of the open ones, in their order.
+
+What a filter selects has all of its terms. The shortest of their sets is gone through in pages; the others only say
+whether they have an entry, too, so that no question is read in vain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple
+
+from adjourn.errors import CheckpointCorrupt
+from adjourn.stores._logging import note_damage
+from adjourn.stores.kit import QuestionRow, SessionRow, is_listed, open_question, place_of, terms_in
+from adjourn.stores.types import OpenQuestion, QuestionFilter
+
+from ._keys import session_keys
+from ._reply import read_question, read_session, whole
+from ._server import Command, Server
+
+PAGE = 200
+"""How many entries are read in one trip."""
+
+
+class Entry(NamedTuple):
+    """A question in the inbox: when it was asked, its number, and where its row is."""
+
+    asked: float
+    no: int
+    member: bytes
+    app: str
+    session: str
+    field: str
+
+
+class Inbox:
+    """Reads the inbox."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def questions(self, filter: QuestionFilter, after: str | None, now: float) -> AsyncIterator[OpenQuestion]:
+        """Yield the open questions that a filter selects, oldest first."""
+        async for page in self._matches(filter, None if after is None else place_of(after), now):
+            for row, asked in await self._read(page):
+                if is_listed(row, asked, filter, now):
+                    yield open_question(row, asked)
+
+    async def count(self, filter: QuestionFilter, now: float) -> int:
+        """Return how many open questions a filter selects."""
+        terms = _keys(filter)
+        if len(terms) == 1 and filter.expires_before is None:
+            low, high = _bounds(filter)
+            found: int = await self._server.run("ZCOUNT", terms[0], low, high)
+            return found - await self._expired(terms[0], filter, now)
+        return sum([len(page) async for page in self._matches(filter, None, now)])
+
+    async def _expired(self, term: str, filter: QuestionFilter, now: float) -> int:
+        """Return how many questions of a term have expired, and are still open: nobody may have looked since."""
+        count, start, key = 0, 0, _expiring(filter)
+        while True:
+            members = await self._server.run("ZRANGEBYSCORE", key, "-inf", repr(now), "LIMIT", start, PAGE)
+            if not members:
+                return count
+            asked: list[bytes | None] = await self._server.run("ZMSCORE", term, *members)
+            count += sum(each is not None and _is_asked_then(filter, float(each)) for each in asked)
+            start += len(members)
+
+    async def _matches(
+        self, filter: QuestionFilter, behind: tuple[float, int] | None, now: float
+    ) -> AsyncIterator[list[Entry]]:
+        """Yield pages of entries that have all terms of a filter, and have not expired."""
+        terms = _keys(filter)
+        sizes = await self._server.gather([("ZCARD", each) for each in terms])
+        first, *others = [term for _, term in sorted(zip(sizes, terms, strict=True))]
+        (low, high), start = _bounds(filter), 0
+        if behind is not None and (filter.asked_after is None or behind[0] >= filter.asked_after):
+            low = repr(behind[0])
+        while True:
+            found: list[bytes] = await self._server.run(
+                "ZRANGEBYSCORE", first, low, high, "WITHSCORES", "LIMIT", start, PAGE
+            )
+            entries = [_entry(member, asked) for member, asked in zip(found[::2], found[1::2], strict=True)]
+            new = [each for each in entries if behind is None or (each.asked, each.no) > behind]
+            yield await self._common(new, others, filter, now)
+            if len(entries) < PAGE:
+                return
+            # Not simply `start + PAGE`: questions before it may be answered meanwhile.
+            last = entries[-1].asked
+            start = sum(each.asked == last for each in entries) + (start if low == repr(last) else 0)
+            low, behind = repr(last), max(behind or (last, 0), (last, entries[-1].no))
+
+    async def _common(
+        self, entries: Sequence[Entry], terms: Sequence[str], filter: QuestionFilter, now: float
+    ) -> list[Entry]:
+        """Return the entries that these terms have, too."""
+        if not entries:
+            return []
+        members = [each.member for each in entries]
+        expires, *scores = await self._server.gather(
+            [("ZMSCORE", key, *members) for key in (_expiring(filter), *terms)]
+        )
+        return [
+            entry
+            for entry, expiry, *asked in zip(entries, expires, *scores, strict=True)
+            if None not in asked and _is_in_time(filter, expiry, now)
+        ]
+
+    async def _read(self, entries: Sequence[Entry]) -> list[tuple[SessionRow, QuestionRow]]:
+        commands: list[Command] = []
+        for entry in entries:
+            row, _, _, _, _, asked, ended, *_ = session_keys(entry.app, entry.session)
+            commands += [("HGETALL", row), ("HGET", asked, entry.field), ("HGET", ended, entry.field)]
+        sessions = [entry.session for entry in entries for _ in range(3)]
+        replies = await self._server.gather_rows(commands, sessions) if commands else []
+        found: list[tuple[SessionRow, QuestionRow]] = []
+        for entry, row, asked, ended in zip(entries, replies[::3], replies[1::3], replies[2::3], strict=True):
+            try:
+                if whole(row):
+                    question = read_question((entry.field, whole(asked), whole(ended), None, b""), entry.session)
+                    if question.asked != entry.asked:
+                        raise CheckpointCorrupt(
+                            f"its question '{question.id}' is elsewhere in the index", entry.session
+                        )
+                    found.append((read_session(row, entry.session), question))
+            except CheckpointCorrupt as damage:
+                note_damage(damage)
+        return found
+
+
+def _keys(filter: QuestionFilter) -> list[str]:
+    return [f"adj:inbox:{term}" for term in terms_in(filter)]
+
+
+def _expiring(filter: QuestionFilter) -> str:
+    kind = terms_in(filter)[0].partition(":")[0]
+    return f"adj:inbox:{kind}:expiring"
+
+
+def _bounds(filter: QuestionFilter) -> tuple[str, str]:
+    low = "-inf" if filter.asked_after is None else repr(float(filter.asked_after))
+    high = "+inf" if filter.asked_before is None else f"({float(filter.asked_before)!r}"
+    return low, high
+
+
+def _is_asked_then(filter: QuestionFilter, asked: float) -> bool:
+    is_after = filter.asked_after is None or asked >= filter.asked_after
+    return is_after and (filter.asked_before is None or asked < filter.asked_before)
+
+
+def _is_in_time(filter: QuestionFilter, expiry: bytes | None, now: float) -> bool:
+    if expiry is None:
+        return filter.expires_before is None
+    return float(expiry) > now and (filter.expires_before is None or float(expiry) < filter.expires_before)
+
+
+def _entry(member: bytes, score: bytes) -> Entry:
+    no, app, session, rest = member.split(b":", 3)
+    end = int(app) + int(session)
+    names = rest[: int(app)].decode(), rest[int(app) : end].decode(), rest[end:].decode()
+    return Entry(float(score), int(no), member, *names)

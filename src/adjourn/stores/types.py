@@ -1,0 +1,361 @@
+"""What is passed to a store and comes back from it: names, records, questions, answers, inputs and rows of listings."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from typing import Literal
+
+import msgspec
+
+Status = Literal["queued", "running", "waiting", "failed", "cancelled", "done"]
+Source = Literal["input", "step", "interrupt", "resume", "edit", "fork", "cancel", "end"]
+Outcome = Literal["answered", "expired", "abandoned"]
+DueReason = Literal["lease", "question", "answer", "input"]
+
+OWN_APPS = "~"
+"""Prefix of the apps in which the library keeps its own sessions, such as permanent approvals."""
+
+
+class SessionRef(msgspec.Struct, frozen=True):
+    """Names one session, which is `id` within `app`.
+
+    With a `user`, it names the session only if it is that user's: for anybody else it does not exist.
+    """
+
+    id: str
+    app: str = "adjourn"
+    user: str | None = None
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """The right to write one session, until it expires by the store's clock or somebody takes over."""
+
+    ref: SessionRef
+    owner: str
+    fence: int
+    ttl: float
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a listing shows of a checkpoint; `source` is None for a record that is restorable but not listed.
+
+    `input` is the id of the queued input whose turn begins with it.
+    """
+
+    source: str | None = None
+    step: int = 0
+    address: str = ""
+    next: tuple[str, ...] = ()
+    metadata: dict[str, object] = {}
+    input: str | None = None
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """How a question ends: the encoded value, and who gave it; with a `branch`, only if the head is on it."""
+
+    id: str
+    value: bytes
+    how: Outcome = "answered"
+    by: str | None = None
+    branch: str | None = None
+
+
+class Answered(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer that was taken: `at` is the store's time."""
+
+    id: str
+    value: bytes
+    how: Outcome
+    by: str | None
+    at: float
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """A question that a record asks: its id on the branch, everything about it as JSON, and when it expires.
+
+    On a new branch, a question that had ended on the branch before it comes with its answer, which counts as taken.
+    The rest is what listings select by: where it was asked, by which agent, why, under which tags, and when (by the
+    clock of whoever asked).
+    """
+
+    id: str
+    body: bytes
+    expires: float | None = None
+    ended: Answered | None = None
+    address: str = ""
+    agent: str = ""
+    reason: str = ""
+    tags: tuple[str, ...] = ()
+    asked: float = 0.0
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """Something that began and must not happen twice: its digest, and the record that it began with.
+
+    `place` names a branch of a session, and `number` a record of it. Neither reveals what it was.
+    """
+
+    digest: str
+    place: str
+    number: int
+
+
+class Input(msgspec.Struct, frozen=True, kw_only=True):
+    """The input of a turn that is to begin later: `program` is who runs it, `user` whose turn it is.
+
+    One that `abandons` may also begin after a turn that failed or was cancelled.
+    """
+
+    id: str
+    body: bytes
+    program: str = ""
+    user: str | None = None
+    abandons: bool = False
+
+
+class QueuedInput(msgspec.Struct, frozen=True, kw_only=True):
+    """An input that no turn has begun with; `at` is the store's time when it came in."""
+
+    id: str
+    body: bytes
+    program: str
+    user: str | None
+    abandons: bool
+    at: float
+
+
+class Write(msgspec.Struct, frozen=True, kw_only=True):
+    """One record for the log and what goes with it, atomically.
+
+    Its id is `<branch>.<number>`; numbers of a branch have no gaps. `parent` is the record before it, which for the
+    first record of a branch stands on another one. The first record of a branch is full. The store numbers the
+    `event_count` events consecutively, over all branches. `begins` outlives the record and its session.
+    `summary` is what people may see of the session at this record, as JSON, for a store that `KeepsSummaries`.
+    `program` is the address of what runs the session; the first that is given stays. `input` is the id of the queued
+    input whose turn begins with the record: it must be the first that waits, and waits no longer. Without `overtakes`,
+    a claim with it is refused while any input waits.
+    """
+
+    branch: str
+    number: int
+    parent: str | None
+    full: bool
+    body: bytes
+    header: Header
+    status: Status
+    asks: tuple[Question, ...] = ()
+    takes: tuple[str, ...] = ()
+    closes: tuple[Answer, ...] = ()
+    events: bytes = b""
+    event_count: int = 0
+    begins: tuple[Begun, ...] = ()
+    program: str = ""
+    input: str | None = None
+    overtakes: bool = True
+    summary: bytes = b""
+
+    @property
+    def id(self) -> str:
+        """The record's id, which its writer chose."""
+        return f"{self.branch}.{self.number}"
+
+
+class Head(msgspec.Struct, frozen=True, kw_only=True):
+    """The current state of a session. `owner` is None unless a lease is live now; `seq` is the last event's number.
+
+    `inputs` is how many wait in its queue. A session that has nothing else has the status "queued" and no `checkpoint`,
+    which is empty.
+    """
+
+    session: str
+    app: str
+    user: str | None
+    checkpoint: str
+    branch: str
+    status: Status
+    owner: str | None
+    expires: float
+    fence: int
+    claims: int
+    seq: int
+    created: float
+    updated: float
+    program: str = ""
+    inputs: int = 0
+    touched: float = 0.0
+    """When somebody last wrote, answered or ran it."""
+
+    @property
+    def ref(self) -> SessionRef:
+        """The session's name."""
+        return SessionRef(self.session, self.app, self.user)
+
+    @property
+    def cursor(self) -> str:
+        """Its place in a listing of sessions, where the next page goes on."""
+        return urlsafe_b64encode(msgspec.json.encode((self.updated, self.app, self.session))).decode()
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+    """The records that fold to one point, oldest first and the first of them full, and what waits beside the log.
+
+    `answers` are those on the point's branch that no record has taken yet; empty unless the point is the head. `at` is
+    the store's time of the point's record, 0.0 if it cannot be read.
+    """
+
+    head: Head
+    point: str
+    rows: tuple[bytes, ...]
+    answers: tuple[Answered, ...] = ()
+    at: float = 0.0
+
+
+class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint as it is listed; `created` is the store's time.
+
+    If its row is `damaged`, only its place is known, and its header is empty.
+    """
+
+    id: str
+    parent: str | None
+    created: float
+    header: Header
+    damaged: bool = False
+
+
+class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """An open question as it is listed; `checkpoint` is the session's head, `cursor` its place in the listing."""
+
+    session: str
+    app: str
+    user: str | None
+    checkpoint: str
+    id: str
+    body: bytes
+    expires: float | None
+    address: str = ""
+    agent: str = ""
+    reason: str = ""
+    tags: tuple[str, ...] = ()
+    asked: float = 0.0
+    cursor: str = ""
+
+
+class QuestionFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which open questions are wanted: those for which everything holds that is not None.
+
+    `under` is an address: what was asked there or below it, at segment boundaries. `asked_after` includes that moment,
+    `asked_before` and `expires_before` do not; a question that never expires is not before anything.
+    """
+
+    app: str | None = None
+    user: str | None = None
+    agent: str | None = None
+    under: str | None = None
+    reason: str | None = None
+    tag: str | None = None
+    asked_after: float | None = None
+    asked_before: float | None = None
+    expires_before: float | None = None
+
+
+ALL_QUESTIONS = QuestionFilter()
+"""Every open question, except those in the library's own apps."""
+
+
+class StoredRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A record as it is stored, for whoever checks a log; `at` is the store's time, `seq` its last event's number.
+
+    `pos` counts the records of the session in the order of writing: where some were pruned, numbers are missing. If its
+    row is `damaged`, only its place is known.
+    """
+
+    id: str
+    parent: str | None
+    pos: int
+    at: float = 0.0
+    full: bool = False
+    seq: int = 0
+    count: int = 0
+    header: Header = Header()
+    events: bytes = b""
+    body: bytes = b""
+    damaged: bool = False
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A question with how it ended, as people and programs read it; `how` is None while it is open."""
+
+    branch: str
+    id: str
+    body: bytes
+    expires: float | None
+    value: bytes | None
+    how: Outcome | None
+    by: str | None
+    at: float | None
+
+
+class EventBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """The events of one record, as it was written, numbered from `first`."""
+
+    id: str
+    header: Header
+    first: int
+    count: int
+    body: bytes
+
+
+class Committed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a commit found: `released` is False when `answers` came in that the run must take up before it may pause.
+
+    `at` is the time of its records, just as they are read later, and `inputs` how many wait in the session's queue.
+    """
+
+    released: bool = False
+    answers: tuple[Answered, ...] = ()
+    cancel: str | None = None
+    at: float = 0.0
+    inputs: int = 0
+
+
+class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a claim; without a `lease`, a live owner has the session and will take the answers up.
+
+    `checkpoint` is the head, `seq` the last event's number, and `claims` how many were made without progress. `at` is
+    the time of its record, and of the answers that were given with it, just as they are read later; 0.0 without one.
+    """
+
+    lease: Lease | None
+    checkpoint: str
+    seq: int
+    claims: int
+    at: float = 0.0
+
+
+class Renewed(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a lease after a renewal.
+
+    One that was `skipped` is still held, and ends when it would have ended: somebody was just writing to its session.
+    """
+
+    ref: SessionRef
+    lost: bool
+    cancel: str | None = None
+    skipped: bool = False
+
+
+class Due(msgspec.Struct, frozen=True, kw_only=True):
+    """A session that somebody should take up, why, and since about when."""
+
+    session: str
+    app: str
+    why: DueReason
+    program: str = ""
+    user: str | None = None
+    since: float = 0.0
+
+    @property
+    def ref(self) -> SessionRef:
+        """The session's name."""
+        return SessionRef(self.session, self.app, self.user)

@@ -1,0 +1,320 @@
+"""Who may do what: every route with every kind of caller, on a session that is theirs or another's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+from uuid import uuid4
+
+import pytest
+from starlette.routing import Route
+
+from adjourn import UsageError
+from adjourn.server import App, Caller, Tokens
+from adjourn.server._guards import ACCESS, Access
+from adjourn.server.serve import Server
+
+from .agents import booker, counter
+from .serving import Reply, Serving
+
+
+class Desk(NamedTuple):
+    """A server, its tokens by what their holders are, and the file of them."""
+
+    server: Serving
+    tokens: dict[str, str]
+    file: Tokens
+
+    def request(self, who: str, method: str, path: str, data: Any = None) -> Reply:
+        headers = {"authorization": f"Bearer {self.tokens[who]}"} if who in self.tokens else {}
+        with self.server.open(method, path, data, **headers) as stream:
+            is_stream = stream.headers.get("content-type", "").startswith("text/event-stream")
+            return Reply(stream.status, stream.headers, b"" if is_stream else stream.rest())
+
+    def paused(self) -> Any:
+        """A session of ann's that waits for an approval."""
+        return self.request(
+            "ann", "POST", "/api/v1/chat", {"agent": "booker", "message": "book Rome", "stream": False}
+        ).json
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    file = Tokens(tmp_path_factory.mktemp("desk") / "tokens.json")
+    tokens = {
+        "ann": file.create("ann")[1],
+        "bob": file.create("bob")[1],
+        "reviewer": file.create("rita", roles=["review"])[1],
+        "admin": file.create("ada", roles=["admin"])[1],
+        "reviewer of another agent": file.create("carl", roles=["review"], agents=["count*"])[1],
+        "ann for another agent": file.create("ann", agents=["count*"])[1],
+        "wrong": "adj_0123456789ab_wrong",
+    }
+    tokens["ann with a wrong secret"] = tokens["ann"][:-1] + ("A" if tokens["ann"][-1] != "A" else "B")
+    with Serving(App([booker(), counter()], tokens=file, self_approval=False)) as server:
+        yield Desk(server, tokens, file)
+
+
+STRANGERS = ("nobody", "wrong", "ann with a wrong secret")
+OTHERS = {
+    Access.OWN: {"reviewer": 403},
+    Access.LOOK: {"bob": 404, "reviewer of another agent": 404, "ann for another agent": 404},
+    Access.CHANGE: {"bob": 404, "reviewer": 403, "reviewer of another agent": 403, "ann for another agent": 404},
+    Access.ADMIN: {"ann": 403, "bob": 403, "reviewer": 403},
+}
+"""Who is refused on a session of ann's, and how."""
+
+INSIDERS = {
+    Access.OWN: ("ann", "bob", "admin"),
+    Access.LOOK: ("ann", "reviewer", "admin"),
+    Access.CHANGE: ("ann", "admin"),
+    Access.ADMIN: ("admin",),
+}
+CLOSED = [name for name, access in ACCESS.items() if access is not Access.OPEN]
+
+
+def filled(name: str, paused: Any) -> tuple[str, str, Any]:
+    """A request to a route that makes sense for a session."""
+    method, _, path = name.partition(" ")
+    session_id, checkpoint_id = paused["session_id"], paused["checkpoint_id"]
+    token = paused["interrupts"][0]["token"]
+    for field, value in {
+        "{agent}": "booker" if method == "GET" else "counter",
+        "{id}": session_id,
+        "{question:path}": token,
+        "{input}": "i1",
+        "{checkpoint}": checkpoint_id,
+    }.items():
+        path = path.replace(field, quote(value, safe=""))
+    bodies: dict[str, dict[str, Any]] = {
+        "/chat": {"agent": "counter", "message": "count", "stream": False},
+        "/resume": {"session_id": session_id, "answer": "yes", "stream": False},
+        "/answers": {"answers": {token: "yes"}},
+        "/inputs": {"agent": "booker", "message": "hello", "on_busy": "error"},
+        "/edit": {"values": {}},
+        "/ag-ui/counter": {
+            "threadId": str(uuid4()),
+            "runId": "r",
+            "messages": [{"id": str(uuid4()), "role": "user", "content": "count"}],
+        },
+    }
+    body = next((body for end, body in bodies.items() if path.endswith(end)), None)
+    query = f"?a={checkpoint_id}&b={checkpoint_id}" if path.endswith("/diff") else ""
+    return method, path + query, body if method == "POST" else None
+
+
+def test_every_route_says_who_may_use_it(desk: Desk):  # rule V7, attack 12
+    routes = [route for route in desk.server.app.routes if isinstance(route, Route)]
+    assert {f"{method} {route.path}" for route in routes for method in (route.methods or set()) - {"HEAD"}} == set(
+        ACCESS
+    )
+    few = {access: {name for name, each in ACCESS.items() if each is access} for access in Access}
+    del few[Access.LOOK]
+    session = "/api/v1/sessions/{id}"
+    assert few == {
+        Access.OPEN: {"GET /healthz", "GET /readyz"},
+        Access.OWN: {"POST /api/v1/chat", "POST /api/v1/ag-ui/{agent}", f"POST {session}/inputs"},
+        Access.CHANGE: {
+            f"DELETE {session}",
+            f"POST {session}/cancel",
+            f"POST {session}/recover",
+            f"POST {session}/fork",
+            f"DELETE {session}/inputs/{{input}}",
+        },
+        Access.ADMIN: {f"POST {session}/edit"},
+    }
+    assert [desk.request("nobody", "GET", path).status for path in ("/healthz", "/readyz")] == [200, 200]
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_a_route_lets_in_those_who_may_use_it_and_nobody_else(desk: Desk, name: str):  # rule V7, attacks 3 and 12
+    access, paused = ACCESS[name], desk.paused()
+    method, path, body = filled(name, paused)
+    has_session = paused["session_id"] in f"{path}{body}"
+    for who in STRANGERS:
+        reply = desk.request(who, method, path, body)
+        assert (who, reply.status, reply.code) == (who, 401, "unauthenticated")
+        assert reply.headers["www-authenticate"] == "Bearer"
+    for who, status in OTHERS[access].items():
+        if status == 404 and not has_session:
+            continue
+        reply = desk.request(who, method, path, body)
+        assert (who, reply.status) == (who, status)
+        if status == 404:
+            missing = {**paused, "session_id": "nothing"}
+            unknown = desk.request(who, *filled(name, missing))
+            assert unknown.body == reply.body.replace(paused["session_id"].encode(), b"nothing")
+    still = desk.request("ann", "GET", f"/api/v1/sessions/{paused['session_id']}").json
+    assert (still["status"], still["checkpoint_id"]) == ("waiting", paused["checkpoint_id"])
+    for who in INSIDERS[access]:
+        method, path, body = filled(name, desk.paused())
+        reply = desk.request(who, method, path, body)
+        assert (who, _refusal(reply)) == (who, _wanted(method, path, who))
+
+
+def _refusal(reply: Reply) -> str | None:
+    return reply.code if reply.status >= 400 else None
+
+
+def _wanted(method: str, path: str, who: str) -> str | None:
+    """How a request is refused although its caller may use the route."""
+    if path.endswith(("/resume", "/answers")) and who == "ann":
+        return "answer_refused"  # It is her own request.
+    if method == "POST" and path.endswith("/inputs") and who != "ann":
+        return "checkpoint_not_found"  # Nobody has a turn in a session of another's.
+    return "input_not_found" if path.endswith("/i1") else None
+
+
+def test_lists_have_only_what_a_caller_may_see(desk: Desk):  # rule V7
+    session_id = desk.paused()["session_id"]
+
+    def seen(who: str) -> list[bool]:
+        sessions = desk.request(who, "GET", "/api/v1/sessions").json["sessions"]
+        questions = desk.request(who, "GET", "/api/v1/inbox?limit=1000").json["questions"]
+        return [any(each["session_id"] == session_id for each in found) for found in (sessions, questions)]
+
+    assert {who: seen(who) for who in ("ann", "bob", "reviewer", "admin")} == {
+        "ann": [True, True],
+        "bob": [False, False],
+        "reviewer": [True, True],
+        "admin": [True, True],
+    }
+    assert seen("reviewer of another agent") == seen("ann for another agent") == [False, False]
+    agents = desk.request("ann for another agent", "GET", "/api/v1/agents").json["agents"]
+    assert [each["name"] for each in agents] == ["counter"]
+
+
+def test_the_stream_of_the_inbox_has_only_what_a_caller_may_see(desk: Desk):  # rule V7
+    session_id = desk.paused()["session_id"]
+    found: dict[str, list[str]] = {}
+    for who in ("bob", "reviewer", "reviewer of another agent"):
+        headers = {"authorization": f"Bearer {desk.tokens[who]}"}
+        with desk.server.open("GET", "/api/v1/inbox/events", **headers) as stream:
+            found[who] = [each.data["session_id"] for each in stream.until("caught_up") if each.type == "question"]
+    assert session_id in found["reviewer"]
+    assert found["bob"] == found["reviewer of another agent"] == []
+
+
+def test_an_agent_that_is_not_for_somebody_is_as_one_that_does_not_exist(desk: Desk):
+    reply = desk.request("ann for another agent", "POST", "/api/v1/chat", {"agent": "booker", "message": "hi"})
+    assert (reply.status, reply.code, reply.json["error"]["agents"]) == (404, "agent_not_found", ["counter"])
+
+
+def test_nobody_approves_their_own_request_and_nobody_in_anothers_name(desk: Desk):  # attack 7
+    paused = desk.paused()
+    answer = {"answers": {paused["interrupts"][0]["token"]: "yes"}, "by": "ann"}
+    path = f"/api/v1/sessions/{paused['session_id']}/answers"
+    refused = desk.request("ann", "POST", path, {**answer, "by": "rita"})
+    assert (refused.status, refused.code) == (403, "answer_refused")
+    assert desk.request("reviewer", "POST", path, answer).status == 202
+    (entry,) = desk.request("ann", "GET", f"/api/v1/sessions/{paused['session_id']}/audit").json["entries"]
+    assert (entry["by"], entry["answer"]) == ("rita", "yes")
+
+
+def test_front_ends_get_around_neither_the_rule_nor_the_owner(desk: Desk):  # rule V7, attack 7
+    paused = desk.paused()
+    resume = [{"interruptId": paused["interrupts"][0]["token"], "status": "resolved", "payload": {"approved": True}}]
+    body = {"threadId": paused["session_id"], "runId": "r", "resume": resume}
+    for who, code in (("ann", "answer_refused"), ("bob", "checkpoint_not_found")):
+        headers = {"authorization": f"Bearer {desk.tokens[who]}"}
+        with desk.server.open("POST", "/api/v1/ag-ui/booker", body, **headers) as stream:
+            *_, last = [each for each in stream.frames() if each.data is not None]
+        assert (who, last.data["type"], last.data["code"]) == (who, "RUN_ERROR", code)
+    found = desk.request("ann", "GET", f"/api/v1/sessions/{paused['session_id']}").json
+    assert found["status"] == "waiting"
+
+
+def test_what_is_not_an_approval_is_for_whoever_is_asked(desk: Desk):
+    asked = desk.request("ann", "POST", "/api/v1/chat", {"agent": "booker", "message": "name", "stream": False}).json
+    body = {"session_id": asked["session_id"], "answer": "Ann", "stream": False}
+    assert desk.request("ann", "POST", "/api/v1/chat/resume", body).json["output"] == "Result: Ann"
+
+
+def test_one_key_of_two_callers_stands_for_two_requests(desk: Desk):
+    chat = {"agent": "booker", "message": "hello", "stream": False}
+    ids = set[str]()
+    for who in ("ann", "admin"):
+        headers = {"authorization": f"Bearer {desk.tokens[who]}", "idempotency-key": "k1"}
+        ids.add(desk.server.post("/api/v1/chat", chat, **headers).json["session_id"])
+    assert len(ids) == 2
+
+
+def test_a_token_counts_in_either_header_and_nowhere_else(desk: Desk):
+    ann, get = desk.tokens["ann"], desk.server.get
+    assert get("/api/v1/agents", x_api_key=ann).status == 200
+    assert get("/api/v1/agents", authorization=f"bearer {ann}").status == 200
+    assert get(f"/api/v1/agents?token={ann}&access_token={ann}").status == 401
+    for wrong in (ann, f"Basic {ann}", "Bearer", "Bearer adj_", f"Bearer {ann} x", "Bearer \xff"):
+        assert get("/api/v1/agents", authorization=wrong).status == 401
+    assert get("/api/v1/agents", authorization="Basic x", x_api_key=ann).status == 401
+
+
+def test_a_token_counts_from_when_it_is_made_until_it_is_revoked_or_expires(desk: Desk):
+    token, text = desk.file.create("dan")
+    desk.tokens["dan"] = text
+    assert desk.request("dan", "GET", "/api/v1/agents").status == 200
+    assert desk.file.revoke(token.id)
+    assert desk.request("dan", "GET", "/api/v1/agents").status == 401
+    assert not desk.file.revoke(token.id)
+    desk.tokens["dan"] = desk.file.create("dan", lifetime=-1)[1]
+    assert desk.request("dan", "GET", "/api/v1/agents").status == 401
+
+
+def test_a_file_that_cannot_be_trusted_lets_nobody_in(tmp_path: Path):
+    tokens = Tokens(tmp_path / "tokens.json")
+    text = tokens.create("ann")[1]
+    with Serving(App([booker()], tokens=str(tokens.path))) as server:
+        assert server.get("/api/v1/agents", x_api_key=text).status == 200
+        tokens.path.chmod(0o666)
+        tokens.path.write_bytes(tokens.path.read_bytes() + b"\n")
+        reply = server.get("/api/v1/agents", x_api_key=text)
+        assert (reply.status, reply.code) == (503, "unavailable")
+        assert str(tmp_path).encode() not in reply.body
+    with pytest.raises(UsageError, match="chmod 600"):
+        App([booker()], tokens=tokens.path)
+    tokens.path.chmod(0o600)
+    tokens.path.write_text("{")
+    with pytest.raises(UsageError, match="not a file of tokens"):
+        App([booker()], tokens=tokens.path)
+
+
+def test_the_file_has_no_secret_and_nobody_else_reads_it(tmp_path: Path):
+    tokens = Tokens(tmp_path / "tokens.json")
+    token, text = tokens.create("ann", roles=["use", "review"], agents=["a*"])
+    assert text.startswith(f"adj_{token.id}_")
+    assert text.split("_", 2)[2] not in tokens.path.read_text()
+    assert tokens.path.stat().st_mode & 0o777 == 0o600
+    assert Tokens(tokens.path).all() == [token]
+    tokens.path.with_name("tokens.json.new").touch()
+    with pytest.raises(UsageError, match="Somebody else is changing"):
+        tokens.create("bob")
+
+
+async def known(_: Any) -> Caller | None:
+    return None
+
+
+def test_an_application_may_know_its_callers_by_itself(tmp_path: Path):
+    with Serving(App([booker()], identify=lambda request: Caller(name=request.headers["x-user"]))) as server:
+        chat = {"message": "book Rome", "stream": False}
+        session_id = server.post("/api/v1/chat", chat, x_user="ann").json["session_id"]
+        assert server.get(f"/api/v1/sessions/{session_id}", x_user="ann").status == 200
+        assert server.get(f"/api/v1/sessions/{session_id}", x_user="bob").status == 404
+    with Serving(App([booker()], identify=known)) as server:
+        assert server.get("/api/v1/agents").status == 401
+    with pytest.raises(UsageError, match="not both"):
+        App([booker()], tokens=tmp_path / "tokens.json", identify=known)
+
+
+def test_who_lets_everybody_in_listens_only_to_this_machine(tmp_path: Path):  # attack 12
+    app = App([booker()])
+    for host in ("0.0.0.0", "::", "192.0.2.1", "example.com"):
+        with pytest.raises(UsageError, match="adjourn token create"):
+            Server(app, host=host)
+    for host in ("127.0.0.1", "127.0.0.2", "::1", "localhost"):
+        Server(app, host=host)
+    Server(App([booker()], tokens=tmp_path / "tokens.json"), host="0.0.0.0")
+    with pytest.raises(UsageError, match="nobody knows who approves"):
+        App([booker()], self_approval=False)

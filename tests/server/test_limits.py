@@ -1,0 +1,102 @@
+"""How much one caller may do at a time, and what happens to bodies that do not arrive."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from adjourn import UsageError
+from adjourn.server import App, Caller, Limits
+from adjourn.server._errors import ApiError
+from adjourn.server._limits import Usage
+
+from .agents import GATES, booker, counter
+from .serving import PATIENCE, Serving
+
+ANN, BOB = Caller(name="ann"), Caller(name="bob")
+
+
+def app(limits: Limits) -> App:
+    return App([booker(), counter()], limits=limits, identify=lambda request: Caller(name=request.headers["x-user"]))
+
+
+def test_a_caller_has_so_many_requests_open_and_no_more():  # failure F84, attack 16
+    with Serving(app(Limits(requests=2))) as server:
+        streams = [server.open("GET", "/api/v1/inbox/events", x_user="ann") for _ in range(2)]
+        refused = server.get("/api/v1/agents", x_user="ann")
+        assert (refused.status, refused.code, refused.headers["retry-after"]) == (429, "too_many_requests", "1")
+        assert refused.headers["ratelimit"] == '"requests";r=0;t=1'
+        assert refused.headers["ratelimit-policy"] == '"requests";q=2'
+        assert server.get("/api/v1/agents", x_user="bob").status == 200
+        assert server.get("/healthz").status == 200
+        for stream in streams:
+            stream.close()
+        assert any(server.get("/api/v1/agents", x_user="ann").status == 200 for _ in range(1000))
+        with server.open("POST", "/api/v1/chat", {"agent": "booker", "message": "hello"}, x_user="bob") as stream:
+            stream.rest()
+        for _ in range(5):  # Whatever has ended, also in a refusal, is not open any more.
+            assert server.get("/api/v1/sessions/nothing", x_user="bob").status == 404
+        assert server.get("/api/v1/agents", x_user="bob").status == 200
+
+
+def test_a_caller_whose_turns_run_begins_no_other_and_still_answers():  # failure F84: answers go first
+    with Serving(app(Limits(runs=1))) as server:
+        asked = server.post("/api/v1/chat", {"agent": "booker", "message": "book Rome", "stream": False}, x_user="ann")
+        chat = {"agent": "counter", "message": "count limits"}
+        with server.open("POST", "/api/v1/chat", chat, x_user="ann") as running:
+            GATES.reached("limits")
+            refused = server.post("/api/v1/chat", {"agent": "booker", "message": "hello"}, x_user="ann")
+            assert (refused.status, refused.code, refused.json["error"]["limit"]) == (429, "too_many_requests", "runs")
+            body = {"session_id": asked.json["session_id"], "answer": "yes", "stream": False}
+            assert server.post("/api/v1/chat/resume", body, x_user="ann").json["status"] == "done"
+            GATES.open("limits")
+            running.until("done")
+        again = server.post("/api/v1/chat", {"agent": "booker", "message": "hello", "stream": False}, x_user="ann")
+        assert (again.status, again.headers["ratelimit-policy"]) == (200, '"turns";q=600;w=60')
+
+
+def test_turns_are_counted_by_the_minute():
+    now = [1000.0]
+    usage = Usage(Limits(turns=2), clock=lambda: now[0])
+    assert usage.begin_turn(ANN) == {"ratelimit-policy": '"turns";q=2;w=60', "ratelimit": '"turns";r=1;t=30'}
+    assert usage.begin_turn(ANN)["ratelimit"] == '"turns";r=0;t=60'
+    with pytest.raises(ApiError) as refused:
+        usage.begin_turn(ANN)
+    assert (refused.value.status, refused.value.headers["retry-after"]) == (429, "30")
+    usage.begin_turn(BOB)
+    now[0] += 29.0
+    with pytest.raises(ApiError) as refused:
+        usage.begin_turn(ANN)
+    assert refused.value.headers["retry-after"] == "1"
+    now[0] += 1.0
+    usage.begin_turn(ANN)
+    now[0] += 3600.0
+    usage.begin_turn(ANN)
+    assert usage.begin_turn(ANN)["ratelimit"].startswith('"turns";r=0')
+
+
+def test_where_nobody_has_a_name_nothing_is_counted():
+    usage = Usage(Limits(requests=1, turns=1))
+    for _ in range(3):
+        usage.open(Caller())
+        assert usage.begin_turn(Caller()) == {}
+
+
+def test_a_body_that_does_not_arrive_is_not_waited_for():  # failure F86
+    with Serving(App([booker()], limits=Limits(upload=0.1))) as server:
+        for sent in (b"", b'{"message": '):
+            with socket.create_connection(("127.0.0.1", server.server.port), timeout=PATIENCE) as client:
+                head = "POST /api/v1/chat HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+                client.sendall(f"{head}content-length: 100\r\n\r\n".encode() + sent)
+                answer = b"".join(iter(lambda: client.recv(65536), b""))  # To the end: the connection is closed.
+            assert answer.startswith(b"HTTP/1.1 408 ")
+            assert b'"code":"too_slow"' in answer
+        with server.chat(message="hello") as stream:
+            assert stream.all()[-1].type == "done"
+
+
+@pytest.mark.parametrize("name", ["requests", "runs", "turns", "upload"])
+def test_a_limit_of_nothing_is_refused(name: str):
+    with pytest.raises(UsageError, match=name):
+        Limits(**{name: 0})

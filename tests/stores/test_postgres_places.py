@@ -1,0 +1,435 @@
+"""A Postgres store is used from anywhere: loops, threads, sync code, a forked child, a transaction of its user."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable
+from typing import Any, TypedDict
+
+import psycopg
+import pytest
+from psycopg.rows import dict_row, namedtuple_row, scalar_row
+
+from adjourn import interrupt
+from adjourn.errors import AlreadyResumed, Conflict, SessionBusy, StoreUnavailable, UsageError
+from adjourn.graph import END, START, StateGraph
+from adjourn.stores import Input, PostgresStore, SessionRef
+from adjourn.stores.postgres._queries import DUE, filters
+from adjourn.testing.suite.bench import Drive, S, paused, question, yes
+from tests.servers import pgbouncer, postgres
+
+from .postgres_clock import fresh_schema
+
+
+def make(pool_size: int = 10) -> PostgresStore:
+    return PostgresStore(postgres().url, schema=fresh_schema(), pool_size=pool_size)
+
+
+class Statements:
+    """The statements that one database has received."""
+
+    def __init__(self) -> None:
+        self._server = postgres()
+        self.url = self._server.fresh()
+        self._server.execute(f"ALTER DATABASE {self.url.rpartition('/')[2]} SET log_statement = 'all'")
+
+    async def of(self, *calls: Awaitable[object]) -> int:
+        """Return how many statements the calls take, without what is sent to others, which goes its own way."""
+        before = len(self._server.log.read_text().splitlines())
+        for call in calls:
+            await call
+        lines = self._server.log.read_text().splitlines()[before:]
+        assert not any("BEGIN" in line for line in lines)
+        sent = [line for line in lines if "execute" in line or "statement:" in line]
+        return len([line for line in sent if "pg_notify" not in line])
+
+
+async def test_a_live_owners_commit_is_one_statement():  # rule R3
+    statements = Statements()
+    store = PostgresStore(statements.url)
+    run = await paused(store, "q")
+    await store.answer(S, [yes("q")])
+    await run.claim(run.next(takes=("q",)))
+    assert await statements.of(*(run.commit() for _ in range(5))) == 5
+    assert await statements.of(run.commit(run.next(events=b"[]", event_count=1))) == 1
+    await store.close()
+
+
+async def test_a_claim_reads_only_what_it_cannot_know():  # rules R3, C6
+    statements = Statements()
+    store, other = PostgresStore(statements.url), PostgresStore(statements.url)
+    await store.head(S)
+    await other.head(S)
+    run = Drive(store)
+    assert await statements.of(run.start()) == 1
+    assert await statements.of(run.pause(question("q"), question("r"))) == 1
+    assert await statements.of(run.claim(run.next(), yes("q"))) == 1
+    assert await statements.of(run.pause()) == 1
+    elsewhere = Drive(other)
+    elsewhere.number, elsewhere.at = run.number, run.at
+    assert await statements.of(elsewhere.loaded()) == 1
+    assert await statements.of(elsewhere.claim(elsewhere.next(), yes("r"))) == 1
+    await elsewhere.end()
+    # It has moved on since: the guard sees that, and what is read says why.
+    before = await store.load(S)
+    with pytest.raises(AlreadyResumed):
+        await run.claim(run.next(), yes("r"))
+    assert await store.load(S) == before
+    await store.close()
+    await other.close()
+
+
+class Asked(TypedDict, total=False):
+    answer: str
+
+
+async def test_a_pause_and_its_resume_are_four_writes_and_one_look():  # rule R3
+    async def ask(state: Asked) -> Asked:
+        return {"answer": interrupt("Go on?")}
+
+    statements = Statements()
+    store = PostgresStore(statements.url)
+    await store.head(S)
+    graph = StateGraph(Asked, name="asking").add_node("ask", ask).add_edge(START, "ask").compile(store=store)
+    assert await statements.of(graph.run({}, session_id="s")) == 3  # is there one, the claim, the pause
+    (asked,) = await graph.pending("s")
+    assert await statements.of(graph.resume("s", {asked.id: "yes"})) == 2  # the claim with the answer, the end
+    await store.close()
+
+
+def test_any_number_of_loops_and_threads_share_one_store():
+    url = postgres().fresh()  # a pooler of other tests keeps connections to the database that they share
+    store = PostgresStore(url, pool_size=3)
+    failures: list[BaseException] = []
+
+    async def work(name: str) -> None:
+        run = Drive(store, name, owner=name)
+        await run.start()
+        await run.steps(5)
+        await run.end()
+
+    async def some(name: str) -> None:
+        await asyncio.gather(*(work(f"{name}/{n}") for n in range(5)))
+
+    def one(name: str) -> None:
+        try:
+            asyncio.run(some(name))
+            asyncio.run(some(f"{name} again"))
+        except BaseException as error:  # noqa: BLE001  # passed on to the test
+            failures.append(error)
+
+    threads = [threading.Thread(target=one, args=(f"t{n}",)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    found = asyncio.run(store.sessions(status="done"))
+    assert len(found) == 40
+    database = url.rpartition("/")[2]
+    connections = postgres().execute(f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{database}'")  # noqa: S608 - a name of ours
+    assert connections[0][0] <= 4
+    asyncio.run(store.close())
+
+
+async def test_a_call_that_was_cancelled_leaves_its_connection_in_order():
+    store = make(pool_size=1)
+    run = Drive(store)
+    await run.start()
+    for _ in range(20):
+        task = asyncio.create_task(store.load(S))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (await run.head()).checkpoint == "b.0"
+    await store.close()
+
+
+async def test_leases_are_renewed_when_every_other_connection_is_busy():  # rule C6
+    store = make(pool_size=1)
+    run, other = await paused(store, "q"), Drive(store, "other")
+    await other.start()
+    schema = store.schema
+    async with await psycopg.AsyncConnection.connect(postgres().url) as user:
+        await user.execute(f"SELECT 1 FROM {schema}.sessions WHERE id = 's' FOR UPDATE".encode())  # noqa: S608 - a name of ours
+        blocked = asyncio.create_task(store.answer(S, [yes("q")]))  # has the only connection, and waits for the row
+        async with asyncio.timeout(10):
+            states = await store.renew([other.held, run.held])
+        assert [state.lost for state in states] == [False, True]
+        assert not blocked.done()
+    await blocked
+    await store.close()
+
+
+async def test_a_row_that_somebody_is_writing_does_not_hold_up_other_leases():  # rule C6
+    store = make()
+    drives = [Drive(store, name) for name in ("one", "two")]
+    for each in drives:
+        await each.start()
+    async with await psycopg.AsyncConnection.connect(postgres().url) as user:
+        await user.execute(f"SELECT 1 FROM {store.schema}.sessions WHERE id = 'one' FOR UPDATE".encode())  # noqa: S608 - a name of ours
+        async with asyncio.timeout(10):
+            states = await store.renew([each.held for each in drives])
+        assert [(state.lost, state.skipped) for state in states] == [(False, True), (False, False)]
+    assert [state.skipped for state in await store.renew([each.held for each in drives])] == [False, False]
+    await store.close()
+
+
+@pytest.mark.parametrize("change", ["cancel = 'now'", "fence = fence + 1", "owner = 'bob'", "number = 7"])
+async def test_a_step_that_waited_for_its_row_looks_at_it_again(change: str):  # rule C6
+    store = make()
+    run = Drive(store)
+    await run.start()
+    async with await psycopg.AsyncConnection.connect(postgres().url) as user:
+        await user.execute(f"UPDATE {store.schema}.sessions SET {change}".encode())  # noqa: S608 - names of ours
+        step = asyncio.create_task(store.commit(run.held, run.next(), after=run.checkpoint))
+        waiting = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %s"
+        async with asyncio.timeout(30), await psycopg.AsyncConnection.connect(postgres().url, autocommit=True) as other:
+            while not (await other.execute(waiting, [f"%{store.schema}%"])).rowcount:  # noqa: ASYNC110 - only the server knows
+                await asyncio.sleep(0.01)
+    if change.startswith("cancel"):
+        assert (await step).cancel == "now"
+    else:
+        with pytest.raises(Conflict):
+            await step
+        assert (await run.loaded("b.0")).rows
+        assert len(await store.records(S)) == 1
+    await store.close()
+
+
+async def test_when_all_connections_are_in_use_for_too_long_it_says_so():
+    store = PostgresStore(postgres().url, schema=fresh_schema(), pool_size=1, timeout=0.5)
+    await paused(store, "q")
+    async with await psycopg.AsyncConnection.connect(postgres().url) as user:
+        await user.execute(f"SELECT 1 FROM {store.schema}.sessions FOR UPDATE".encode())  # noqa: S608 - a name of ours
+        calls = [store.answer(S, [yes("q")]), store.head(S)]
+        results = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(each) for each in results] == [StoreUnavailable] * 2
+    await store.close()
+
+
+@pytest.mark.parametrize("is_sync", [True, False])
+async def test_an_answer_in_a_transaction_of_the_user_comes_and_goes_with_it(is_sync: bool):
+    store = make()
+    await paused(store, "q")
+    url = postgres().url
+    connect = psycopg.Connection.connect if is_sync else psycopg.AsyncConnection.connect
+
+    async def attempt(*, commits: bool) -> None:
+        made = connect(url)
+        connection = made if isinstance(made, psycopg.Connection) else await made
+        joined = store.on(connection)
+        await joined.answer(S, [yes("q")])
+        with pytest.raises(AlreadyResumed):  # a refusal does not end the transaction
+            await joined.answer(S, [yes("q")])
+        assert (await joined.load(S)) is not None
+        for end in (connection.commit if commits else connection.rollback, connection.close):
+            done = end()
+            if done is not None:
+                await done
+        joined.notify()
+
+    await attempt(commits=False)
+    assert len(await store.questions(S)) == 1
+    await attempt(commits=True)
+    assert await store.questions(S) == []
+    assert [each.why for each in await store.due()] == ["answer"]
+    await store.close()
+
+
+@pytest.mark.parametrize("rows", [dict_row, scalar_row, namedtuple_row])
+async def test_a_connection_of_the_user_may_make_rows_of_any_kind(rows: Any):
+    store = make()
+    await paused(store, "q")
+    await Drive(store, "live").start()
+    async with await psycopg.AsyncConnection.connect(
+        postgres().url, row_factory=rows, cursor_factory=psycopg.AsyncClientCursor
+    ) as connection:
+        joined = store.on(connection)
+        assert (await joined.load(S)) is not None
+        await joined.answer(S, [yes("q")])
+        with pytest.raises(SessionBusy):
+            await joined.delete(SessionRef("live"))
+    assert await store.questions(S) == []
+    await store.close()
+
+
+def test_only_a_connection_of_psycopg_can_be_joined():
+    with pytest.raises(UsageError, match="Give a connection of psycopg"):
+        make().on(None)  # pyright: ignore[reportArgumentType]
+
+
+async def test_a_connection_sends_many_hints():
+    server = postgres()
+    url = server.fresh()
+    server.execute(f"ALTER DATABASE {url.rpartition('/')[2]} SET log_statement = 'all'")
+    store, other = PostgresStore(url), PostgresStore(url)
+    heard = other.hints()
+    async with asyncio.timeout(30):
+        assert await anext(heard) is None
+        before = len(server.log.read_text().splitlines())
+        for n in range(5):
+            run = Drive(store, f"s{n}")
+            await run.start()
+            await run.end()
+            hint = await anext(heard)
+            while hint is None or hint.id != f"s{n}":
+                hint = await anext(heard)
+    lines = server.log.read_text().splitlines()[before:]
+    senders = [line.split("[")[1].split("]")[0] for line in lines if "SELECT pg_notify(" in line]
+    assert len(senders) >= 5
+    assert len(set(senders)) <= 2  # that of the other store, which listens for itself
+    await heard.aclose()
+    await store.close()
+    await other.close()
+
+
+async def test_nothing_is_left_after_close():
+    store = make()
+    heard = store.hints()
+    assert await anext(heard) is None
+    await Drive(store).start()
+    await store.close()
+    assert not [each.name for each in threading.enumerate() if each.name in ("adjourn-notify", "adjourn-listen")]
+    named = f"SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%{store.schema}%' AND pid <> pg_backend_pid()"  # noqa: S608
+    async with asyncio.timeout(30):  # the server's processes end a moment after their connections
+        while postgres().execute(named) != [(0,)]:  # noqa: ASYNC110 - other processes
+            await asyncio.sleep(0.01)
+    await heard.aclose()
+    assert (await Drive(store, "s").head()).checkpoint == "b.0"  # it opens again
+    await store.close()
+
+
+FORK = """
+import asyncio, os, sys, warnings
+from adjourn.stores import PostgresStore
+from adjourn.testing.suite.bench import Drive
+
+warnings.simplefilter("ignore", DeprecationWarning)  # of forking a process with threads
+store = PostgresStore(sys.argv[1], schema=sys.argv[2])
+
+async def work(name):
+    heard = store.hints()
+    await anext(heard)
+    run = Drive(store, name)
+    await run.start()
+    await run.steps(3)
+    await run.end()
+    await heard.aclose()
+
+asyncio.run(work("before"))
+child = os.fork()
+asyncio.run(work("child" if child == 0 else "parent"))
+asyncio.run(work("child again" if child == 0 else "parent again"))
+if child == 0:
+    asyncio.run(store.close())
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+asyncio.run(work("after"))
+print(len(asyncio.run(store.sessions(status="done"))))
+asyncio.run(store.close())
+"""
+
+
+def test_parent_and_child_of_a_fork_both_go_on():
+    schema = fresh_schema()
+    done = subprocess.run(
+        [sys.executable, "-W", "error::ResourceWarning", "-c", FORK, postgres().url, schema],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout, done.returncode) == ("6\n", 0), done.stderr
+    assert done.stderr == ""
+
+
+def test_a_store_that_is_dropped_without_close_ends_quietly():
+    code = (
+        "import asyncio, sys\nfrom adjourn.stores import PostgresStore, SessionRef\n"
+        "asyncio.run(PostgresStore(sys.argv[1], schema=sys.argv[2]).head(SessionRef('s')))\n"
+        "store = PostgresStore(sys.argv[1], schema=sys.argv[2])\nasyncio.run(store.head(SessionRef('s')))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, postgres().url, fresh_schema()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+
+
+PREPARED = b"SELECT statement FROM pg_prepared_statements WHERE NOT from_sql"
+
+
+class Count(TypedDict):
+    n: int
+
+
+async def count_to(store: PostgresStore, steps: int, session: str) -> int:
+    """Run a graph of so many steps, each a commit."""
+
+    async def add(state: Count) -> Count:
+        return {"n": state["n"] + 1}
+
+    graph = StateGraph(Count, name="count").add_node("add", add).add_edge(START, "add")
+    graph = graph.add_conditional_edges("add", lambda state: END if state["n"] >= steps else "add")
+    return (await graph.compile(store=store).run({"n": 0}, session_id=session)).state["n"]
+
+
+async def test_what_is_sent_often_is_prepared_and_may_be_lost():
+    store = make(pool_size=1)
+    assert await count_to(store, 20, "first") == 20
+    assert any("WITH moved" in text for (text,) in await store.fetch(PREPARED, {}))
+    await store.questions()
+    await store.fetch(b"DO $$ BEGIN EXECUTE 'DEALLOCATE ALL'; END $$", {})
+    assert await count_to(store, 20, "second") == 20
+    await store.close()
+
+
+async def test_nothing_is_prepared_behind_a_pooler():  # rule K3
+    store = PostgresStore(pgbouncer().url, schema=fresh_schema(), pool_size=1)
+    assert await count_to(store, 20, "session") == 20
+    assert await store.fetch(PREPARED, {}) == []
+    await store.close()
+
+
+async def test_pages_end_although_the_time_of_a_question_is_damaged():  # rules C10, I15
+    url = postgres().fresh()
+    store = PostgresStore(url)
+    await paused(store, *"abcdef")
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        await connection.execute("UPDATE adjourn.questions SET asked = -1.0 WHERE id = 'b'")
+    seen, after = list[str](), None
+    while page := await store.questions(after=after, limit=2):
+        seen += [each.id for each in page]
+        after = page[-1].cursor
+        assert len(seen) < 10
+    assert seen == [*"acdef"]
+    await store.close()
+
+
+async def test_of_thousands_that_are_queued_the_first_are_read():  # rule V11
+    store = make()
+    await store.submit(SessionRef("first", user="ben"), Input(id="i", body=b"{}", program="p"))
+    schema = store.schema
+    with psycopg.connect(postgres().url, autocommit=True) as own:
+        for statement in (
+            """INSERT INTO {schema}.sessions (id, app, "user", created, inputs, program, queued, abandons)
+                SELECT 's' || n, 'adjourn', 'ann', 1, 1, 'p', {schema}.clock() + n, false
+                FROM generate_series(1, 5000) AS n""",
+            """INSERT INTO {schema}.inputs (session, id, digest, program, abandons, at, body)
+                SELECT s.no, 'i', '', 'p', false, s.queued, '' FROM {schema}.sessions AS s WHERE s.id <> 'first'""",
+            "ANALYZE {schema}.sessions, {schema}.inputs",
+        ):
+            own.execute(statement.replace("{schema}", schema).encode())
+        given = {"app": "adjourn", "user": None, "programs": ["p"], "skip_users": ["eve"], "limit": 10}
+        query = f"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) {DUE}".replace("<filters>", filters(given))
+        plan = [line for (line,) in own.execute(query.replace("{schema}", schema).encode(), given)]
+    (walked,) = [line for line in plan if "sessions_queued" in line]
+    assert "rows=10 " in walked
+    assert [each.session for each in await store.due(limit=3)] == ["first", "s1", "s2"]
+    await store.close()
