@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import Any
 
 import pytest
@@ -50,9 +49,8 @@ def test_an_expression_means_what_it_means_to_python(flags: str, body: str, text
     ],
 )
 def test_no_text_stalls_the_search(source: str, text: str) -> None:  # attack 16
-    since = time.monotonic()
+    # With a search that goes back, none of these would end before the time limit of a test.
     assert pattern(source).search(text, Work()) is False
-    assert time.monotonic() - since < 5
 
 
 @pytest.mark.parametrize(
@@ -64,10 +62,8 @@ def test_no_text_stalls_the_search(source: str, text: str) -> None:  # attack 16
     ],
 )
 def test_what_would_take_too_long_is_given_up(source: str, text: str) -> None:  # attack 16
-    since = time.monotonic()
     with pytest.raises(TooHard):
         pattern(source).search(text, Work())
-    assert time.monotonic() - since < 10
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ async def test_a_call_that_is_cancelled_does_not_wait_for_a_silent_server():  # 
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):
                 await store.renew([run.held])
-        assert (line.lost, time.monotonic() - began < 4) == (1, True)  # psycopg itself would wait for 5 s more
+        assert (line.lost, time.monotonic() - began < 5) == (1, True)  # psycopg itself would wait for 5 s more
         line.loses = None
         assert [state.lost for state in await store.renew([run.held])] == [False]
         await store.close()
