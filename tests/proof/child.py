@@ -144,6 +144,8 @@ class WatchedStore(FaultStore):
         return claimed
 
     async def commit(self, lease: Lease, *writes: Write, after: str, release: bool = False) -> Committed:
+        for write in writes:
+            self._ledger.write("asked", write.id, fence=lease.fence)
         committed = await super().commit(lease, *writes, after=after, release=release)
         for write in writes:
             self._ledger.write("committed", write.id, fence=lease.fence)

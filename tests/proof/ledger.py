@@ -12,15 +12,15 @@ from typing import Any, Literal
 
 import msgspec
 
-Kind = Literal["effect", "kept", "told", "accepted", "claimed", "committed"]
+Kind = Literal["effect", "kept", "told", "accepted", "claimed", "asked", "committed"]
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something that happened.
 
     `effect`: code did something outside. `kept`: a `@once` call that did so has returned. `told`: a reader heard that
-    the code at `address` finished. `accepted`: an answer was taken. `claimed` and `committed`: the store said yes to
-    the owner with the number `fence`.
+    the code at `address` finished. `accepted`: an answer was taken. `asked`: the owner with the number `fence` is
+    about to commit a record. `claimed` and `committed`: the store said yes to it.
     """
 
     kind: Kind

@@ -62,10 +62,11 @@ def wait_until_stopped(pid: int) -> None:
 
 
 async def has_heard(folder: Path) -> bool:
-    """Whether the process has noted the newest record that is stored."""
+    """Whether the process has noted the newest record that is stored, and waits for no other."""
     head = await _head(folder)
     lines = Ledger(folder / "ledger").lines()
-    return head.checkpoint in {line.what for line in lines if line.kind in ("claimed", "committed")}
+    heard = {line.what for line in lines if line.kind in ("claimed", "committed")}
+    return heard >= {head.checkpoint, *(line.what for line in lines if line.kind == "asked")}
 
 
 async def _head(folder: Path) -> Head:
@@ -108,7 +109,7 @@ async def test_a_zombie_is_refused_and_runs_no_more_code(
     woken = zombie.ended()
 
     assert woken.error == "Conflict", woken
-    assert [line for line in ledger.lines()[len(before) :] if line.kind != "effect"] == []
+    assert [line for line in ledger.lines()[len(before) :] if line.kind not in ("effect", "asked")] == []
     assert pids(ledger.effects("after")) == {taker.pid}
     assert pids(ledger.effects("heard")) <= {taker.pid}
     assert {line.pid for line in ledger.effects("halting")} == {zombie.pid, taker.pid}
