@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if any(word.startswith("--") for word in arguments):
         import_module("adjourn.cli._meant").check_options(parser, arguments[1:])
     # Options may stand anywhere, also between the words that a command takes.
-    options = parser.parse_intermixed_args(arguments[1:], argparse.Namespace(command=name))
+    options = parser.parse_intermixed_args(arguments[1:], argparse.Namespace(command=name, words=arguments))
     _prepare_output()
     try:
         return _run(options)

@@ -9,13 +9,21 @@ from types import FrameType
 
 import uvicorn
 
-from adjourn.errors import UsageError
+from adjourn.errors import StoreUnavailable, UsageError
+from adjourn.stores import Store
 
 from ._app import App
 from ._guards import is_loopback
 
 NET = 5
 """Seconds that connections have to end after the application has ended what it did; then they are cut."""
+
+
+ASKING = 3.0
+"""Seconds for a store to say whether it can be used."""
+
+SETTLE = 0.25
+"""Seconds in which a server that retires still takes requests of connections that it has just accepted."""
 
 
 class Server(uvicorn.Server):
@@ -61,7 +69,12 @@ class Server(uvicorn.Server):
         return self.servers[0].sockets[0].getsockname()[1]
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen."""
+        """Begin to listen.
+
+        Raises:
+            StoreError: the store cannot be used, and waiting would not help.
+        """
+        await _check(self._app.store)
         await super().startup(sockets)
         if self._tell is not None and self.started:
             host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
@@ -72,15 +85,48 @@ class Server(uvicorn.Server):
         if self.started and self._stopping is None:
             self.stop()
         else:
-            self.should_exit = self.force_exit = True
+            self.end()
 
     def stop(self) -> None:
         """Stop in order, from the thread of its event loop."""
         if self._stopping is None:
             self._stopping = asyncio.get_running_loop().create_task(self._stop())
 
+    def retire(self) -> None:
+        """Stop in order, while others listen on the same sockets: they get the new connections."""
+        if self._stopping is None:
+            for each in self.servers:
+                each.close()
+            self._stopping = asyncio.get_running_loop().create_task(self._retire())
+
+    def end(self) -> None:
+        """Stop at once."""
+        self.should_exit = self.force_exit = True
+
+    async def _retire(self) -> None:
+        await asyncio.sleep(SETTLE)
+        for connection in list(self.server_state.connections):
+            # Requests that would follow on a kept connection are for the others. One without any so far waits for its.
+            if getattr(connection, "cycle", None) is not None:
+                connection.shutdown()
+        await self._stop()
+
     async def _stop(self) -> None:
         try:
             await self._app.drain()
         finally:
             self.should_exit: bool = True
+
+
+async def _check(store: Store) -> None:
+    """Refuse a store that cannot be used before anything is served; one that is away may come back."""
+    asking = asyncio.create_task(store.due(limit=1))
+    await asyncio.wait([asking], timeout=ASKING)
+    if not asking.done():
+        asking.cancel()
+        return
+    try:
+        await asking
+    except StoreUnavailable as error:
+        if error.is_lasting:
+            raise

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from adjourn._checks import is_number
 from adjourn._engine.program import Program
 from adjourn._text import visible_line
+from adjourn.cli._fleet import MOST, Fleet, Member
+from adjourn.cli._listening import bound, url_of
 from adjourn.cli._programs import METAVAR, deps_of, program_of
 from adjourn.cli._stores import add_store_option, store_url
 from adjourn.cli.commands.check import add_allow_option
 from adjourn.errors import UsageError
 from adjourn.runner import Runner
 from adjourn.spec import Loaded, load
-from adjourn.stores import MemoryStore
+from adjourn.stores import EncryptedStore, MemoryStore
+
+if TYPE_CHECKING:
+    from adjourn.server import App
 
 LAST_PORT = 65_535
 
@@ -47,44 +55,112 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--grace", metavar="SECONDS", type=float, default=10.0, help="time for steps to end when it is stopped (10)"
     )
+    parser.add_argument(
+        "--workers", metavar="N", type=int, default=1, help="processes that serve together, on one store (1)"
+    )
+    parser.add_argument("--member", help=argparse.SUPPRESS)  # how a parent starts its workers
 
 
 def run(options: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C, and return 0."""
+    _check(options)
+    if options.workers > 1 and options.member is None:
+        return _lead(options)
+    try:
+        # Only this command needs the extra.
+        from adjourn.server.serve import Server  # noqa: PLC0415
+    except ImportError as missing:
+        raise UsageError('`adjourn serve` needs Starlette and uvicorn: pip install "adjourn[server]".') from missing
+    member = None if options.member is None else Member(options.member)
+    app = _app(options)
+    about = _about(app)
+    if member is None:
+        server = Server(app, host=options.host, port=options.port, tell=partial(_tell, about))
+        server.run(sockets=bound(options.host, options.port))
+    else:
+        _check_shared(app, options)
+        server = Server(app, host=options.host, port=options.port, tell=lambda _: member.ready(server, about))
+        server.run(sockets=member.sockets)
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
     if not is_number(options.grace) or options.grace < 0:
         raise UsageError(f"--grace {options.grace}: give a number of seconds, 0 or more.")
     if not 0 <= options.port <= LAST_PORT:
         raise UsageError(f"--port {options.port}: give a number from 0 to {LAST_PORT:,}.")
+    if not 1 <= options.workers <= MOST:
+        raise UsageError(f"--workers {options.workers}: give a number from 1 to {MOST}, such as the cores you have.")
     if (tokens := tokens_path(options)) is not None and not Path(tokens).is_file():
         hint = f"Make a token with `adjourn token create NAME --tokens {tokens}`, or name another file."
         raise UsageError(f"--tokens {tokens}: there is no such file, so nobody could make a request. {hint}")
-    programs = [_program(name, options) for name in dict.fromkeys(options.programs)]
-    try:
-        # Only this command needs the extra.
-        from adjourn.server import App  # noqa: PLC0415
-        from adjourn.server.serve import Server  # noqa: PLC0415
-    except ImportError as missing:
-        raise UsageError('`adjourn serve` needs Starlette and uvicorn: pip install "adjourn[server]".') from missing
-    app = App(
-        programs,
+
+
+def _app(options: argparse.Namespace) -> App:
+    from adjourn.server import App  # noqa: PLC0415
+
+    return App(
+        [_program(name, options) for name in dict.fromkeys(options.programs)],
         store=store_url(options),
         deps=deps_of(options),
         reload=RELOAD if options.reload else None,
         grace=options.grace,
-        tokens=tokens,
+        tokens=tokens_path(options),
         self_approval=not options.no_self_approval,
         hosts=options.allow_host,
         origins=options.allow_origin,
     )
-    served = [agent.name for agent in app.agents]
 
-    def tell(url: str) -> None:
-        where = "memory, until it stops" if isinstance(app.store, MemoryStore) else visible_line(repr(app.store))
-        print(f"Serving {visible_line(', '.join(served))} in {where}")
-        print(f"Listening on {url}. Ctrl-C stops it.", flush=True)
 
-    Server(app, host=options.host, port=options.port, tell=tell).run()
-    return 0
+def _about(app: App) -> str:
+    where = "memory, until it stops" if isinstance(app.store, MemoryStore) else visible_line(repr(app.store))
+    return f"Serving {visible_line(', '.join(agent.name for agent in app.agents))} in {where}"
+
+
+def _tell(about: str, url: str) -> None:
+    print(about)
+    print(f"Listening on {url}. Ctrl-C stops it.", flush=True)
+
+
+# Several processes
+
+
+def _lead(options: argparse.Namespace) -> int:
+    """Serve with several processes, and be their parent."""
+    if sys.platform == "win32":
+        raise UsageError("--workers needs Unix. Start several servers on ports of their own, behind a proxy.")
+    sockets = bound(options.host, options.port)
+    url = url_of(options.host, sockets)
+
+    def tell(about: str) -> None:
+        print(about)
+        print(f"Listening on {url}. {options.workers} processes, Ctrl-C stops them.", flush=True)
+
+    def command(given: str) -> list[str]:
+        return [*_this_command(options.words), "serve", "--member", given, *options.words[1:]]
+
+    def warn(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    return Fleet(command, sockets, workers=options.workers, grace=options.grace, tell=tell, warn=warn).run()
+
+
+def _this_command(words: list[str]) -> list[str]:
+    """Return how this process was started, with the options of Python, but without its words."""
+    begun = sys.orig_argv[1:]
+    if len(begun) > len(words) and begun[-len(words) :] == words:
+        return [sys.executable, *begun[: -len(words)]]
+    return [sys.executable, "-m", "adjourn"]
+
+
+def _check_shared(app: App, options: argparse.Namespace) -> None:
+    """Refuse a store that processes cannot share."""
+    store = app.store.inner if isinstance(app.store, EncryptedStore) else app.store
+    if isinstance(store, MemoryStore):
+        raise UsageError(
+            f"--workers {options.workers}: sessions would be in the memory of one process, and others would not find "
+            "them. Give --store URL, such as --store sqlite:///tickets.db, postgresql://... or redis://..."
+        )
 
 
 def _program(name: str, options: argparse.Namespace) -> Loaded | Program | Runner:
