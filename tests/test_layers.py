@@ -73,7 +73,7 @@ BELOW: dict[str, set[str]] = {
 PRIVATE: dict[str, set[str]] = {
     "sessions": {"runner", "graph", "_calls", "agents", "cli", "dbos", "_documents", "server"},
     "stores": {"sessions", "runner", "dbos"},
-    "runner": {"cli", "dbos"},
+    "runner": {"cli", "dbos", "server"},
 }
 # The same for single modules. Agents run on the graph engine: their frames are graph frames, their steps its nodes. A
 # store that fails in tests is a store around another one.
@@ -206,7 +206,7 @@ def test_there_are_no_import_cycles():
         visit(module, ())
 
 
-EXTRAS = {"server": {"starlette", "uvicorn"}}
+EXTRAS = {"server": {"prometheus_client", "starlette", "uvicorn"}}
 """Packages that are of use only with their extra, and what they may import from it anywhere."""
 
 

@@ -62,6 +62,7 @@ OTHERS = {
     Access.OWN: {"reviewer": 403},
     Access.LOOK: {"bob": 404, "reviewer of another agent": 404, "ann for another agent": 404},
     Access.CHANGE: {"bob": 404, "reviewer": 403, "reviewer of another agent": 403, "ann for another agent": 404},
+    Access.METRICS: {"ann": 403, "bob": 403, "reviewer": 403},
     Access.ADMIN: {"ann": 403, "bob": 403, "reviewer": 403},
 }
 """Who is refused on a session of ann's, and how."""
@@ -70,6 +71,7 @@ INSIDERS = {
     Access.OWN: ("ann", "bob", "admin"),
     Access.LOOK: ("ann", "reviewer", "admin"),
     Access.CHANGE: ("ann", "admin"),
+    Access.METRICS: ("admin",),
     Access.ADMIN: ("admin",),
 }
 CLOSED = [name for name, access in ACCESS.items() if access is not Access.OPEN]
@@ -123,6 +125,7 @@ def test_every_route_says_who_may_use_it(desk: Desk):  # rule V7, attack 12
             f"POST {session}/fork",
             f"DELETE {session}/inputs/{{input}}",
         },
+        Access.METRICS: {"GET /metrics"},
         Access.ADMIN: {f"POST {session}/edit"},
     }
     assert [desk.request("nobody", "GET", path).status for path in ("/healthz", "/readyz")] == [200, 200]

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import count
-from typing import Any
+from typing import Any, Literal, Protocol
 
 from adjourn._engine import record
 from adjourn._engine.address import segment_text
@@ -36,6 +36,7 @@ from adjourn.errors import (
     UnknownInterrupt,
 )
 from adjourn.events import Event
+from adjourn.messages import Usage
 from adjourn.sessions import SessionStatus
 from adjourn.sessions._chain import Chain
 from adjourn.sessions._contents import folded
@@ -274,6 +275,22 @@ _NOBODYS = Scope("", app="", user_id=None, clock=time.time)
 _NOBODYS.closed = _ENDED
 
 
+Ending = Literal["done", "waiting", "failed", "cancelled", "handed_over", "taken_over"]
+"""How a run ended in its process: a pause, an end, or that another process goes on with its session."""
+
+
+class RunObserver(Protocol):
+    """Hears of every run that a runner drives, on the event loop that drives it; it must not raise anything."""
+
+    def began(self) -> None:
+        """Note that a run begins: a turn, a resume or a recovery."""
+        ...
+
+    def ended(self, ending: Ending, before: Usage, after: Usage, seconds: float) -> None:
+        """Note that a run has ended; its turn had used `before` when it began, and has used `after`."""
+        ...
+
+
 class LiveSessions:
     """The sessions of one program for one runner: made, loaded, running, and kept ready between runs."""
 
@@ -285,6 +302,7 @@ class LiveSessions:
         self.running: dict[str, LiveSession] = {}
         self.until_done: set[str] = set()
         self.take_next: Callable[[SessionRef, Any], None] = _no_queue
+        self.observer: RunObserver | None = None
         self._kept: OrderedDict[str, LiveSession] = OrderedDict()
         # When to yield to the event loop: one time for all runs, as one may follow another.
         self.yield_deadline: float = 0.0

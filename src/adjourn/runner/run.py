@@ -15,7 +15,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 from adjourn._engine.concurrency import EAGERLY, context_for_run, waiting
 from adjourn._engine.entry import current_place
 from adjourn._generics import Defaulted, Out_co, State_co
-from adjourn.errors import AdjournError, UsageError
+from adjourn.errors import AdjournError, Conflict, UsageError
 from adjourn.events import FINAL, CheckpointSaved, Delta, Event, Failed
 from adjourn.sessions._sync import as_twin, wait_for
 from adjourn.stores.types import SessionRef
@@ -23,7 +23,7 @@ from adjourn.stores.types import SessionRef
 from ._drafts import Drafts
 from ._driving import drive, stored_end, stored_result
 from ._following import CancelMode, RunFollower, check_mode
-from ._live import LiveSession
+from ._live import Ending, LiveSession
 from ._opening import Reader
 from ._reading import EventQueue, Readers, mark_passing, waited, wake
 from ._watching import Watch
@@ -131,6 +131,19 @@ class _Reader:
 
 
 Begin = Callable[[Reader], Awaitable[LiveSession | None]]
+
+
+def _ending(live: LiveSession, outcome: RunResult | BaseException | None) -> Ending:
+    """Return how a run that was driven here has ended."""
+    if isinstance(outcome, Conflict):
+        return "taken_over"  # Its lease was over, because this process or its store was too slow.
+    if isinstance(outcome, BaseException) and not isinstance(outcome, asyncio.CancelledError):
+        return "failed"
+    if live.status == "queued":
+        return "handed_over"
+    if not isinstance(outcome, RunResult):
+        return "cancelled"
+    return "waiting" if outcome.status == "interrupted" else outcome.status
 
 
 class _OfResult:
@@ -254,13 +267,15 @@ class Run(Defaulted, Generic[Out_co, State_co]):
 
     async def _drive(self, live: LiveSession) -> None:
         live.begin()
-        well = False
+        well, before, observer = False, live.scope.usage, None
         try:
             if live.journal.lease is None and not live.journal.is_unstored:
                 self._outcome = result = stored_result(live)
                 self.deliver([stored_end(live, result)])
             else:
                 self.has_driven = True
+                if (observer := self._sessions.observer) is not None:
+                    observer.began()
                 self._outcome = result = await drive(live)
                 well = result.status != "cancelled"
         except asyncio.CancelledError as error:
@@ -269,6 +284,9 @@ class Run(Defaulted, Generic[Out_co, State_co]):
         except BaseException as error:  # noqa: BLE001  # passed on to whoever awaits or reads the run
             self._outcome = error
         finally:
+            if observer is not None:
+                took = time.perf_counter() - live.since
+                observer.ended(_ending(live, self._outcome), before, live.scope.usage, took)
             self._sessions.ended(live, well=well)
             self._readers.end()
             while self._waiters:

@@ -34,12 +34,11 @@ from adjourn.sessions._sync import sync_twin, wait_for
 from adjourn.stores.types import Due, SessionRef
 
 from ._due import SPREAD, Key, SetAside, Source, sources_of
+from ._live import Ending
 from .run import Run
 from .runner import Runner
 
 _log = logger("adjourn.worker")
-
-Ending = Literal["done", "waiting", "failed", "cancelled", "handed_over", "taken_over"]
 
 GAP = 0.02
 """Seconds after a look at the stores in vain, at least; and looking in vain takes at most a twentieth of the time."""

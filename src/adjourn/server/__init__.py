@@ -4,9 +4,10 @@ It needs the extra `server`: pip install "adjourn[server]".
 """
 
 try:
+    import prometheus_client as _prometheus_client
     import starlette as _starlette
 except ImportError as _missing:
-    raise ImportError('adjourn.server needs Starlette: pip install "adjourn[server]"') from _missing
+    raise ImportError('adjourn.server needs an extra: pip install "adjourn[server]"') from _missing
 
 from adjourn.spec import Served
 
@@ -17,4 +18,4 @@ from ._tokens import Token, Tokens
 
 __all__ = ["App", "Caller", "Limits", "Served", "Token", "Tokens"]
 
-del _starlette
+del _prometheus_client, _starlette

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Protocol, Unpack
 
 import msgspec
 
@@ -21,6 +21,12 @@ from adjourn.stores import MemoryStore, SessionRef, Store, open_store
 
 from ._callers import Caller
 from ._errors import ApiError
+
+
+class MakeRunner(Protocol):
+    """Makes a runner of a program."""
+
+    def __call__(self, agent: Program, /, **options: Unpack[Options]) -> Runner: ...
 
 
 class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +63,7 @@ class Agents:
         deps: Any = None,
         *,
         self_approval: bool = True,
+        runner: MakeRunner = Runner,
     ) -> None:
         """Make a runner for each on one store: the one that is named, else that of the runners, else memory.
 
@@ -70,6 +77,7 @@ class Agents:
         self.app_name = app_name
         self._deps = deps
         self._self_approval = self_approval
+        self._make_runner = runner
         self._by_name: dict[str, ServedAgent] = {}
         self._by_program: dict[str, ServedAgent] = {}
         for each in served:
@@ -90,7 +98,14 @@ class Agents:
         Raises:
             UsageError: they cannot be served; nothing has changed then.
         """
-        others = Agents(given, self.store, self.app_name, self._deps, self_approval=self._self_approval)
+        others = Agents(
+            given,
+            self.store,
+            self.app_name,
+            self._deps,
+            self_approval=self._self_approval,
+            runner=self._make_runner,
+        )
         self._by_name, self._by_program = others._by_name, others._by_program
 
     def _runner(self, served: Served) -> Runner:
@@ -100,10 +115,10 @@ class Agents:
                 raise UsageError(
                     f"App: {program!r} is not an agent, a compiled graph, a @workflow function or a Runner."
                 )
-            return Runner(program, **options)
+            return self._make_runner(program, **options)
         given = program.options
         given.update(options)
-        return Runner(program.program, **given)
+        return self._make_runner(program.program, **given)
 
     def _options(self, served: Served) -> Options:
         options: Options = {"store": self.store, "app_name": self.app_name, "drafts": True}

@@ -130,7 +130,8 @@ class AgUi:
             if answers is None:
                 return None
             run = agent.runner.resume(given.thread_id, answers, by=caller.name, user_id=caller.user_id)
-            return await self._runs.start(run, caller)
+            with self._runs.metrics.answering():
+                return await self._runs.start(run, caller)
         wanted = said if given.other_input is None else given.other_input
         if wanted is None:
             told = "The run has neither a new message of the user nor answers. Add a message, or send `resume`."
@@ -173,7 +174,8 @@ class AgUi:
             raise _open([each.token for each in asked]) from pending
         answers = {asked[0].token: said.text}
         run = agent.runner.resume(turn.given.thread_id, answers, by=turn.caller.name, user_id=turn.caller.user_id)
-        return await self._runs.start(run, turn.caller)
+        with self._runs.metrics.answering():
+            return await self._runs.start(run, turn.caller)
 
 
 async def _answers(turn: _Turn, given: Sequence[Resolved]) -> dict[str, Any] | None:

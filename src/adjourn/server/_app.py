@@ -26,6 +26,7 @@ from adjourn.stores import SessionRef, Store
 
 from ._agents import Agents, described
 from ._agui import AgUi
+from ._backlog import Backlog
 from ._callers import Callers
 from ._chat import Chats
 from ._errors import HANDLERS
@@ -34,6 +35,7 @@ from ._guards import Fence, Guard, Identify
 from ._idempotency import Idempotency
 from ._inbox import Inbox
 from ._limits import Limits, Usage
+from ._metrics import CONTENT_TYPE, Metrics
 from ._openapi import document
 from ._runs import Runs
 from ._sessions import SessionRoutes
@@ -66,6 +68,7 @@ class App:
         tokens: Tokens | str | PathLike[str] | None = None,
         identify: Identify | None = None,
         self_approval: bool = True,
+        open_metrics: bool = False,
         hosts: Iterable[str] = (),
         origins: Iterable[str] = (),
         limits: Limits | None = None,
@@ -87,6 +90,7 @@ class App:
             do everything.
         identify: a function of a request that returns its `Caller`, or None for somebody who is not known.
         self_approval: False if an approval counts only from somebody else than whose turn asks for it.
+        open_metrics: True if anybody may read `GET /metrics`; else it takes a token of the role `metrics` or `admin`.
         hosts: names that clients reach the server by, besides localhost and addresses; "*" for any.
         origins: origins whose pages may use it, such as "https://desk.example.com"; those of its own always may.
         limits: how much each caller may do at a time; by default, what `Limits()` says.
@@ -103,18 +107,23 @@ class App:
         if reload is not None and not is_positive(reload):
             raise UsageError(f"App(reload={reload!r}): give a number of seconds above zero, or None.")
         chosen = store_for(given, store)
-        self.agents: Agents = Agents(expanded(given), chosen, app_name, deps, self_approval=self_approval)
+        self._metrics = Metrics()
+        self.agents: Agents = Agents(
+            expanded(given), chosen, app_name, deps, self_approval=self_approval, runner=self._metrics.runner
+        )
+        self._backlog = Backlog(self.agents.store, app_name)
         self._callers = Callers()
         limits = limits or Limits()
         usage = Usage(limits)
-        self._guard = Guard(self.agents, self._callers, usage, _tokens(tokens), identify)
+        opened = frozenset(["GET /metrics"] if open_metrics else [])
+        self._guard = Guard(self.agents, self._callers, usage, _tokens(tokens), identify, opened)
         if not self_approval and not self.is_closed:
             raise UsageError("App(self_approval=False): without tokens or identify, nobody knows who approves.")
         self._folders = Folders(given, self.replace)
         self._reload = reload
         self.grace = grace
         self._sessions = Sessions(self.agents.store, app_name=app_name)
-        self._runs = Runs(self.agents.runners, usage, concurrency=concurrency)
+        self._runs = Runs(self.agents.runners, usage, self._metrics, concurrency=concurrency)
         self._streams = Streams(keep_alive=keep_alive)
         self._chats = Chats(self.agents, self._runs, self._streams, self._callers, self._sessions, max_body=max_body)
         self._about_sessions = SessionRoutes(self.agents, self._sessions, self._runs, self._callers, max_body=max_body)
@@ -124,6 +133,7 @@ class App:
         self.routes: list[BaseRoute] = self._guard.close(self._routes())
         starlette = Starlette(routes=self.routes, exception_handlers=HANDLERS, lifespan=self._lifespan)
         self.fence: Fence = Fence(starlette, hosts=hosts, origins=origins, upload=limits.upload)
+        self._measured = self._metrics.measured(self.fence, self.routes)
 
     @property
     def store(self) -> Store:
@@ -151,6 +161,7 @@ class App:
         return [
             Route("/healthz", self._health, methods=["GET"]),
             Route("/readyz", self._ready, methods=["GET"]),
+            Route("/metrics", self._count, methods=["GET"]),
             Route("/openapi.json", self._describe, methods=["GET"]),
             Route(f"{V1}/chat", once(self._chats.chat), methods=["POST"]),
             Route(f"{V1}/chat/resume", once(self._chats.resume), methods=["POST"]),
@@ -167,13 +178,14 @@ class App:
         if raw := scope.get("raw_path"):
             # Decoded, an id with slashes would be several parts.
             scope = {**scope, "path": raw.decode("ascii", "replace")}
-        await self.fence(scope, receive, send)
+        await self._measured(scope, receive, send)
 
     # Starting and stopping
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncGenerator[None]:
         await self._runs.work()
+        self._metrics.serve()
         beside = [asyncio.create_task(self._clean_up())]
         if self._reload is not None:
             beside.append(asyncio.create_task(self._folders.keep_up(self._reload)))
@@ -184,6 +196,7 @@ class App:
                 task.cancel()
             await asyncio.wait(beside)
             await self.drain()
+            self._metrics.stop()
             await self.store.close()
 
     async def _clean_up(self) -> None:
@@ -196,6 +209,7 @@ class App:
 
     async def drain(self) -> None:
         """Begin nothing more, hand over what runs, and end every stream; for a process that is about to end."""
+        self._metrics.drain()
         await self._runs.stop(self.grace)
         self._streams.closes.set()
 
@@ -209,8 +223,12 @@ class App:
         await self.store.head(SessionRef("-", self.agents.app_name, None))
         return respond({"status": "ready"})
 
+    async def _count(self, _: Request) -> Response:
+        await self._backlog.look()
+        return Response(await self._metrics.text(self._backlog), headers={"content-type": CONTENT_TYPE})
+
     async def _describe(self, _: Request) -> Response:
-        return respond(document(self.routes, is_closed=self.is_closed))
+        return respond(document(self.routes, self._guard.is_open if self.is_closed else None))
 
     async def _list_agents(self, request: Request) -> Response:
         """List the agents: GET /api/v1/agents."""

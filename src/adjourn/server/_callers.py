@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 from starlette.requests import Request
 
-Role = Literal["use", "review", "admin"]
+Role = Literal["use", "review", "metrics", "admin"]
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,8 +16,8 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
     name: who they are. The sessions that they begin are theirs, and their answers are kept under this name. None is
         everybody, where nobody is told from anybody else.
-    roles: `use` begins sessions, and sees and answers one's own; `review` sees and answers everybody's; `admin` may do
-        everything.
+    roles: `use` begins sessions, and sees and answers one's own; `review` sees and answers everybody's; `metrics`
+        reads what is counted; `admin` may do everything.
     agents: patterns of the names of the agents that they may use or review, such as `refund-*`.
     is_wide: whether, in the request at hand, they see the sessions of others; the server sets it.
     """

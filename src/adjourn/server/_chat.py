@@ -150,7 +150,8 @@ class Chats:
         if agent.served.answer_pending and not given.on_pending and len(asked) == 1:
             answers = {asked[0].token: given.message}
             run = agent.runner.resume(pending.session_id, answers, by=caller.name, user_id=caller.user_id)
-            return await self._runs.start(run, caller)
+            with self._runs.metrics.answering():
+                return await self._runs.start(run, caller)
         refusal = api_error(pending)
         refusal.facts["interrupts"] = questions(asked)
         raise refusal
@@ -161,16 +162,17 @@ class Chats:
         caller = self._callers.of(request)
         given = await read(request, Resume, self._max_body)
         agent = await self._agents.of_session(given.session_id, caller)
-        answers = await answers_of(self._sessions, given.session_id, given, caller)
-        run = agent.runner.resume(
-            given.session_id,
-            answers,
-            by=caller.name or given.by,
-            message=given.message,
-            checkpoint_id=given.checkpoint_id,
-            user_id=caller.user_id,
-        )
-        await self._runs.start(run, caller)
+        with self._runs.metrics.answering():
+            answers = await answers_of(self._sessions, given.session_id, given, caller)
+            run = agent.runner.resume(
+                given.session_id,
+                answers,
+                by=caller.name or given.by,
+                message=given.message,
+                checkpoint_id=given.checkpoint_id,
+                user_id=caller.user_id,
+            )
+            await self._runs.start(run, caller)
         return await self._response(run, agent.runner, caller, stream=given.stream)
 
     async def recover(self, request: Request) -> Response:

@@ -110,6 +110,15 @@ def code_of(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])|\s+", "_", name).lower()
 
 
+def error_code(error: Exception) -> str:
+    """Return the code that an error has for a client."""
+    if isinstance(error, ApiError):
+        return error.code
+    if isinstance(error, errors.UsageError):
+        return "invalid_request"
+    return code_of(type(error).__name__) if isinstance(error, AdjournError) else "internal_error"
+
+
 def error_body(error: ApiError) -> dict[str, Any]:
     """Return the body of a refusal."""
     return {"error": {"code": error.code, "message": error.message, "hint": error.hint, **error.facts}}

@@ -44,6 +44,7 @@ class Access(enum.Enum):
     OWN = "users and admins, on sessions of their own"
     LOOK = "users on sessions of their own; reviewers and admins on everybody's"
     CHANGE = "users on sessions of their own; admins on everybody's"
+    METRICS = "those who read metrics, and admins, if they may use all agents"
     ADMIN = "admins"
 
 
@@ -52,6 +53,7 @@ _SESSION = "/api/v1/sessions/{id}"
 ACCESS: dict[str, Access] = {
     "GET /healthz": Access.OPEN,
     "GET /readyz": Access.OPEN,
+    "GET /metrics": Access.METRICS,
     "GET /openapi.json": Access.LOOK,
     "GET /api/v1/agents": Access.LOOK,
     "GET /api/v1/inbox": Access.LOOK,
@@ -84,24 +86,21 @@ ACCESS: dict[str, Access] = {
 """Who may use each route. A route that is not here is for admins."""
 
 
-def is_open(name: str) -> bool:
-    """Return whether anybody may use the route of this method and path."""
-    return ACCESS.get(name) is Access.OPEN
-
-
-def access_of(route: Route) -> Access:
-    """Return who may use a route: the strictest, if it is not in the table."""
-    method, *others = sorted((route.methods or set[str]()) - {"HEAD"})
-    return ACCESS.get(f"{method} {route.path}", Access.ADMIN) if not others else Access.ADMIN
-
-
 class Guard:
     """Lets callers in, or tells them why not."""
 
     def __init__(
-        self, agents: Agents, callers: Callers, usage: Usage, tokens: Tokens | None, identify: Identify | None
+        self,
+        agents: Agents,
+        callers: Callers,
+        usage: Usage,
+        tokens: Tokens | None,
+        identify: Identify | None,
+        opened: frozenset[str] = frozenset(),
     ) -> None:
         """Let in those who have tokens, or whom a function knows; without either, everybody.
+
+        The routes in `opened` let in anybody, whatever the table says.
 
         Raises:
             UsageError: both are given.
@@ -113,6 +112,7 @@ class Guard:
         self._usage = usage
         self._tokens = tokens
         self._identify = identify
+        self._opened = opened
 
     @property
     def is_closed(self) -> bool:
@@ -124,9 +124,21 @@ class Guard:
         found: list[BaseRoute] = []
         for route in routes:
             assert isinstance(route, Route)  # What is mounted would have doors of its own.
-            closed = self._closed(route.endpoint, access_of(route))
+            closed = self._closed(route.endpoint, self._access(route))
             found.append(Route(route.path, closed, methods=list(route.methods or ())))
         return found
+
+    def is_open(self, name: str) -> bool:
+        """Return whether anybody may use the route of this method and path."""
+        return name in self._opened or ACCESS.get(name) is Access.OPEN
+
+    def _access(self, route: Route) -> Access:
+        """Return who may use a route: the strictest, if it is not in the table."""
+        method, *others = sorted((route.methods or set[str]()) - {"HEAD"})
+        name = f"{method} {route.path}"
+        if others:
+            return Access.ADMIN
+        return Access.OPEN if self.is_open(name) else ACCESS.get(name, Access.ADMIN)
 
     def _closed(self, endpoint: Endpoint, access: Access) -> Endpoint:
         if access is Access.OPEN:
@@ -200,6 +212,8 @@ def _admitted(caller: Caller, access: Access) -> Caller:
         return msgspec.structs.replace(caller, is_wide=False)
     if access is Access.CHANGE and caller.has("use", "admin"):
         return msgspec.structs.replace(caller, is_wide=caller.has("admin"))
+    if access is Access.METRICS and caller.has("metrics", "admin") and not caller.is_limited:
+        return msgspec.structs.replace(caller, is_wide=True)
     if access is Access.ADMIN and caller.has("admin"):
         return msgspec.structs.replace(caller, is_wide=True)
     raise ApiError(

@@ -6,7 +6,7 @@ It is of version 3.2, which can describe the frames of a stream. A route without
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias, cast
 
 import msgspec
@@ -17,7 +17,6 @@ from adjourn.runner import Submission
 from . import _answers as sent
 from ._agui_data import RunInput
 from ._errors import library_codes
-from ._guards import is_open
 from ._inbox import Heard, Wanted
 from ._sessions import At, Between, Cancel, Edit, Fork, History, Listing, Submit
 from ._wire import Answering, Chat, Following, Recover, Resume
@@ -109,6 +108,9 @@ OPERATIONS: dict[str, Operation] = {
         summary="Say whether requests should be sent here: not while the server stops, or its store is away.",
         answer=sent.State,
         refusals=("draining",),
+    ),
+    "GET /metrics": Operation(
+        name="metrics", summary="Count what the server does, and what waits, for Prometheus.", text="text/plain"
     ),
     "GET /openapi.json": Operation(name="describe", summary="Describe the API.", answer=dict[str, Any]),
     "GET /api/v1/agents": Operation(name="list_agents", summary="List the agents.", answer=sent.AgentList),
@@ -305,8 +307,8 @@ def name_of(route: Route) -> str:
     return f"{method} {re.sub(r':path}', '}', route.path)}"
 
 
-def document(routes: Iterable[BaseRoute], *, is_closed: bool) -> Json:
-    """Return the description of these routes; if the server is closed, callers need tokens except where it is open."""
+def document(routes: Iterable[BaseRoute], is_open: Callable[[str], bool] | None = None) -> Json:
+    """Return the description of these routes; callers need tokens except where they are open, which None are all."""
     names = [name_of(route) for route in routes if isinstance(route, Route)]
     schemas = _Schemas(OPERATIONS[name] for name in names)
     paths: dict[str, Json] = {}
@@ -314,16 +316,16 @@ def document(routes: Iterable[BaseRoute], *, is_closed: bool) -> Json:
         method, _, path = name.partition(" ")
         operation = OPERATIONS[name]
         described = _operation(operation, path, is_once=method == "POST" and operation.takes_key, schemas=schemas)
-        if is_closed and is_open(name):
+        if is_open is not None and is_open(name):
             described["security"] = []
         paths.setdefault(path, {})[method.lower()] = described
     found: Json = {
         "openapi": "3.2.0",
         "info": {"title": "Adjourn", "version": "1"},
         "paths": paths,
-        "components": {"schemas": schemas.components, "securitySchemes": _SECURITY if is_closed else {}},
+        "components": {"schemas": schemas.components, "securitySchemes": {} if is_open is None else _SECURITY},
     }
-    if is_closed:
+    if is_open is not None:
         found["security"] = [{name: []} for name in _SECURITY]
     return found
 

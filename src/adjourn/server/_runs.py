@@ -7,23 +7,39 @@ import contextlib
 import weakref
 
 from adjourn.runner import Run, Runner, Worker
+from adjourn.runner._due import Key
+from adjourn.stores.types import Due
 
 from ._callers import Caller
 from ._errors import ApiError
 from ._limits import Usage
+from ._metrics import Metrics
 
 LAST = 5.0
 """Seconds that code has to end, after the grace, when it is cancelled; then its session is given up."""
 
 
+class _CountedWorker(Worker):
+    """A worker that counts why it goes on with sessions."""
+
+    def __init__(self, runners: list[Runner], metrics: Metrics, *, concurrency: int) -> None:
+        super().__init__(runners, concurrency=concurrency)
+        self._metrics = metrics
+
+    async def _follow(self, key: Key, due: Due, run: Run) -> None:
+        self._metrics.take_up(due)
+        await super()._follow(key, due, run)
+
+
 class Runs:
     """Starts runs, which then belong to the process and to nobody's connection, and hands them over when it ends."""
 
-    def __init__(self, runners: list[Runner], usage: Usage, *, concurrency: int) -> None:
+    def __init__(self, runners: list[Runner], usage: Usage, metrics: Metrics, *, concurrency: int) -> None:
         self._usage = usage
+        self.metrics = metrics
         self.is_draining: bool = False
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()  # Those that have ended are forgotten.
-        self._worker = Worker(runners, concurrency=concurrency)
+        self._worker = _CountedWorker(runners, metrics, concurrency=concurrency)
         self._working = contextlib.AsyncExitStack()
 
     def check_open(self) -> None:

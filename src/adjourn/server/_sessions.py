@@ -181,16 +181,17 @@ class SessionRoutes:
         """Record answers; whoever has room goes on."""
         caller, session_id = self._asked(request)
         given = await read(request, Answering, self._max_body)
-        answers = await answers_of(self._sessions, session_id, given, caller)
         agent = await self._agents.of_session(session_id, caller)
-        found = await agent.runner.answer(
-            session_id,
-            answers,
-            by=caller.name or given.by,
-            message=given.message,
-            checkpoint_id=given.checkpoint_id,
-            user_id=caller.user_id,
-        )
+        with self._runs.metrics.answering():
+            answers = await answers_of(self._sessions, session_id, given, caller)
+            found = await agent.runner.answer(
+                session_id,
+                answers,
+                by=caller.name or given.by,
+                message=given.message,
+                checkpoint_id=given.checkpoint_id,
+                user_id=caller.user_id,
+            )
         return respond(summary(found), 202)
 
     async def cancel(self, request: Request) -> Response:

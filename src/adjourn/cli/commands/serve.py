@@ -46,6 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-self-approval", action="store_true", help="approvals count only from others than who asked for them"
     )
+    parser.add_argument("--open-metrics", action="store_true", help="let anybody read GET /metrics, without a token")
     parser.add_argument("--allow-host", metavar="NAME", action="append", default=[], help="a name of this server")
     parser.add_argument(
         "--allow-origin", metavar="ORIGIN", action="append", default=[], help="an origin whose pages may use it"
@@ -70,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
         # Only this command needs the extra.
         from adjourn.server.serve import Server  # noqa: PLC0415
     except ImportError as missing:
-        raise UsageError('`adjourn serve` needs Starlette and uvicorn: pip install "adjourn[server]".') from missing
+        raise UsageError('`adjourn serve` needs the extra of the server: pip install "adjourn[server]".') from missing
     member = None if options.member is None else Member(options.member)
     app = _app(options)
     about = _about(app)
@@ -107,6 +108,7 @@ def _app(options: argparse.Namespace) -> App:
         grace=options.grace,
         tokens=tokens_path(options),
         self_approval=not options.no_self_approval,
+        open_metrics=options.open_metrics,
         hosts=options.allow_host,
         origins=options.allow_origin,
     )

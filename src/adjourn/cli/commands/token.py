@@ -13,7 +13,7 @@ from adjourn.cli.output.documents import add_json_option, print_json
 from adjourn.cli.output.tables import duration, print_table
 from adjourn.errors import UsageError
 
-ROLES = ("use", "review", "admin")
+ROLES = ("use", "review", "metrics", "admin")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         choices=ROLES,
         help="use: begin sessions and answer one's own (the default); review: see and answer everybody's; "
-        "admin: everything. May be repeated",
+        "metrics: read GET /metrics; admin: everything. May be repeated",
     )
     parser.add_argument(
         "--agent", metavar="PATTERN", action="append", help="agents they may use, such as 'refund-*'. May be repeated"
