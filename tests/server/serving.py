@@ -7,13 +7,28 @@ import http.client
 import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from adjourn.server import App
 from adjourn.server.serve import Server
+from tests.servers import postgres, redis
 
 PATIENCE = 30.0
+
+
+def store_url(kind: str, folder: Path) -> str:
+    """The URL of a new store of a kind, on a server of the tests' own if it needs one."""
+    match kind:
+        case "postgres":
+            return postgres().fresh()
+        case "redis":
+            return redis().fresh()
+        case "sqlite":
+            return f"sqlite:///{folder / 'store.db'}"
+        case _:
+            return "memory://"
 
 
 class Serving:

@@ -35,7 +35,15 @@ def test_open_questions_are_listed_and_selected(server: Serving):
     assert len(server.get("/api/v1/inbox?agent=booker&reason=need_approval").json["questions"]) == 3
     assert server.get("/api/v1/inbox?older_than=3600").json["questions"] == []
     assert len(server.get(f"/api/v1/inbox?session_id={tickets[0]}").json["questions"]) == 1
-    for wrong in ("limit=0", "older_than=-1", "older_than=x", "after=x", "colour=red"):
+    for wrong in (
+        "limit=0",
+        "older_than=-1",
+        "older_than=x",
+        "older_than=null",
+        "older_than=nan",
+        "after=x",
+        "colour=red",
+    ):
         assert server.get(f"/api/v1/inbox?{wrong}").code == "invalid_request"
 
 

@@ -21,7 +21,7 @@ from adjourn.sessions._watch import QuestionClosed, batches
 
 from ._agents import agent_name
 from ._callers import Caller, Callers
-from ._sessions import PAGE, page_size
+from ._sessions import PAGE, PageSize
 from ._sse import closing, frame, opening
 from ._streams import Streams
 from ._wire import encode, query, respond
@@ -40,7 +40,7 @@ class Wanted(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     older_than: float | None = None
     expires_within: float | None = None
     after: str | None = None
-    limit: int = PAGE
+    limit: PageSize = PAGE
 
 
 class Heard(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -81,7 +81,7 @@ class Inbox:
             older_than=wanted.older_than,
             expires_within=wanted.expires_within,
             after=wanted.after,
-            limit=page_size(wanted.limit),
+            limit=wanted.limit,
             user_id=caller.user_id,
         )
         shown = [each for each in found if _may_see(caller, each)]

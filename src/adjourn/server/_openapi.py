@@ -122,6 +122,7 @@ OPERATIONS: dict[str, Operation] = {
         frames=sent.SessionFrame,
         refusals=(
             *_RUN,
+            *_SESSION,
             "agent_not_found",
             "pending_interrupts",
             "unfinished_run",
@@ -243,7 +244,7 @@ OPERATIONS: dict[str, Operation] = {
         status=202,
         body=Submit,
         answer=Submission,
-        refusals=(*_RUN, "agent_not_found", "pending_interrupts", "unfinished_run"),
+        refusals=(*_RUN, *_SESSION, "agent_not_found", "pending_interrupts", "unfinished_run"),
     ),
     f"DELETE {_ONE}/inputs/{{input}}": Operation(
         name="withdraw",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from starlette.requests import Request
@@ -27,7 +27,7 @@ from ._wire import Answering, OnBusy, named, query, read, respond, status, summa
 PAGE = 50
 """How many items a list has, unless the request says."""
 
-MOST = 1000
+PageSize = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 """How many it may have."""
 
 
@@ -36,7 +36,7 @@ class Listing(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     status: Status | None = None
     after: str | None = None
-    limit: int = PAGE
+    limit: PageSize = PAGE
 
 
 class History(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -45,7 +45,7 @@ class History(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     before: str | None = None
     source: str | None = None
     under: str | None = None
-    limit: int = PAGE
+    limit: PageSize = PAGE
 
 
 class At(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -141,7 +141,7 @@ class SessionRoutes:
         """List sessions, most recently written first."""
         caller, wanted = self._callers.of(request), query(request, Listing)
         found = await self._sessions.sessions(
-            user_id=caller.user_id, status=wanted.status, after=wanted.after, limit=page_size(wanted.limit)
+            user_id=caller.user_id, status=wanted.status, after=wanted.after, limit=wanted.limit
         )
         shown = [status(each) for each in found if not caller.is_limited or caller.may_use(agent_name(each.program))]
         return respond({"sessions": shown, "next": found.next})
@@ -253,16 +253,16 @@ class SessionRoutes:
     async def history(self, request: Request) -> Response:
         """List checkpoints, most recent first, without their states."""
         caller, session_id = self._asked(request)
-        wanted, limit = query(request, History), page_size(query(request, History).limit)
+        wanted = query(request, History)
         found = await self._sessions.history(
             session_id,
-            limit=limit,
+            limit=wanted.limit,
             before=wanted.before,
             source=wanted.source,
             under=wanted.under,
             user_id=caller.user_id,
         )
-        last = found[-1].id if len(found) == limit else None
+        last = found[-1].id if len(found) == wanted.limit else None
         return respond({"session_id": session_id, "checkpoints": [_point(each) for each in found], "next": last})
 
     async def checkpoint(self, request: Request) -> Response:
@@ -322,17 +322,6 @@ class SessionRoutes:
             user_id=caller.user_id,
         )
         return respond({**_point(found), "state": plain(found.state)})
-
-
-def page_size(limit: int) -> int:
-    """Return how many items a page may have.
-
-    Raises:
-        ApiError: it is not a number of them.
-    """
-    if not 1 <= limit <= MOST:
-        raise ApiError(400, "invalid_request", f"limit={limit} is not from 1 to {MOST}.", "Ask for less, page by page.")
-    return limit
 
 
 def _entry(entry: AuditEntry) -> dict[str, Any]:

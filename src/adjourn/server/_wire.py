@@ -99,10 +99,16 @@ def query(request: Request, kind: type[T]) -> T:
     Raises:
         ApiError: it does not fit.
     """
+    given = dict(request.query_params)
     try:
-        return msgspec.convert(dict(request.query_params), kind, strict=False)
+        found = msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
         raise _misfit("query", kind, error) from None
+    for name in given:
+        if getattr(found, name) is None:
+            # msgspec reads "null" where a number may be left out: what selects would select nothing.
+            raise _misfit("query", kind, f"Expected a number - at `$.{name}`")
+    return found
 
 
 def named(request: Request, name: str) -> str:
@@ -110,7 +116,7 @@ def named(request: Request, name: str) -> str:
     return unquote(request.path_params[name])
 
 
-def _misfit(what: str, kind: type[Any], error: msgspec.ValidationError) -> ApiError:
+def _misfit(what: str, kind: type[Any], error: msgspec.ValidationError | str) -> ApiError:
     fields = ", ".join(each.encode_name for each in msgspec.structs.fields(kind))
     return ApiError(400, "invalid_request", f"The {what} does not fit: {error}.", f"Its fields are: {fields}.")
 
