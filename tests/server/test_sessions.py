@@ -195,3 +195,17 @@ def test_ids_with_any_characters_work(server: Serving):  # failures, attack 18
     assert server.get(url(session_id)).json["session_id"] == session_id
     with server.open("GET", location) as stream:
         assert types(stream.all())[-1] == "caught_up"
+
+
+def test_what_is_sent_is_plain_json_without_the_tags_of_stored_types(server: Serving):  # rule V1
+    with server.chat(agent="booker", message="book Rome") as stream:
+        session_id, frames = stream.session_id, stream.all()
+    user, model = server.get(url(session_id, "/messages")).json["messages"]
+    assert (user["role"], user["content"]) == ("user", "book Rome")
+    assert (model["role"], model["content"]) == ("assistant", "")
+    assert model["tool_calls"] == [{"id": "c1", "name": "book_ticket", "arguments": {"place": "Rome"}}]
+    assert [frame.data["message"] for frame in frames if frame.type == "message"] == [model]
+    assert frames[-1].data["interrupts"][0]["info"].keys() >= {"tool", "arguments"}
+    listed = ["", "/messages", "/audit", "/checkpoints", "/state", "/events"]
+    assert not any(b'"$t"' in server.get(url(session_id, rest)).body for rest in listed)
+    assert not any(b'"$t"' in frame.raw for frame in frames)

@@ -16,7 +16,6 @@ from adjourn.events import (
     Done,
     Exit,
     Failed,
-    MessageEvent,
     NodeEnd,
     NodeStart,
     Progress,
@@ -25,7 +24,7 @@ from adjourn.events import (
     ToolResult,
     Transfer,
 )
-from adjourn.messages import Message, Usage
+from adjourn.messages import Part, Role, ToolCall, Usage
 from adjourn.runner import Draft
 from adjourn.stores.types import Status
 
@@ -131,11 +130,29 @@ class SessionPage(_Answer):
     next: str | None
 
 
+class Said(_Answer):
+    """A message of a conversation: text, or parts if there is more than text."""
+
+    role: Role
+    content: str | list[Part]
+    tool_calls: list[ToolCall] = []
+    tool_call_id: str | None = None
+    name: str | None = None
+    usage: Usage | None = None
+    finish_reason: str | None = None
+    id: str | None = None
+    provider: str | None = None
+    model: str | None = None
+    response_id: str | None = None
+    raw_finish_reason: str | None = None
+    extra: dict[str, Any] | None = None
+
+
 class Conversation(_Answer):
     """The messages of a session."""
 
     session_id: str
-    messages: list[Message]
+    messages: list[Said]
 
 
 class TurnResult(_Answer):
@@ -277,6 +294,16 @@ class Refused(_Answer):
 # Frames of streams
 
 
+class MessageSaid(msgspec.Struct, kw_only=True, tag_field="type", tag="message", forbid_unknown_fields=True):
+    """A whole message joined the conversation."""
+
+    agent: str = ""
+    path: tuple[str, ...] = ()
+    address: str = ""
+    seq: int | None = None
+    message: Said
+
+
 class Paused(msgspec.Struct, kw_only=True, tag_field="type", tag="interrupt", forbid_unknown_fields=True):
     """The run paused with questions; the last event of its run. `reason` and `prompt` are those of the first."""
 
@@ -346,7 +373,7 @@ class AgUiEvent(msgspec.Struct, kw_only=True):
 
 
 SessionFrame: TypeAlias = (
-    MessageEvent
+    MessageSaid
     | ToolResult
     | Transfer
     | Exit

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from adjourn import errors
 from adjourn._documents import plain, question, questions
-from adjourn.events import Custom, Done, Event, Failed, Interrupted
+from adjourn.events import Custom, Done, Event, Failed, Interrupted, MessageEvent
 from adjourn.runner import RunResult
 from adjourn.sessions import SessionStatus, SessionSummary
 
@@ -198,6 +198,8 @@ def event_json(event: Event, session_id: str) -> bytes:
             top = {"reason": asked[0].reason, "prompt": asked[0].prompt} if asked else {}
             data = msgspec.to_builtins(replace(event, interrupts=()))
             return encode({**data, **top, "session_id": session_id, "interrupts": questions(asked)})
+        case MessageEvent(message=said):
+            return encode({**msgspec.to_builtins(event), "message": plain(said)})
         case Custom(data=data):
             return encode(replace(event, data=plain(data)))
         case Done(state=state) if state is not None:
