@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -34,10 +34,10 @@ def _bare(value: Any) -> Any:
             return message(value) if isinstance(value, Message) else _fields(value)
         case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
             return {field.name: _bare(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        case dict():
-            return {key: _bare(each) for key, each in cast("dict[Any, Any]", value).items()}
-        case list() | tuple():
-            return [_bare(each) for each in cast("list[Any]", value)]
+        case Mapping():
+            return {key: _bare(each) for key, each in cast("Mapping[Any, Any]", value).items()}
+        case Sequence() if not isinstance(value, str | bytes | bytearray):
+            return [_bare(each) for each in cast("Sequence[Any]", value)]
         case _:
             return value
 

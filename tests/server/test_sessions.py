@@ -206,6 +206,7 @@ def test_what_is_sent_is_plain_json_without_the_tags_of_stored_types(server: Ser
     assert model["tool_calls"] == [{"id": "c1", "name": "book_ticket", "arguments": {"place": "Rome"}}]
     assert [frame.data["message"] for frame in frames if frame.type == "message"] == [model]
     assert frames[-1].data["interrupts"][0]["info"].keys() >= {"tool", "arguments"}
+    assert server.get(url(session_id, "/state")).json["state"]["messages"] == [user, model]
     listed = ["", "/messages", "/audit", "/checkpoints", "/state", "/events"]
     assert not any(b'"$t"' in server.get(url(session_id, rest)).body for rest in listed)
     assert not any(b'"$t"' in frame.raw for frame in frames)
