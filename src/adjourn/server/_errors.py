@@ -69,7 +69,10 @@ def _status(kind: type[AdjournError]) -> tuple[int, str]:
     return next(_STATUS[base] for base in kind.__mro__ if base in _STATUS)
 
 
-_FACTS = ("session_id", "interrupt_id", "checkpoint_id", "head", "open", "live", "by", "problems", "inputs", "reason")
+_FACTS = (
+    *("session_id", "interrupt_id", "checkpoint_id", "input_id", "head", "token", "open", "live", "by", "at"),
+    *("problems", "status", "owner", "refused", "inputs", "reason"),
+)
 """Attributes of errors that a client may want."""
 
 _encoder = msgspec.json.Encoder(enc_hook=str)
