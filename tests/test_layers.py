@@ -61,10 +61,11 @@ BELOW: dict[str, set[str]] = {
     "printing": _GROUND | {"_bars", "_engine", "_screen"},
     "_documents": _GROUND | {"printing", "sessions", "stores"},
     "server": _RUNNING | {"_documents", "spec"},
+    "client": _KEEPING | {"models", "tools"},
     "testing": _GROUND | {"models", "stores"},
     "dbos": _RUNNING,
     "spec": _RUNNING | {"graph", "agents"},
-    "cli": _RUNNING | {"adjourn", "agents", "graph", "printing", "_documents", "_screen", "server", "spec"},
+    "cli": _RUNNING | {"adjourn", "agents", "graph", "printing", "_documents", "_screen", "server", "client", "spec"},
     "__main__": {"cli"},
     "adjourn": _RUNNING | {"agents", "printing"},
 }
@@ -206,7 +207,7 @@ def test_there_are_no_import_cycles():
         visit(module, ())
 
 
-EXTRAS = {"server": {"prometheus_client", "starlette", "uvicorn"}}
+EXTRAS = {"client": {"httpx2"}, "server": {"prometheus_client", "starlette", "uvicorn"}}
 """Packages that are of use only with their extra, and what they may import from it anywhere."""
 
 
