@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -149,27 +150,22 @@ async def test_whoever_follows_the_run_follows_it_to_its_end(store: Store):
 
 
 async def test_a_subscription_does_not_report_it_as_ended(store: Store):
-    ended: list[str] = []
+    await asking(store=store).run({}, session_id="asks")
     gate = Gate()
     graph = line(("a", held("a", gate)), ("b", step("b")), store=store)
     run = graph.run({}, session_id="s")
     waiting = begin(run)
     await gate.reached.wait()
-
-    async def watch() -> None:
-        async for notice in Sessions(store).subscribe():
-            assert isinstance(notice, SessionEnded)
-            ended.append(notice.status)
-            return
-
-    watching = asyncio.create_task(watch())
-    handing = asyncio.create_task(run.hand_over())
-    await turns()
-    gate.opened.set()
-    await asyncio.gather(handing, waiting)
-    await graph.recover("s")
-    await watching
-    assert ended == ["done"]
+    async with contextlib.aclosing(Sessions(store).subscribe(report_open=True)) as notices:
+        assert (await anext(notices)).session_id == "asks"  # From here on it sees whatever happens.
+        handing = asyncio.create_task(run.hand_over())
+        await turns()
+        gate.opened.set()
+        await asyncio.gather(handing, waiting)
+        await graph.recover("s")
+        ended = await anext(notices)
+    assert isinstance(ended, SessionEnded)
+    assert (ended.session_id, ended.status) == ("s", "done")
 
 
 async def test_questions_that_are_open_then_stay_open(store: Store):
