@@ -32,7 +32,7 @@ class Served:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "adjourn", "serve", "--port", "0", "--grace", "0.1", *words],
                 cwd=ROOT,
-                env={**os.environ, **(env or {})},
+                env={**os.environ, "TMPDIR": str(folder), **(env or {})},
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
@@ -59,6 +59,10 @@ class Served:
             return connection.getresponse().status
         finally:
             connection.close()
+
+    def metrics(self) -> str:
+        """The numbers of all of them, whichever is asked."""
+        return Stream(self.port, "GET", "/metrics", None, {}).reply().body.decode()
 
     def chat(self, message: str, agent: str = "booker") -> Stream:
         return Stream(self.port, "POST", "/api/v1/chat", {"agent": agent, "message": message}, {})
@@ -115,6 +119,8 @@ def test_processes_are_replaced_restarted_and_stopped(tmp_path: Path):  # rule V
         killed = min(served.members)
         os.kill(killed, signal.SIGKILL)
         wait_until(lambda: killed not in served.members and len(served.members) == 2)
+        wait_until(lambda: "adjourn_processes 2.0" in served.metrics())  # rule V9
+        assert 'adjourn_runs_ended_total{agent="booker",outcome="interrupted"} 1.0' in served.metrics()
         assert "was ended by SIGKILL. Another one starts now." in served.errors.read_text()
 
         # All of them are replaced, and whoever connects meanwhile is served.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tempfile
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +30,9 @@ LAST_PORT = 65_535
 
 RELOAD = 1.0
 """Seconds between looks at the folders."""
+
+METRICS = "PROMETHEUS_MULTIPROC_DIR"
+"""The environment variable that names the folder in which processes count together."""
 
 TOKENS = "ADJOURN_TOKENS"
 """The environment variable that names the file of tokens."""
@@ -144,7 +148,10 @@ def _lead(options: argparse.Namespace) -> int:
     def warn(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    return Fleet(command, sockets, workers=options.workers, grace=options.grace, tell=tell, warn=warn).run()
+    with tempfile.TemporaryDirectory(prefix="adjourn-metrics-", ignore_cleanup_errors=True) as folder:
+        # What they count is kept here, so that whichever of them is asked has the numbers of all.
+        os.environ.setdefault(METRICS, folder)
+        return Fleet(command, sockets, workers=options.workers, grace=options.grace, tell=tell, warn=warn).run()
 
 
 def _this_command(words: list[str]) -> list[str]:
