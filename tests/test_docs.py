@@ -27,12 +27,16 @@ class Block(NamedTuple):
 
 
 def blocks(page: Path) -> Iterator[Block]:
+    return blocks_of("python", page)
+
+
+def blocks_of(language: str, page: Path) -> Iterator[Block]:
     fence, opened, lines = "", 0, list[str]()
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
         if not fence and line.startswith("```"):
             fence, opened, lines = line, number, []
         elif fence and line.rstrip() == "```":
-            if fence.split()[0] == "```python":
+            if fence.split()[0] == f"```{language}":
                 yield Block(page, opened, "\n".join(lines))
             fence = ""
         else:

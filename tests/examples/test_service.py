@@ -18,7 +18,7 @@ from adjourn import Runner, RunResult
 from adjourn.spec import Loaded, load
 from tests.server.serving import PATIENCE
 from tests.servers import free_port, postgres
-from tests.test_docs import ROOT
+from tests.test_docs import ROOT, blocks_of
 
 FOLDER = ROOT / "examples" / "service"
 CURL = shutil.which("curl")
@@ -116,10 +116,25 @@ def run_talks(lines: list[str]) -> None:
     assert not list(rest)
 
 
+def readme(port: int) -> list[tuple[str, str]]:
+    """The `curl` lines of the README, and the beginning of what they print in the end."""
+    (block,) = [each.code for each in blocks_of("console", ROOT / "README.md") if "$ curl" in each.code]
+    commands = block.replace("\\\n", "").replace("localhost:8000", f"127.0.0.1:{port}").split("$ ")[1:]
+    return [(command, expected) for each in commands for command, expected in [each.split("\n", 1)]]
+
+
+def check_readme(port: int) -> None:
+    for command, expected in readme(port):
+        last = [line for line in typed(command).splitlines() if line][-1]
+        for piece in expected.strip().split("…"):
+            assert piece.strip() in last
+
+
 @needs_curl
 def test_the_printed_lines_run_and_what_waits_is_shown_at_the_next_start(tmp_path: Path):  # rules V1, V3
     with served(tmp_path) as server:
         run_talks(server.lines)
+        check_readme(server.port)
         agent = next(iter(ASKED))
         typed(server.lines[0].replace(f'"{agent}-', f'"again-{agent}-'))
     with served(tmp_path) as server:
@@ -136,6 +151,7 @@ def test_the_printed_lines_run_on_four_processes(tmp_path: Path):  # rule V8
         servers = [stack.enter_context(served(tmp_path, "--store", store)) for _ in range(4)]
         lines = servers[0].lines
         ports = [server.port for server in servers]
+        check_readme(ports[3])
         run_talks(
             [line.replace(f":{ports[0]}/", f":{ports[number % 4]}/") for number, line in enumerate(lines, start=1)]
         )
