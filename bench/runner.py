@@ -19,6 +19,7 @@ _SCRIPTS: Mapping[Family, str] = {
     "graphs": "bench.sides",
     "agents": "bench.sides.agents",
     "servers": "bench.sides.servers",
+    "service": "bench.sides.service",
 }
 # Both keep what they have said is kept, also when the power fails.
 _SERVERS: Mapping[Server, Callable[[], Postgres | Redis]] = {
@@ -132,5 +133,10 @@ def _python(side: Side) -> str:
 
 def _environment(folder: Path) -> dict[str, str]:
     # The peers' tracing would be work that nobody asked for.
-    quiet = {"LANGSMITH_TRACING": "false", "OPENAI_AGENTS_DISABLE_TRACING": "1", "OTEL_SDK_DISABLED": "true"}
+    quiet = {
+        "LANGSMITH_TRACING": "false",
+        "OPENAI_AGENTS_DISABLE_TRACING": "1",
+        "OTEL_SDK_DISABLED": "true",
+        "LOG_LEVEL": "ERROR",
+    }
     return os.environ | {"TMPDIR": str(folder)} | quiet

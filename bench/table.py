@@ -17,6 +17,7 @@ _TITLES: dict[Side, str] = {
     "pydantic_ai": "Pydantic AI",
     "openai_agents": "OpenAI",
     "google_adk": "Google ADK",
+    "langgraph_api": "LG's server",
 }
 _NAME, _WHAT, _FIGURE, _RATIO, _TARGET = 16, 31, 12, 9, 11
 
@@ -60,7 +61,7 @@ def foot(seconds: float) -> Iterator[str]:
 
 def _row(name: str, row: Row, family: Family, sides: Measurement) -> str:
     ours, peer = figures(row, sides)
-    ratio = f"{peer / ours:.3g}×" if ours and peer and row.unit not in ("×", "") else ""
+    ratio = f"{peer / ours:.3g}×" if ours and peer and row.unit not in ("×", "", "/s") else ""
     cells = (_cell(row, side, sides.get(side)) for side in SIDES[family])
     return _line(name, row.label, *cells, ratio, _target(row), mark(row, sides))
 

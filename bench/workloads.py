@@ -4,16 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-Side = Literal["floor", "ours", "langgraph", "pydantic_ai", "openai_agents", "google_adk"]
-Family = Literal["graphs", "agents", "servers"]
+Side = Literal["floor", "ours", "langgraph", "pydantic_ai", "openai_agents", "google_adk", "langgraph_api"]
+Family = Literal["graphs", "agents", "servers", "service"]
 Server = Literal["postgres", "redis"]
 Size = Mapping[str, int]
 
-PEERS: tuple[Side, ...] = ("langgraph", "pydantic_ai", "openai_agents", "google_adk")
+PEERS: tuple[Side, ...] = ("langgraph", "pydantic_ai", "openai_agents", "google_adk", "langgraph_api")
 SIDES: Mapping[Family, tuple[Side, ...]] = {
     "graphs": ("floor", "ours", "langgraph"),
-    "agents": ("floor", "ours", *PEERS),
+    "agents": ("floor", "ours", "langgraph", "pydantic_ai", "openai_agents", "google_adk"),
     "servers": ("floor", "ours", "langgraph"),
+    "service": ("floor", "ours", "google_adk", "langgraph_api"),
 }
 """Who takes part in the workloads of a family, and stands in its table."""
 
@@ -70,6 +71,7 @@ class Workload:
     repeats: int = 3
     alone: bool = False  # without peers, who would take too long
     only_ours: bool = False  # even without a floor: there is nothing of the kind elsewhere
+    without: tuple[Side, ...] = ()  # those that have nothing of the kind
     servers: tuple[Server, ...] = ()  # those that each repetition gets an empty database on
     timeout: float = 240.0  # seconds for one side and repetition
 
@@ -77,7 +79,8 @@ class Workload:
     def sides(self) -> tuple[Side, ...]:
         if self.only_ours:
             return ("ours",)
-        return SIDES[self.family][:2] if self.alone else SIDES[self.family]
+        sides = SIDES[self.family][:2] if self.alone else SIDES[self.family]
+        return tuple(side for side in sides if side not in self.without)
 
     def resized(self, change: Size) -> "Workload":
         """The same work with other sizes; targets that hold only for the old ones go."""
@@ -149,6 +152,18 @@ def _talk_on_servers() -> tuple[Row, ...]:
         )
     )
 
+
+_SERVED = (
+    Row(label="a chat of {words} tokens", figure="chat", unit="ms", target=TimesLess(3)),
+    Row(label="the same, CPU of the server", figure="cpu", unit="ms", target=TimesLess(3)),
+    Row(label="chats, {clients} clients", figure="chats", unit="/s"),
+    Row(label="p50 of a chat", figure="p50", unit="ms"),
+    Row(label="p99 of a chat", figure="p99", unit="ms"),
+    Row(label="a token, {streams} streams", figure="token", unit="µs", target=TimesLess(3)),
+    Row(label="the same, CPU of the server", figure="token_cpu", unit="µs", target=TimesLess(3)),
+    Row(label="tokens", figure="tokens", unit="/s"),
+    Row(label="replies that were wrong", figure="wrong", unit="", target=AtMost(0)),
+)
 
 WORKLOADS = (
     Workload(
@@ -345,6 +360,27 @@ WORKLOADS = (
             ),
             Row(label="the same, beside all", figure="token", unit="µs", target=AtMost(3)),
         ),
+    ),
+    Workload(
+        name="serve",
+        family="service",
+        size={"chats": 600, "clients": 16, "words": 20, "tokens": 2500, "streams": 8, "open": 1000},
+        quick={"chats": 100, "tokens": 500, "open": 100},
+        rows=(
+            *_SERVED,
+            Row(label="memory, nobody there", figure="idle", unit="MB"),
+            Row(label="memory, {open:,} open streams", figure="open", unit="MB"),
+            Row(label="memory of one of them", figure="stream", unit="kB"),
+            Row(label="streams that failed, of {open:,}", figure="failed", unit="", target=AtMost(0)),
+        ),
+    ),
+    Workload(
+        name="serve_sqlite",
+        family="service",
+        size={"chats": 300, "clients": 16, "words": 20, "tokens": 1000, "streams": 8, "open": 0},
+        quick={"chats": 50, "tokens": 500},
+        without=("floor", "langgraph_api"),
+        rows=_SERVED,
     ),
     *_stored_on("postgres", quick={"steps": 50}),
     *_stored_on("redis", quick={"steps": 50}),
