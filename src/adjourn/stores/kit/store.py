@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-import weakref
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -114,7 +114,7 @@ class RemoteStore(KitStore):
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], SessionRow] = {}  # as they were last written or read here
-        self._turns: weakref.WeakValueDictionary[tuple[int, str, str], asyncio.Lock] = weakref.WeakValueDictionary()
+        self._turns: dict[tuple[int, str, str], deque[asyncio.Future[None]]] = {}  # who waits behind a write
 
     @abstractmethod
     async def read(self, query: Query) -> FactSheet:
@@ -145,11 +145,34 @@ class RemoteStore(KitStore):
     async def carry_out(self, request: Request[T]) -> T:
         ref = request.ref
         key = (id(asyncio.get_running_loop()), ref.app, ref.id)
-        turn = self._turns.get(key)
-        if turn is None:
-            turn = self._turns[key] = asyncio.Lock()
-        async with turn:
+        if key in self._turns:
+            await self._wait(key)
+        else:
+            self._turns[key] = deque()
+        try:
             return await self._decide(request)
+        finally:
+            self._let_next(key)
+
+    async def _wait(self, key: tuple[int, str, str]) -> None:
+        """Wait until it is one's turn to write to a session."""
+        turn = asyncio.get_running_loop().create_future()
+        self._turns[key].append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._let_next(key)  # it was its turn already
+            raise
+
+    def _let_next(self, key: tuple[int, str, str]) -> None:
+        waiting = self._turns[key]
+        while waiting:
+            turn = waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        del self._turns[key]
 
     async def _decide(self, request: Request[T]) -> T:
         remembered = self._remembered(request)

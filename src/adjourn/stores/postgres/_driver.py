@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import os
 import re
 import select
-import socket
-import time
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
@@ -20,12 +14,13 @@ import msgspec
 from adjourn._text import did_you_mean, visible_line, with_article
 from adjourn.errors import AdjournError, CheckpointCorrupt, NotStorable, StoreUnavailable, UsageError, full_name
 
-from ._connection import connection_class
 from ._text import escaped, unescaped
 
 if TYPE_CHECKING:
     import psycopg
     from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
+
+    from ._connection import OwnConnection
 
     AnyConnection: TypeAlias = Connection[Any] | AsyncConnection[Any]
 
@@ -57,13 +52,14 @@ class Place(msgspec.Struct, frozen=True):
         """The role that connects, as far as it is known."""
         return str(self.parameters.get("user", "…"))
 
-    async def connect(self) -> AsyncConnection[Any]:
-        """Open a connection.
+    async def connect(self, patience: float) -> AsyncConnection[Any]:
+        """Open a connection whose statements may take so many seconds each.
 
         Raises:
             psycopg.Error: it cannot be opened.
         """
         connection = await self.connect_plainly()
+        connection.patience = patience
         try:
             await _allow_preparing(connection)
         except BaseException:
@@ -71,13 +67,15 @@ class Place(msgspec.Struct, frozen=True):
             raise
         return connection
 
-    async def connect_plainly(self) -> AsyncConnection[Any]:
+    async def connect_plainly(self) -> OwnConnection:
         """Open a connection that never prepares a statement.
 
         Raises:
             psycopg.Error: it cannot be opened.
         """
-        return await connection_class().connect(**self.parameters, **_OPTIONS)
+        from ._connection import OwnConnection  # noqa: PLC0415 - needs an extra
+
+        return await OwnConnection.connect(**self.parameters, **_OPTIONS)
 
     def connect_sync(self) -> Connection[Any]:
         """Open a connection without an event loop.
@@ -267,33 +265,6 @@ class Explaining:
             raise StoreUnavailable(str(self._at), detail) from error
         if isinstance(error, TimeoutError):
             raise StoreUnavailable(str(self._at), f"no reply within {self._timeout:g} s") from error
-
-
-@contextmanager
-def deadline(connection: AsyncConnection[Any], seconds: float) -> Generator[None]:
-    """Break a connection off if what is done inside takes too long.
-
-    Cancelling the statement would be kinder, but the server that does not reply would have to take part in it.
-
-    Raises:
-        TimeoutError: it took too long.
-    """
-    timer = asyncio.get_running_loop().call_later(seconds, break_off, connection.pgconn.socket)
-    began = time.monotonic()
-    try:
-        yield
-    except Exception as error:
-        if time.monotonic() - began >= seconds:
-            raise TimeoutError from error
-        raise
-    finally:
-        timer.cancel()
-
-
-def break_off(number: int) -> None:
-    """End the connection of a socket, so that nobody waits for it any more."""
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(number)) as line:
-        line.shutdown(socket.SHUT_RDWR)
 
 
 async def run(

@@ -7,10 +7,9 @@ and loops that come and go, as sync code makes them, find open connections.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ._driver import PoolTimeout, ready
@@ -43,19 +42,6 @@ class Pool:
         self._closed = 0
         return inherited
 
-    @contextlib.asynccontextmanager
-    async def connection(self, patience: float) -> AsyncGenerator[Connection]:
-        """Lend a connection; one that was broken meanwhile is not used again.
-
-        Raises:
-            PoolTimeout: there was none for `patience` seconds.
-        """
-        connection, closed = await self._take(patience)
-        try:
-            yield connection
-        finally:
-            self._give_back(connection, closed)
-
     def close(self) -> None:
         """Close all connections, those that are in use when they are given back; a later call opens others."""
         with self._gate:
@@ -65,7 +51,18 @@ class Pool:
         for connection in idle:
             connection.pgconn.finish()
 
-    async def _take(self, patience: float) -> tuple[Connection, int]:
+    def take_idle(self) -> tuple[Connection, int] | None:
+        """Lend a connection that nobody uses, if there is one; see `give_back`."""
+        with self._gate:
+            connection = self._pop_sound()
+            return None if connection is None else (connection, self._closed)
+
+    async def take(self, patience: float) -> tuple[Connection, int]:
+        """Lend a connection, with what `give_back` wants to know.
+
+        Raises:
+            PoolTimeout: there was none for `patience` seconds.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + patience
         is_new = True
@@ -120,7 +117,8 @@ class Pool:
             self._open -= 1
         return None
 
-    def _give_back(self, connection: Connection, closed: int) -> None:
+    def give_back(self, connection: Connection, closed: int) -> None:
+        """Take a connection back; one that was broken meanwhile is not used again."""
         if connection.closed or closed != self._closed or connection.pgconn.transaction_status:
             connection.pgconn.finish()  # a transaction that was left open, or a statement that still runs, ends with it
             self._let_go()

@@ -8,12 +8,14 @@ import asyncio
 import os
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from adjourn.errors import StoreUnavailable, UsageError
 from adjourn.stores.types import SessionRef
 
 from . import _driver as driver
+from ._line import deadline
 from ._pool import Pool
 from ._schema import prepare
 from ._verbs import PostgresVerbs, Row
@@ -63,9 +65,10 @@ class PostgresStore(PostgresVerbs):
         listen_place = self._place if listen_url is None else driver.place(listen_url, schema, timeout, "listen_url")
         self._timeout = timeout
         self._is_ready = False
-        self._pool = Pool(self._place.connect, pool_size)
+        connect = partial(self._place.connect, timeout)
+        self._pool = Pool(connect, pool_size)
         # Leases must be renewed even when all other connections are busy, or their runs would lose them.
-        self._lifeline = Pool(self._place.connect, 1)
+        self._lifeline = Pool(connect, 1)
         self._wakeups = Wakeups(self._place, listen_place, timeout)
         weakref.finalize(self, _close, _SHORTLY, self._wakeups, self._pool, self._lifeline)
         _stores.add(self)
@@ -127,18 +130,19 @@ class PostgresStore(PostgresVerbs):
         self, pool: Pool, send: _Send, statement: bytes, values: Mapping[str, Any], session: str | None
     ) -> list[Row]:
         with driver.Explaining(self._place, session, self._timeout):
-            async with pool.connection(self._timeout) as connection:
+            connection, closed = pool.take_idle() or await pool.take(self._timeout)
+            try:
                 if not self._is_ready:
-                    with driver.deadline(connection, self._timeout):
+                    with deadline(connection, self._timeout):
                         await prepare(connection, str(self._place), self._place.schema, self._timeout)
                     self._is_ready = True
-                try:
-                    with driver.deadline(connection, self._timeout):
-                        return await send(connection, statement, values)
-                except Exception as error:
-                    if driver.has_lost_statements(error):
-                        connection.pgconn.finish()
-                    raise
+                return await send(connection, statement, values)
+            except Exception as error:
+                if driver.has_lost_statements(error):
+                    connection.pgconn.finish()
+                raise
+            finally:
+                pool.give_back(connection, closed)
 
     async def try_to(self, statement: bytes, values: Mapping[str, Any], session: str) -> list[Row]:
         try:

@@ -25,7 +25,8 @@ from adjourn.errors import AdjournError, text_of
 from adjourn.stores.kit.hints import MOST, Fanout
 from adjourn.stores.types import SessionRef
 
-from ._driver import Explaining, Place, break_off, deadline, ready
+from ._driver import Explaining, Place, ready
+from ._line import break_off, deadline
 from ._schema import quoted
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ class Notifier:
         self._put(ref)
 
     def _put(self, ref: SessionRef | None) -> None:
+        if ref in self._news:
+            return  # it is yet to be sent; whoever looks then sees this, too
         with self._gate:
             if None not in self._news:
                 self._news[ref] = None
