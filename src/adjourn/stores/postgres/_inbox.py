@@ -15,7 +15,7 @@ import msgspec
 from adjourn.errors import CheckpointCorrupt
 from adjourn.stores.kit.inbox import cursor, place_of
 from adjourn.stores.kit.reading import Columns, Count, converted
-from adjourn.stores.types import OWN_APPS, OpenQuestion, QuestionFilter
+from adjourn.stores.types import OWN_APPS, OpenQuestion, Question, QuestionFilter, SessionRef
 
 from ._queries import NOW
 from ._text import escaped
@@ -57,9 +57,25 @@ LIST_EXPIRING = f"""SELECT {_COLUMNS}
 COUNT = f"SELECT count(*) FROM {{schema}}.inbox AS i WHERE {_PLACE} AND {_SELECTED}"
 
 
+def terms_of(ref: SessionRef, asked: Question) -> list[str]:
+    """Return the terms of a question of a session, and of the user whom `ref` names, as the schema's `terms` does."""
+    kind = _kind(ref.app)
+    named = [("app", ref.app), ("agent", asked.agent), ("reason", asked.reason)]
+    if ref.user is not None:
+        named.append(("user", ref.user))
+    named += [("tag", tag) for tag in dict.fromkeys(asked.tags)]
+    segments = asked.address.split(";") if asked.address else []
+    named += [("under", ";".join(segments[:end])) for end in range(1, len(segments) + 1)]
+    return [kind, *[f"{kind}{name}{_fitting(value)}" for name, value in named]]
+
+
+def _kind(app: str) -> str:
+    return "own:" if app.startswith(OWN_APPS) else "all:"
+
+
 def terms(wanted: QuestionFilter) -> list[str]:
     """Return the terms that a question must have, at least one, as the function `terms` of the schema makes them."""
-    kind = "own:" if (wanted.app or "").startswith(OWN_APPS) else "all:"
+    kind = _kind(wanted.app or "")
     names = ("user", "tag", "agent", "under", "reason", "app")  # likely rare ones first
     named = [(name, value) for name in names if (value := getattr(wanted, name)) is not None]
     named = [each for each in named if each != ("under", "")]  # everything lies under it

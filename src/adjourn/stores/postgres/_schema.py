@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 _TABLES = (
     # All times are these: that of a statement, and that of the very moment, for what has waited for a row.
     """CREATE FUNCTION {schema}.moment() RETURNS double precision LANGUAGE sql STABLE AS
-        'SELECT extract(epoch FROM statement_timestamp())::double precision'""",
+        'SELECT date_part(''epoch'', statement_timestamp())'""",
     """CREATE FUNCTION {schema}.clock() RETURNS double precision LANGUAGE sql VOLATILE AS
-        'SELECT extract(epoch FROM clock_timestamp())::double precision'""",
+        'SELECT date_part(''epoch'', clock_timestamp())'""",
     """CREATE TABLE {schema}.sessions (
         no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         id text COLLATE "C" NOT NULL, app text COLLATE "C" NOT NULL, "user" text COLLATE "C",
@@ -86,7 +86,7 @@ _INBOX = (
     """ALTER TABLE {schema}.questions
         ADD COLUMN address text COLLATE "C" NOT NULL DEFAULT '', ADD COLUMN agent text COLLATE "C" NOT NULL DEFAULT '',
         ADD COLUMN reason text COLLATE "C" NOT NULL DEFAULT '', ADD COLUMN tags text[] NOT NULL DEFAULT '{}',
-        ADD COLUMN asked double precision NOT NULL DEFAULT 0""",
+        ADD COLUMN asked double precision NOT NULL DEFAULT 0, ADD COLUMN terms text[] NOT NULL DEFAULT '{}'""",
     """CREATE TABLE {schema}.inbox (
         term text COLLATE "C" NOT NULL, asked double precision NOT NULL, no bigint NOT NULL, expires double precision,
         PRIMARY KEY (term, asked, no) INCLUDE (expires))""",
@@ -117,13 +117,13 @@ _INBOX = (
         RETURN terms;
     END $$""",
     # For a few questions at a time. With terms at hand, each is found in the index, however long the inbox is.
-    """CREATE FUNCTION {schema}.unlist(s {schema}.sessions, q {schema}.questions) RETURNS void LANGUAGE sql AS $$
-        DELETE FROM {schema}.inbox AS i WHERE i.asked = q.asked AND i.no = q.no
-            AND i.term = ANY ({schema}.terms(s.app, s."user", q.agent, q.reason, q.tags, q.address)) $$""",
+    """CREATE FUNCTION {schema}.unlist(q {schema}.questions) RETURNS void LANGUAGE sql AS $$
+        DELETE FROM {schema}.inbox AS i WHERE i.term = ANY (q.terms) AND i.asked = q.asked AND i.no = q.no $$""",
+    """UPDATE {schema}.questions AS q SET terms =
+            {schema}.terms(s.app, s."user", q.agent, q.reason, q.tags, q.address)
+        FROM {schema}.sessions AS s WHERE s.no = q.session AND s.branch_no = q.branch AND q.how IS NULL""",
     """INSERT INTO {schema}.inbox SELECT t.term, q.asked, q.no, q.expires
-        FROM {schema}.questions AS q JOIN {schema}.sessions AS s ON s.no = q.session AND s.branch_no = q.branch
-        CROSS JOIN unnest({schema}.terms(s.app, s."user", q.agent, q.reason, q.tags, q.address)) AS t (term)
-        WHERE q.how IS NULL""",
+        FROM {schema}.questions AS q CROSS JOIN unnest(q.terms) AS t (term)""",
 )
 
 # Guards are checked on the locked row, with the time after the wait for it. Whoever changes anything of a session
@@ -207,7 +207,7 @@ _APPLY = """CREATE FUNCTION {schema}.apply(
 
         IF writes_more THEN
             IF removes THEN
-                PERFORM {schema}.unlist(s, q) FROM {schema}.questions AS q
+                PERFORM {schema}.unlist(q) FROM {schema}.questions AS q
                     WHERE q.session = s.no AND q.branch = s.branch_no AND q.how IS NULL;
                 DELETE FROM {schema}.records AS t WHERE t.session = s.no;
                 DELETE FROM {schema}.questions AS t WHERE t.session = s.no;
@@ -278,7 +278,7 @@ _APPLY = """CREATE FUNCTION {schema}.apply(
         IF writes_more THEN
             IF b_start IS NOT NULL THEN
                 IF g_exists THEN
-                    PERFORM {schema}.unlist(s, q) FROM {schema}.questions AS q
+                    PERFORM {schema}.unlist(q) FROM {schema}.questions AS q
                         WHERE q.session = s.no AND q.branch = s.branch_no AND q.how IS NULL;
                 END IF;
                 INSERT INTO {schema}.branches VALUES (s.no, m_branch_no, m_branch, b_start, b_first, b_parent);
@@ -290,14 +290,15 @@ _APPLY = """CREATE FUNCTION {schema}.apply(
             END IF;
             FOR n IN 1 .. coalesce(cardinality(a_id), 0) LOOP
                 INSERT INTO {schema}.questions AS t (session, branch, id, body, expires, how, at, by, value, taken,
-                        address, agent, reason, tags, asked)
+                        address, agent, reason, tags, asked, terms)
                     VALUES (s.no, m_branch_no, a_id[n], a_body[n], a_expires[n], a_how[n], a_at[n], a_by[n], a_value[n],
                         a_how[n] IS NOT NULL, a_address[n], a_agent[n], a_reason[n],
-                        convert_from(a_tags[n], 'UTF8')::text[], a_asked[n])
+                        convert_from(a_tags[n], 'UTF8')::text[], a_asked[n],
+                        CASE WHEN a_how[n] IS NOT NULL THEN '{}' ELSE {schema}.terms(s.app, s."user", a_agent[n],
+                            a_reason[n], convert_from(a_tags[n], 'UTF8')::text[], a_address[n]) END)
                     RETURNING * INTO q;
                 IF q.how IS NULL THEN
-                    INSERT INTO {schema}.inbox SELECT unnest({schema}.terms(
-                        s.app, s."user", q.agent, q.reason, q.tags, q.address)), q.asked, q.no, q.expires;
+                    INSERT INTO {schema}.inbox SELECT unnest(q.terms), q.asked, q.no, q.expires;
                 END IF;
             END LOOP;
             FOR n IN 1 .. coalesce(cardinality(e_id), 0) LOOP
@@ -305,8 +306,8 @@ _APPLY = """CREATE FUNCTION {schema}.apply(
                     SET how = e_how[n], taken = e_taken[n], at = clock, by = e_by[n], value = e_value[n]
                     WHERE t.session = s.no AND t.branch = coalesce(e_branch_no[n], s.branch_no) AND t.id = e_id[n]
                     RETURNING * INTO q;
-                DELETE FROM {schema}.inbox AS i WHERE i.asked = q.asked AND i.no = q.no
-                    AND i.term = ANY ({schema}.terms(s.app, s."user", q.agent, q.reason, q.tags, q.address));
+                DELETE FROM {schema}.inbox AS i
+                    WHERE i.term = ANY (q.terms) AND i.asked = q.asked AND i.no = q.no;
             END LOOP;
             IF takes IS NOT NULL THEN
                 UPDATE {schema}.questions AS q SET taken = true

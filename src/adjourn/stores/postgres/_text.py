@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, cast
 
 
@@ -21,6 +22,12 @@ def unescaped(value: Any) -> Any:
     if isinstance(value, list):
         return [unescaped(each) for each in cast("list[Any]", value)]
     return value
+
+
+def array_of(texts: Iterable[str]) -> bytes:
+    """Return texts as Postgres writes an array: lists of different lengths cannot stand in one."""
+    quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in map(escaped, texts)]
+    return ("{" + ",".join(f'"{text}"' for text in quoted) + "}").encode()
 
 
 _SPLIT = "\\"

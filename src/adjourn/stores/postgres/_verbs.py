@@ -75,9 +75,10 @@ from adjourn.stores.types import (
 from . import _inbox as inbox
 from . import _queries as sql
 from ._driver import ExceedsIndex
+from ._plain import Plain, plain_of, step_of
 from ._schema import quoted
 from ._text import unescaped
-from ._writes import statement_of, too_long
+from ._writes import call_of, too_long
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -88,6 +89,9 @@ _S = sql.SESSION_COLUMNS
 
 class PostgresVerbs(RemoteStore):
     """Every verb as one statement; who runs it is up to the subclass."""
+
+    keeps_plans: bool = False
+    """Whether the server keeps the plan of a statement that it is sent often, and nobody minds one that fails."""
 
     def __init__(self, schema: str) -> None:
         super().__init__()
@@ -151,10 +155,28 @@ class PostgresVerbs(RemoteStore):
 
     async def apply(self, ref: SessionRef, effects: Effects) -> Applied | None:
         try:
-            rows = await self.try_to(*statement_of(self._schema, ref, effects), ref.id)
+            rows = await self._write(ref, effects)
         except ExceedsIndex as error:
             raise too_long(ref, effects, error) from error.__cause__
         return Applied(*rows[0]) if rows else None
+
+    async def _write(self, ref: SessionRef, effects: Effects) -> list[Row]:
+        plain = step_of(self._schema, ref, effects)
+        if plain is None and self.keeps_plans:
+            plain = plain_of(self._schema, ref, effects)
+        if plain is not None:
+            rows = await self._try_plainly(plain, ref)
+            if rows or plain.is_final:
+                return rows
+        return await self.try_to(*call_of(self._schema, ref, effects), ref.id)
+
+    async def _try_plainly(self, plain: Plain, ref: SessionRef) -> list[Row]:
+        try:
+            return await self.try_to(plain.statement, plain.values, ref.id)
+        except CheckpointCorrupt:
+            if plain.is_final:
+                raise
+            return []  # a row was in its way
 
     async def idle(
         self,

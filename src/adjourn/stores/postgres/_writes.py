@@ -1,4 +1,4 @@
-"""Effects as one statement: a step of a run as a plain one, everything else as a call of a function."""
+"""Effects as a call of the function `apply`, which can write all of them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from functools import cache
 from typing import Any
 
 from msgspec import UNSET
-from msgspec.structs import replace
 
 from adjourn.errors import NotStorable
-from adjourn.stores.kit.effects import Effects, Guard
+from adjourn.stores.kit.effects import Effects
 from adjourn.stores.kit.rows import input_digest
-from adjourn.stores.types import Input, Question, SessionRef
+from adjourn.stores.types import Input, SessionRef
 
 from ._driver import ExceedsIndex
-from ._text import escaped
+from ._text import array_of
 
 _BIG, _REAL, _TEXT, _BYTES, _FLAG = "bigint", "double precision", "text", "bytea", "boolean"
 _TYPES: dict[str, str] = {
@@ -43,84 +42,10 @@ def _call(schema: str, names: tuple[str, ...]) -> bytes:
     return f"SELECT was_cancel, written, left_inputs FROM {schema}.apply({given})".encode()
 
 
-@cache
-def _step(schema: str) -> bytes:
-    """Return the statement that writes a step.
-
-    It looks at nothing but the session's row. If it has to wait for that, Postgres checks the conditions once more, on
-    the row as it is then, and takes the time of that moment.
-    """
-    clock = f"{schema}.clock()"
-    statement = f"""WITH moved AS (
-        UPDATE {schema}.sessions AS s SET
-            number = {{m_number}}, pos = {{m_pos}}, full_pos = {{m_full_pos}}, size = {{m_size}}, status = {{m_status}},
-            seq = {{m_seq}}, expires = {clock} + {{l_ttl}}, claims = {{l_claims}}, updated = {clock}, touched = {clock},
-            program = CASE WHEN s.program = '' THEN {{to_program}} ELSE s.program END
-        WHERE s.app = {{in_app}} AND s.id = {{in_id}} AND ({{in_user}} IS NULL OR s."user" = {{in_user}})
-            AND s.branch = {{m_branch}} AND s.number = {{m_number}} - 1 AND s.pos = {{m_pos}} - 1
-            AND s.fence = {{g_fence}} AND s.owner = {{g_owner}}
-        RETURNING s.no, s.cancel, s.updated, s.inputs),
-    record AS (
-        INSERT INTO {schema}.records SELECT moved.no, {{m_pos}}, {{m_full_pos}} = {{m_pos}}, moved.updated, {{m_seq}},
-            {{last_count}}, {{last_source}}, {{last_header}}, {{last_events}}, {{last_body}} FROM moved)
-    SELECT moved.cancel, moved.updated, moved.inputs FROM moved"""
-    typed = {name: f"%({name})b::{kind}" for name, kind in _TYPES.items()}
-    return statement.format_map(typed).encode()
-
-
-def statement_of(schema: str, ref: SessionRef, effects: Effects) -> tuple[bytes, dict[str, Any]]:
-    """Return the statement that writes effects, and its parameters. It returns a row if the guard holds."""
-    if _is_step(effects):
-        return _step(schema), _step_of(ref, effects)
+def call_of(schema: str, ref: SessionRef, effects: Effects) -> tuple[bytes, dict[str, Any]]:
+    """Return the statement that writes any effects, and its parameters. It returns a row if the guard holds."""
     given = _arguments(ref, effects)
     return _call(schema, tuple(given)), given
-
-
-def _is_step(effects: Effects) -> bool:
-    """Return whether a live owner adds one record to the log, and nothing else."""
-    guard, move, lease = effects.guard, effects.move, effects.lease
-    if move is None or lease is None or len(effects.records) != 1 or guard.owner is None or guard.fence != lease.fence:
-        return False
-    rest = replace(effects, guard=_NO_GUARD, move=None, lease=None, records=(), program="", summary=b"")
-    return (
-        rest == _NOTHING
-        and lease.owner == guard.owner
-        and lease.claims is not None
-        and guard.checkpoint == f"{move.branch}.{move.number - 1}"
-        and replace(guard, owner=None, fence=None, checkpoint=None) == _NO_GUARD
-    )
-
-
-_NO_GUARD = Guard()
-_NOTHING = Effects(guard=_NO_GUARD)
-
-
-def _step_of(ref: SessionRef, effects: Effects) -> dict[str, Any]:
-    guard, move, lease, (record,) = effects.guard, effects.move, effects.lease, effects.records
-    assert move is not None
-    assert lease is not None
-    return {
-        "in_app": ref.app,
-        "in_id": ref.id,
-        "in_user": ref.user,
-        "g_fence": guard.fence,
-        "g_owner": guard.owner,
-        "m_branch": move.branch,
-        "m_number": move.number,
-        "m_pos": move.pos,
-        "m_full_pos": move.full_pos,
-        "m_size": move.size,
-        "m_status": move.status,
-        "m_seq": move.seq,
-        "l_claims": lease.claims,
-        "l_ttl": float(lease.ttl),
-        "to_program": effects.program,
-        "last_source": record.source,
-        "last_count": record.count,
-        "last_header": record.header,
-        "last_events": record.events,
-        "last_body": record.body,
-    }
 
 
 def _arguments(ref: SessionRef, effects: Effects) -> dict[str, Any]:
@@ -237,15 +162,9 @@ def _asks(effects: Effects) -> dict[str, Any]:
         "a_address": [each.address for each in asks],
         "a_agent": [each.agent for each in asks],
         "a_reason": [each.reason for each in asks],
-        "a_tags": [_tags(each) for each in asks],
+        "a_tags": [array_of(each.tags) for each in asks],
         "a_asked": [float(each.asked) for each in asks],
     }
-
-
-def _tags(question: Question) -> bytes:
-    """Return tags as Postgres writes an array: lists of different lengths cannot stand in one."""
-    quoted = [tag.replace("\\", "\\\\").replace('"', '\\"') for tag in map(escaped, question.tags)]
-    return ("{" + ",".join(f'"{tag}"' for tag in quoted) + "}").encode()
 
 
 def _ends(effects: Effects) -> dict[str, Any]:
