@@ -9,7 +9,7 @@ from adjourn.stores import PostgresStore
 from adjourn.testing import FakeClock
 from tests.servers import postgres
 
-TABLES = ("sessions", "branches", "records", "questions", "inbox", "inputs", "begun")
+TABLES = ("sessions", "branches", "records", "questions", "inbox", "inputs", "begun", "outbox")
 
 
 _schemas = itertools.count(1)

@@ -24,6 +24,7 @@ from adjourn.stores import (
     Header,
     Input,
     MemoryStore,
+    Notice,
     PostgresStore,
     Question,
     RedisStore,
@@ -113,6 +114,8 @@ async def work_on(store: Store) -> None:
     await flow.answer("flow", {"runnable:ask": f"{CANARY} says no"}, by=CANARY)
     await flow.run(CANARY, session_id="open")
     await store.submit(SessionRef("queued"), Input(id="i", body=CANARY.encode()))
+    noted = Drive(store, "noted")
+    await noted.start(msgspec.structs.replace(noted.next(), notices=(Notice(id="n", to="desk", body=CANARY.encode()),)))
 
 
 async def test_nothing_that_was_said_can_be_read_in_the_file(path: Path):  # rule K4
@@ -177,14 +180,16 @@ STAYS: dict[type[msgspec.Struct], str] = {
     Answer: "id how branch",
     Answered: "id how at",
     Input: "id program user abandons",
+    Notice: "id to due",
 }
 SEALED: dict[type[msgspec.Struct], str] = {
-    Write: "body header asks closes events summary",
+    Write: "body header asks closes events notices summary",
     Header: "next metadata",
     Question: "body ended agent reason tags",
     Answer: "value by",
     Answered: "value by",
     Input: "body",
+    Notice: "body",
 }
 
 

@@ -28,11 +28,13 @@ from adjourn.stores import (
     Input,
     Lease,
     MemoryStore,
+    Notice,
     Question,
     RedisStore,
     SessionRef,
     SQLiteStore,
     Store,
+    TakenNotice,
     Write,
 )
 from adjourn.testing import FakeClock
@@ -145,6 +147,16 @@ class Model:
             self.asked[given.id].value, self.asked[given.id].taken = given.value, taken
 
 
+class Noted:
+    """A notice in the outbox of the model."""
+
+    def __init__(self, notice: Notice, ref: SessionRef, now: float) -> None:
+        self.notice = notice
+        self.ref = ref
+        self.due = now if notice.due is None else notice.due
+        self.attempt = 0
+
+
 class StoreMachine(RuleBasedStateMachine):
     """Calls on two store objects that share their data, as two processes do, each against the model."""
 
@@ -161,6 +173,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.stores = self.make(Path(self.folder.name), self.clock)
         self.leases: dict[SessionRef, list[Lease]] = {ref: [] for ref in NAMES}
         self.models: dict[SessionRef, Model] = {}
+        self.outbox: dict[str, Noted] = {}
+        self.taken: list[TakenNotice] = []
         self.count = 0
         self.repeat: Callable[[], object] | None = None
 
@@ -221,8 +235,17 @@ class StoreMachine(RuleBasedStateMachine):
             "header": Header(source="step" if self.count % 5 else None),
             "status": "running",
             "asks": tuple(Question(id=f"q{self.count}/{n}", body=b"{}", expires=expires) for n in range(asks)),
+            "notices": self._notices(),
         }
         return Write(**(facts | more))
+
+    def _notices(self) -> tuple[Notice, ...]:
+        now = Notice(id=f"n{self.count}", to="desk", body=b"%d" % self.count)
+        later = Notice(id=f"l{self.count}", to="audit", body=b"later", due=self.clock() + self.count % 7)
+        return ((), (now,), (later, now))[self.count % 3]
+
+    def note(self, ref: SessionRef, notices: tuple[Notice, ...]) -> None:
+        self.outbox.update({each.id: Noted(each, ref, self.clock()) for each in notices})
 
     def lend(self, ref: SessionRef, owner: str, made: Claimed) -> None:
         assert made.lease is not None
@@ -248,6 +271,7 @@ class StoreMachine(RuleBasedStateMachine):
             return
         model = self.models.setdefault(ref, Model())
         model.add(write)
+        self.note(ref, write.notices)
         self.lend(ref, owner, made)
         self.repeat = lambda: self._again(ref, made, lambda: store.claim(ref, owner, TTL, after=None, write=write))
 
@@ -304,6 +328,7 @@ class StoreMachine(RuleBasedStateMachine):
             return
         if write is not None:
             model.add(write)
+            self.note(ref, write.notices)
         self.lend(ref, owner, made)
         assert made.claims == model.claims
         self.repeat = (lambda: self._again(ref, made, call)) if write is not None else None
@@ -351,6 +376,9 @@ class StoreMachine(RuleBasedStateMachine):
         if made is None:
             return
         self._committed(model, writes, ends, made)
+        for write in writes:
+            is_kept = write is not writes[-1] or not made.answers
+            self.note(ref, tuple(each for each in write.notices if is_kept or each.due is not None))
         self.repeat = (lambda: self._again(ref, made, call)) if made.cancel is None else None
 
     def _writes(self, model: Model, asks: int, takes: bool, count: int, fork: int | None) -> list[Write]:
@@ -391,6 +419,39 @@ class StoreMachine(RuleBasedStateMachine):
             model.answer(given, taken=False)
             model.touched = self.clock()
             self.repeat = None
+
+    @rule(
+        ref=sessions, which=which, to=st.sampled_from([["desk"], ["audit"], ["desk", "audit"]]), limit=st.integers(1, 4)
+    )
+    def take(self, ref: SessionRef, which: int, to: list[str], limit: int) -> None:
+        now = self.clock()
+        taken = self.call(lambda: self.stores[which].take_notices(ref.app, to, TTL, limit=limit), None)
+        assert taken is not None
+        ready = [
+            each
+            for each in self.outbox.values()
+            if each.ref.app == ref.app and each.notice.to in to and each.due <= now
+        ]
+        oldest = sorted(each.due for each in ready)[:limit]
+        assert [self.outbox[each.id].due for each in taken] == oldest
+        for each in taken:
+            known = self.outbox[each.id]
+            known.due, known.attempt = now + TTL, known.attempt + 1
+            assert (each.attempt, each.body, each.session) == (known.attempt, known.notice.body, known.ref.id)
+        self.taken += taken
+
+    @rule(which=which, one=st.integers(0, 100), again=st.sampled_from([None, None, 0.0, 8.0]))
+    def settle(self, which: int, one: int, again: float | None) -> None:
+        if not self.taken:
+            return
+        taken = self.taken[one % len(self.taken)]
+        known = self.outbox.get(taken.id)
+        done = self.call(lambda: self.stores[which].settle_notice(taken, again=again), None)
+        assert done == (known is not None and known.attempt == taken.attempt)
+        if known is not None and done and again is None:
+            del self.outbox[taken.id]
+        elif known is not None and done and again is not None:
+            known.due = self.clock() + again
 
     @rule(ref=sessions, which=which, again=st.integers(0, 5), abandons=st.booleans())
     def submit(self, ref: SessionRef, which: int, again: int, abandons: bool) -> None:

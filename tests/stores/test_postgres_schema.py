@@ -75,7 +75,7 @@ async def test_an_older_version_is_migrated_with_what_is_in_it():  # rule K3
     store = PostgresStore(postgres().url, schema=schema)
     assert [each.id for each in await store.questions()] == ["q"]
     await store.answer(S, [Answer(id="q", value=b"true")])
-    assert versions(schema) == [1, 2]
+    assert versions(schema) == list(range(1, len(MIGRATIONS) + 1))
     await store.close()
 
 
@@ -155,7 +155,9 @@ async def test_a_role_that_may_not_migrate_the_tables_is_told_whose_they_are():
     ):
         run(f"GRANT {right.format(schema=schema)} TO {schema}_app")
     store = PostgresStore(postgres().url.replace("adjourn@", f"{schema}_app@"), schema=schema)
-    with pytest.raises(StoreUnavailable, match=r"version 1.*needs 2.*adjourn sessions.*'adjourn'") as caught:
+    with pytest.raises(
+        StoreUnavailable, match=rf"version 1.*needs {len(MIGRATIONS)}.*adjourn sessions.*'adjourn'"
+    ) as caught:
         await store.head(S)
     assert caught.value.is_lasting
     owner = PostgresStore(postgres().url, schema=schema)

@@ -20,6 +20,7 @@ from .types import (
     Input,
     Lease,
     Loaded,
+    Notice,
     OpenQuestion,
     Outcome,
     Question,
@@ -29,6 +30,7 @@ from .types import (
     SessionRef,
     Status,
     StoredRecord,
+    TakenNotice,
     Write,
 )
 from .urls import open_store, register_store
@@ -59,6 +61,7 @@ __all__ = [
     "Lease",
     "Loaded",
     "MemoryStore",
+    "Notice",
     "OpenQuestion",
     "Outcome",
     "PostgresStore",
@@ -73,6 +76,7 @@ __all__ = [
     "Status",
     "Store",
     "StoredRecord",
+    "TakenNotice",
     "Write",
     "open_store",
     "register_store",

@@ -28,6 +28,7 @@ from .types import (
     SessionRef,
     Status,
     StoredRecord,
+    TakenNotice,
     Write,
 )
 
@@ -168,6 +169,15 @@ class StoreWrapper:
         limit: int | None = None,
     ) -> list[SessionRef]:
         return await self.inner.delete_idle(ttl, app=app, user=user, statuses=statuses, limit=limit)
+
+    async def take_notices(self, app: str, to: Sequence[str], ttl: float, *, limit: int = 100) -> list[TakenNotice]:
+        return await self.inner.take_notices(app, to, ttl, limit=limit)
+
+    async def settle_notice(self, taken: TakenNotice, *, again: float | None = None) -> bool:
+        return await self.inner.settle_notice(taken, again=again)
+
+    async def drop_notices(self, app: str, age: float) -> int:
+        return await self.inner.drop_notices(app, age)
 
     async def close(self) -> None:
         await self.inner.close()

@@ -60,6 +60,7 @@ from .types import (
     Head,
     Lease,
     Loaded,
+    Notice,
     OpenQuestion,
     QuestionFilter,
     QueuedInput,
@@ -67,6 +68,7 @@ from .types import (
     SessionRef,
     Status,
     StoredRecord,
+    TakenNotice,
 )
 
 T = TypeVar("T")
@@ -140,6 +142,17 @@ class Session(msgspec.Struct, gc=False):
         raise CheckpointNotFound(self.row.session, branch)
 
 
+class Noted(msgspec.Struct, gc=False):
+    """A notice in the outbox, and where and when it was written; `due` is from when on it may be taken."""
+
+    notice: Notice
+    app: str
+    session: str
+    at: float
+    due: float
+    attempt: int = 0
+
+
 class MemoryFacts:
     """The facts of a session, looked up as needed."""
 
@@ -196,6 +209,7 @@ class MemoryStore(KitStore):
         self._clock = clock
         self._sessions: dict[tuple[str, str], Session] = {}
         self._begun: dict[str, dict[Begun, None]] = {}
+        self._outbox: dict[str, Noted] = {}
         self._asked = 0
         self._lock = threading.Lock()
         self._hints = Fanout()
@@ -237,6 +251,9 @@ class MemoryStore(KitStore):
             self._change_questions(found, left, effects, now)
         for each in effects.begins:
             self._begun.setdefault(each.digest, {})[each] = None
+        for notice in effects.notices:
+            due = now if notice.due is None else notice.due
+            self._outbox[notice.id] = Noted(notice, ref.app, ref.id, now, due)
         if effects.inputs:
             _change_queue(found, effects, now)
 
@@ -409,6 +426,36 @@ class MemoryStore(KitStore):
             ]
         return _first(limit, sorted(filter(None, found), key=lambda each: each.since))
 
+    async def take_notices(self, app: str, to: Sequence[str], ttl: float, *, limit: int = 100) -> list[TakenNotice]:
+        with self._lock:
+            now = self._clock()
+            found = [
+                each for each in self._outbox.values() if each.app == app and each.notice.to in to and each.due <= now
+            ]
+            chosen = sorted(found, key=lambda each: each.due)[:limit]
+            for each in chosen:
+                each.due, each.attempt = now + ttl, each.attempt + 1
+            return [_taken(each) for each in chosen]
+
+    async def settle_notice(self, taken: TakenNotice, *, again: float | None = None) -> bool:
+        with self._lock:
+            found = self._outbox.get(taken.id)
+            if found is None or found.attempt != taken.attempt:
+                return False
+            if again is None:
+                del self._outbox[taken.id]
+            else:
+                found.due = self._clock() + again
+            return True
+
+    async def drop_notices(self, app: str, age: float) -> int:
+        with self._lock:
+            before = self._clock() - age
+            gone = [name for name, each in self._outbox.items() if each.app == app and each.due < before]
+            for name in gone:
+                del self._outbox[name]
+            return len(gone)
+
     def hints(self) -> AsyncGenerator[SessionRef | None]:
         return self._hints.subscribe()
 
@@ -424,6 +471,13 @@ class MemoryStore(KitStore):
         if found is None:
             raise CheckpointNotFound(ref.id)
         return found
+
+
+def _taken(noted: Noted) -> TakenNotice:
+    n = noted.notice
+    return TakenNotice(
+        id=n.id, to=n.to, body=n.body, app=noted.app, session=noted.session, at=noted.at, attempt=noted.attempt
+    )
 
 
 def _change_queue(found: Session, effects: Effects, now: float) -> None:

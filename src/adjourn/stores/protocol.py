@@ -2,8 +2,8 @@
 
 A session is named by its app and its id: the same id in another app is another session. A store keeps, per session, a
 log of records on branches, one head, one lease, and *beside* the log the questions with their answers, and the inputs
-of turns that have not begun. It knows nothing of frames or programs. `adjourn.testing` has the suite that proves an
-implementation, `adjourn.stores.kit` what all implementations share.
+of turns that have not begun; and for all sessions an outbox of notices. It knows nothing of frames or programs.
+`adjourn.testing` has the suite that proves an implementation, `adjourn.stores.kit` what all implementations share.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from .types import (
     SessionRef,
     Status,
     StoredRecord,
+    TakenNotice,
     Write,
 )
 
@@ -90,7 +91,8 @@ class Store(Protocol):
         The lease is renewed, and given up with `release`.
 
         With `release` and status "waiting", answers that no record has taken keep the lease and are returned instead;
-        the record is still stored, but as running and without its events, since the run goes on.
+        the record is still stored, but as running, without its events and without notices that are due at once, since
+        the run goes on.
         With `release` and status "queued", the run is handed over: its session is due at once.
         The count of claims without progress is reset.
 
@@ -332,6 +334,24 @@ class Store(Protocol):
         whatever its status, unless "queued" is among them. At most `limit` at a time: if there are none left, it
         returns none.
         """
+        ...
+
+    async def take_notices(self, app: str, to: Sequence[str], ttl: float, *, limit: int = 100) -> list[TakenNotice]:
+        """Take notices of an app that are due and for one of `to`, oldest first.
+
+        Nobody is given them again for `ttl` seconds, in which whoever has taken them settles each.
+        """
+        ...
+
+    async def settle_notice(self, taken: TakenNotice, *, again: float | None = None) -> bool:
+        """Remove a notice that was sent; with `again`, keep it instead, to be taken after so many seconds.
+
+        Return False, and change nothing, if it has been taken again since, or is gone.
+        """
+        ...
+
+    async def drop_notices(self, app: str, age: float) -> int:
+        """Remove notices of an app that were due more than `age` seconds ago; return how many."""
         ...
 
     async def close(self) -> None:

@@ -124,12 +124,40 @@ class QueuedInput(msgspec.Struct, frozen=True, kw_only=True):
     at: float
 
 
+class Notice(msgspec.Struct, frozen=True, kw_only=True):
+    """Something to be sent outside: `to` names who gets it, and `id` tells it from all others in the store.
+
+    It may be taken from the time `due` on, at once if that is None.
+    """
+
+    id: str
+    to: str
+    body: bytes
+    due: float | None = None
+
+
+class TakenNotice(msgspec.Struct, frozen=True, kw_only=True):
+    """A notice that somebody is sending: `attempt` counts how often it was taken.
+
+    It was written to `session` of `app`; `at` is the store's time when it was.
+    """
+
+    id: str
+    to: str
+    body: bytes
+    app: str
+    session: str
+    at: float
+    attempt: int
+
+
 class Write(msgspec.Struct, frozen=True, kw_only=True):
     """One record for the log and what goes with it, atomically.
 
     Its id is `<branch>.<number>`; numbers of a branch have no gaps. `parent` is the record before it, which for the
     first record of a branch stands on another one. The first record of a branch is full. The store numbers the
-    `event_count` events consecutively, over all branches. `begins` outlives the record and its session.
+    `event_count` events consecutively, over all branches. `begins` outlives the record and its session. So do
+    `notices`, which stay in the store's outbox until somebody has sent them.
     `summary` is what people may see of the session at this record, as JSON, for a store that `KeepsSummaries`.
     `program` is the address of what runs the session; the first that is given stays. `input` is the id of the queued
     input whose turn begins with the record: it must be the first that waits, and waits no longer. Without `overtakes`,
@@ -149,6 +177,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     events: bytes = b""
     event_count: int = 0
     begins: tuple[Begun, ...] = ()
+    notices: tuple[Notice, ...] = ()
     program: str = ""
     input: str | None = None
     overtakes: bool = True

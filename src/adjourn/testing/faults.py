@@ -21,6 +21,7 @@ from adjourn.stores.types import (
     Lease,
     SessionRef,
     Status,
+    TakenNotice,
     Write,
 )
 
@@ -109,3 +110,12 @@ class FaultStore(StoreWrapper):
         return await self._write(
             lambda: self.inner.delete_idle(ttl, app=app, user=user, statuses=statuses, limit=limit)
         )
+
+    async def take_notices(self, app: str, to: Sequence[str], ttl: float, *, limit: int = 100) -> list[TakenNotice]:
+        return await self._write(lambda: self.inner.take_notices(app, to, ttl, limit=limit))
+
+    async def settle_notice(self, taken: TakenNotice, *, again: float | None = None) -> bool:
+        return await self._write(lambda: self.inner.settle_notice(taken, again=again))
+
+    async def drop_notices(self, app: str, age: float) -> int:
+        return await self._write(lambda: self.inner.drop_notices(app, age))

@@ -10,6 +10,7 @@ from .suite.leases import LeaseSuite
 from .suite.listings import ListingSuite
 from .suite.log import LogSuite
 from .suite.naming import NamingSuite
+from .suite.outbox import OutboxSuite
 from .suite.queue import QueueSuite
 
 
@@ -22,6 +23,7 @@ class StoreSuite(
     KeepingSuite,
     NamingSuite,
     QueueSuite,
+    OutboxSuite,
     HintSuite,
 ):
     """Tests every guarantee of the store protocol, as async test methods.

@@ -24,6 +24,7 @@ from adjourn.stores.types import (
     Header,
     Input,
     Loaded,
+    Notice,
     OpenQuestion,
     Outcome,
     Question,
@@ -31,6 +32,7 @@ from adjourn.stores.types import (
     QueuedInput,
     SessionRef,
     StoredRecord,
+    TakenNotice,
     Write,
 )
 
@@ -72,8 +74,16 @@ class Sealing:
             header=self._header(ref, write),
             asks=tuple([self._question(ref, branch, each) for each in write.asks]) if write.asks else (),
             closes=tuple([self.answer(ref, branch, each) for each in write.closes]) if write.closes else (),
+            notices=tuple([self._notice(ref, each) for each in write.notices]) if write.notices else (),
             summary=b"",
         )
+
+    def _notice(self, ref: SessionRef, given: Notice) -> Notice:
+        return replace(given, body=self._seal(_notice_place(ref, given), given.body))
+
+    def notice(self, row: TakenNotice) -> TakenNotice:
+        """Return a notice that was taken, opened."""
+        return replace(row, body=self._keys.open(_notice_place(SessionRef(row.session, row.app), row), row.body))
 
     def answer(self, ref: SessionRef, branch: str, given: A) -> A:
         """Return an answer to be written to a branch."""
@@ -248,6 +258,11 @@ def _place(ref: SessionRef, kind: str, id: str, branch: str = "") -> Place:
 def _question_place(ref: SessionRef, branch: str, id: str, expires: float | None) -> Place:
     # Nobody can let a question expire earlier or later.
     return Place(ref.app, ref.id, "question", id, (branch, None if expires is None else repr(float(expires))))
+
+
+def _notice_place(ref: SessionRef, given: Notice | TakenNotice) -> Place:
+    # Nobody can have it sent to somebody else.
+    return Place(ref.app, ref.id, "notice", given.id, (given.to,))
 
 
 def _input_place(ref: SessionRef, given: Input | QueuedInput) -> Place:

@@ -30,6 +30,7 @@ from adjourn.stores.types import (
     QueuedInput,
     SessionRef,
     StoredRecord,
+    TakenNotice,
     Write,
 )
 
@@ -302,3 +303,15 @@ class EncryptedStore(StoreWrapper):
 
     async def events(self, ref: SessionRef, after: int = 0, *, limit: int | None = None) -> list[EventBatch]:
         return [self._sealing.events(ref, batch) for batch in await self.inner.events(ref, after, limit=limit)]
+
+    async def take_notices(self, app: str, to: Sequence[str], ttl: float, *, limit: int = 100) -> list[TakenNotice]:
+        taken = await self.inner.take_notices(app, to, ttl, limit=limit)
+        found: list[TakenNotice] = []
+        for each in taken:
+            try:
+                found.append(self._sealing.notice(each))
+            except CheckpointCorrupt as damage:
+                note_damage(damage)
+            except MissingKey as error:
+                note_missing_key(each.session, error)
+        return found

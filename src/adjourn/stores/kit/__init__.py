@@ -32,7 +32,18 @@ from .facts import Facts, FactSheet, NotRead, Point, Query, Remembered, removabl
 from .hints import Fanout, Listener, worth_a_hint
 from .inbox import cursor, in_app_of, is_listed, listed, open_question, place_of, selects, terms_in, terms_of
 from .paging import Written, written, written_at
-from .reading import Columns, branch_rows, converted, input_row, points, question_row, readable, record_row, session_row
+from .reading import (
+    Columns,
+    branch_rows,
+    converted,
+    input_row,
+    points,
+    question_row,
+    readable,
+    record_row,
+    session_row,
+    taken_notice,
+)
 from .requests import (
     Cancel,
     Claim,
@@ -170,6 +181,7 @@ __all__ = [
     "stored_statuses",
     "submitted_row",
     "taken",
+    "taken_notice",
     "terms_in",
     "terms_of",
     "worth_a_hint",

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from adjourn.stores.types import Answer, Begun, Input, Question, Status
+from adjourn.stores.types import Answer, Begun, Input, Notice, Question, Status
 
 from .rows import Branch, InputRow, QuestionRow, RecordRow, SessionRow, is_live
 
@@ -80,7 +80,8 @@ class Effects(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `waiting` is added to the row's count, which starts from zero when a branch begins, and `inputs` to its count of
     inputs. `cancel` unset leaves it. `program` becomes the row's if that has none yet.
     The row's `touched` becomes the time of writing with a `move`, a `lease`, an end or a submission.
-    `begins` is added to what no write ever removes; what is already there is not an error.
+    `begins` is added to what no write ever removes; what is already there is not an error. `notices` are added to the
+    outbox, whose rows no session takes along when it is removed.
     """
 
     guard: Guard
@@ -94,6 +95,7 @@ class Effects(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ends: tuple[End, ...] = ()
     takes: tuple[str, ...] = ()
     begins: tuple[Begun, ...] = ()
+    notices: tuple[Notice, ...] = ()
     program: str = ""
     inputs: int = 0
     submits: Input | None = None

@@ -12,11 +12,11 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
-from msgspec.structs import astuple
+from msgspec.structs import asdict, astuple
 
 from adjourn.errors import CheckpointCorrupt
 from adjourn.stores._logging import note_damage
-from adjourn.stores.types import Outcome, Status
+from adjourn.stores.types import Outcome, Status, TakenNotice
 
 from .facts import Point
 from .rows import EARLIEST, LATEST, MAX_RECORDS, Branch, InputRow, QuestionRow, RecordRow, SessionRow, locate
@@ -112,6 +112,16 @@ class _Input(Columns, frozen=True, gc=False):
     no: Count
 
 
+class _Notice(Columns, frozen=True, gc=False):
+    id: str
+    to: str
+    body: bytes
+    app: str
+    session: str
+    at: Time
+    attempt: Count
+
+
 class _Point(Columns, frozen=True, gc=False):
     pos: _Position
     full: _Flag
@@ -164,6 +174,16 @@ def input_row(values: Sequence[Any], session: str) -> InputRow:
         bool(found.taken),
         found.no,
     )
+
+
+def taken_notice(values: Sequence[Any]) -> TakenNotice:
+    """Return a notice from the values of its columns, which stand in the order of the fields.
+
+    Raises:
+        CheckpointCorrupt: they are not what was written.
+    """
+    found = converted(values, _Notice, values[4], "a notice")
+    return TakenNotice(**asdict(found))
 
 
 def record_row(id: str, parent: str | None, pos: int, values: Sequence[Any], session: str) -> RecordRow:

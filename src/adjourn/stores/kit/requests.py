@@ -23,6 +23,7 @@ from adjourn.stores.types import (
     Head,
     Input,
     Lease,
+    Notice,
     Question,
     Renewed,
     SessionRef,
@@ -488,7 +489,9 @@ def _untaken(facts: Facts, row: SessionRow, writes: Sequence[Write]) -> tuple[An
 
 def _unpaused(write: Write) -> Write:
     """Return the write of a pause that met answers: the run goes on, so its pause is not reported."""
-    return replace(write, status="running", events=b"", event_count=0, summary=b"")
+    # Notices for later are about what the record asks, and it still does.
+    later = tuple([notice for notice in write.notices if notice.due is not None]) if write.notices else ()
+    return replace(write, status="running", events=b"", event_count=0, summary=b"", notices=later)
 
 
 def _written(
@@ -510,6 +513,7 @@ def _written(
     ends = tuple([End(row.branch, given, True) for given in answers]) if answers else ()
     wanted: tuple[str, ...] = ()
     begun: tuple[Begun, ...] = ()
+    notices: tuple[Notice, ...] = ()
     for write in writes:
         pos += 1
         seq += write.event_count
@@ -525,6 +529,8 @@ def _written(
             ends += tuple([End(write.branch, given, True) for given in write.closes])
         if write.begins:
             begun += write.begins
+        if write.notices:
+            notices += write.notices
     if pos >= MAX_RECORDS:
         raise StoreError(f"Session '{row.session}' has {MAX_RECORDS} records, which is the limit. Begin a new one.")
     if wanted and ends:  # what ends here is taken as it ends
@@ -543,6 +549,7 @@ def _written(
         ends=ends,
         takes=takes,
         begins=begun,
+        notices=notices,
         program=first.program,
         inputs=0 if first.input is None else -1,
         begins_input=first.input,

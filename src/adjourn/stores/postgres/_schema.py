@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from adjourn.errors import CheckpointTooNew, StoreUnavailable
 
+from . import _outbox as outbox
+
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
@@ -371,7 +373,7 @@ _VIEWS = (
 
 # Number n brings the tables to version n; none is ever changed once released. Each runs in one transaction, so one that
 # was interrupted has not happened.
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_TABLES, (*_INBOX, _APPLY, *_VIEWS))
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_TABLES, (*_INBOX, _APPLY, *_VIEWS), outbox.TABLES)
 
 LOCK = 0x61646A6F75726E  # "adjourn": whoever changes the tables waits here for others who do
 

@@ -30,6 +30,7 @@ from adjourn.stores.kit.reading import (
     readable,
     record_row,
     session_row,
+    taken_notice,
 )
 from adjourn.stores.kit.requests import Delete
 from adjourn.stores.kit.rows import (
@@ -70,9 +71,11 @@ from adjourn.stores.types import (
     SessionRef,
     Status,
     StoredRecord,
+    TakenNotice,
 )
 
 from . import _inbox as inbox
+from . import _outbox as outbox
 from . import _queries as sql
 from ._driver import ExceedsIndex
 from ._plain import Plain, plain_of, step_of
@@ -286,6 +289,23 @@ class PostgresVerbs(RemoteStore):
 
     async def begun(self, digest: str) -> list[Begun]:
         return [Begun(*row) for row in await self._rows(sql.BEGUN, {"digest": digest})]
+
+    # The outbox
+
+    async def take_notices(self, app: str, to: Sequence[str], ttl: float, *, limit: int = 100) -> list[TakenNotice]:
+        given = {"app": app, "to": list(to), "ttl": float(ttl), "limit": _limit(limit)}
+        rows = await self._rows(outbox.TAKE, given)
+        return list(readable([values for _, *values in sorted(rows, key=itemgetter(0))], taken_notice))
+
+    async def settle_notice(self, taken: TakenNotice, *, again: float | None = None) -> bool:
+        given: dict[str, Any] = {"id": taken.id, "attempt": taken.attempt}
+        if again is None:
+            return bool(await self._rows(outbox.SENT, given))
+        return bool(await self._rows(outbox.PUT_OFF, given | {"again": float(again)}))
+
+    async def drop_notices(self, app: str, age: float) -> int:
+        ((count,),) = await self._rows(outbox.DROP, {"app": app, "age": float(age)})
+        return count
 
     # Listings over many sessions
 

@@ -12,6 +12,7 @@ from adjourn.stores.kit.effects import Effects
 from adjourn.stores.kit.rows import input_digest
 from adjourn.stores.types import Input, SessionRef
 
+from . import _outbox as outbox
 from ._driver import ExceedsIndex
 from ._text import array_of
 
@@ -45,7 +46,10 @@ def _call(schema: str, names: tuple[str, ...]) -> bytes:
 def call_of(schema: str, ref: SessionRef, effects: Effects) -> tuple[bytes, dict[str, Any]]:
     """Return the statement that writes any effects, and its parameters. It returns a row if the guard holds."""
     given = _arguments(ref, effects)
-    return _call(schema, tuple(given)), given
+    call = _call(schema, tuple(given))
+    if effects.notices:
+        return outbox.with_notices(call, schema), given | outbox.values(effects)
+    return call, given
 
 
 def _arguments(ref: SessionRef, effects: Effects) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from adjourn.stores.kit import (
     terms_in,
     terms_of,
 )
-from adjourn.stores.types import Answer, Answered, Begun, Input, Question, QuestionFilter, SessionRef
+from adjourn.stores.types import Answer, Answered, Begun, Input, Notice, Question, QuestionFilter, SessionRef
 
 from ._document import document
 from ._keys import index_prefix
@@ -71,6 +71,7 @@ def effects_table(ref: SessionRef, effects: Effects) -> Fields:
         "ends": [_end(each) for each in effects.ends],
         "takes": effects.takes,
         "begins": [_begun(each) for each in effects.begins],
+        "notices": [_notice(ref, each) for each in effects.notices],
         "drops": effects.drops,
         "removes": effects.removes,
         "document": None if shown is None else [_text(part) for part in shown],
@@ -145,6 +146,11 @@ def _answer(given: Answer | Answered) -> bytes:
 
 def _begun(begun: Begun) -> Fields:
     return {"digest": begun.digest, "facts": _text(_pack((begun.place, begun.number)))}
+
+
+def _notice(ref: SessionRef, given: Notice) -> Fields:
+    facts = _pack((given.to, given.body, ref.app, ref.id))
+    return {"id": given.id, "to": given.to, "due": given.due, "facts": _text(facts)}
 
 
 def _input(given: Input) -> Fields:

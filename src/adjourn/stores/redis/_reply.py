@@ -26,9 +26,10 @@ from adjourn.stores.kit import (
     readable,
     record_row,
     session_row,
+    taken_notice,
 )
 from adjourn.stores.kit.rows import EARLIEST, LATEST
-from adjourn.stores.types import AuditEntry, Begun, SessionRef
+from adjourn.stores.types import AuditEntry, Begun, SessionRef, TakenNotice
 
 T = TypeVar("T")
 
@@ -196,6 +197,25 @@ def read_begun(digest: str, reply: Sequence[bytes]) -> list[Begun]:
     """
     found = [_values(each, 2, digest, "what has begun") for each in reply]
     return [Begun(digest, place, number) for place, number in found]
+
+
+def read_notice(reply: Sequence[Any]) -> TakenNotice:
+    """Return a notice that `outbox.lua` has given out.
+
+    Raises:
+        CheckpointCorrupt: it is not what was written.
+    """
+    name, attempt, rest = reply
+    at, _, facts = rest.partition(b" ")
+    to, body, app, session = _values(facts, 4, "", "a notice")
+    return taken_notice((name.decode(errors="replace"), to, body, app, session, _number(at), attempt))
+
+
+def _number(text: bytes) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 class Found:

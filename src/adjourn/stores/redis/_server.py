@@ -45,7 +45,8 @@ FORGET = Script("forget")
 NOW = Script("leaving", "now")
 REMOVE = Script("leaving", "remove")
 RIGHTS = Script("rights")
-_WRITING = (APPLY, REMOVE)
+OUTBOX = Script("outbox")
+_WRITING = (APPLY, REMOVE, OUTBOX)
 
 
 class Pipeline(Protocol):

@@ -8,7 +8,7 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from adjourn.errors import CheckpointCorrupt, CheckpointNotFound, StoreUnavailable
 from adjourn.stores._logging import log, note_damage
@@ -34,6 +34,7 @@ from adjourn.stores.kit import (
     listed,
     may_be_removed,
     queued_input,
+    readable,
     worth_a_hint,
     written_at,
 )
@@ -54,6 +55,7 @@ from adjourn.stores.types import (
     SessionRef,
     Status,
     StoredRecord,
+    TakenNotice,
 )
 
 from ._inbox import Inbox
@@ -61,8 +63,8 @@ from ._keys import index_prefix, session_keys
 from ._listings import PAGE, Listings
 from ._log import Log
 from ._packing import Fields, effects_table, not_text, packed, query_table, record_name
-from ._reply import Found, read_begun, read_hint
-from ._server import APPLY, NOW, READ, REMOVE, Command, Reply, Server, check_installed
+from ._reply import Found, read_begun, read_hint, read_notice
+from ._server import APPLY, NOW, OUTBOX, READ, REMOVE, Command, Reply, Server, check_installed
 from ._settings import check_settings
 from ._urls import parse_address
 
@@ -323,6 +325,28 @@ class RedisStore(RemoteStore):
                         yield each
 
         return await _first(limit, chosen())
+
+    # The outbox
+
+    async def take_notices(self, app: str, to: Sequence[str], ttl: float, *, limit: int = 100) -> list[TakenNotice]:
+        if limit <= 0:
+            return []
+        return list(readable(await self._outbox(app, take=list(to), ttl=ttl, limit=limit), read_notice))
+
+    async def settle_notice(self, taken: TakenNotice, *, again: float | None = None) -> bool:
+        reply = await self._outbox(taken.app, settle=taken.id, to=taken.to, attempt=taken.attempt, again=again)
+        return bool(reply)
+
+    async def drop_notices(self, app: str, age: float) -> int:
+        count = 0
+        while gone := await self._outbox(app, age=age):
+            count += gone
+        return count
+
+    async def _outbox(self, app: str, **fields: Any) -> Reply:
+        await self._ready()
+        now = None if self._clock is None else self._clock()
+        return await self._server.script(OUTBOX, (), packed({"index": index_prefix(app), "now": now, **fields}))
 
     async def hints(self) -> AsyncGenerator[SessionRef | None]:
         await self._ready()

@@ -204,6 +204,13 @@ if not exists then check('SCARD', 'adj:apps') end
 for _, begun in ipairs(effects.begins) do
   check('SCARD', 'adj:begun:' .. begun.digest)
 end
+if #effects.notices > 0 then
+  check('HLEN', effects.index .. 'notices')
+  check('SCARD', effects.index .. 'outbox')
+end
+for _, notice in ipairs(effects.notices) do
+  check('ZCARD', effects.index .. 'outbox/' .. notice.to)
+end
 if #effects.asks > 0 then
   check('STRLEN', 'adj:asked')
   if not damaged then check_number('adj:asked', redis.call('GET', 'adj:asked')) end
@@ -302,6 +309,14 @@ for _, id in ipairs(effects.takes) do
 end
 for _, begun in ipairs(effects.begins) do
   redis.call('SADD', 'adj:begun:' .. begun.digest, begun.facts)
+end
+
+-- The outbox: see outbox.lua
+
+for _, notice in ipairs(effects.notices) do
+  redis.call('HSET', effects.index .. 'notices', notice.id, '0 ' .. stamp .. ' ' .. notice.facts)
+  redis.call('SADD', effects.index .. 'outbox', notice.to)
+  redis.call('ZADD', effects.index .. 'outbox/' .. notice.to, notice.due or stamp, notice.id)
 end
 
 -- The queue: facts begin with whether the input abandons, its number, and when it came in

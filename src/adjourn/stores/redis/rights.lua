@@ -6,7 +6,7 @@ local tries = {
   {'SET', key, '1'}, {'INCR', key}, {'UNLINK', key},
   {'HSET', key, 'f', '1'}, {'HINCRBY', key, 'f', 1}, {'HDEL', key, 'f'},
   {'ZADD', key, 1, 'm'}, {'PEXPIRE', key, 1000}, {'ZREM', key, 'm'},
-  {'RPUSH', key, 'm'}, {'UNLINK', key}, {'SADD', key, 'm'}, {'UNLINK', key},
+  {'RPUSH', key, 'm'}, {'UNLINK', key}, {'SADD', key, 'm'}, {'SMEMBERS', key}, {'UNLINK', key},
   {'TYPE', key}, {'EXISTS', key}, {'PTTL', key},
   {'GET', key}, {'HGET', key, 'f'}, {'HMGET', key, 'f'}, {'HGETALL', key}, {'HKEYS', key}, {'HEXISTS', key, 'f'},
   {'ZSCORE', key, 'm'}, {'ZRANGE', key, 0, 0}, {'ZRANGEBYSCORE', key, 0, 1}, {'LRANGE', key, 0, 0},

@@ -45,6 +45,7 @@ from adjourn.stores.kit.rows import (
 from adjourn.stores.types import Question, SessionRef, Status
 
 from . import _inbox as inbox
+from . import _outbox as outbox
 from ._files import Connection
 
 _KNOWN = 1000  # how many rows of sessions are cached at most
@@ -425,11 +426,16 @@ class SQLiteLedger:
             self._change_questions(row, new, effects, now)
         if effects.inputs:
             self._change_queue(new, effects, now)
-        if effects.begins:
-            self.connection.executemany(_BEGIN, [astuple(each) for each in effects.begins])
+        if effects.begins or effects.notices:
+            self._add_beside(new.ref, effects, now)
         if effects.drops:
             gone = [(key(new, pos),) for pos in effects.drops]
             self.connection.executemany("DELETE FROM records WHERE key = ?", gone)
+
+    def _add_beside(self, ref: SessionRef, effects: Effects, now: float) -> None:
+        """Add what outlives the session."""
+        self.connection.executemany(_BEGIN, [astuple(each) for each in effects.begins])
+        outbox.add(self.connection, ref, effects.notices, now)
 
     def _next_number(self) -> int:
         if self._newest is None:

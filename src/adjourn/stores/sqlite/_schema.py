@@ -152,6 +152,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             digest TEXT NOT NULL, place TEXT NOT NULL, number INTEGER NOT NULL,
             PRIMARY KEY (digest, place, number)) WITHOUT ROWID""",
     ),
+    (
+        # Notices that nobody has sent yet. They outlive their sessions, too.
+        """CREATE TABLE outbox (
+            no INTEGER PRIMARY KEY, id TEXT NOT NULL, "to" TEXT NOT NULL, app TEXT NOT NULL, session TEXT NOT NULL,
+            due REAL NOT NULL, at REAL NOT NULL, attempt INTEGER NOT NULL, body BLOB NOT NULL)""",
+        "CREATE UNIQUE INDEX outbox_id ON outbox (id)",
+        'CREATE INDEX outbox_due ON outbox (app, "to", due)',
+    ),
 )
 
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "glusterfs", "gpfs", "beegfs"}

@@ -35,10 +35,12 @@ from adjourn.stores.types import (
     SessionRef,
     Status,
     StoredRecord,
+    TakenNotice,
 )
 
 from . import _inbox as inbox
 from . import _listing as listing
+from . import _outbox as outbox
 from . import _reads as reads
 from ._files import Connection, Identity, identity, replaced
 from ._ledger import SQLiteLedger
@@ -222,6 +224,19 @@ class SQLiteStore(KitStore):
     ) -> list[Due]:
         now = self._clock()
         return await self._readers.read(lambda c: reads.due(c, now, app, user, programs, skip_users, limit))
+
+    async def take_notices(self, app: str, to: Sequence[str], ttl: float, *, limit: int = 100) -> list[TakenNotice]:
+        now = self._clock()
+        # Whoever looks in vain, as most do, must not keep others from writing.
+        if not await self._readers.read(lambda c: outbox.has_due(c, now, app, to), small=True):
+            return []
+        return await self._writer.submit(lambda ledger, now: outbox.take(ledger.connection, now, app, to, ttl, limit))
+
+    async def settle_notice(self, taken: TakenNotice, *, again: float | None = None) -> bool:
+        return await self._writer.submit(lambda ledger, now: outbox.settle(ledger.connection, now, taken, again))
+
+    async def drop_notices(self, app: str, age: float) -> int:
+        return await self._writer.submit(lambda ledger, now: outbox.drop(ledger.connection, now, app, age))
 
     async def hints(self) -> AsyncGenerator[SessionRef | None]:
         with self._hints.listening() as listener:
