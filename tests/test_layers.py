@@ -60,19 +60,21 @@ BELOW: dict[str, set[str]] = {
     "_bars": _GROUND | {"_screen"},
     "printing": _GROUND | {"_bars", "_engine", "_screen"},
     "_documents": _GROUND | {"printing", "sessions", "stores"},
-    "server": _RUNNING | {"_documents", "spec"},
+    "webhooks": _RUNNING | {"_documents"},
+    "server": _RUNNING | {"_documents", "spec", "webhooks"},
     "client": _KEEPING | {"models", "tools"},
     "testing": _GROUND | {"models", "stores"},
     "dbos": _RUNNING,
     "spec": _RUNNING | {"graph", "agents"},
-    "cli": _RUNNING | {"adjourn", "agents", "graph", "printing", "_documents", "_screen", "server", "client", "spec"},
+    "cli": _RUNNING
+    | {"adjourn", "agents", "graph", "printing", "_documents", "_screen", "server", "client", "spec", "webhooks"},
     "__main__": {"cli"},
     "adjourn": _RUNNING | {"agents", "printing"},
 }
 
 # Who may import the private modules of another package, and of which.
 PRIVATE: dict[str, set[str]] = {
-    "sessions": {"runner", "graph", "_calls", "agents", "cli", "dbos", "_documents", "server"},
+    "sessions": {"runner", "graph", "_calls", "agents", "cli", "dbos", "_documents", "server", "webhooks"},
     "stores": {"sessions", "runner", "dbos"},
     "runner": {"cli", "dbos", "server"},
 }
@@ -207,7 +209,7 @@ def test_there_are_no_import_cycles():
         visit(module, ())
 
 
-EXTRAS = {"client": {"httpx2"}, "server": {"prometheus_client", "starlette", "uvicorn"}}
+EXTRAS = {"client": {"httpx2"}, "server": {"prometheus_client", "starlette", "uvicorn"}, "webhooks": {"httpx2"}}
 """Packages that are of use only with their extra, and what they may import from it anywhere."""
 
 

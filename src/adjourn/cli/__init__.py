@@ -22,6 +22,7 @@ COMMANDS = {
     "recover": "continue after a crash, a failure or a cancel, or with answers that were recorded",
     "serve": "serve agents, graphs and workflows over HTTP",
     "token": "create, list or revoke the tokens that let people use a server",
+    "webhook": "make a secret for webhooks, or try them out",
     "worker": "go on with the sessions that are due: answered, expired, submitted, or left behind by others",
     "show": "show the status and content of a session",
     "tree": "show the checkpoints of a session and their branches",

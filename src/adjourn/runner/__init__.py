@@ -3,6 +3,7 @@
 from adjourn.sessions import Checkpoint, Diff, SessionStatus, Tree
 
 from ._drafts import Draft
+from ._notices import NoticeKind, Notify, Occasion
 from ._opening import TurnOptions
 from ._queue import Submission
 from ._settings import Options, ProgramOptions
@@ -21,6 +22,9 @@ __all__ = [
     "Diff",
     "Draft",
     "Limits",
+    "NoticeKind",
+    "Notify",
+    "Occasion",
     "Options",
     "ProgramOptions",
     "Run",

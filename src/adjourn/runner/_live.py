@@ -134,6 +134,7 @@ class LiveSession:
             persistence=persistence,
         )
         self.journal.ttl = settings.lease_ttl
+        self.journal.records.notify = settings.notify
         self.beat: Heartbeat = sessions.beat
 
     def prepare(self, sessions: LiveSessions) -> None:

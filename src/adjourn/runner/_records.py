@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 from msgspec.structs import replace
 
+from adjourn._engine.address import parse_segment
 from adjourn._engine.proof import Ended, LeftBranch, Proof
 from adjourn._engine.questions import Parents
 from adjourn._engine.record import FORMAT, Record, decode, too_large
@@ -15,8 +16,9 @@ from adjourn.errors import NotStorable
 from adjourn.events import Event, Final
 from adjourn.sessions._chain import Chain, ended_by
 from adjourn.sessions._log import ended, log_events, saved, stored_question, with_past
-from adjourn.stores.types import Answer, Answered, Begun, Committed, Header, Question, SessionRef, Status, Write
+from adjourn.stores.types import Answer, Answered, Begun, Committed, Header, Notice, Question, SessionRef, Status, Write
 
+from ._notices import Notify, occasions_of
 from ._size import Size
 
 _UNDER_WAY = Committed()
@@ -70,6 +72,8 @@ class Records:
     _closes: tuple[Answer, ...] = ()
     _past: tuple[Question, ...] = ()
     _refusal: NotStorable | None = None
+    notify: Notify | None = None
+    """Who decides which notices are stored with a record."""
 
     def __init__(self, scope: Scope, ref: SessionRef, program: str, *, max_bytes: int, chain: Chain) -> None:
         self.ref = ref
@@ -191,6 +195,7 @@ class Records:
             events=noted,
             event_count=count,
             begins=self._begun_now() if self._begins else (),
+            notices=() if self.notify is None else self._notices(self.notify, checkpoint, status, last, asks),
             program=self._program,
             input=header.input,
             overtakes=header.source != "input",
@@ -198,6 +203,14 @@ class Records:
         first = self.seq + 1
         self._move(checkpoint, count - len(told))
         return PendingWrite(write, after or "", release, told, events, first, before)
+
+    def _notices(
+        self, notify: Notify, checkpoint: str, status: Status, last: Final | None, asks: tuple[Question, ...]
+    ) -> tuple[Notice, ...]:
+        """Return what others are told as soon as the record that is being made is stored."""
+        name, waiting = parse_segment(self._program).id, tuple(self.scope.questions.open)
+        occasions = occasions_of(name, checkpoint, status, last, asks, waiting)
+        return tuple([notice for each in occasions for notice in notify.notices(each)])
 
     def _move(self, checkpoint: str, events: int) -> None:
         """Go on after a record that was made, with so many new events."""

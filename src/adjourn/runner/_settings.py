@@ -20,6 +20,8 @@ from adjourn.sessions._permission import MayAnswer
 from adjourn.sessions._settings import AuditKey, Settings, check_name, choice, random_id
 from adjourn.stores import Store
 
+from ._notices import Notify
+
 Durability = Literal["step", "pause", "async"]
 AfterTransfer = Literal["stay", "root"]
 
@@ -35,6 +37,7 @@ class Options(TypedDict, Generic[Deps], total=False):
     app_name: whose sessions these are, as the same id in another app is another session; "adjourn" by default.
     require_by: True refuses an approval that does not say who gave it, as `by`.
     may_answer: a function of a question, `by` and the turn's user, which returns True or why the answer is refused.
+    notify: who is told of pauses and ends, such as `Webhooks([...])`; None tells nobody.
     audit_key: a secret that signs the log, so that nobody without it can change the log unnoticed; or several.
     middleware: what wraps the calls of models and tools in every agent that this runner runs.
     interrupts: False makes every question an error, for programs that nobody answers.
@@ -58,6 +61,7 @@ class Options(TypedDict, Generic[Deps], total=False):
     app_name: str
     require_by: bool
     may_answer: MayAnswer | None
+    notify: Notify | None
     audit_key: AuditKey | None
     middleware: Sequence[Any]
     interrupts: bool
@@ -106,6 +110,9 @@ class RunnerSettings(Settings):
             audit_key=options.get("audit_key"),
         )
         self.has_own_store: bool = store is None
+        self.notify: Notify | None = options.get("notify")
+        if self.notify is not None and not hasattr(self.notify, "notices"):
+            raise UsageError(f"notify={self.notify!r}: give an object with a method `notices`, such as `Webhooks`.")
         self.deps: Any = options.get("deps")
         self.durability: Durability = options.get("durability", "pause" if self.has_own_store else "step")
         if self.durability not in ("step", "pause", "async"):

@@ -14,7 +14,7 @@ from adjourn._engine.record import APPROVALS
 from adjourn._text import did_you_mean
 from adjourn.errors import CheckpointNotFound, ProgramChanged, UsageError
 from adjourn.events import Interrupt
-from adjourn.runner import Options, Runner
+from adjourn.runner import Notify, Options, Runner
 from adjourn.sessions import MayAnswer
 from adjourn.spec import Served
 from adjourn.stores import MemoryStore, SessionRef, Store, open_store
@@ -64,6 +64,7 @@ class Agents:
         *,
         self_approval: bool = True,
         runner: MakeRunner = Runner,
+        notify: Notify | None = None,
     ) -> None:
         """Make a runner for each on one store: the one that is named, else that of the runners, else memory.
 
@@ -78,6 +79,7 @@ class Agents:
         self._deps = deps
         self._self_approval = self_approval
         self._make_runner = runner
+        self._notify = notify
         self._by_name: dict[str, ServedAgent] = {}
         self._by_program: dict[str, ServedAgent] = {}
         for each in served:
@@ -105,6 +107,7 @@ class Agents:
             self._deps,
             self_approval=self._self_approval,
             runner=self._make_runner,
+            notify=self._notify,
         )
         self._by_name, self._by_program = others._by_name, others._by_program
 
@@ -124,6 +127,8 @@ class Agents:
         options: Options = {"store": self.store, "app_name": self.app_name, "drafts": True}
         if self._deps is not None:
             options["deps"] = self._deps
+        if self._notify is not None:
+            options["notify"] = self._notify
         if not self._self_approval:
             program = served.program
             options["may_answer"] = _not_oneself(

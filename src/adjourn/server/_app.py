@@ -23,6 +23,7 @@ from adjourn.runner import Runner
 from adjourn.sessions import Sessions
 from adjourn.spec import Loaded, Served
 from adjourn.stores import SessionRef, Store
+from adjourn.webhooks import Webhook, Webhooks
 
 from ._agents import Agents, described
 from ._agui import AgUi
@@ -72,6 +73,8 @@ class App:
         hosts: Iterable[str] = (),
         origins: Iterable[str] = (),
         limits: Limits | None = None,
+        webhooks: Webhooks | Iterable[Webhook] | None = None,
+        public_url: str | None = None,
         concurrency: int = 100,
         keep_alive: float = 15.0,
         max_body: int = 1024 * 1024,
@@ -94,6 +97,8 @@ class App:
         hosts: names that clients reach the server by, besides localhost and addresses; "*" for any.
         origins: origins whose pages may use it, such as "https://desk.example.com"; those of its own always may.
         limits: how much each caller may do at a time; by default, what `Limits()` says.
+        webhooks: who is told when a run waits or has ended, or a question is about to expire.
+        public_url: where clients reach the server, such as "https://desk.example.com", for the links in webhooks.
         concurrency: how many sessions that others have left, or answered, it takes up at once.
         keep_alive: seconds after which a silent stream gets a comment, so that nobody cuts it.
         max_body: bytes that the body of a request may have.
@@ -108,8 +113,15 @@ class App:
             raise UsageError(f"App(reload={reload!r}): give a number of seconds above zero, or None.")
         chosen = store_for(given, store)
         self._metrics = Metrics()
+        self.webhooks: Webhooks | None = _webhooks(webhooks, public_url)
         self.agents: Agents = Agents(
-            expanded(given), chosen, app_name, deps, self_approval=self_approval, runner=self._metrics.runner
+            expanded(given),
+            chosen,
+            app_name,
+            deps,
+            self_approval=self_approval,
+            runner=self._metrics.runner,
+            notify=self.webhooks,
         )
         self._backlog = Backlog(self.agents.store, app_name)
         self._callers = Callers()
@@ -186,6 +198,9 @@ class App:
     async def _lifespan(self, _: Starlette) -> AsyncGenerator[None]:
         await self._runs.work()
         self._metrics.serve()
+        sending = contextlib.AsyncExitStack()
+        if self.webhooks is not None:
+            await sending.enter_async_context(self.webhooks.delivering(self.store, app_name=self.agents.app_name))
         beside = [asyncio.create_task(self._clean_up())]
         if self._reload is not None:
             beside.append(asyncio.create_task(self._folders.keep_up(self._reload)))
@@ -196,6 +211,7 @@ class App:
                 task.cancel()
             await asyncio.wait(beside)
             await self.drain()
+            await sending.aclose()
             self._metrics.stop()
             await self.store.close()
 
@@ -245,6 +261,20 @@ class App:
         await run.start()
         watch = run.watch(stay=wanted.follow == "session")
         return self._streams.of(watch, agent.runner, session_id, caller.user_id, is_turn=False)
+
+
+def _webhooks(given: Webhooks | Iterable[Webhook] | None, public_url: str | None) -> Webhooks | None:
+    if given is None:
+        if public_url is not None:
+            raise UsageError(
+                "App(public_url=...) is for the links in webhooks, and there are none. Give App(webhooks=...)."
+            )
+        return None
+    if not isinstance(given, Webhooks):
+        return Webhooks(given, public_url=public_url)
+    if public_url is not None:
+        raise UsageError("App(public_url=...): the webhooks have their own. Give it once.")
+    return given
 
 
 def _tokens(given: Tokens | str | PathLike[str] | None) -> Tokens | None:

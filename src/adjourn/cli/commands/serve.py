@@ -22,6 +22,7 @@ from adjourn.errors import UsageError
 from adjourn.runner import Runner
 from adjourn.spec import Loaded, load
 from adjourn.stores import EncryptedStore, MemoryStore
+from adjourn.webhooks import Webhooks, load_webhooks
 
 if TYPE_CHECKING:
     from adjourn.server import App
@@ -36,6 +37,10 @@ METRICS = "PROMETHEUS_MULTIPROC_DIR"
 
 TOKENS = "ADJOURN_TOKENS"
 """The environment variable that names the file of tokens."""
+
+
+WEBHOOKS = "ADJOURN_WEBHOOKS"
+"""The environment variable that names the file of webhooks."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -55,6 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-origin", metavar="ORIGIN", action="append", default=[], help="an origin whose pages may use it"
     )
+    add_webhooks_options(parser)
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)")
     parser.add_argument("--port", type=int, default=8000, help="the port to listen on (8000); 0 for a free one")
     parser.add_argument(
@@ -115,6 +121,7 @@ def _app(options: argparse.Namespace) -> App:
         open_metrics=options.open_metrics,
         hosts=options.allow_host,
         origins=options.allow_origin,
+        webhooks=webhooks_of(options),
     )
 
 
@@ -183,6 +190,26 @@ def _program(name: str, options: argparse.Namespace) -> Loaded | Program | Runne
     if ":" not in name:
         raise UsageError(f"There is no folder '{name}'. Name a folder of YAML agents, or MODULE:ATTRIBUTE.")
     return program_of(name)
+
+
+def add_webhooks_options(parser: argparse.ArgumentParser) -> None:
+    """Add the file of webhooks."""
+    parser.add_argument("--webhooks", metavar="FILE", help=f"a file of whom to tell of pauses and ends (${WEBHOOKS})")
+    parser.add_argument("--public-url", metavar="URL", help="where clients reach the server, for the links in webhooks")
+
+
+def webhooks_of(options: argparse.Namespace) -> Webhooks | None:
+    """Return the webhooks of the file that is named, if one is.
+
+    Raises:
+        UsageError: it cannot be used.
+    """
+    path = options.webhooks or os.environ.get(WEBHOOKS)
+    if path:
+        return load_webhooks(path, public_url=options.public_url)
+    if options.public_url is not None:
+        raise UsageError("--public-url is for the links in webhooks, and there are none. Give --webhooks FILE.")
+    return None
 
 
 def add_tokens_option(parser: argparse.ArgumentParser) -> None:

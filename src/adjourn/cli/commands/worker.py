@@ -10,18 +10,20 @@ import signal
 import sys
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 
 import msgspec
 
 from adjourn._engine.address import segment_text
 from adjourn._screen import Screen
 from adjourn._text import visible_line
-from adjourn.cli._programs import METAVAR, runners_of
+from adjourn.cli._programs import METAVAR, runners_of, with_options
 from adjourn.cli._stores import add_store_option
+from adjourn.cli.commands.serve import add_webhooks_options, webhooks_of
 from adjourn.errors import StoreUnavailable
 from adjourn.runner import Worker, WorkerCounts
 from adjourn.stores import Store
+from adjourn.webhooks import Webhooks
 
 _ASKING = 3.0  # seconds for a store to say whether it can be used
 _ENDING = 3.0  # seconds for what the programs have left running
@@ -39,6 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--grace", metavar="SECONDS", type=float, default=30.0, help="time for steps to end when it is stopped (30)"
     )
+    add_webhooks_options(parser)
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--quiet", "-q", action="store_true", help="only show what went wrong")
     shown.add_argument("--verbose", "-v", action="store_true", help="also show takeovers, expiries and other details")
@@ -48,12 +51,15 @@ def run(options: argparse.Namespace) -> int:
     """Work until SIGTERM or Ctrl-C, and return 0."""
     # Nothing is taken up before the worker has its own handlers, so there is nothing to hand over.
     signal.signal(signal.SIGTERM, _end)
+    webhooks = webhooks_of(options)
     runners = runners_of(options)
+    if webhooks is not None:
+        runners = [with_options(runner, {"notify": webhooks}) for runner in runners]
     worker = Worker(
         runners, concurrency=options.concurrency, per_user=options.per_user, poll=options.poll, grace=options.grace
     )
     with _shown(options):
-        asyncio.run(_work(worker, is_quiet=options.quiet))
+        asyncio.run(_work(worker, webhooks, is_quiet=options.quiet))
     return 0
 
 
@@ -61,14 +67,18 @@ def _end(_signal: int, _frame: object) -> None:
     sys.exit(0)
 
 
-async def _work(worker: Worker, *, is_quiet: bool) -> None:
+async def _work(worker: Worker, webhooks: Webhooks | None, *, is_quiet: bool) -> None:
     stores = {id(runner.store): runner.store for runner in worker.runners}.values()
     try:
         for store in stores:
             await _check(store)
         if not is_quiet:
             _print_start(worker)
-        counts = await worker.run()
+        async with AsyncExitStack() as sending:
+            if webhooks is not None:
+                for store, app in {(runner.store, runner.app_name) for runner in worker.runners}:
+                    await sending.enter_async_context(webhooks.delivering(store, app_name=app))
+            counts = await worker.run()
         if not is_quiet:
             print(f"Stopped. {_summary(counts)}", flush=True)
         # A store that does not close, code that ignores its cancellation, or a thread that does not end, would keep the
@@ -114,7 +124,7 @@ def _shown(options: argparse.Namespace) -> Generator[None]:
     """Show the worker's log, one line for each thing that happens, instead of passing it on."""
     handler = _Lines()
     level = logging.WARNING if options.quiet else logging.INFO
-    logs = [logging.getLogger("adjourn.worker")]
+    logs = [logging.getLogger("adjourn.worker"), logging.getLogger("adjourn.webhooks")]
     if options.verbose:
         logs.append(logging.getLogger("adjourn.stores"))
     before = [(log, log.level, log.propagate) for log in logs]
