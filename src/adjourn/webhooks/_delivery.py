@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections import Counter
@@ -15,7 +16,7 @@ from adjourn.sessions._news import News, news_of
 from adjourn.stores import Store, TakenNotice
 
 from ._messages import message_of
-from ._outcome import AT_ONCE, TIMEOUT, Outcome
+from ._outcome import AT_ONCE, Outcome
 from ._signing import headers_of
 from ._webhook import Webhook
 
@@ -27,8 +28,8 @@ log = logger("adjourn.webhooks")
 DELAYS = (5.0, 300.0, 1800.0, 7200.0, 18000.0, 36000.0, 50400.0, 72000.0, 86400.0)
 """Seconds after each attempt in vain: three days in all. After the last attempt, the message is given up."""
 
-LEASE = 3 * TIMEOUT
-"""Seconds after which another process sends a message again that this one has taken."""
+LEASE = 40.0
+"""Seconds, after the time that an attempt may take, until others send a message again that this process has taken."""
 
 POLL = 5.0
 """Seconds between two looks at the outbox, about, unless something was just written for it here."""
@@ -72,7 +73,7 @@ class Delivery:
         self._gone = gone
         self._sending: set[asyncio.Task[None]] = set()
         self._is_away = False
-        self._cleaned = 0.0
+        self._cleaned = -math.inf
 
     @property
     def _name(self) -> str:
@@ -100,18 +101,41 @@ class Delivery:
             await self._end()
             await sender.close()
 
+    async def deliver_due(self) -> int:
+        """Make one attempt for everything that is due, and return how many were made.
+
+        Raises:
+            StoreError: the outbox cannot be read.
+        """
+        from ._sending import Sender  # noqa: PLC0415 - with an extra
+
+        sender, count = Sender(self._webhook), 0
+        try:
+            while self._name not in self._gone:
+                taken = await self._taken(AT_ONCE)
+                if not taken:
+                    break
+                count += len(taken)
+                await asyncio.gather(*(self._deliver(sender, each) for each in taken))
+        finally:
+            await sender.close()
+        return count
+
     async def _take(self) -> list[TakenNotice]:
         try:
-            taken = await self._store.take_notices(self._app, [self._name], LEASE, limit=AT_ONCE - len(self._sending))
             if time.monotonic() - self._cleaned > CLEANING:
                 self._cleaned = time.monotonic()
                 await self._clean_up()
+            taken = await self._taken(AT_ONCE - len(self._sending))
         except Exception as error:  # noqa: BLE001  # protects the loop: a store may raise anything, and may be back soon
             self._note_away(error)
             return []
         self._is_away = False
         self._expected[self._name] = max(self._expected[self._name] - len(taken), 0)
         return taken
+
+    async def _taken(self, limit: int) -> list[TakenNotice]:
+        return await self._store.take_notices(self._app, [self._name], self._webhook.timeout + LEASE, limit=limit)
 
     def _note_away(self, error: Exception) -> None:
         if not self._is_away:
@@ -142,14 +166,14 @@ class Delivery:
     async def _deliver(self, sender: Sender, taken: TakenNotice) -> None:
         try:
             await self._settle(taken, await self._sent(sender, taken))
-        except StoreUnavailable as error:
+        except Exception as error:  # noqa: BLE001  # protects the loop from whatever a store raises
             # Nobody has settled it, so it is taken again after a while.
             log.warning("%s: %s waits, %s", self._name, taken.id, visible_line(text_of(error)))
 
     async def _sent(self, sender: Sender, taken: TakenNotice) -> Outcome | None:
         """Make one attempt; None if there is nothing to send any more."""
         try:
-            body = await message_of(self._store, self._webhook, taken, self._public_url, time.time())
+            body = await message_of(self._store, self._webhook, taken, self._public_url)
             if body is None:
                 return None
             headers = headers_of(self._webhook.keys, taken.id, int(time.time()), body)

@@ -25,6 +25,7 @@ _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "details": (bool, "true or false"),
     "link": (str, "a text"),
     "expiring_before": ((int, float), "a number of seconds"),
+    "timeout": ((int, float), "a number of seconds"),
     "allow_private": (bool, "true or false"),
     "allow_http": (bool, "true or false"),
 }

@@ -57,9 +57,7 @@ MOST_BYTES = 256 * 1024
 """Bytes that a message may have with what its questions show; else it is sent without that."""
 
 
-async def message_of(
-    store: Store, webhook: Webhook, taken: TakenNotice, public_url: str | None, now: float
-) -> bytes | None:
+async def message_of(store: Store, webhook: Webhook, taken: TakenNotice, public_url: str | None) -> bytes | None:
     """Return what to send; None if it is about a question that is not there any more, or need not be sent.
 
     Raises:
@@ -83,8 +81,9 @@ async def message_of(
         branch = note.checkpoint.rpartition(".")[0]
         asked = await _asked(store, ref, branch, note.questions)
         if note.kind == "expiring":
-            has_left = head is None or head.branch != branch
-            asked = [] if has_left else [each for each in asked if each.how is None and (each.expires or now) > now]
+            is_there = head is not None and head.branch == branch
+            still = {each.id for each in await store.questions(ref)} if is_there else set[str]()
+            asked = [each for each in asked if each.id in still]
         if not asked:
             return None
         data["question_count"] = len(asked)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-TIMEOUT = 20.0
-"""Seconds for everything: the name, the connection, the request and the answer."""
-
 AT_ONCE = 4
 """Messages that are on their way to one webhook at a time."""
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 
 from ._addresses import Forbidden, addresses_of
-from ._outcome import AT_ONCE, TIMEOUT, Outcome
+from ._outcome import AT_ONCE, Outcome
 from ._webhook import Webhook
 
 READ = 16 * 1024
@@ -39,11 +39,11 @@ class Sender:
         """Make one attempt."""
         webhook = self._webhook
         try:
-            async with asyncio.timeout(TIMEOUT):
+            async with asyncio.timeout(webhook.timeout):
                 addresses = await addresses_of(webhook.host, webhook.port, allow_private=webhook.allow_private)
                 return await self._send(addresses[:ADDRESSES], {**self._headers, **headers}, body)
         except TimeoutError:
-            return Outcome(reason=f"it took longer than {TIMEOUT:g} seconds")
+            return Outcome(reason=f"it took longer than {webhook.timeout:g} seconds")
         except Forbidden as error:
             return Outcome(reason=str(error))
         except (httpx2.TransportError, OSError, ValueError) as error:
@@ -60,7 +60,7 @@ class Sender:
 
     async def _send_to(self, address: str, headers: dict[str, str], body: bytes) -> Outcome:
         url = self._url.copy_with(host=address, userinfo=b"")
-        seconds = dict.fromkeys(("connect", "read", "write", "pool"), TIMEOUT / 2)
+        seconds = dict.fromkeys(("connect", "read", "write", "pool"), self._webhook.timeout)
         extensions: dict[str, Any] = {"timeout": seconds}
         if not _is_address(self._webhook.host):
             # What the certificate must be for, although the connection is to an address.

@@ -43,6 +43,7 @@ class Webhook:
         details: bool = False,
         link: str | None = None,
         expiring_before: float = HOUR,
+        timeout: float = 20.0,
         allow_private: bool = False,
         allow_http: bool = False,
     ) -> None:
@@ -60,6 +61,7 @@ class Webhook:
         link: the address of a page for a question, in which `{session}` and `{question}` are replaced.
         expiring_before: seconds before a question expires at which "expiring" is sent; half of its time if that is
             shorter.
+        timeout: seconds that one attempt may take in all.
         allow_private: True sends to addresses that are not public, such as those of this machine and its network.
         allow_http: True sends without encryption.
 
@@ -78,6 +80,9 @@ class Webhook:
         if not is_positive(expiring_before):
             raise UsageError(f"Webhook(expiring_before={expiring_before!r}): give a number of seconds above zero.")
         self.expiring_before: float = float(expiring_before)
+        if not is_positive(timeout):
+            raise UsageError(f"Webhook(timeout={timeout!r}): give a number of seconds above zero.")
+        self.timeout: float = float(timeout)
         self.allow_private: bool = _flag("allow_private", allow_private)
 
     def __repr__(self) -> str:

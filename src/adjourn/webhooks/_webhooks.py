@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Iterable
 from importlib.util import find_spec
 from urllib.parse import urlsplit
 
+from adjourn._hiding import logger
 from adjourn.errors import UsageError
 from adjourn.runner import Occasion
 from adjourn.stores import Notice, Store
@@ -19,6 +20,8 @@ from ._delivery import Delivery
 from ._messages import note_of, test_message
 from ._signing import headers_of
 from ._webhook import Webhook
+
+log = logger("adjourn.webhooks")
 
 
 class Webhooks:
@@ -69,17 +72,31 @@ class Webhooks:
 
         What is on its way then has a moment to arrive; what has not is sent by another process, or the next time.
         """
-        deliveries = [
-            Delivery(store, app_name, each, self.public_url, self.counts, self._expected, self._gone)
-            for each in self._by_name.values()
-        ]
-        tasks = [asyncio.create_task(each.run()) for each in deliveries]
+        tasks = [asyncio.create_task(each.run()) for each in self._deliveries(store, app_name)]
         try:
             yield
         finally:
             for task in tasks:
                 task.cancel()
-            await asyncio.wait(tasks)
+            for ended in await asyncio.gather(*tasks, return_exceptions=True):
+                if isinstance(ended, Exception):
+                    log.error("webhooks were not sent to the end: %r", ended)
+
+    async def deliver(self, store: Store, *, app_name: str = "adjourn") -> int:
+        """Make one attempt for everything in the outbox of a store that is due, and return how many were made.
+
+        It is for whoever has no process that goes on, and calls this now and then instead of `delivering`.
+
+        Raises:
+            StoreError: the outbox cannot be read.
+        """
+        return sum(await asyncio.gather(*(each.deliver_due() for each in self._deliveries(store, app_name))))
+
+    def _deliveries(self, store: Store, app_name: str) -> list[Delivery]:
+        return [
+            Delivery(store, app_name, each, self.public_url, self.counts, self._expected, self._gone)
+            for each in self._by_name.values()
+        ]
 
     async def test(self) -> dict[str, str | None]:
         """Send a message of the type "test" to each, once; return by name why it did not arrive, None if it did."""
