@@ -31,10 +31,12 @@ GUIDES = {
     "stores": "stores.md",
     "testing": "testing.md",
     "tools": "agents.md",
+    "webhooks": "webhooks.md",
     "workflows": "workflows.md",
 }
 ALIASES = {
     "OutputMode": 'How a structured answer is asked for: `"native"`, `"tool"` or `"prompt"`.',
+    "NoticeKind": 'What others are told of: `"interrupt"`, `"done"`, `"error"` or `"expiring"`.',
     "ALL_QUESTIONS": "The filter that selects every open question.",
     "Answers": "What answers can be: a mapping of questions, tokens, ids or keys to data, or questions without data.",
     "APPROVAL_SCHEMA": "The schema of answers to an approval when the schema of the arguments is unknown.",

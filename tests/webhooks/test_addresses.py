@@ -79,7 +79,7 @@ PUBLIC = [
 
 
 @pytest.mark.parametrize("address", PRIVATE)
-def test_addresses_of_networks_behind_us_are_not_public(address: str):  # rule V12, failures F9
+def test_addresses_of_networks_behind_us_are_not_public(address: str):  # rule V12, attack 9
     assert not is_public(address)
 
 
@@ -92,7 +92,7 @@ NAMES = ["127.0.0.1", "localhost", "localhost.", "2130706433", "0x7f000001", "01
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_no_way_to_write_this_machine_leads_here(name: str):  # rule V12, failures F9
+async def test_no_way_to_write_this_machine_leads_here(name: str):  # rule V12, attack 9
     try:
         addresses = await addresses_of(name, 443, allow_private=True)
     except OSError:
@@ -104,7 +104,7 @@ async def test_no_way_to_write_this_machine_leads_here(name: str):  # rule V12, 
 
 async def test_one_private_address_among_public_ones_is_enough(
     monkeypatch: pytest.MonkeyPatch,
-):  # rule V12, failures F9
+):  # rule V12, attack 9
     def looked_up(*_: object, **__: object) -> list[object]:
         kind = (socket.AF_INET, socket.SOCK_STREAM, 6, "")
         return [(*kind, ("93.184.216.34", 443)), (*kind, ("10.0.0.1", 443))]

@@ -279,7 +279,9 @@ async def test_a_receiver_that_is_busy_is_left_alone(receiver: Receiver):  # rul
     assert await hooks.deliver(store) == 1
 
 
-async def test_a_receiver_that_is_gone_gets_nothing_more(receiver: Receiver, caplog: pytest.LogCaptureFixture):  # V12
+async def test_a_receiver_that_is_gone_gets_nothing_more(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture
+):  # rule V12
     store = MemoryStore()
     hooks = Webhooks([receiver.webhook(name="gone"), receiver.webhook("/there", name="there")])
     receiver.answers = [410, 410]
@@ -328,7 +330,7 @@ async def test_an_attempt_ends_in_time(receiver: Receiver, caplog: pytest.LogCap
     assert "longer than 0.2 seconds" in caplog.text
 
 
-async def test_redirects_are_not_followed(receiver: Receiver, caplog: pytest.LogCaptureFixture):  # V12, F9
+async def test_redirects_are_not_followed(receiver: Receiver, caplog: pytest.LogCaptureFixture):  # rule V12
     with Receiver() as canary:
 
         def redirect(request: BaseHTTPRequestHandler) -> None:
@@ -365,7 +367,9 @@ async def test_an_endless_answer_is_not_read(receiver: Receiver):  # rule V12
     assert await asyncio.to_thread(cut.wait, 60)
 
 
-async def test_nothing_is_sent_to_this_machine_by_mistake(receiver: Receiver, caplog: pytest.LogCaptureFixture):  # V12
+async def test_nothing_is_sent_to_this_machine_by_mistake(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture
+):  # rule V12
     store = MemoryStore()
     url = f"http://localhost:{receiver.port}/hook"
     hooks = Webhooks([Webhook(url, secret=SECRET, allow_http=True)])
@@ -375,7 +379,9 @@ async def test_nothing_is_sent_to_this_machine_by_mistake(receiver: Receiver, ca
     assert receiver.has_none()
 
 
-async def test_nothing_secret_is_in_any_log(receiver: Receiver, caplog: pytest.LogCaptureFixture):  # rule V12, F10
+async def test_nothing_secret_is_in_any_log(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture
+):  # rule V12, attack 10
     caplog.set_level(logging.DEBUG)
     url = receiver.url("/T0/t0ps3cret?key=k3yk3y").replace("//", "//ann:swordfish@")
     hooks = Webhooks([Webhook(url, secret=SECRET, allow_http=True, allow_private=True)])

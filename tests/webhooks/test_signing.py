@@ -61,7 +61,7 @@ def test_a_new_secret_is_one():
         base64.b64encode(bytes(32)).decode(),
     ],
 )
-def test_what_is_not_a_secret_is_refused_without_being_shown(secret: str):  # rule V12, failures F10
+def test_what_is_not_a_secret_is_refused_without_being_shown(secret: str):  # rule V12, attack 10
     with pytest.raises(UsageError, match="adjourn webhook secret") as refused:
         key_of(secret)
     assert not secret or secret in ("whsec_", "secret") or secret not in str(refused.value)

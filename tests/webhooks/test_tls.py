@@ -80,7 +80,7 @@ async def sent(receiver: Receiver) -> str | None:
 @pytest.mark.parametrize("name", [NAME, "other.example.com", "127.0.0.1"])
 async def test_the_certificate_is_that_of_the_name(
     name: str, receiver: Receiver, lookups: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):  # rule V12, failures F9
+):  # rule V12, attack 9
     path = certificate(tmp_path, name)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(path)

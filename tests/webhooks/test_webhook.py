@@ -60,7 +60,7 @@ def test_what_cannot_be_meant_is_refused(name: str):  # rule V12
     assert "swordfish" not in str(refused.value)
 
 
-def test_nothing_secret_of_a_webhook_is_shown():  # rule V12, failures F10
+def test_nothing_secret_of_a_webhook_is_shown():  # rule V12, attack 10
     webhook = Webhook("https://ann:swordfish@hooks.example.com/T0/t0ps3cret?key=abc", secret=[SECRET, Secret(OTHER)])
     shown = repr(webhook) + repr(Webhooks([webhook])) + str(webhook.secrets)
     for each in ("swordfish", "t0ps3cret", "abc", SECRET, OTHER):
