@@ -5,6 +5,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from adjourn.stores.postgres._connection import OwnConnection
 from adjourn.stores.postgres._wire import write
 from tests.servers import postgres
 
@@ -20,7 +21,7 @@ KEPT = ("bigint", "double precision", "text")  # what a statement that writes re
 
 @pytest.mark.parametrize("kind", VALUES)
 async def test_values_arrive_as_they_were_given(kind: str):
-    async with await psycopg.AsyncConnection.connect(postgres().url, autocommit=True) as connection:
+    async with await OwnConnection.connect(postgres().url, autocommit=True) as connection:
         connection.prepare_threshold = 5
         for value in [*VALUES[kind], None]:
             expected = value.replace("\\", "\\\\").replace("\0", "\\0") if isinstance(value, str) else value
@@ -37,7 +38,7 @@ async def test_values_arrive_as_they_were_given(kind: str):
 
 
 async def test_an_error_is_that_of_psycopg_and_the_connection_goes_on():
-    async with await psycopg.AsyncConnection.connect(postgres().url, autocommit=True) as connection:
+    async with await OwnConnection.connect(postgres().url, autocommit=True) as connection:
         with pytest.raises(psycopg.errors.UndefinedTable):
             await write(connection, b"INSERT INTO missing VALUES (%(one)b::bigint)", {"one": 1})
         assert await write(connection, b"SELECT %(one)b::bigint", {"one": 1}) == [(1,)]

@@ -7,11 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from psycopg import AsyncConnection, Error
+from psycopg.errors import error_from_result
+from psycopg.generators import execute
+from psycopg.pq import ExecStatus
 
 from ._line import READ, Line, Waiting, deadline
+from ._wire import Prepared
+
+if TYPE_CHECKING:
+    from psycopg.pq.abc import PGresult
 
 _KINDNESS = 1.0  # seconds in which a server should take the request to cancel a statement
 _PATIENCE = 30.0  # seconds in which it should reply
@@ -23,6 +31,28 @@ class OwnConnection(AsyncConnection[Any]):
     patience: float = _PATIENCE
     """Seconds that a statement may take."""
     _line: Line | None = None
+
+    async def result(self) -> PGresult:
+        """Return the result of what was sent.
+
+        Raises:
+            psycopg.Error: it failed.
+        """
+        result = (await self.wait(execute(self.pgconn)))[-1]
+        if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+            raise error_from_result(result)
+        return result
+
+    @cached_property
+    def prepared(self) -> Prepared:
+        """What it has sent, and what of it is prepared."""
+        return Prepared()
+
+    def end(self) -> None:
+        """Close the connection, on any thread, whatever it is doing."""
+        self.pgconn.finish()
+        if self._line is not None:
+            self._line.hang_up()
 
     async def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - as psycopg names it
         """Wait for a statement: psycopg calls this for whatever it sends.

@@ -52,7 +52,7 @@ class Place(msgspec.Struct, frozen=True):
         """The role that connects, as far as it is known."""
         return str(self.parameters.get("user", "…"))
 
-    async def connect(self, patience: float) -> AsyncConnection[Any]:
+    async def connect(self, patience: float) -> OwnConnection:
         """Open a connection whose statements may take so many seconds each.
 
         Raises:
@@ -63,7 +63,7 @@ class Place(msgspec.Struct, frozen=True):
         try:
             await _allow_preparing(connection)
         except BaseException:
-            connection.pgconn.finish()
+            connection.end()
             raise
         return connection
 

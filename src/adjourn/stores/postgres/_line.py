@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -23,9 +24,13 @@ READ = 1
 class Line:
     """The socket of a connection, watched by one event loop.
 
+    `hang_up` must follow when the connection is closed.
+
     It is watched under a number of its own, from the first statement until the connection ends or another loop uses it.
     To begin and end that with every statement takes longer than anything else that a reply needs here.
     """
+
+    _number: int = -1
 
     def __init__(self, loop: asyncio.AbstractEventLoop, number: int) -> None:
         self.loop = loop
@@ -34,11 +39,12 @@ class Line:
         self._reply: asyncio.Future[Any] | None = None
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self._gate = threading.Lock()  # guards the number, which means another file once it is closed
         self._number = os.dup(number)
         loop.add_reader(self._number, self._read)
 
     def __del__(self) -> None:
-        self._close()
+        self._close()  # its loop is gone
 
     @property
     def is_left(self) -> bool:
@@ -84,7 +90,13 @@ class Line:
             return
         # Cancelling the statement would be kinder, but the server that does not reply would have to take part in it.
         self.has_waited_too_long = True
-        break_off(self._number)
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """End the connection, on any thread; the loop then stops watching."""
+        with self._gate:
+            if not self.is_left:
+                break_off(self._number)
 
     def leave(self) -> None:
         """Stop watching; on the thread of the loop."""
@@ -93,9 +105,10 @@ class Line:
             self._close()
 
     def _close(self) -> None:
-        number, self._number = getattr(self, "_number", -1), -1
-        if number >= 0:
-            os.close(number)
+        with self._gate:
+            if not self.is_left:
+                os.close(self._number)
+                self._number = -1
 
 
 @contextmanager

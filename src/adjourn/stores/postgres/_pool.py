@@ -10,14 +10,12 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ._driver import PoolTimeout, ready
 
 if TYPE_CHECKING:
-    from psycopg import AsyncConnection
-
-    Connection: TypeAlias = AsyncConnection[Any]
+    from ._connection import OwnConnection
 
 _Waiter: TypeAlias = tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]
 
@@ -27,16 +25,16 @@ _LOOK = 1.0  # seconds after which whoever waits looks again: a wake-up dies wit
 class Pool:
     """Up to `size` connections, each used by one caller at a time."""
 
-    def __init__(self, connect: Callable[[], Awaitable[Connection]], size: int) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[OwnConnection]], size: int) -> None:
         self._connect = connect
         self._size = size
         self.forget()
 
-    def forget(self) -> list[Connection]:
+    def forget(self) -> list[OwnConnection]:
         """Start over, as in the child of a fork; return what must be neither used nor closed there."""
-        inherited: list[Connection] = getattr(self, "_idle", [])
+        inherited: list[OwnConnection] = getattr(self, "_idle", [])
         self._gate = threading.Lock()  # guards everything that follows
-        self._idle: list[Connection] = []
+        self._idle: list[OwnConnection] = []
         self._waiters: deque[_Waiter] = deque()
         self._open = 0
         self._closed = 0
@@ -49,15 +47,15 @@ class Pool:
             idle, self._idle = self._idle, []
             self._open -= len(idle)
         for connection in idle:
-            connection.pgconn.finish()
+            connection.end()
 
-    def take_idle(self) -> tuple[Connection, int] | None:
+    def take_idle(self) -> tuple[OwnConnection, int] | None:
         """Lend a connection that nobody uses, if there is one; see `give_back`."""
         with self._gate:
             connection = self._pop_sound()
             return None if connection is None else (connection, self._closed)
 
-    async def take(self, patience: float) -> tuple[Connection, int]:
+    async def take(self, patience: float) -> tuple[OwnConnection, int]:
         """Lend a connection, with what `give_back` wants to know.
 
         Raises:
@@ -108,19 +106,19 @@ class Pool:
                 return False
             return True
 
-    def _pop_sound(self) -> Connection | None:
+    def _pop_sound(self) -> OwnConnection | None:
         while self._idle:
             connection = self._idle.pop()
             if not _has_spoken(connection):
                 return connection
-            connection.pgconn.finish()
+            connection.end()
             self._open -= 1
         return None
 
-    def give_back(self, connection: Connection, closed: int) -> None:
+    def give_back(self, connection: OwnConnection, closed: int) -> None:
         """Take a connection back; one that was broken meanwhile is not used again."""
         if connection.closed or closed != self._closed or connection.pgconn.transaction_status:
-            connection.pgconn.finish()  # a transaction that was left open, or a statement that still runs, ends with it
+            connection.end()  # a transaction that was left open, or a statement that still runs, ends with it
             self._let_go()
             return
         with self._gate:
@@ -150,7 +148,7 @@ def _wake(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def _has_spoken(connection: Connection) -> bool:
+def _has_spoken(connection: OwnConnection) -> bool:
     """Return whether the server has sent something to an idle connection: mostly that it hangs up."""
     try:
         return bool(ready([connection.pgconn.socket], 0))

@@ -23,11 +23,10 @@ from ._wakeups import Wakeups
 from ._wire import write
 
 if TYPE_CHECKING:
-    from psycopg import AsyncConnection
-
+    from ._connection import OwnConnection
     from ._driver import AnyConnection
 
-    _Send: TypeAlias = Callable[[AsyncConnection[Any], bytes, Mapping[str, Any]], Awaitable[list[Row]]]
+    _Send: TypeAlias = Callable[[OwnConnection, bytes, Mapping[str, Any]], Awaitable[list[Row]]]
 
 _SHORTLY = 1.0  # seconds that the last hints of a process may take
 
@@ -140,7 +139,7 @@ class PostgresStore(PostgresVerbs):
                 return await send(connection, statement, values)
             except Exception as error:
                 if driver.has_lost_statements(error):
-                    connection.pgconn.finish()
+                    connection.end()
                 raise
             finally:
                 pool.give_back(connection, closed)

@@ -30,7 +30,9 @@ from ._line import break_off, deadline
 from ._schema import quoted
 
 if TYPE_CHECKING:
-    from psycopg import AsyncConnection, Connection
+    from psycopg import Connection
+
+    from ._connection import OwnConnection
 
 log = logger("adjourn.stores")
 
@@ -113,7 +115,7 @@ class Notifier:
             self._run_on(loop)
 
     def _run_on(self, loop: asyncio.Runner) -> None:
-        connection: AsyncConnection[Any] | None = None
+        connection: OwnConnection | None = None
         try:
             while self._has_news():
                 if not self._stopped:
@@ -123,7 +125,7 @@ class Notifier:
                 connection = loop.run(self._notify(connection, list(news)))
         finally:
             if connection is not None:
-                connection.pgconn.finish()
+                connection.end()
 
     def _has_news(self) -> bool:
         """Wait for news; without any, the thread is over."""
@@ -138,9 +140,7 @@ class Notifier:
                     return False
             self._wake.wait(max(0.0, over - time.monotonic()))
 
-    async def _notify(
-        self, connection: AsyncConnection[Any] | None, news: list[SessionRef | None]
-    ) -> AsyncConnection[Any] | None:
+    async def _notify(self, connection: OwnConnection | None, news: list[SessionRef | None]) -> OwnConnection | None:
         """Send hints, and return the connection to use next."""
         try:
             with Explaining(self._place, None, self._patience):
@@ -152,7 +152,7 @@ class Notifier:
         except AdjournError as error:
             log.debug("hints not sent: %s", visible_line(text_of(error)))
             if connection is not None:
-                connection.pgconn.finish()
+                connection.end()
             return None
         return connection
 

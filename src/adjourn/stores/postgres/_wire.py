@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import struct
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -18,8 +17,9 @@ import msgspec
 from ._text import escaped, unescaped
 
 if TYPE_CHECKING:
-    from psycopg import AsyncConnection
     from psycopg.pq.abc import PGresult
+
+    from ._connection import OwnConnection
 
 _OFTEN = 5  # how often a connection sends a statement before it is prepared
 _MOST = 100  # how many are prepared on one connection
@@ -75,6 +75,7 @@ class _Statement(msgspec.Struct, frozen=True):
     text: bytes
     parameters: tuple[tuple[str, Callable[[Any], bytes]], ...]
     types: tuple[int, ...]
+    formats: tuple[int, ...]
 
 
 @cache
@@ -91,10 +92,11 @@ def _compiled(statement: bytes) -> _Statement:
     text = re.sub(rf"%\((\w+)\)b::({kinds})", numbered, statement.decode()).replace("%%", "%")
     packings = [_packing(kind) for kind in found.values()]
     parameters = [(name, pack) for name, (_, pack) in zip(found, packings, strict=True)]
-    return _Statement(text.encode(), tuple(parameters), tuple([number for number, _ in packings]))
+    types = tuple([number for number, _ in packings])
+    return _Statement(text.encode(), tuple(parameters), types, (1,) * len(types))
 
 
-class _Prepared:
+class Prepared:
     """What a connection has sent, and what of it is prepared."""
 
     def __init__(self) -> None:
@@ -115,42 +117,26 @@ class _Prepared:
         self._names[statement] = name
 
 
-_prepared: weakref.WeakKeyDictionary[AsyncConnection[Any], _Prepared] = weakref.WeakKeyDictionary()
-
-
-async def write(connection: AsyncConnection[Any], statement: bytes, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+async def write(connection: OwnConnection, statement: bytes, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     """Run a statement whose parameters have types, and return its rows.
 
     Raises:
         psycopg.Error: it failed.
     """
-    known, pgconn = _compiled(statement), connection.pgconn
+    known, pgconn, prepared = _compiled(statement), connection.pgconn, connection.prepared
     given = [None if (value := values[name]) is None else pack(value) for name, pack in known.parameters]
-    formats, prepared = [1] * len(given), _prepared.get(connection)
-    if prepared is None:
-        prepared = _prepared[connection] = _Prepared()
     name = prepared.name_of(statement)
     if name is None and connection.prepare_threshold is not None:
         name = prepared.next_name(statement)
         if name is not None:
             pgconn.send_prepare(name, known.text, known.types)
-            await _result(connection)
+            await connection.result()
             prepared.note(statement, name)
     if name is None:
-        pgconn.send_query_params(known.text, given, known.types, formats, 1)
+        pgconn.send_query_params(known.text, given, known.types, known.formats, 1)
     else:
-        pgconn.send_query_prepared(name, given, formats, 1)
-    return _rows(await _result(connection))
-
-
-async def _result(connection: AsyncConnection[Any]) -> PGresult:
-    from psycopg import errors, generators  # noqa: PLC0415 - an extra
-    from psycopg.pq import ExecStatus  # noqa: PLC0415
-
-    result = (await connection.wait(generators.execute(connection.pgconn)))[-1]
-    if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
-        raise errors.error_from_result(result)
-    return result
+        pgconn.send_query_prepared(name, given, known.formats, 1)
+    return _rows(await connection.result())
 
 
 def _rows(result: PGresult) -> list[tuple[Any, ...]]:
