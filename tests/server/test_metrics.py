@@ -91,7 +91,7 @@ def test_requests_are_counted_by_route_and_never_by_what_clients_choose(server: 
         assert server.get(f"/api/v1/sessions/{name}").status == 404
         assert server.get(f"/nowhere/{name}").status == 404
         assert server.get("/healthz", host=name if name.isalpha() else "evil").status == 421
-    assert server.request("BREW", "/healthz").status == 405
+    assert server.request("PROPFIND", "/healthz").status == 405
     seen = scrape(server)
     assert seen("http_requests_total", route="/api/v1/sessions/{id}", method="GET", status="404") == 4
     assert seen("http_request_seconds_count", route="/api/v1/sessions/{id}", method="GET") == 4

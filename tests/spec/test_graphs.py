@@ -179,7 +179,32 @@ MISTAKES: dict[str, tuple[str, str]] = {
         f'{HEAD}nodes: {{one: {{type: function, ref: "python://parts:shout", goes_to: [‸two]}}}}\n{START}',
         "no node 'two'",
     ),
-    "no entry": (f"{HEAD}nodes: ‸{NODES[7:]}edges: [{{from: one, to: end}}]", "entry"),
+    "no entry": (
+        f"{HEAD}{NODES}edges: ‸[{{from: one, to: end}}]",
+        "no edge begins at 'start'. Add one: {from: start, to: one}",
+    ),
+    "the words of Python for the ends": (
+        f"{HEAD}{NODES}edges: [{{from: ‸START, to: one}}, {{from: one, to: ‸END}}]",
+        "no node 'START'. Did you mean 'start'?",
+    ),
+    "a node that nothing leads to": (
+        f"{HEAD}nodes: {{one: {{{SHOUT}}}, two: ‸{{{SHOUT}}}}}\n{START}",
+        "no way leads to the node 'two'. Add an edge, or name it in the 'goes_to'",
+    ),
+    "an answer that nothing follows": (
+        (
+            f"{HEAD}nodes: {{one: {{type: ask, prompt: x, save_to: user_input, choices: [pay, refuse]}}}}\n"
+            "edges: [{from: start, to: one}, {from: one, field: user_input, to: ‸{pay: end}}]"
+        ),
+        "nothing follows the answer 'refuse'. Add refuse: NODE, or else: NODE",
+    ),
+    "a way for an answer that cannot come": (
+        (
+            f"{HEAD}nodes: {{one: {{type: ask, prompt: x, save_to: user_input, choices: [pay, refuse]}}}}\n"
+            "edges: [{from: start, to: one}, {from: one, field: user_input, to: {pay: end, refse: ‸end, else: end}}]"
+        ),
+        "'refse' is not one of the choices. Did you mean 'refuse'?",
+    ),
     "a reserved name": (
         f'{HEAD}nodes: {{end: ‸{{type: function, ref: "python://parts:shout"}}, one: {{type: function, ref: "python://parts:shout"}}}}\n{START}',
         "cannot be called 'end'",

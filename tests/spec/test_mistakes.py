@@ -55,7 +55,16 @@ IN_A_SPEC: dict[str, tuple[str, str]] = {
     ),
     "a secret in the file": (
         "type: chat_model_agent\nmodel: {name: openai:gpt-5, api_key: ‸sk-1234}",
-        "Secrets do not belong in files. Name the environment variable",
+        "'api_key' does not name an environment variable. Secrets do not belong in files. Name the environment",
+    ),
+    "middleware that needs options": (
+        f"{CHAT}middleware: [‸summarize]",
+        "'summarize' needs options. Write {name: summarize, model: ...}. Its options: model, tokens",
+    ),
+    "interrupts without their mapping": (f"{CHAT}interrupt: ‸true", "Its fields are: enabled, require_token"),
+    "a role without its mapping": (
+        "type: plan_execute\nplanner: ‸demo:tickets\nexecutor: {model: demo:tickets}\nreplanner: {model: demo:tickets}",
+        "give a mapping. Its fields are: model, agent.",
     ),
     "a variable that is not set": (
         "type: chat_model_agent\nmodel: {name: openai:gpt-5, api_key: ‸'${NOT_SET_HERE}'}",
@@ -279,3 +288,22 @@ def test_files_are_found_below_but_hidden_ones_are_not_read(folder: Folder):
     folder.write(".git/x.yaml", "[")
     folder.write("a/.x.yaml", "[")
     assert list(folder.load().check().agents) == ["deep"]
+
+
+def test_fields_that_are_not_indented_are_sent_where_they_belong(folder: Folder):
+    folder.write("a.yaml", "apiVersion: adjourn/v1\nkind: Agent\nmetadata:\nname: a\nspec:\ntype: graph\n")
+    said = [str(each) for each in load(folder.path).mistakes]
+    assert any("no field 'name' here. It belongs to 'metadata': write it below" in each for each in said)
+    assert any("no field 'type' here. It belongs to 'spec': write it below" in each for each in said)
+
+
+@pytest.mark.parametrize("text", ["", "# Later.\n"])
+def test_a_folder_without_an_agent_is_a_mistake(folder: Folder, text: str):
+    folder.write("a.yaml", text)
+    (mistake,) = load(folder.path).mistakes
+    assert "there is no agent in this folder" in str(mistake)
+
+
+def test_a_secret_in_a_file_is_not_repeated(folder: Folder):
+    folder.add("a", "type: chat_model_agent\nmodel: {name: openai:gpt-5, api_key: sk-1234567}")
+    assert "sk-1234567" not in str(load(folder.path).mistakes)

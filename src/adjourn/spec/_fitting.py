@@ -12,6 +12,8 @@ from msgspec import inspect as types
 from adjourn._text import did_you_mean
 from adjourn._yaml import Ambiguous, Items, Node, Pairs, Place, Problem, Scalar, ambiguous, data_of, shortened, value_of
 
+from ._declared import SECRET
+
 Path: TypeAlias = tuple[str | int, ...]
 """Where something is in a document: the keys and numbers that lead to it."""
 
@@ -124,7 +126,8 @@ class Fitting:
         if isinstance(node, Pairs) and len(fitting) > 1:
             return self._tagged(node, cast("list[types.StructType]", fitting), path)
         if len(fitting) == 1:
-            return self.fit(node, fitting[0], path)
+            options = [each for each in type_.types if _is_named(each, node) and not _fits(node, fitting[0])]
+            return self._needs_options(node, options[0]) if options else self.fit(node, fitting[0], path)
         if isinstance(node, Scalar) and _is_ambiguous(node):
             self.problems.append(ambiguous(node))
             return WRONG
@@ -144,6 +147,13 @@ class Fitting:
             return self._wrong(tag.place, f"there is no {field} '{shown}'", hint)
         return self._struct(node, known[tag.text], path)
 
+    def _needs_options(self, node: Node, type_: types.Type) -> Any:
+        """Refuse something that is named alone, and has to be a mapping."""
+        assert isinstance(type_, types.StructType)
+        first = type_.fields[0].encode_name
+        hint = f"Write {{{type_.tag_field}: {type_.tag}, {first}: ...}}. Its options: {', '.join(_fields(type_)[:-1])}."
+        return self._wrong(node.place, f"'{type_.tag}' needs options", hint)
+
     # Containers
 
     def _struct(self, node: Node, type_: types.StructType, path: Path) -> Any:
@@ -156,7 +166,7 @@ class Fitting:
             if field is not None:
                 given[field.name] = self.fit(value, field.type, (*path, key.text))
             elif key.text != type_.tag_field:
-                self._unknown(key, [*fields, *([type_.tag_field] if type_.tag_field else [])])
+                self._unknown(key, type_)
         for name, field in fields.items():
             if field.required and field.name not in given:
                 self._wrong(node.place, f"'{name}' is missing", _missing_hint(field.type))
@@ -165,11 +175,14 @@ class Fitting:
             return WRONG
         return type_.cls(**given)
 
-    def _unknown(self, key: Scalar, known: list[str]) -> None:
-        name = shortened(key.text)
+    def _unknown(self, key: Scalar, type_: types.StructType) -> None:
+        name, known = shortened(key.text), _fields(type_)
         meant = _MEANT.get(name, "")
+        above = next((field.encode_name for field in type_.fields if name in _fields_below(field.type)), None)
         if meant.partition(":")[0] in known and name not in known:
             hint = f"Write '{meant}' instead."
+        elif above is not None:
+            hint = f"It belongs to '{above}': write it below, indented by two more spaces."
         else:
             hint = meant_or_known(name, known)
         self._wrong(key.place, f"there is no field '{name}' here", hint)
@@ -191,10 +204,31 @@ class Fitting:
         return WRONG if any(value is WRONG for value in made) else made
 
 
+def _fields(type_: types.StructType) -> list[str]:
+    return [*(field.encode_name for field in type_.fields), *([type_.tag_field] if type_.tag_field else [])]
+
+
+def _fields_below(type_: types.Type) -> set[str]:
+    """Return the fields that a mapping of a type may have."""
+    bare = _bare(type_)
+    each = bare.types if isinstance(bare, types.UnionType) else (bare,)
+    return {name for struct in each if isinstance(struct, types.StructType) for name in _fields(struct)}
+
+
+def _is_named(type_: types.Type, node: Node) -> bool:
+    return isinstance(type_, types.StructType) and isinstance(node, Scalar) and type_.tag == node.text
+
+
+def _fits(node: Node, type_: types.Type) -> bool:
+    """Return whether a text has the form that a type wants."""
+    return isinstance(node, Scalar) and _out_of_bounds(node.text, _bare(type_), "") is None
+
+
 def meant_or_known(name: str, known: Iterable[str]) -> str:
     """Return what was probably meant instead of a name, or else everything that there is."""
     names = list(known)
-    return did_you_mean(name, names, 0.7).strip() or f"There are: {', '.join(names) or 'none'}."
+    alike = name if name in names else name.lower()
+    return did_you_mean(alike, names, 0.7).strip() or f"There are: {', '.join(names) or 'none'}."
 
 
 def _called(path: Path) -> str:
@@ -259,6 +293,9 @@ def _out_of_bounds(value: Any, type_: types.Type, called: str) -> Wrong | None:
         case types.StrType():
             if len(value) < (type_.min_length or 0):
                 return f"{called} is an empty text", "Write something, or remove it."
+            if type_.pattern == SECRET and not re.search(type_.pattern, value):
+                hint = "Secrets do not belong in files. Name the environment variable that has it: ${OPENAI_API_KEY}."
+                return f"{called} does not name an environment variable", hint  # What it is may be the secret.
             if type_.pattern is not None and not re.search(type_.pattern, value):
                 return f"'{shortened(value)}' does not fit here", _pattern_hint(value, type_.pattern)
         case _:
@@ -272,8 +309,6 @@ def _pattern_hint(text: str, pattern: str) -> str:
     if pattern.startswith("^(python://"):
         known = pattern.removesuffix(")$").split("|")[1:]
         return f"{meant_or_known(text, known)} Or write python://module:attribute."
-    if pattern.startswith(r"^\$"):
-        return "Secrets do not belong in files. Name the environment variable that has it: ${OPENAI_API_KEY}."
     return "Use up to 64 letters, digits, '-' and '_'."
 
 
@@ -330,6 +365,9 @@ def _remedy(node: Node, wanted: Iterable[types.Type]) -> str:
         return f"Put it in quotes: '{text}'."
     if any(isinstance(type_, types.ListType) for type_ in bare) and text:
         return f"Write it as a list: [{text}]."
+    structs = [type_ for type_ in bare if isinstance(type_, types.StructType)]
+    if len(structs) == 1:
+        return f"Its fields are: {', '.join(_fields(structs[0]))}."
     literals = [str(value) for type_ in bare if isinstance(type_, types.LiteralType) for value in type_.values]
     return did_you_mean(text, literals, 0.6).strip()
 

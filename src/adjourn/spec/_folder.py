@@ -238,6 +238,10 @@ class _Folder:
             text = self._text(path)
             if text is not None:
                 self._parse(path, text)
+        if files and not self._documents and not self._mistakes:
+            self._wrong_file(
+                files[0], "there is no agent in this folder", "Write one: apiVersion, kind, metadata, spec."
+            )
 
     def _text(self, path: FilePath) -> str | None:
         try:

@@ -58,6 +58,8 @@ def make_graph(parts: Parts, name: str, spec: declared.GraphSpec) -> Any:
         path = (*SPEC, "edges", number)
         parts.attempt(path, lambda edge=edge, path=path: builder.add_edge(edge, path))
     builder.check_pauses()
+    if len(parts.problems) == before:
+        builder.check_ways()
     if len(parts.problems) > before:
         return WRONG
     return parts.attempt((*SPEC, "nodes"), builder.compiled)
@@ -96,7 +98,10 @@ class _Builder:
     def compiled(self) -> CompiledGraph:
         spec = self._spec
         return self._graph.compile(
-            interrupt_before=spec.interrupt_before, interrupt_after=spec.interrupt_after, max_steps=spec.max_steps
+            interrupt_before=spec.interrupt_before,
+            interrupt_after=spec.interrupt_after,
+            max_steps=spec.max_steps,
+            strict=True,
         )
 
     def check_pauses(self) -> None:
@@ -105,6 +110,27 @@ class _Builder:
             for number, name in enumerate(getattr(self._spec, option)):
                 self._node(name, (*SPEC, option, number), ends=False)
                 self._parts.asks.append(((*SPEC, option, number), "every run pauses here"))
+
+    def check_ways(self) -> None:
+        """Check that the graph begins somewhere, and that each node can be reached."""
+        ways: dict[str, set[str]] = {name: set() for name in (*self._spec.nodes, "start", "end")}
+        for edge in self._spec.edges:
+            to = set(self._spec.nodes) if edge.condition and isinstance(edge.to, str) else _names(edge.to)
+            for source in _names(edge.source):
+                ways[source] |= to | ({edge.tools} if edge.tools else set())
+        for name, node in self._spec.nodes.items():
+            ways[name] |= set(node.goes_to) if isinstance(node, declared.FunctionNodeSpec) else set()
+        if not ways["start"]:
+            hint = f"Add one: {{from: start, to: {next(iter(self._spec.nodes))}}}."
+            self._parts.wrong((*SPEC, "edges"), "no edge begins at 'start'", hint)
+            return
+        reached, new = {"start"}, {"start"}
+        while new := set[str]().union(*(ways[name] for name in new)) - reached:
+            reached |= new
+        for name in self._spec.nodes:
+            if name not in reached:
+                hint = "Add an edge, or name it in the 'goes_to' of the node whose commands go there."
+                self._parts.wrong((*SPEC, "nodes", name), f"no way leads to the node '{name}'", hint)
 
     # Nodes
 
@@ -234,9 +260,26 @@ class _Builder:
         elif not isinstance(edge.to, dict):
             hint = f"Write, for example, to: {{approved: pay, {ELSE}: end}}."
             self._parts.wrong((*path, "to"), "give a node for each value of the field", hint)
-        elif self._field(cast("str", edge.field), (*path, "field")):
+        elif self._field(cast("str", edge.field), (*path, "field")) and self._answers_lead_on(edge, path):
             fn = _by_field(cast("str", edge.field), targets)
             self._graph.add_conditional_edges(source, fn, targets, name=f"by {edge.field}")
+
+    def _answers_lead_on(self, edge: declared.EdgeSpec, path: Path) -> bool:
+        """Check that after a question each of its choices has a way, and each way is for one of them."""
+        node = self._spec.nodes.get(cast("str", edge.source))
+        if not isinstance(node, declared.AskNodeSpec) or node.save_to != edge.field or not node.choices:
+            return True
+        ways = cast("dict[str, str]", edge.to)
+        before = len(self._parts.problems)
+        for way in ways:
+            if way not in (*node.choices, ELSE):
+                hint = meant_or_known(way, node.choices)
+                self._parts.wrong((*path, "to", way), f"'{way}' is not one of the choices", hint)
+        lost = [choice for choice in node.choices if choice not in ways and ELSE not in ways]
+        if lost:
+            hint = f"Add {lost[0]}: NODE, or {ELSE}: NODE for all others."
+            self._parts.wrong((*path, "to"), f"nothing follows the answer '{lost[0]}'", hint)
+        return len(self._parts.problems) == before
 
     def _targets(self, edge: declared.EdgeSpec, path: Path) -> dict[str, Any]:
         """Return the names of results, with the nodes that they lead to."""
@@ -264,6 +307,10 @@ class _Builder:
             return True
         self._parts.wrong(path, f"the state has no field '{name}'", meant_or_known(name, known))
         return False
+
+
+def _names(given: str | list[str] | dict[str, str]) -> set[str]:
+    return {given} if isinstance(given, str) else set(given.values() if isinstance(given, dict) else given)
 
 
 def _read(state: Any, field: str) -> Any:

@@ -54,6 +54,7 @@ from .middleware import TaskBoardSpec as TaskBoardSpec
 from .middleware import TodoListSpec as TodoListSpec
 from .middleware import ToolSearchSpec as ToolSearchSpec
 from .parts import PYTHON as PYTHON
+from .parts import SECRET as SECRET
 from .parts import AgentName as AgentName
 from .parts import AgentRef as AgentRef
 from .parts import Count as Count

@@ -22,9 +22,8 @@ AgentRef: TypeAlias = Annotated[str, Meta(min_length=1, extra={"kind": "agent"})
 ModelName: TypeAlias = Annotated[
     str, Meta(min_length=1, examples=["openai:gpt-5", "python://models:mine"], extra={"kind": "model"})
 ]
-SecretRef: TypeAlias = Annotated[
-    str, Meta(pattern=r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$", examples=["${OPENAI_API_KEY}"], extra={"kind": "secret"})
-]
+SECRET = r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$"
+SecretRef: TypeAlias = Annotated[str, Meta(pattern=SECRET, examples=["${OPENAI_API_KEY}"], extra={"kind": "secret"})]
 EnvText: TypeAlias = Annotated[str, Meta(min_length=1, extra={"kind": "env"})]
 Count: TypeAlias = Annotated[int, Meta(ge=1)]
 Seconds: TypeAlias = Annotated[float, Meta(gt=0)]
