@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
+from msgspec.structs import astuple
 
 from adjourn._hiding import known
 from adjourn._values import codec
@@ -347,6 +348,7 @@ _DAMAGE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 # sends a run anywhere; the checksum reveals it, and anything that reads JSON can still read what is stored.
 _SEAL = b'{"crc":"%08x",'
 _SEAL_SIZE = len(_SEAL % 0)
+_LARGEST = MAX_BYTES - _SEAL_SIZE
 
 
 def seal(encoded: bytes) -> bytes:
@@ -355,6 +357,8 @@ def seal(encoded: bytes) -> bytes:
 
 
 def _sealed(rest: bytes) -> bytes:
+    if len(rest) > _LARGEST:
+        raise too_large(len(rest) + _SEAL_SIZE, MAX_BYTES)
     return _SEAL % crc32(rest) + rest
 
 
@@ -368,7 +372,7 @@ def encode(record: Record) -> bytes:
     Raises:
         NotStorable: it is too large to be read back.
     """
-    return _readable(_sealed(content_of(record)))
+    return _sealed(content_of(record))
 
 
 def content_of(record: Record) -> bytes:
@@ -383,13 +387,7 @@ def chained(content: bytes, digest: str) -> bytes:
     Raises:
         NotStorable: it is too large to be read back.
     """
-    return _readable(_sealed(_CHAIN % digest.encode() + content))
-
-
-def _readable(body: bytes) -> bytes:
-    if len(body) > MAX_BYTES:
-        raise too_large(len(body), MAX_BYTES)
-    return body
+    return _sealed(_CHAIN % digest.encode() + content)
 
 
 def chain_of(body: bytes) -> str:
@@ -524,14 +522,15 @@ def _fold_frame(tree: Tree, path: str, new: Image) -> None:
         tree.put(path, old)
     match old, new:
         case GraphImage(), GraphImage():
-            _fold_fields(old, new)
-            old.values = {**old.values, **new.values}
+            _fold_fields(old, new, _GRAPH_FIELDS)
+            if new.values:
+                old.values = {**old.values, **new.values}
             _fold_channels(tree.pieces.setdefault(path, {}), new)
         case UserImage(), UserImage():
             if new.status is not UNSET and new.status != "done":
                 # It failed after it was done, as when its writes could not be applied: its result is void.
                 old.values = old.writes = old.goto = old.sends = UNSET
-            _fold_fields(old, new)
+            _fold_fields(old, new, _USER_FIELDS)
             old.memos.update(new.memos)
             old.composites.update(new.composites)
         case _:
@@ -544,11 +543,15 @@ def _fold_frame(tree: Tree, path: str, new: Image) -> None:
 _MERGED = frozenset({"fresh", "set", "add", "put", "gone", "values", "memos", "questions", "kept", "composites"})
 
 
-def _fold_fields(old: Image, new: Image) -> None:
-    skip = _MERGED if isinstance(old, GraphImage) else _MERGED - {"values"}
-    for name in old.__struct_fields__:
-        value = getattr(new, name)
-        if name not in skip and value is not UNSET and value is not NONE:
+_GRAPH_FIELDS = [(at, name) for at, name in enumerate(GraphImage.__struct_fields__) if name not in _MERGED]
+_USER_FIELDS = [(at, name) for at, name in enumerate(UserImage.__struct_fields__) if name not in _MERGED - {"values"}]
+
+
+def _fold_fields(old: Image, new: Image, fields: list[tuple[int, str]]) -> None:
+    values = astuple(new)
+    for at, name in fields:
+        value = values[at]
+        if value is not UNSET and value is not NONE:
             setattr(old, name, value)
 
 

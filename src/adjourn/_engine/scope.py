@@ -354,27 +354,40 @@ class Scope:
     `session_user` is whose session it is, and `user_id` whose turn: that of the session's user, or of nobody.
     """
 
-    # Slots for what most runs have: an object with more than 30 instance attributes is slow to make and to read.
+    # Slots: every run sets and reads nearly all of these, and there are too many for Python's fast instance attributes.
     __slots__ = (
-        "__dict__",
         "app",
         "branch",
+        "caller",
         "cancellation",
         "changes",
         "clock",
         "closed",
+        "deps",
         "dormant",
+        "for_agents",
         "has_boundaries",
+        "has_reader",
+        "interrupts",
         "journal",
+        "line",
         "logs_events",
         "loop",
+        "max_steps",
+        "max_threads",
+        "metadata",
+        "needs_deps",
+        "program_options",
         "questions",
         "root",
         "session_id",
         "session_user",
+        "share",
         "slots",
         "thread",
         "turn",
+        "turn_options",
+        "usage",
         "user_id",
         "yield_deadline",
     )
@@ -384,37 +397,35 @@ class Scope:
     loop: asyncio.AbstractEventLoop
     thread: int
 
-    # Rarely anything else:
-    deps: Any = None  # Any: whatever the user passes
-    interrupts: bool = True
-    max_threads: int = MAX_OF_A_SESSION
-    share: Share | None = None
-    has_reader: bool = False
-    max_steps: int | None = None
-    program_options: Any = None  # Any: whatever the runner has for its program, which knows the type
-    turn_options: Mapping[str, Any] = NO_OPTIONS
-    for_agents: Mapping[str, Any] = NO_OPTIONS  # Any: what a program stores for each of its agents, as JSON
-    metadata: dict[str, Any] = NO_METADATA
-    """What the caller of the turn noted; every checkpoint of the turn is listed with it."""
-    needs_deps: bool = False
-    usage: Usage = NOTHING_USED
-    caller: Scope | None = None
-    """The session whose code began this run, and perhaps waits for it."""
-    line: tuple[Left, ...] = ()
-    session_user: str | None
-    """The branches that lead to this one, in this session and in those that it was forked from."""
-
     def __init__(self, session_id: str, *, app: str, user_id: str | None, clock: Callable[[], float]) -> None:
         self.session_id: str = session_id
         self.app: str = app
-        self.session_user = self.user_id = user_id
+        self.session_user: str | None = user_id
+        self.user_id: str | None = user_id
         self.clock: Callable[[], float] = clock
         self.branch: str = ""
+        self.line: tuple[Left, ...] = ()
+        """The branches that lead to this one, in this session and in those that it was forked from."""
         self.turn: int = 0
+        self.turn_options: Mapping[str, Any] = NO_OPTIONS
+        self.for_agents: Mapping[str, Any] = NO_OPTIONS  # Any: what a program stores for each of its agents, as JSON
+        self.metadata: dict[str, Any] = NO_METADATA
+        """What the caller of the turn noted; every checkpoint of the turn is listed with it."""
+        self.needs_deps: bool = False
+        self.usage: Usage = NOTHING_USED
         self.yield_deadline: float = 0.0
         self.has_boundaries: bool = True
+        self.has_reader: bool = False
         self.logs_events: bool = False
+        self.interrupts: bool = True
+        self.max_steps: int | None = None
+        self.max_threads: int = MAX_OF_A_SESSION
+        self.share: Share | None = None
         self.slots: asyncio.Semaphore | None = None
+        self.deps: Any = None  # Any: whatever the user passes
+        self.program_options: Any = None  # Any: whatever the runner has for its program, which knows the type
+        self.caller: Scope | None = None
+        """The session whose code began this run, and perhaps waits for it."""
         self.closed: Exception | None = None
         self.questions: Questions = Questions()
         self.changes: Changes = Changes()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 from typing import TypeVar
@@ -53,6 +54,8 @@ class Persistence(Enum):
     """Nobody else can know about it: nothing is stored until it has to wait for an answer."""
 
 
+_UNSTORED = Persistence.UNSTORED  # Looked up for every record: a member of an enum is found more slowly.
+
 BATCH = 256
 """Records that may be in flight at once with durability "async"."""
 
@@ -63,20 +66,8 @@ FIRST_DELAY = 0.05
 class Journal:
     """Writes one session while one run has it."""
 
-    owner: str = ""
-    ttl: float = 30.0
-    lease: Lease | None = None
-    unreleased: Lease | None = None
-    """The lease that the run held when its store went away."""
-    _sending: bool = False
-    _cut: int = 0
-    """How many records were on their way when a cancel cut their commit off: they may be stored, or not."""
     _pump: asyncio.Task[None] | None = None
     _soon: bool = False
-    sure_until: float = 0.0
-    """When the lease that was secured last is over, by the clock of this process."""
-    _asked: float = 0.0
-    """When the store was last asked to take or renew it."""
 
     def __init__(
         self,
@@ -86,6 +77,7 @@ class Journal:
         *,
         durability: str,
         timeout: float,
+        ttl: float,
         sink: Callable[[list[Event]], None],
         persistence: Persistence = Persistence.STORED,
     ) -> None:
@@ -94,19 +86,31 @@ class Journal:
         self.records = records
         self.durability = durability
         self.timeout = timeout
+        self.ttl = ttl
         # Memory never keeps anybody waiting.
         self.patience: Patience | None = None if isinstance(store, MemoryStore) else Patience(store, timeout)
         self.wants_summaries: bool = getattr(store, "wants_summaries", False)
         self.sink = sink
         self.persistence: Persistence = persistence
-        self.emits_unsaved: bool = self.is_unstored or durability == "pause"
+        self.emits_unsaved: bool = persistence is _UNSTORED or durability == "pause"
         """Whether events are emitted before the record that holds them is stored."""
+        self.owner: str = ""
+        self.lease: Lease | None = None
+        self.sure_until: float = 0.0
+        """When the lease that was secured last is over, by the clock of this process."""
+        self._asked: float = 0.0
+        """When the store was last asked to take or renew it."""
+        self.unreleased: Lease | None = None
+        """The lease that the run held when its store went away."""
+        self._sending: bool = False
+        self._cut: int = 0
+        """How many records were on their way when a cancel cut their commit off: they may be stored, or not."""
         self._queue: list[PendingWrite] = []
 
     @property
     def is_unstored(self) -> bool:
         """Whether nothing of the session is in the store, and nothing needs to be."""
-        return self.persistence is Persistence.UNSTORED
+        return self.persistence is _UNSTORED
 
     def is_logged(self, *, has_ended: bool) -> bool:
         """Return whether the log has every event that the run has emitted so far."""
@@ -143,7 +147,7 @@ class Journal:
 
     async def durable(self, *, here: bool = False) -> None:
         self.scope.check_open()
-        if self.is_unstored:
+        if self.persistence is _UNSTORED:
             return
         entry = self.records.make(Header(), "running")
         self._queue.append(entry)
@@ -255,7 +259,7 @@ class Journal:
                 self.lease = (await self._heard(claim, over if write else self.owner)).lease
             raise
         self.lease, self.sure_until = claimed.lease, self._asked + self.ttl
-        if self.is_unstored:
+        if self.persistence is _UNSTORED:
             self.persistence, self.emits_unsaved = Persistence.UNTIL_DONE, self.durability == "pause"
         if entry is not None and claimed.lease is not None:
             self.records.chain.note_stored(entry.write.number, entry.write.number, claimed.at)
@@ -292,7 +296,7 @@ class Journal:
         """
         if self.scope.closed is not None:
             raise self.scope.closed  # The log broke and code swallowed the error: nothing more is accepted.
-        if self.is_unstored and status == "done":
+        if self.persistence is _UNSTORED and status == "done":
             # Nobody else can know this session, and it is now forgotten.
             self._let_out()
             self.records.seq += 1
@@ -423,13 +427,12 @@ class Journal:
 
     async def _retrying(self, call: Callable[[A], Awaitable[T]], argument: A) -> T:
         """Retry the same write while the store is unavailable: its id makes a second success harmless."""
-        patience, delay, loop = self.patience, FIRST_DELAY, asyncio.get_running_loop()
-        begun = loop.time()
+        patience, delay, begun = self.patience, FIRST_DELAY, time.monotonic()
         while True:
             try:
                 return await (call(argument) if patience is None else patience.wait_for(call(argument)))
             except StoreUnavailable as error:
-                left = begun + self.timeout - loop.time()
+                left = begun + self.timeout - time.monotonic()
                 if error.is_lasting or left <= 0:
                     raise
                 level = logging.WARNING if delay == FIRST_DELAY else logging.DEBUG

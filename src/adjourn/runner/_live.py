@@ -87,29 +87,28 @@ class LiveSession:
     `seq_before` is the number of the last event before its present run, and `since` the time when that began.
     """
 
-    status: Status = "done"
-    is_new: bool = True
-    owner: str | None = None
-    answers: tuple[Answered, ...] = ()
-    head: Head | None = None
-    claims: int = 0
-    begins: str | None = None
-    """The id of the input in the queue that its turn begins with."""
-    is_to_hand_over: bool = False
-    is_unattended: bool = False
-    """Whether nobody waits for its run: if that is cut off, others should go on with it."""
-    takes_next: bool = True
-    """Whether the process that ends its turn begins the next one of its queue."""
-    queued: int = 0
-    """How many inputs waited when its run ended."""
-    seq_before: int = 0
-    since: float = 0.0
-    readers: Readers | None = None
-    """Those who read its present run."""
+    __slots__ = (
+        "answers",
+        "beat",
+        "begins",
+        "claims",
+        "head",
+        "is_new",
+        "is_to_hand_over",
+        "is_unattended",
+        "journal",
+        "owner",
+        "queued",
+        "readers",
+        "ref",
+        "root",
+        "scope",
+        "seq_before",
+        "since",
+        "status",
+        "takes_next",
+    )
     root: ProgramFrame
-    ref: SessionRef
-    journal: Journal
-    scope: Scope
 
     def __init__(
         self,
@@ -120,8 +119,7 @@ class LiveSession:
     ) -> None:
         settings = sessions.settings
         self.scope = scope = Scope(session_id, app=settings.app, user_id=user_id, clock=settings.clock)
-        scope.interrupts = settings.interrupts
-        scope.program_options = settings.program
+        scope.interrupts, scope.program_options = settings.interrupts, settings.program
         self.ref = ref = SessionRef(session_id, settings.app, user_id)
         chain = Chain(settings.audit_keys[0] if settings.audit_keys else None)
         self.journal = scope.journal = Journal(
@@ -130,12 +128,31 @@ class LiveSession:
             Records(scope, ref, sessions.segment, max_bytes=settings.max_session_bytes, chain=chain),
             durability=settings.durability,
             timeout=settings.store_timeout,
+            ttl=settings.lease_ttl,
             sink=_nowhere,
             persistence=persistence,
         )
-        self.journal.ttl = settings.lease_ttl
         self.journal.records.notify = settings.notify
         self.beat: Heartbeat = sessions.beat
+        self.status: Status = "done"
+        self.is_new: bool = True
+        self.owner: str | None = None
+        self.answers: tuple[Answered, ...] = ()
+        self.head: Head | None = None
+        self.claims: int = 0
+        self.begins: str | None = None
+        """The id of the input in the queue that its turn begins with."""
+        self.is_to_hand_over: bool = False
+        self.is_unattended: bool = False
+        """Whether nobody waits for its run: if that is cut off, others should go on with it."""
+        self.takes_next: bool = True
+        """Whether the process that ends its turn begins the next one of its queue."""
+        self.queued: int = 0
+        """How many inputs waited when its run ended."""
+        self.seq_before: int = 0
+        self.since: float = 0.0
+        self.readers: Readers | None = None
+        """Those who read its present run."""
 
     def prepare(self, sessions: LiveSessions) -> None:
         """Get ready for a run on the running event loop."""

@@ -101,7 +101,7 @@ class Call(msgspec.Struct, kw_only=True):
         check_name("session_id", self.session_id)
         if self.user_id is not None:
             check_name("user_id", self.user_id)
-        if not isinstance(cast("object", self.state), Mapping | None):
+        if self.state is not None and not isinstance(cast("object", self.state), Mapping):
             raise UsageError(f"state={self.state!r}: give a mapping of fields.")
         if self.max_steps is not None and not is_count(self.max_steps):
             raise UsageError(f"max_steps={self.max_steps!r}: a graph needs at least one superstep.")
@@ -152,11 +152,12 @@ class SessionOpener:
 
     async def turn(self, call: Call, input: Any, on_pending: OnPending, reader: Reader) -> LiveSession:
         """Return a session with a turn's input, claimed (unless nobody else could know it)."""
+        ref = self._ref(call)
         for _ in range(TRIES):
-            live = None if call.is_new else self._sessions.pop(self._ref(call))
+            live = None if call.is_new else self._sessions.pop(ref)
             cached = live is not None
             if live is None and not call.is_new:
-                live = await self._sessions.find(self._ref(call))
+                live = await self._sessions.find(ref)
             if live is None:
                 live = self._new(call)
             await self._prepare(live, call, reader)
@@ -170,7 +171,7 @@ class SessionOpener:
             if live.journal.is_unstored:
                 self._sessions.until_done.add(call.session_id)
                 return live
-            if await self._is_claimed(live, call, cached):
+            if await self._is_claimed(live, ref, cached):
                 return live
         raise Conflict(call.session_id, "others keep writing it")
 
@@ -179,13 +180,13 @@ class SessionOpener:
             raise CheckpointNotFound(call.session_id)  # Its caller means to go on with what was forgotten.
         return self._sessions.new(call.session_id, call.user_id, call.persistence)
 
-    async def _is_claimed(self, live: LiveSession, call: Call, cached: bool) -> bool:
+    async def _is_claimed(self, live: LiveSession, ref: SessionRef, cached: bool) -> bool:
         """Claim a session with the input of a turn; return False if the store must be looked at again."""
         try:
             await self._claim(live, "input")
         except (Conflict, SessionBusy):
             if not cached:
-                await self._raise_if_busy(self._ref(call))
+                await self._raise_if_busy(ref)
             return False
         except CheckpointNotFound:
             if not cached:
@@ -241,11 +242,12 @@ class SessionOpener:
         reader: Reader,
     ) -> LiveSession | None:
         """Return a session with answers in place, claimed; None when a live owner has it and takes the answers up."""
+        ref = self._ref(call)
         for _ in range(TRIES):
-            live = self._sessions.pop(self._ref(call))
+            live = self._sessions.pop(ref)
             cached = live is not None
             if live is None:
-                live = await self._sessions.load(self._ref(call))
+                live = await self._sessions.load(ref)
             check_not_own(call.session_id, live.owner)
             await self._prepare(live, call, reader)
             try:
@@ -481,9 +483,10 @@ class SessionOpener:
     ) -> Claimed:
         writes = source is not None or live.journal.records.has_news
         try:
-            await live.free()
+            if live.owner is not None:
+                await live.free()
             claimed = await live.journal.claim(
-                live.header(source), answers=taken, over=live.dead_owner, write=writes, alone=alone
+                live.header(source), answers=taken, over=live.owner and live.dead_owner, write=writes, alone=alone
             )
         except asyncio.CancelledError:
             # The caller has left: the session must not look alive.

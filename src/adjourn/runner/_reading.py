@@ -36,7 +36,8 @@ def wake(waiter: asyncio.Future[None]) -> None:
     loop = waiter.get_loop()
     try:
         if asyncio.get_running_loop() is loop:
-            _wake(waiter)
+            if not waiter.done():
+                waiter.set_result(None)
             return
     except RuntimeError:
         pass
@@ -162,11 +163,14 @@ _LAST = frozenset(FINAL)  # Looked up for every streamed token: a set is faster 
 class Readers:
     """Those who read one run, and what it is writing if somebody may begin to read in the middle."""
 
-    queues: tuple[EventQueue, ...] = ()
-    last: Event | None = None
-    """The last event of the run, if it is not in the log: it comes after everything that is."""
-    has_ended: bool = False
-    drafts: Drafts | None = None
+    __slots__ = ("drafts", "has_ended", "last", "queues")
+
+    def __init__(self, drafts: Drafts | None) -> None:
+        self.drafts = drafts
+        self.queues: tuple[EventQueue, ...] = ()
+        self.has_ended: bool = False
+        self.last: Event | None = None
+        """The last event of the run, if it is not in the log: it comes after everything that is."""
 
     def deliver(self, events: list[Event]) -> None:
         """Take events from the run; a reader who falls behind reads durable ones from the log later."""

@@ -63,21 +63,35 @@ class Records:
     `events` wait for the next record; those in `told` do, too, but were already emitted.
     """
 
-    head: str | None = None
-    number: int = 0
-    seq: int = 0
-    _parent: str | None = None
-    _takes: tuple[str, ...] = ()
-    _begins: tuple[str, ...] = ()
-    _closes: tuple[Answer, ...] = ()
-    _past: tuple[Question, ...] = ()
-    _refusal: NotStorable | None = None
-    notify: Notify | None = None
-    """Who decides which notices are stored with a record."""
+    # Slots, as every record reads all of them.
+    __slots__ = (
+        "_begins",
+        "_closes",
+        "_ended",
+        "_max_bytes",
+        "_parent",
+        "_past",
+        "_program",
+        "_refusal",
+        "_takes",
+        "asked_ids",
+        "chain",
+        "events",
+        "head",
+        "notify",
+        "number",
+        "ref",
+        "scope",
+        "seq",
+        "size",
+        "told",
+    )
 
     def __init__(self, scope: Scope, ref: SessionRef, program: str, *, max_bytes: int, chain: Chain) -> None:
         self.ref = ref
         self.chain = chain
+        self.head: str | None = None
+        self.number = self.seq = 0
         self.size: Size = Size()
         self.asked_ids: set[str] = set()
         """The open questions that have a row on this branch."""
@@ -87,6 +101,14 @@ class Records:
         self._program = program
         self._max_bytes = max_bytes
         self._ended: dict[str, Ended] = {}
+        self._parent: str | None = None
+        self._takes: tuple[str, ...] = ()
+        self._begins: tuple[str, ...] = ()
+        self._closes: tuple[Answer, ...] = ()
+        self._past: tuple[Question, ...] = ()
+        self._refusal: NotStorable | None = None
+        self.notify: Notify | None = None
+        """Who decides which notices are stored with a record."""
 
     # Where they go
 
@@ -163,27 +185,26 @@ class Records:
         Raises:
             NotStorable: what it holds cannot be stored, or with it, the session could not be loaded again.
         """
-        after = self.head
+        scope, chain, number, after = self.scope, self.chain, self.number, self.head
         record = self._record() if self._refusal is None else self._empty_record(status)
-        questions = self.scope.questions
-        asks = self._asks() if questions.opened or self.number == 0 else ()
+        questions = scope.questions
+        asks = self._asks() if questions.opened or number == 0 else ()
         if taken:
             self.take_up(taken)
         if questions.closed and self._refusal is None:
             self._close_given_up()
         told, events = self.told, self.events
-        logged = [*told, *events] if last is None else [*told, *events, last]
+        logged = told + events if last is None else [*told, *events, last]
         count = len(logged) + (header.source is not None)
         noted = log_events(logged) if logged else b""
-        for answer in self._closes:
-            self._ended[answer.id] = ended_by(answer)
-        paused = noted if release and status == "waiting" else None
-        proof = self.chain.proof(status, asks, self._ended, paused)
-        checkpoint, parent, before = f"{self.scope.branch}.{self.number}", self._parent or after, self.chain.digest
+        if self._closes:
+            self._ended.update((answer.id, ended_by(answer)) for answer in self._closes)
+        proof = chain.proof(status, asks, self._ended, noted if release and status == "waiting" else None)
+        checkpoint, parent, before = f"{scope.branch}.{number}", self._parent or after, chain.digest
         record, body = self._encoded(record, proof, checkpoint, parent, header, noted)
         write = Write(
-            branch=self.scope.branch,
-            number=self.number,
+            branch=scope.branch,
+            number=number,
             parent=parent,
             full=record.full,
             body=body,
@@ -201,7 +222,10 @@ class Records:
             overtakes=header.source != "input",
         )
         first = self.seq + 1
-        self._move(checkpoint, count - len(told))
+        # The next one goes on after it, whether or not it is stored yet.
+        chain.move()
+        self.head, self.number, self.seq = checkpoint, number + 1, self.seq + count - len(told)
+        self.events, self.told, self._takes, self._closes, self._parent, self._ended = [], [], (), (), None, {}
         return PendingWrite(write, after or "", release, told, events, first, before)
 
     def _notices(
@@ -211,14 +235,6 @@ class Records:
         name, waiting = parse_segment(self._program).id, tuple(self.scope.questions.open)
         occasions = occasions_of(name, checkpoint, status, last, asks, waiting)
         return tuple([notice for each in occasions for notice in notify.notices(each)])
-
-    def _move(self, checkpoint: str, events: int) -> None:
-        """Go on after a record that was made, with so many new events."""
-        self.chain.move()
-        self.events, self.told, self._takes, self._closes, self._parent, self._ended = [], [], (), (), None, {}
-        self.head = checkpoint
-        self.number += 1
-        self.seq += events
 
     def _begun_now(self) -> tuple[Begun, ...]:
         """Return what begins with the record that is being made."""

@@ -178,13 +178,8 @@ class Run(Defaulted, Generic[Out_co, State_co]):
     is_detached: bool = False
     has_driven: bool = False
     """Whether it has run anything, or else only returns what is stored."""
-    _live: LiveSession | None = None
     _driver: asyncio.Task[None] | None = None
-    _outcome: RunResult[Out_co, State_co] | BaseException | None = None
     _was_asked_for: bool = False
-    _has_started: bool = False
-    _cancelled: CancelMode | None = None
-    _users: int = 0
     _told: int = 0
     _before: int = 0
     _last: Event | None = None
@@ -196,11 +191,14 @@ class Run(Defaulted, Generic[Out_co, State_co]):
         self._begin = [begin]  # Whoever takes it starts the run; taking it is atomic.
         self._starting: list[asyncio.Future[None]] = []
         self._waiters: list[asyncio.Future[None]] = []
-        self._readers = Readers()
         self._follower = follower
-        self._sessions = follower.sessions
-        if self._sessions.settings.drafts:
-            self._readers.drafts = Drafts()
+        self._sessions = sessions = follower.sessions
+        self._readers = Readers(Drafts() if sessions.settings.drafts else None)
+        self._live: LiveSession | None = None
+        self._outcome: RunResult[Out_co, State_co] | BaseException | None = None
+        self._cancelled: CancelMode | None = None
+        self._has_started: bool = False
+        self._users: int = 0
 
     def __repr__(self) -> str:
         state = "not started" if self._live is None else "running" if self._outcome is None else "ended"
@@ -333,10 +331,12 @@ class Run(Defaulted, Generic[Out_co, State_co]):
 
     async def _until_over(self) -> None:
         """Wait for the run's end, as many may do; each has a separate future, so it can leave."""
-        waiter = asyncio.get_running_loop().create_future()
+        loop, runs_on = asyncio.get_running_loop(), self._live and self._live.scope.loop
+        waiter = loop.create_future()
         self._waiters.append(waiter)
-        if self._outcome is None:  # Else it ended meanwhile, in another thread.
-            await waited(waiter, self._live and self._live.scope.loop, self.session_id)
+        if self._outcome is not None:
+            return  # It ended meanwhile, in another thread.
+        await (waiter if loop is runs_on else waited(waiter, runs_on, self.session_id))
 
     def _result(self) -> RunResult[Out_co, State_co]:
         """Return the result of the run."""

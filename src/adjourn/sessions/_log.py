@@ -83,7 +83,8 @@ def log_events(events: list[Event]) -> bytes:
     for place, event in enumerate(events):
         if type(event) is Custom:
             events[place] = lowered(event)
-    return known.hide_in_json(_encoder.encode(events))
+    encoded = _encoder.encode(events)
+    return known.hide_in_json(encoded) if known.forms else encoded
 
 
 def saved(checkpoint: str, header: Header) -> CheckpointSaved:

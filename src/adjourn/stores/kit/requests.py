@@ -17,14 +17,11 @@ from adjourn.errors import CheckpointNotFound, Conflict, SessionBusy, StoreError
 from adjourn.stores.types import (
     Answer,
     Answered,
-    Begun,
     Claimed,
     Committed,
     Head,
     Input,
     Lease,
-    Notice,
-    Question,
     Renewed,
     SessionRef,
     Status,
@@ -125,7 +122,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         row = SessionRow(0, self.ref.id, self.ref.app, self.ref.user, facts.now)
         lease = LeaseChange(self.owner, 1, 1, self.ttl)
         effects = _written(facts, row, (write,), guard=Guard(exists=False), lease=lease)
-        return (effects, self._claimed(self.ref, lease, write.id, write.event_count, 1, facts.now))
+        return (effects, self._claimed(self.ref, lease, effects.records[0].id, write.event_count, 1, facts.now))
 
     def _take(self, facts: Facts, row: SessionRow, head: str) -> Decision[Claimed]:
         lease = LeaseChange(self.owner, row.fence + 1, row.claims + 1, self.ttl)
@@ -135,8 +132,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             effects = replace(_answered(row, self.answers, guard), lease=lease, cancel=None)
             return (effects, self._claimed(row.ref, lease, head, row.seq, row.claims + 1))
         effects = _written(facts, row, (self.write,), guard=guard, lease=lease, cancel=None, answers=self.answers)
-        seq = row.seq + self.write.event_count
-        return (effects, self._claimed(row.ref, lease, self.write.id, seq, row.claims + 1, facts.now))
+        made = effects.records[0]
+        return (effects, self._claimed(row.ref, lease, made.id, made.seq, row.claims + 1, facts.now))
 
     def _claimed(
         self, ref: SessionRef, lease: LeaseChange, head: str, seq: int, claims: int, at: float = 0.0
@@ -504,35 +501,47 @@ def _written(
     answers: Sequence[Answer] = (),
     cancel: str | None | UnsetType = UNSET,
 ) -> Effects:
-    """Return the effects of records that were checked, with the resulting lease."""
+    """Return the effects of records that were checked, with the resulting lease.
+
+    Raises:
+        NotStorable: the metadata of one is not JSON.
+    """
     first, last = writes[0], writes[-1]
     begins = row.pos < 0 or first.branch != row.branch
     pos, full_pos, size, seq = row.pos, row.full_pos, row.size, row.seq
     records: list[RecordRow] = []
-    asks: tuple[Question, ...] = ()
-    ends = tuple([End(row.branch, given, True) for given in answers]) if answers else ()
-    wanted: tuple[str, ...] = ()
-    begun: tuple[Begun, ...] = ()
-    notices: tuple[Notice, ...] = ()
     for write in writes:
+        header, body = write.header, write.body
         pos += 1
         seq += write.event_count
-        size += len(write.body)
+        size += len(body)
         if write.full:
-            full_pos, size = pos, len(write.body)
-        records.append(_record_row(write, pos, seq))
-        if write.asks:
-            asks += write.asks
-        if write.takes:
-            wanted += write.takes
-        if write.closes:
-            ends += tuple([End(write.branch, given, True) for given in write.closes])
-        if write.begins:
-            begun += write.begins
-        if write.notices:
-            notices += write.notices
+            full_pos, size = pos, len(body)
+        records.append(
+            RecordRow(
+                f"{write.branch}.{write.number}",
+                write.parent,
+                pos,
+                write.full,
+                header.source,
+                seq,
+                write.event_count,
+                encode_header(header),
+                write.events,
+                body,
+            )
+        )
     if pos >= MAX_RECORDS:
         raise StoreError(f"Session '{row.session}' has {MAX_RECORDS} records, which is the limit. Begin a new one.")
+    asks, wanted, begun, notices = first.asks, first.takes, first.begins, first.notices
+    if first is not last:
+        asks = tuple([each for write in writes for each in write.asks])
+        wanted = tuple([each for write in writes for each in write.takes])
+        begun = tuple([each for write in writes for each in write.begins])
+        notices = tuple([each for write in writes for each in write.notices])
+    ends = tuple([End(row.branch, given, True) for given in answers]) if answers else ()
+    if first.closes or first is not last:
+        ends += tuple([End(write.branch, given, True) for write in writes for given in write.closes])
     if wanted and ends:  # what ends here is taken as it ends
         own = {end.answer.id for end in ends}
         wanted = tuple([each for each in wanted if each not in own])
@@ -563,24 +572,3 @@ def _takes(facts: Facts, row: SessionRow, wanted: Sequence[str]) -> tuple[str, .
         return ()
     there = {each.id for each in facts.waiting() if not each.is_open}
     return tuple([each for each in dict.fromkeys(wanted) if each in there])
-
-
-def _record_row(write: Write, pos: int, seq: int) -> RecordRow:
-    """Return a write as it is stored at a position.
-
-    Raises:
-        NotStorable: its metadata is not JSON.
-    """
-    header = encode_header(write.header)
-    return RecordRow(
-        write.id,
-        write.parent,
-        pos,
-        write.full,
-        write.header.source,
-        seq,
-        write.event_count,
-        header,
-        write.events,
-        write.body,
-    )

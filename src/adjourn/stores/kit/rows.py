@@ -398,7 +398,8 @@ def encode_header(header: Header) -> bytes:
         NotStorable: its metadata is not JSON.
     """
     try:
-        return known.hide_in_json(_headers.encode(header))
+        encoded = _headers.encode(header)
+        return known.hide_in_json(encoded) if known.forms else encoded
     except (TypeError, ValueError, RecursionError) as error:
         raise NotStorable("header", header, f"Metadata must be JSON: {undotted(error)}.") from error
 
