@@ -28,6 +28,9 @@ class Opened(Mapping[str, Question]):
     def __getitem__(self, question_id: str) -> Question:
         return self._open[question_id][1]
 
+    def __contains__(self, question_id: object) -> bool:
+        return question_id in self._open
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._open)
 

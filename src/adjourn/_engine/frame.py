@@ -233,7 +233,7 @@ class UserFrame(Frame):
             image.status = self.status
         if self.questions is not None:
             self.put_questions(image)
-        if self.composites_new is not None:
+        if self.composites is not None and self.composites_new is not None:
             image.composites, self.composites_new = self.composites_new, None
         if self.memos_new:
             image.memos = {str(key): memo for key, memo in self.memos_new.items()}

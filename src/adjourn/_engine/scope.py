@@ -341,7 +341,8 @@ class Changes:
     def clear(self) -> None:
         """Start over after a record was made, which may have taken over what was touched."""
         self.dirty.clear()
-        self.dropped.clear()
+        if self.dropped:
+            self.dropped.clear()
         self.touched = {}
 
     def __bool__(self) -> bool:
@@ -737,5 +738,6 @@ class Scope:
         if self.usage is not changes.usage or (full and self.usage.calls):
             record.usage = changes.usage = self.usage
         changes.clear()
-        questions.asked_new, questions.changed = {}, {}
+        if questions.asked_new or questions.changed:
+            questions.asked_new, questions.changed = {}, {}
         return record

@@ -48,7 +48,8 @@ _Result = tuple[list[tuple[str, Any]], list[str] | None, list[tuple[str, dict[st
 
 def hooks_around(frame: StepFrame) -> tuple[Middleware, ...]:
     """Return the middleware that wraps the nodes of a graph."""
-    return having(middleware_around(frame), "wrap_node")
+    around = middleware_around(frame)
+    return having(around, "wrap_node") if around else ()
 
 
 async def run_wrapped(task: Task, hooks: tuple[Middleware, ...]) -> Any:

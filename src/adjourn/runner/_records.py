@@ -319,10 +319,11 @@ class Records:
         questions.opened = {}
         if not new:
             return ()
-        known.update([question.id for question in new if question.is_open])
+        known.update([question.id for question in new if question.how is None])
+        if not questions.has_composites:
+            return tuple([stored_question(q, None, ended(q)) for q in new])
         parents = Parents(self.scope)
-        above = parents.above if parents.composites else _nothing
-        return tuple([stored_question(q, above(q.id), ended(q)) for q in new])
+        return tuple([stored_question(q, parents.above(q.id), ended(q)) for q in new])
 
     def make_again(self, batch: list[PendingWrite], given: Answered) -> None:
         """Make the bytes of records again, the first of which takes an answer up instead of closing its question."""
@@ -336,7 +337,3 @@ class Records:
             body = self.chain.encode(record, record.proof, self.ref, write.id, write.parent, write.header, write.events)
             pending.write = replace(write, body=body)
             self.chain.move()
-
-
-def _nothing(_: str) -> None:
-    return None

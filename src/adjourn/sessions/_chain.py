@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from adjourn._engine.proof import Ended, LeftBranch, Proof, Stored, answer_digest, digest, link, question_digest
 from adjourn._engine.record import Record, chain_of, chained, content_of
@@ -66,7 +67,7 @@ class Chain:
             if each.ended is not None:
                 proof.ended[each.id] = ended_by(each.ended)
         if paused is not None:
-            proof.events = digest(paused)
+            proof.events = _short_digest(paused) if len(paused) < _SHORT else digest(paused)
         return proof
 
     def encode(
@@ -87,6 +88,10 @@ class Chain:
     def move(self) -> None:
         """Stand at the record that was made last."""
         self.digest, self._left = self._made, None
+
+
+_SHORT = 256
+_short_digest = lru_cache(maxsize=64)(digest)  # Most pauses are logged in the same few words.
 
 
 async def read_left(store: Store, head: Head) -> LeftBranch | None:

@@ -76,10 +76,13 @@ _DAMAGE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 PAUSED = Interrupted(checkpoint_id="")
 """A pause, for the log."""
+_PAUSE = _encoder.encode([PAUSED])  # the same bytes for all sessions that wait without anything else to log
 
 
 def log_events(events: list[Event]) -> bytes:
     """Return the events of one record as bytes, without its own `CheckpointSaved`; the log now owns the list."""
+    if len(events) == 1 and events[0] is PAUSED and not known.forms:
+        return _PAUSE
     for place, event in enumerate(events):
         if type(event) is Custom:
             events[place] = lowered(event)

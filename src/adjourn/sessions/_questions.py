@@ -142,10 +142,11 @@ class OpenQuestions:
         )
 
     def _by_token(self, name: str) -> Question | None:
-        question = self._questions.get(id_of_token(name) or "")
-        if question is not None and token_of(question, self._ref.app, self._ref.id, self._branch) == name:
-            return question
-        return None
+        named = id_of_token(name)
+        if named is None or named not in self._questions:
+            return None
+        question = self._questions[named]
+        return question if token_of(question, self._ref.app, self._ref.id, self._branch) == name else None
 
     def _check_token(self, question: Question) -> None:
         """Refuse an approval by id: whoever gave it may have been shown something else."""

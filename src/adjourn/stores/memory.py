@@ -87,6 +87,9 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
+_NO_INPUTS: dict[str, InputRow] = {}  # that of all sessions to which nobody has submitted any; never changed
+
+
 class Kept(msgspec.Struct, frozen=True, gc=False):
     """A record without what its place implies: position, id and parent; `at` is when it was written."""
 
@@ -112,13 +115,24 @@ class Session(msgspec.Struct, gc=False):
     asked: dict[str, QuestionRow]
     branches: tuple[Branch, ...] = ()
     past: tuple[dict[str, QuestionRow], ...] = ()
-    queue: dict[str, InputRow] = {}
-    begun: dict[str, InputRow] = {}
+    queue: dict[str, InputRow] = msgspec.field(default_factory=lambda: _NO_INPUTS)
+    begun: dict[str, InputRow] = msgspec.field(default_factory=lambda: _NO_INPUTS)
 
     @property
     def first_input(self) -> InputRow | None:
         """The first input that waits."""
         return next(iter(self.queue.values()), None)
+
+    def change_queue(self, effects: Effects, now: float) -> None:
+        """Add an input, or take one out."""
+        if self.queue is _NO_INPUTS:
+            self.queue, self.begun = {}, {}
+        if effects.submits is not None:
+            self.queue[effects.submits.id] = submitted_row(effects.submits, now, 0)
+        elif effects.begins_input is not None:
+            self.begun[effects.begins_input] = begun(self.queue.pop(effects.begins_input))
+        elif effects.withdraws is not None:
+            del self.queue[effects.withdraws]
 
     def record(self, pos: int) -> RecordRow | None:
         """Return the record at a position; None if it was pruned."""
@@ -255,7 +269,7 @@ class MemoryStore(KitStore):
             due = now if notice.due is None else notice.due
             self._outbox[notice.id] = Noted(notice, ref.app, ref.id, now, due)
         if effects.inputs:
-            _change_queue(found, effects, now)
+            found.change_queue(effects, now)
 
     def _change_questions(self, found: Session, left: dict[str, QuestionRow], effects: Effects, now: float) -> None:
         """Ask and end questions; `left` are those of the branch on which the head was before."""
@@ -478,15 +492,6 @@ def _taken(noted: Noted) -> TakenNotice:
     return TakenNotice(
         id=n.id, to=n.to, body=n.body, app=noted.app, session=noted.session, at=noted.at, attempt=noted.attempt
     )
-
-
-def _change_queue(found: Session, effects: Effects, now: float) -> None:
-    if effects.submits is not None:
-        found.queue[effects.submits.id] = submitted_row(effects.submits, now, 0)
-    elif effects.begins_input is not None:
-        found.begun[effects.begins_input] = begun(found.queue.pop(effects.begins_input))
-    elif effects.withdraws is not None:
-        del found.queue[effects.withdraws]
 
 
 def _first(limit: int | None, found: Iterable[T]) -> list[T]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -397,11 +398,18 @@ def encode_header(header: Header) -> bytes:
     Raises:
         NotStorable: its metadata is not JSON.
     """
+    if not (header.metadata or header.input or known.forms):
+        return _plain_header(header.source, header.step, header.address, header.next)
     try:
-        encoded = _headers.encode(header)
-        return known.hide_in_json(encoded) if known.forms else encoded
+        return known.hide_in_json(_headers.encode(header))
     except (TypeError, ValueError, RecursionError) as error:
         raise NotStorable("header", header, f"Metadata must be JSON: {undotted(error)}.") from error
+
+
+@lru_cache(maxsize=256)
+def _plain_header(source: str | None, step: int, address: str, next: tuple[str, ...]) -> bytes:
+    """Return a header that only says where a record stands: many are the same, and each is encoded more than once."""
+    return _headers.encode(Header(source=source, step=step, address=address, next=next))
 
 
 def decode_header(data: bytes) -> Header:
