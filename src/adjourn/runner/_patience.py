@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator
+from types import coroutine
 from typing import Any, TypeVar
 
 from adjourn.errors import StoreUnavailable
 from adjourn.stores.protocol import Store
 
 T = TypeVar("T")
+
+
+@coroutine
+def _resumed(steps: Generator[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:
+    """Go on with something awaited whose first step was made, and that now waits for a future."""
+    while True:
+        try:
+            step, value = steps.send, (yield waits_for)
+        except GeneratorExit:
+            steps.close()
+            raise
+        except BaseException as error:  # noqa: BLE001  # a cancellation, or what the future raises: it is for the call
+            step, value = steps.throw, error
+        try:
+            waits_for = step(value)
+        except StopIteration as done:
+            return done.value
 
 
 class Patience:
@@ -24,12 +42,22 @@ class Patience:
         self._store = store
         self._seconds = seconds
 
-    async def wait_for(self, call: Awaitable[T]) -> T:
+    @coroutine
+    def wait_for(self, call: Awaitable[T]) -> Generator[Any, Any, T]:
         """Return the result of a call to the store.
 
         Raises:
             StoreUnavailable: it took too long.
         """
+        # A store that writes here and now is done with the first step, and needs no timer.
+        steps = call.__await__()
+        try:
+            waits_for = next(steps)
+        except StopIteration as done:
+            return done.value
+        return (yield from self._wait(_resumed(steps, waits_for)).__await__())
+
+    async def _wait(self, call: Awaitable[T]) -> T:
         loop = asyncio.get_running_loop()
         self._task, self._since = asyncio.current_task(), loop.time()
         if self._timer is None:

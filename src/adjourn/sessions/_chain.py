@@ -61,7 +61,9 @@ class Chain:
     ) -> Proof:
         """Return what the next record proves; `paused` are its events if it is made to pause."""
         proof = Proof(status=status, stored=self._stored, unpaused=self.unpaused, ended=dict(ended) if ended else {})
-        self._stored, self.unpaused, proof.left = [], False, self._left
+        self._stored, self.unpaused = [], False
+        if self._left is not None:
+            proof.left = self._left
         for each in asks:
             proof.asked[each.id] = question_digest(each.id, each.body, each.expires)
             if each.ended is not None:
@@ -78,7 +80,8 @@ class Chain:
         Raises:
             NotStorable: it is too large to be read back, or its metadata is not JSON.
         """
-        proof.before = self.digest if record.full else ""
+        if record.full:
+            proof.before = self.digest
         record.proof = proof
         covered = link(self.digest, place(ref, id, parent), encode_header(header), b"" if proof.events else events)
         content = content_of(record)
