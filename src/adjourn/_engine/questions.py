@@ -380,7 +380,7 @@ class OpenNow:
 
     def _show(self, question: Question) -> Interrupt:
         info, address = decoded(question.info), question.address
-        return Interrupt(
+        shown = Interrupt(
             id=question.id,
             token=token_of(question, self._app, self._session_id, self._branch),
             address=address,
@@ -391,13 +391,15 @@ class OpenNow:
             title=question.title,
             key=question.key,
             schema=question.schema,
-            choices=answers.choices_of(question.schema) if question.schema else (),
             created=datetime.fromtimestamp(question.created, UTC),
             expires=None if question.expires is None else datetime.fromtimestamp(question.expires, UTC),
             parent=self._parents.above(address),
             checkpoint_id=self._checkpoint_id,
             session_id=self._session_id,
         )
+        # Apart: with more than 15 keywords, Python makes a dict for the call.
+        choices = answers.choices_of(question.schema) if question.schema else ()
+        return msgspec.structs.replace(shown, choices=choices) if choices else shown
 
 
 def open_interrupts(scope: Scope, checkpoint_id: str | None) -> tuple[Interrupt, ...]:

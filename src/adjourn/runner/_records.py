@@ -215,12 +215,14 @@ class Records:
             closes=self._closes,
             events=noted,
             event_count=count,
-            begins=self._begun_now() if self._begins else (),
-            notices=() if self.notify is None else self._notices(self.notify, checkpoint, status, last, asks),
             program=self._program,
-            input=header.input,
             overtakes=header.source != "input",
         )
+        # Apart, as most records have none of these: with more than 15 keywords, Python makes a dict for every call.
+        if self._begins or header.input is not None:
+            write = replace(write, begins=self._begun_now(), input=header.input)
+        if self.notify is not None:
+            write = replace(write, notices=self._notices(self.notify, checkpoint, status, last, asks))
         first = self.seq + 1
         # The next one goes on after it, whether or not it is stored yet.
         chain.move()

@@ -546,7 +546,7 @@ def _written(
         own = {end.answer.id for end in ends}
         wanted = tuple([each for each in wanted if each not in own])
     takes = _takes(facts, row, wanted) if wanted and not begins else ()
-    return Effects(
+    effects = Effects(
         guard=guard,
         move=Move(last.branch, row.branch_no + begins, last.number, pos, full_pos, size, last.status, seq),
         lease=lease,
@@ -560,10 +560,10 @@ def _written(
         begins=begun,
         notices=notices,
         program=first.program,
-        inputs=0 if first.input is None else -1,
-        begins_input=first.input,
         summary=last.summary,
     )
+    # Apart, as most turns do not come from a queue: with more than 15 keywords, Python makes a dict for every call.
+    return effects if first.input is None else replace(effects, inputs=-1, begins_input=first.input)
 
 
 def _takes(facts: Facts, row: SessionRow, wanted: Sequence[str]) -> tuple[str, ...]:
