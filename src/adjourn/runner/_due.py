@@ -16,11 +16,15 @@ from adjourn.stores.types import Due
 from .runner import Runner
 
 SPREAD = 4
-"""A worker chooses at random among this many times as many sessions as it can run, so that workers spread.
+"""A worker lists this many times as many sessions as it can run, and takes them up in a random order.
 
-It looks whenever it has room for one. Were it to choose among a few then, they would be those that other workers, which
-also look for the oldest, are just taking up.
+So workers spread: those that look at the same time list the same sessions, the oldest.
 """
+
+FRESH = 0.5
+"""Seconds for which a worker goes on with what it has listed, instead of looking again whenever it has room."""
+
+_MISSES = 3  # of sessions that other workers were faster to take up, after which a list is too old
 
 LONGEST = 300
 """A session that cannot go on here is tried again after pauses that double: from one poll to this many."""
@@ -120,6 +124,35 @@ def sources_of(runners: Iterable[Runner]) -> list[Source]:
 
 Key = tuple[int, str]
 """Names a session within a worker: the number of its source, and its id."""
+
+
+class Ahead:
+    """What a worker has found to be due and has no room for yet.
+
+    A look costs as much as several steps of a run, and those that end leave room for one at a time.
+    """
+
+    def __init__(self, found: Iterable[tuple[Key, Due]] = ()) -> None:
+        self._found = list(found)
+        random.shuffle(self._found)
+        self._until = time.monotonic() + FRESH
+        self._misses = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether it is time to look again."""
+        return not self._found or self._misses >= _MISSES or time.monotonic() > self._until
+
+    def pop(self) -> tuple[Key, Due]:
+        """Return one of them, if there are any."""
+        return self._found.pop()
+
+    def note_miss(self) -> None:
+        """Take note that another worker was faster."""
+        self._misses += 1
 
 
 class SetAside:

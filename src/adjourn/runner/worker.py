@@ -33,7 +33,7 @@ from adjourn.sessions._news import hearing
 from adjourn.sessions._sync import sync_twin, wait_for
 from adjourn.stores.types import Due, SessionRef
 
-from ._due import SPREAD, Key, SetAside, Source, sources_of
+from ._due import SPREAD, Ahead, Key, SetAside, Source, sources_of
 from ._live import Ending
 from .run import Run
 from .runner import Runner
@@ -101,6 +101,7 @@ class Worker:
         self.grace: float = _checked_grace(grace)
         self._sources = sources_of(self.runners)
         self._aside = SetAside(poll)
+        self._ahead = Ahead()
         self._busy: dict[Key, Due] = {}
         self._runs: dict[Key, Run] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -140,6 +141,7 @@ class Worker:
             old.adopt(new)
         self.runners = given
         self._aside = SetAside(self.poll)  # What could not go on before may do so now.
+        self._ahead = Ahead()
         self._wake.set()
 
     # Running and stopping
@@ -303,21 +305,30 @@ class Worker:
 
     async def _look(self) -> bool:
         """Take up what is due, as far as there is room; return whether there was anything."""
+        found = not self._ahead.is_used_up and self._begin_ahead()
+        if not self.is_stopping and len(self._busy) < self.concurrency:
+            self._ahead = Ahead(await self._all_listed())
+            found = self._begin_ahead() or found
+        return found
+
+    def _begin_ahead(self) -> bool:
+        """Begin with what was listed, as far as there is room; return whether there was anything."""
+        found = bool(self._ahead)
+        while self._ahead and not self.is_stopping and len(self._busy) < self.concurrency:
+            key, due = self._ahead.pop()
+            if key not in self._busy and key not in self._aside and due.user not in self._full_users():
+                self._begin(key, due)
+        return found
+
+    async def _all_listed(self) -> list[tuple[Key, Due]]:
+        """List what is due in all stores and can be taken up here."""
         most = SPREAD * self.concurrency
         found: list[tuple[Key, Due]] = []
         for number, source in enumerate(self._sources):
             listed = await self._listed(source, most + len(self._aside))
             keyed = [((number, due.session), due) for due in listed]
-            fresh = [(key, due) for key, due in keyed if key not in self._busy and key not in self._aside]
-            found += fresh[:most]
-        # Workers that look at the same time should not all try the same sessions.
-        random.shuffle(found)
-        for key, due in found:
-            if self.is_stopping or len(self._busy) == self.concurrency:
-                break
-            if due.user not in self._full_users():
-                self._begin(key, due)
-        return bool(found)
+            found += [(key, due) for key, due in keyed if key not in self._busy and key not in self._aside][:most]
+        return found
 
     def _full_users(self) -> list[str]:
         """Return the users who have as many sessions here as one may have."""
@@ -373,6 +384,7 @@ class Worker:
             try:
                 await run.start()
             except (SessionBusy, Conflict, CheckpointNotFound):
+                self._ahead.note_miss()
                 return None
             except UnfinishedRun:
                 self._aside.add(key)  # It failed or was cancelled since, so it waits for a person.
