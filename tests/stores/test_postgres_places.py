@@ -1,6 +1,7 @@
 """A Postgres store is used from anywhere: loops, threads, sync code, a forked child, a transaction of its user."""
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ from psycopg.rows import dict_row, namedtuple_row, scalar_row
 from adjourn import interrupt
 from adjourn.errors import AlreadyResumed, Conflict, SessionBusy, StoreUnavailable, UsageError
 from adjourn.graph import END, START, StateGraph
-from adjourn.stores import Input, PostgresStore, SessionRef
+from adjourn.stores import Input, PostgresStore, Question, SessionRef
 from adjourn.stores.postgres._queries import DUE, filters
 from adjourn.testing.suite.bench import Drive, S, paused, question, yes
 from tests.servers import pgbouncer, postgres
@@ -177,6 +178,14 @@ async def test_a_row_that_somebody_is_writing_does_not_hold_up_other_leases():  
     await store.close()
 
 
+async def waits_for_a_lock(schema: str) -> None:
+    """Return when a statement on the tables of a schema waits for another transaction."""
+    waiting = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %s"
+    async with asyncio.timeout(30), await psycopg.AsyncConnection.connect(postgres().url, autocommit=True) as other:
+        while not (await other.execute(waiting, [f"%{schema}%"])).rowcount:  # noqa: ASYNC110 - only the server knows
+            await asyncio.sleep(0.01)
+
+
 @pytest.mark.parametrize("change", ["cancel = 'now'", "fence = fence + 1", "owner = 'bob'", "number = 7"])
 async def test_a_step_that_waited_for_its_row_looks_at_it_again(change: str):  # rule C6
     store = make()
@@ -185,10 +194,7 @@ async def test_a_step_that_waited_for_its_row_looks_at_it_again(change: str):  #
     async with await psycopg.AsyncConnection.connect(postgres().url) as user:
         await user.execute(f"UPDATE {store.schema}.sessions SET {change}".encode())  # noqa: S608 - names of ours
         step = asyncio.create_task(store.commit(run.held, run.next(), after=run.checkpoint))
-        waiting = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %s"
-        async with asyncio.timeout(30), await psycopg.AsyncConnection.connect(postgres().url, autocommit=True) as other:
-            while not (await other.execute(waiting, [f"%{store.schema}%"])).rowcount:  # noqa: ASYNC110 - only the server knows
-                await asyncio.sleep(0.01)
+        await waits_for_a_lock(store.schema)
     if change.startswith("cancel"):
         assert (await step).cancel == "now"
     else:
@@ -196,6 +202,62 @@ async def test_a_step_that_waited_for_its_row_looks_at_it_again(change: str):  #
             await step
         assert (await run.loaded("b.0")).rows
         assert len(await store.records(S)) == 1
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "sessions SET fence = fence + 1",
+        "sessions SET number = 7",
+        "questions SET how = 'answered', value = 'false', at = 1",
+    ],
+)
+async def test_an_answer_that_waited_for_its_session_looks_at_it_again(change: str):  # rules C6, R3
+    store = make()
+    run = await paused(store, "q")
+    async with await psycopg.AsyncConnection.connect(postgres().url) as user:
+        await user.execute(f"SELECT FROM {store.schema}.sessions FOR UPDATE".encode())
+        await user.execute(f"UPDATE {store.schema}.{change}".encode())
+        claim = asyncio.create_task(run.claim(run.next(b"claim"), yes("q")))
+        await waits_for_a_lock(store.schema)
+    with pytest.raises((Conflict, AlreadyResumed)) if "fence" not in change else contextlib.nullcontext():
+        await claim
+    assert len(await store.records(S)) == (3 if "fence" in change else 2)
+    await store.close()
+
+
+async def test_a_pause_returns_the_cancel_that_came_in_and_removes_it():  # rule V10
+    store = make()
+    run = Drive(store)
+    await run.start()
+    await store.cancel(S, "now")
+    committed = await run.commit(run.next(status="waiting", asks=(question("q"),)), release=True)
+    assert (committed.cancel, committed.released) == ("now", True)
+    assert [each.id for each in await store.questions()] == ["q"]
+    await store.close()
+
+
+@pytest.mark.parametrize("user", [None, "ü\\\0"])
+@pytest.mark.parametrize("app", ["app", "~own"])
+async def test_a_question_has_the_terms_that_the_function_of_the_schema_gives_it(
+    app: str, user: str | None
+):  # rule I15
+    store = make()
+    labels: dict[str, Any] = {
+        "address": "a;b:\\;c" + "é" * 300,
+        "agent": "x" * 501,
+        "reason": 'say "no"',
+        "tags": ("t", "t", "\0", "é"),
+    }
+    run = Drive(store)
+    await run.start(app=app, user=user)
+    await run.commit(run.next(status="waiting", asks=(Question(id="q", body=b"{}", **labels),)), release=True)
+    query = f"""SELECT q.terms, {store.schema}.terms(s.app, s."user", q.agent, q.reason, q.tags, q.address),
+        (SELECT array_agg(term) FROM {store.schema}.inbox)
+        FROM {store.schema}.questions AS q, {store.schema}.sessions AS s"""  # noqa: S608 - names of ours
+    ((kept, made, listed),) = postgres().execute(query)
+    assert sorted(kept) == sorted(made) == sorted(listed)
     await store.close()
 
 

@@ -1,5 +1,7 @@
 """Parameters as the bytes that Postgres takes: what arrives there is what was given."""
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -42,3 +44,29 @@ async def test_an_error_is_that_of_psycopg_and_the_connection_goes_on():
         with pytest.raises(psycopg.errors.UndefinedTable):
             await write(connection, b"INSERT INTO missing VALUES (%(one)b::bigint)", {"one": 1})
         assert await write(connection, b"SELECT %(one)b::bigint", {"one": 1}) == [(1,)]
+
+
+async def test_a_statement_that_does_not_fit_into_the_socket_is_sent_and_what_follows_too():
+    large = b"x" * 20_000_000
+    async with await OwnConnection.connect(postgres().url, autocommit=True) as connection:
+        for _ in range(2):
+            assert await write(connection, b"SELECT length(%(one)b::bytea)::bigint", {"one": large}) == [(len(large),)]
+            assert await write(connection, b"SELECT %(one)b::bigint", {"one": 1}) == [(1,)]
+
+
+def test_a_connection_serves_one_loop_after_the_other_and_leaves_no_file_behind():
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        for runner in (first, second):
+            runner.run(asyncio.sleep(0))
+        before = open_files()
+        connection = first.run(OwnConnection.connect(postgres().url, autocommit=True))
+        for runner in (first, second, first, second, second):
+            assert runner.run(write(connection, b"SELECT %(one)b::bigint", {"one": 1})) == [(1,)]
+        connection.end()
+        for runner in (first, second) * 3:
+            runner.run(asyncio.sleep(0))
+        assert open_files() <= before
+
+
+def open_files() -> int:
+    return len(list(Path("/dev/fd").iterdir()))

@@ -135,16 +135,15 @@ class Ahead:
     def __init__(self, found: Iterable[tuple[Key, Due]] = ()) -> None:
         self._found = list(found)
         random.shuffle(self._found)
-        self._until = time.monotonic() + FRESH
+        self._listed = time.monotonic()
         self._misses = 0
 
     def __bool__(self) -> bool:
         return bool(self._found)
 
-    @property
-    def is_used_up(self) -> bool:
-        """Whether it is time to look again."""
-        return not self._found or self._misses >= _MISSES or time.monotonic() > self._until
+    def is_used_up(self, after: float = FRESH) -> bool:
+        """Return whether it is time to look again: nothing is left, others are faster, or so many seconds are over."""
+        return not self._found or self._misses >= _MISSES or time.monotonic() > self._listed + after
 
     def pop(self) -> tuple[Key, Due]:
         """Return one of them, if there are any."""

@@ -305,7 +305,7 @@ class Worker:
 
     async def _look(self) -> bool:
         """Take up what is due, as far as there is room; return whether there was anything."""
-        found = not self._ahead.is_used_up and self._begin_ahead()
+        found = not self._ahead.is_used_up() and self._begin_ahead()
         if not self.is_stopping and len(self._busy) < self.concurrency:
             self._ahead = Ahead(await self._all_listed())
             found = self._begin_ahead() or found
