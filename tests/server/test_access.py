@@ -35,9 +35,12 @@ class Desk(NamedTuple):
 
     def paused(self) -> Any:
         """A session of ann's that waits for an approval."""
-        return self.request(
-            "ann", "POST", "/api/v1/chat", {"agent": "booker", "message": "book Rome", "stream": False}
-        ).json
+        return self.paused_by("ann")
+
+    def paused_by(self, who: str) -> Any:
+        """A session of somebody's that waits for an approval."""
+        chat = {"agent": "booker", "message": "book Rome", "stream": False}
+        return self.request(who, "POST", "/api/v1/chat", chat).json
 
 
 @pytest.fixture(scope="module")

@@ -151,6 +151,9 @@ class Watch:
                             self.seen = item.seq or self.seen
                         yield item
                         if self._is_last(item):
+                            # It may have ended while what was missed was being read.
+                            for each in self._catch_up():
+                                yield each
                             return
                 if self._is_over:
                     return

@@ -26,6 +26,8 @@ from adjourn.messages import (
 )
 from adjourn.tools import ToolCallInfo
 
+from ._wire import Name
+
 VERSION = "1.0"
 """The version of the protocol."""
 
@@ -51,7 +53,7 @@ class Resolved(msgspec.Struct, kw_only=True, rename="camel"):
 class RunInput(msgspec.Struct, kw_only=True, rename="camel"):
     """What a front end sends to begin a run; the rest of it (tools, context, state) is not read."""
 
-    thread_id: str
+    thread_id: Name
     run_id: str
     messages: list[Said] = []
     resume: list[Resolved] | None = None

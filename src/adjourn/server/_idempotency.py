@@ -100,7 +100,9 @@ class Idempotency:
     async def _handle(self, request: Request, handle: Handler, caller: Caller, key: str) -> Response:
         body = await read_body(request, self._max_body)
         digest = hashlib.sha256(b"\0".join([request.method.encode(), request.url.path.encode(), body])).hexdigest()
-        name = hashlib.sha256(f"{caller.name or ''}\0{key}".encode()).hexdigest()
+        # A token that is only for some agents must not get what another token of the same name was answered.
+        whose = [caller.name or "", *(caller.agents if caller.is_limited else ())]
+        name = hashlib.sha256("\0".join([*whose, key]).encode()).hexdigest()
         request.state.key = name
         ref = SessionRef(name, self._app, None)
         given = await self._claim(ref, digest)

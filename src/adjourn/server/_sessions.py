@@ -22,7 +22,7 @@ from ._chat import answers_of
 from ._errors import ApiError
 from ._idempotency import Handler
 from ._runs import Runs
-from ._wire import Answering, OnBusy, named, query, read, respond, status, summary
+from ._wire import LONGEST, Answering, Name, OnBusy, named, query, read, respond, status, summary
 
 PAGE = 50
 """How many items a list has, unless the request says."""
@@ -72,7 +72,7 @@ class Fork(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """From where, and to which session; a new one by default."""
 
     checkpoint_id: str | None = None
-    to: str | None = None
+    to: Name | None = None
 
 
 class Edit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -89,7 +89,7 @@ class Submit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     message: str | dict[str, Any]
     agent: str | None = None
-    id: str | None = None
+    id: Name | None = None
     on_busy: OnBusy = "queue"
     on_pending: Literal["error", "abandon"] = "error"
     values: dict[str, Any] | None = None
@@ -225,6 +225,9 @@ class SessionRoutes:
         """Store the input of a turn, which begins when those before it have ended."""
         self._runs.check_open()
         caller, session_id = self._asked(request)
+        if len(session_id) > LONGEST:
+            message = f"The id of a session has {LONGEST} characters at most."
+            raise ApiError(400, "invalid_request", message, "Choose a shorter one, such as a hash of it.")
         given = await read(request, Submit, self._max_body)
         agent = self._agents.named(given.agent, caller)
         found = await agent.runner.submit(

@@ -94,12 +94,12 @@ async def _frames(
     try:
         async with contextlib.aclosing(watch.items()) as items:
             async for item in items:
-                last = item
                 if isinstance(item, CaughtUp):
-                    if is_turn:
-                        continue
-                    yield await _caught_up(item, runner, session_id, user_id)
-                elif isinstance(item, Draft):
+                    if not is_turn:
+                        yield await _caught_up(item, runner, session_id, user_id)
+                    continue
+                last = item
+                if isinstance(item, Draft):
                     yield frame(encode(item))
                 else:
                     yield frame(event_json(item, session_id), id=item.seq)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import unquote
 
 import msgspec
@@ -26,12 +26,18 @@ OnBusy = Literal["error", "queue", "cancel", "rollback"]
 OnPending = Literal["error", "abandon", "finish"]
 
 
+LONGEST = 512
+"""How many characters a name may have that a client chooses: names are in headers, paths and indexes."""
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST)]
+
+
 class Chat(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A message to an agent: what `POST /api/v1/chat` takes."""
 
     message: str | dict[str, Any]
     agent: str | None = None
-    session_id: str | None = None
+    session_id: Name | None = None
     on_busy: OnBusy | None = None
     on_pending: OnPending | None = None
     values: dict[str, Any] | None = None
