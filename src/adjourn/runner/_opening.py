@@ -374,6 +374,18 @@ class SessionOpener:
         """
         return await self.next_turn(call, reader) or await self.recover(call, reader, only_due=True)
 
+    async def begin_input(self, call: Call, id: str, reader: Reader) -> LiveSession:
+        """Return a session with the turn of an input begun.
+
+        Raises:
+            Conflict: it is not next, or was taken.
+            SessionBusy: somebody runs the session.
+        """
+        live = await self.next_turn(call, reader, only=id)
+        if live is None:
+            raise Conflict(call.session_id, f"the input '{id}' is not next in its queue")
+        return live
+
     async def take_up(self, call: Call, reader: Reader) -> LiveSession:
         """Do what `advance` does, except that a turn that failed or was cancelled stays as it is.
 

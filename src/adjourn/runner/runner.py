@@ -306,6 +306,7 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         *,
         deps: Deps_contra | None = None,
         max_steps: int | None = None,
+        input_id: str | None = None,
         user_id: str | None = None,
     ) -> Run[Out_co, State_co]:
         """Do what is due in a session, up to the end of one turn, and leave what comes next to another call.
@@ -313,10 +314,16 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         It begins the next turn of the queue, or goes on as `recover` does. This is what a worker, or a queue of your
         own, calls for each session that it is given; calling it once too often does no harm.
 
+        With `input_id`, it only begins the turn of this input; if that is not next, or somebody else was faster, it is
+        `Conflict` or `SessionBusy`.
+
         A turn that failed or was cancelled, and that nobody has answered since, is not due: that is `UnfinishedRun`.
         """
         user_id = self._settings.user(user_id)
         call = Call(session_id=session_id, user_id=user_id, deps=deps, max_steps=max_steps, takes_next=False)
+        if input_id is not None:
+            check_name("input_id", input_id)
+            return self._run(call, partial(self._opener.begin_input, call, input_id))
         return self._run(call, partial(self._opener.advance, call))
 
     def attach(

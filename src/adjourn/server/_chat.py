@@ -130,7 +130,20 @@ class Chats:
             on_pending="abandon" if on_pending == "abandon" else "error",
         )
         after = 0 if head is None else head.seq
+        if (run := await self._begin_here(agent, caller, session_id, submitted.id)) is not None:
+            return await self._response(run, agent.runner, caller, stream=given.stream)
         return await self._of_input(agent, given, caller, session_id, submitted.id, after)
+
+    async def _begin_here(self, agent: ServedAgent, caller: Caller, session_id: str, input_id: str) -> Run | None:
+        """Begin the turn of an input in this process, so that its caller reads every piece of what is written.
+
+        None if it is not its turn, or others were faster: the store has the input, and a worker sees to it.
+        """
+        run = agent.runner.advance(session_id, input_id=input_id, user_id=caller.user_id)
+        try:
+            return await self._runs.start(run, caller)
+        except AdjournError:
+            return None
 
     async def _of_input(
         self, agent: ServedAgent, given: Chat, caller: Caller, session_id: str, input_id: str, after: int
