@@ -14,6 +14,7 @@ PAGE = ROOT / "docs" / "reference.md"
 TESTING = ("FakeClock", "FaultStore", "FunctionModel", "ScriptedModel", "StoreSuite", "count_ids")
 GUIDES = {
     "agents": "agents.md",
+    "client": "client.md",
     "context": "agents.md",
     "dbos": "queues.md",
     "errors": "errors.md",
@@ -51,6 +52,7 @@ ALIASES = {
     "Notice": "What `Sessions.subscribe` reports.",
     "Outcome": "How a question ended: answered, expired or abandoned.",
     "Part": "A part of a message: text, an image, and so on.",
+    "RemoteNotice": "What `Client.subscribe` reports.",
     "Role": "Who says a message: system, user, assistant or tool.",
     "START": "Where a graph begins, as a source of edges.",
     "Status": "The status of a session: queued, running, waiting, failed, cancelled or done.",

@@ -170,9 +170,9 @@ class Client:
         """Go on after a crash, a failure or a cancel; what has ended gives its stored result."""
         return self._begun(session_id, session_path(session_id, "/recover"), {})
 
-    def attach(self, session_id: str, *, after: int = 0) -> RemoteRun:
-        """Follow a session from an event on, until the turn that runs there has ended."""
-        if isinstance(after, bool) or not isinstance(after, int) or after < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+    def attach(self, session_id: str, *, after: int | None = 0) -> RemoteRun:
+        """Follow a session from an event on, until the turn that runs there has ended; None for from now on."""
+        if isinstance(after, bool) or not isinstance(after, int | None) or (after or 0) < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"attach(after={after!r}): give the number of an event.")
         session_path(session_id)
         return self._run(Turn(self._server, session_id, after=after), is_attached=True)
@@ -307,6 +307,29 @@ class Client:
             return list(with_infos(found.questions)), found.next
 
         return await _pages(page, after, limit)
+
+    async def count_pending(
+        self,
+        session_id: str | None = None,
+        *,
+        agent: str | None = None,
+        under: str | None = None,
+        reason: str | None = None,
+        tag: str | None = None,
+        older_than: timedelta | float | None = None,
+        expires_within: timedelta | float | None = None,
+    ) -> int:
+        """Return how many questions `pending` lists."""
+        found = await self.pending(
+            session_id,
+            agent=agent,
+            under=under,
+            reason=reason,
+            tag=tag,
+            older_than=older_than,
+            expires_within=expires_within,
+        )
+        return len(found)
 
     def subscribe(
         self, *, reason: str | None = None, tag: str | None = None, report_open: bool = False

@@ -52,7 +52,7 @@ class RemoteRun:
         self._turn = turn
         self._cancel = cancel
         self._checkpoint = checkpoint
-        self._is_read = False
+        self._reading: AsyncGenerator[Event] | None = None
         self._was_asked_for = False
         self._result: RemoteResult | None = None
 
@@ -83,15 +83,18 @@ class RemoteRun:
 
     async def _events(self) -> AsyncGenerator[Event]:
         self._was_asked_for = True
-        if self._is_read:
-            raise UsageError(f"The run of session '{self.session_id}' is being read already; attach() reads it beside.")
-        self._is_read = True
-        try:
-            async with contextlib.aclosing(self._turn.events()) as events:
-                async for event in events:
-                    yield event
-        finally:
-            self._is_read = False
+        if self._reading is not None:
+            # Somebody has left a loop, which ends only when Python gets to it.
+            try:
+                await self._reading.aclose()
+            except RuntimeError as error:
+                what = f"The run of session '{self.session_id}' is being read already"
+                raise UsageError(f"{what}; attach() reads it a second time.") from error
+        self._reading = reading = self._turn.events()
+        async with contextlib.aclosing(reading) as events:
+            async for event in events:
+                yield event
+        self._reading = None
 
     async def text(self) -> AsyncGenerator[str]:
         """Yield only the text, as it arrives: pieces of messages, or whole ones of models that do not stream."""
@@ -160,7 +163,7 @@ class RemoteRun:
         if self._turn.is_over or not (self._turn.was_sent or self.is_attached):
             return
         await self._cancel(mode)
-        if not self._is_read:
+        with contextlib.suppress(UsageError):  # Somebody else reads it to its end.
             async with contextlib.aclosing(self._events()) as events:
                 async for _ in events:
                     pass

@@ -112,7 +112,13 @@ async def _next(items: AsyncGenerator[T]) -> T:
 
 
 async def _aclose(items: AsyncGenerator[Any]) -> None:
-    await items.aclose()
+    for _ in range(1000):
+        try:
+            await items.aclose()
+        except RuntimeError:
+            await asyncio.sleep(0.001)  # What was cancelled has to end first.
+        else:
+            return
 
 
 class SyncRemoteRun:
@@ -257,6 +263,7 @@ class SyncClient:
     status = _twin(Client.status)
     sessions = _twin(Client.sessions)
     pending = _twin(Client.pending)
+    count_pending = _twin(Client.count_pending)
     subscribe = _stream_twin(Client.subscribe)
     messages = _twin(Client.messages)
     audit = _twin(Client.audit)

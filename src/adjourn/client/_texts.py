@@ -151,8 +151,13 @@ def _completed(begun: _Text, event: MessageEvent) -> Iterator[Event]:
     if not said.text.startswith(text):
         yield _begins_anew(event)
         text = ""
-    place = {"agent": event.agent, "path": event.path, "address": event.address}
-    yield Delta(**place, text=said.text[len(text) :], message_id=said.id)
+    yield Delta(
+        agent=event.agent,
+        path=event.path,
+        address=event.address,
+        text=said.text[len(text) :],
+        message_id=said.id,
+    )
 
 
 def _begins_anew(by: Delta | Draft | MessageEvent) -> Retrying:

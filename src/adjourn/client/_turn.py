@@ -34,7 +34,7 @@ class Turn:
     so: events of earlier turns may come first.
     """
 
-    def __init__(self, server: Server, session_id: str, *, begin: Begin | None = None, after: int = 0) -> None:
+    def __init__(self, server: Server, session_id: str, *, begin: Begin | None = None, after: int | None = 0) -> None:
         self.session_id = session_id
         self.seen: int | None = None if begin is not None else after
         """The number of the last durable event that was read; None before there is one of the turn that was begun."""
@@ -48,6 +48,7 @@ class Turn:
         self._server = server
         self._begin = begin
         self._is_open = False
+        self._skips = begin is None and after is None
         self._texts = Texts()
 
     async def events(self) -> AsyncGenerator[Event]:
@@ -87,11 +88,12 @@ class Turn:
                 if isinstance(item, Closing):
                     raise Lost("the server closes", retry_after=SOON)
                 if isinstance(item, CaughtUp):
-                    caught_up = item
+                    caught_up, self._skips = item, False
                     continue
                 for event in self._passed(frame, item):
                     patience.heard()
-                    yield event
+                    if not self._skips:
+                        yield event
                 if self.is_over:
                     return
         await self._settle(caught_up)
@@ -131,6 +133,8 @@ class Turn:
         """Decide whether a stream that ended was all of it: a turn whose process died goes on elsewhere."""
         if self._begin is not None or self._is_open:
             return
+        if caught_up is not None and caught_up.status == "waiting" and not caught_up.pending:
+            return  # An answer is recorded, and somebody goes on with it soon.
         if self.final is None and caught_up is not None and caught_up.status not in ("running", "queued"):
             await self._find_last(caught_up.seq)
             if self.final is None and caught_up.status == "failed":

@@ -1,0 +1,240 @@
+"""A run that a server does, read by a client whose connections break: each durable event comes once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from adjourn.client import Client, Reconnecting, RemoteRun, ServerUnavailable
+from adjourn.events import Delta, Done, Event, Interrupted, Retrying
+from adjourn.server import App
+from tests.server.agents import GATES, WORDS, booker, counter
+from tests.server.serving import Serving
+
+from .cutting import Cut, Proxy
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Serving]:
+    with Serving(App([booker(), counter()], keep_alive=0.05)) as serving:
+        yield serving
+
+
+def url(server: Serving) -> str:
+    return f"http://127.0.0.1:{server.server.port}"
+
+
+async def read(run: RemoteRun) -> list[Event]:
+    return [event async for event in run]
+
+
+def durable(events: list[Event]) -> list[Event]:
+    return [event for event in events if event.seq is not None]
+
+
+def text(events: list[Event]) -> str:
+    """What is on the screen of somebody who adds up the pieces, and drops what is void."""
+    shown = ""
+    for event in events:
+        if isinstance(event, Retrying):
+            shown = ""
+        elif isinstance(event, Delta):
+            shown += event.text
+    return shown
+
+
+async def stored(server: Serving, session_id: str) -> list[Event]:
+    """The events of a session, over a connection that nobody cuts."""
+    async with Client(url(server)) as client:
+        return durable(await read(client.attach(session_id)))
+
+
+async def turns(server: Serving, session_id: str) -> int:
+    async with Client(url(server)) as client:
+        return sum(message.role == "user" for message in await client.messages(session_id))
+
+
+async def check(server: Serving, cuts: Iterator[Cut] | list[Cut]) -> int:
+    """Chat, answer and read on over connections with cuts; return how many it took."""
+    with Proxy(server.server.port, cuts) as proxy:
+        async with Client(proxy.url) as client:
+            run = client.chat("book Rome", agent="booker")
+            events = durable(await read(run))
+            assert events == await stored(server, run.session_id)
+            result = await run
+            (asked,) = result.interrupts
+            assert isinstance(events[-1], Interrupted)
+            assert (result.status, asked.info.arguments) == ("interrupted", {"place": "Rome"})
+            resumed = client.resume(run.session_id, {asked: True}, by="ann")
+            rest = durable(await read(resumed))
+            assert [event.seq for event in events + rest] == list(range(1, len(events + rest) + 1))
+            assert rest == (await stored(server, run.session_id))[len(events) :]
+            assert (await resumed).output == "Result: booked: Rome"
+        assert await turns(server, run.session_id) == 1
+        return proxy.connections
+
+
+async def test_uncut_it_takes_one_connection_at_a_time(server: Serving):
+    assert await check(server, []) <= 2
+
+
+async def test_cut_after_every_event_it_is_the_same(server: Serving):  # rules V10, V13, V14, failures 79
+    assert await check(server, itertools.repeat(Cut(frames=1))) > 8
+
+
+async def test_cut_after_every_second_event_it_is_the_same(server: Serving):  # rules V10, V13, V14
+    assert await check(server, itertools.repeat(Cut(frames=2, reset=True))) > 5
+
+
+@pytest.mark.parametrize("first", range(0, 3000, 250))
+async def test_cut_at_any_byte_it_is_the_same(server: Serving, first: int):  # rules V10, V13, V14
+    places = [first, first // 2, first + 117]
+    assert await check(server, [Cut(bytes=place, reset=bool(place % 2)) for place in places]) >= 2
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("first", range(0, 4000, 20))
+async def test_cut_at_every_byte_it_is_the_same(server: Serving, first: int):  # rules V10, V13, V14
+    for place in range(first, first + 20):
+        await check(server, [Cut(bytes=place)])
+
+
+async def test_a_chat_that_is_cut_before_its_answer_begins_one_turn(server: Serving):  # rule V13
+    lost: list[Reconnecting] = []
+    with Proxy(server.server.port, [Cut(bytes=0), Cut(bytes=0), Cut(bytes=0)]) as proxy:
+        async with Client(proxy.url, on_reconnect=lost.append) as client:
+            result = await client.chat("hello", agent="booker")
+    assert result.output == "You said: hello"
+    assert [each.attempt for each in lost] == [1, 2, 3]
+    assert {each.session_id for each in lost} == {result.session_id}
+    assert await turns(server, result.session_id) == 1
+
+
+async def test_another_process_goes_on_with_what_the_first_one_began(tmp_path: Path):  # rules V8, V13
+    store = f"sqlite:///{tmp_path}/s.db"
+    with contextlib.ExitStack() as opened:
+        one, two = (opened.enter_context(Serving(App([booker()], store=store))) for _ in range(2))
+        proxy = opened.enter_context(Proxy(one.server.port, [Cut(bytes=0)]))
+
+        def lead_on(_: Reconnecting) -> None:
+            proxy.target = two.server.port
+
+        async with Client(proxy.url, on_reconnect=lead_on) as client:
+            result = await client.chat("hello", agent="booker")
+            said = [message.text for message in await client.messages(result.session_id)]
+            assert said == ["hello", result.output] == ["hello", "You said: hello"]
+
+
+async def test_what_a_model_was_writing_is_shown_once(server: Serving):  # rules V10, V14
+    with Proxy(server.server.port) as proxy:
+        async with Client(proxy.url) as client:
+            run = client.chat("count cut-once", agent="counter")
+            events: list[Event] = []
+            async for event in run:
+                events.append(event)
+                if text(events) == "".join(WORDS[:3]) and isinstance(event, Delta):
+                    proxy.cut()
+                    GATES.open("cut-once")
+    assert text(events) == "".join(WORDS)
+    assert isinstance(events[-1], Done)
+    assert durable(events) == await stored(server, run.session_id)
+
+
+async def test_who_only_wants_the_text_gets_it_whole(server: Serving):
+    with Proxy(server.server.port, itertools.repeat(Cut(frames=1))) as proxy:
+        async with Client(proxy.url) as client:
+            assert "".join([piece async for piece in client.chat("count", agent="counter").text()]) == "".join(WORDS)
+            said = [piece async for piece in client.chat("hello", agent="booker").text()]
+            assert said == ["You said: hello"]
+
+
+async def test_a_connection_that_is_silent_counts_as_lost(server: Serving):  # rule V10
+    lost: list[Reconnecting] = []
+    with Proxy(server.server.port, [Cut(frames=1, hold=True)]) as proxy:
+        async with Client(proxy.url, silence=0.5, on_reconnect=lost.append) as client:
+            run = client.chat("book Rome", agent="booker")
+            events = durable(await read(run))
+    assert events == await stored(server, run.session_id)
+    assert "nothing was heard" in lost[0].error
+
+
+async def test_comments_keep_a_silent_run_alive(server: Serving):  # rule V10
+    lost: list[Reconnecting] = []
+    async with Client(url(server), silence=20.0, on_reconnect=lost.append) as client:
+        run = client.chat("count quiet", agent="counter")
+        async for event in run:
+            if isinstance(event, Delta):
+                await asyncio.to_thread(GATES.reached, "quiet")
+                GATES.open("quiet")
+        assert (await run).output == "".join(WORDS)
+    assert lost == []
+
+
+async def test_it_gives_up_in_the_end_and_says_how_to_go_on(server: Serving):  # rule V14
+    with Proxy(server.server.port, [Cut(frames=2), *itertools.repeat(Cut(bytes=0), 1000)]) as proxy:
+        async with Client(proxy.url, reconnect=0.5) as client:
+            run = client.chat("book Rome", agent="booker")
+            with pytest.raises(ServerUnavailable) as raised:
+                await read(run)
+    assert (raised.value.session_id, raised.value.after) == (run.session_id, run.seen)
+    assert f"attach('{run.session_id}', after={run.seen})" in str(raised.value)
+    async with Client(url(server)) as client:
+        rest = await read(client.attach(run.session_id, after=run.seen))
+    assert isinstance(rest[-1], Interrupted)
+
+
+async def test_without_patience_a_lost_connection_is_an_error(server: Serving):
+    with Proxy(server.server.port, [Cut(frames=1)]) as proxy:
+        async with Client(proxy.url, reconnect=0) as client:
+            with pytest.raises(ServerUnavailable, match="was lost and does not come back"):
+                await client.chat("book Rome", agent="booker")
+
+
+async def test_a_server_that_closes_is_left_for_the_next(tmp_path: Path):  # rule V8
+    store, lost = f"sqlite:///{tmp_path}/s.db", list[Reconnecting]()
+    with contextlib.ExitStack() as servers:
+        one = servers.enter_context(Serving(App([counter()], store=store, grace=0.1)))
+        proxy = servers.enter_context(Proxy(one.server.port))
+        async with Client(proxy.url, on_reconnect=lost.append) as client:
+            run = client.chat("count closes", agent="counter")
+            events: list[Event] = []
+            async for event in run:
+                events.append(event)
+                if text(events) == "".join(WORDS[:3]) and proxy.target == one.server.port:
+                    two = servers.enter_context(Serving(App([counter()], store=store)))
+                    proxy.target = two.server.port
+                    await asyncio.to_thread(one.stop)
+                    GATES.open("closes")
+            assert (await run).output == "".join(WORDS)
+    assert [event.seq for event in durable(events)] == list(range(1, len(durable(events)) + 1))
+    assert text(events) == "".join(WORDS)
+    assert lost
+
+
+async def test_whoever_stops_reading_stops_nothing_and_can_go_on(server: Serving):  # rule V10
+    async with Client(url(server)) as client:
+        run = client.chat("book Rome", agent="booker")
+        first: list[Event] = []
+        async for event in run:
+            first.append(event)
+            break
+        assert durable([*first, *await read(run)]) == await stored(server, run.session_id)
+        assert (await run).status == "interrupted"
+
+
+async def test_a_run_is_cancelled_by_asking(server: Serving):
+    async with Client(url(server)) as client:
+        run = client.chat("count cancel", agent="counter")
+        async for event in run:
+            if isinstance(event, Delta):
+                break
+        await run.cancel()
+        assert (await run).status == "cancelled"
+        assert (await client.status(run.session_id)).status == "cancelled"
+        GATES.open("cancel")
+        assert (await client.recover(run.session_id)).output == "".join(WORDS)
