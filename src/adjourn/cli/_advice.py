@@ -19,7 +19,7 @@ from adjourn.errors import (
 )
 from adjourn.stores.urls import shown_url
 
-from ._stores import command, store_url, with_sessions, with_store
+from ._stores import command, server_url, store_url, with_sessions, with_store
 from .output.questions import form_of
 from .output.tables import ago
 
@@ -48,6 +48,8 @@ def _(error: CheckpointNotFound, options: argparse.Namespace) -> str:
     if error.checkpoint_id is not None:
         tree = command(options, "tree", error.session_id)
         return f"Session '{error.session_id}' has no checkpoint '{error.checkpoint_id}'. `{tree}` lists them."
+    if (server := server_url(options)) is not None:
+        return f"There is no session '{error.session_id}' on {server} that you may see."
     if (url := store_url(options)) is None:
         return str(error)  # The store is that of the program.
     app = getattr(options, "app", None)
@@ -86,7 +88,8 @@ def _(error: PendingInterrupts, options: argparse.Namespace) -> str:
 
 @advice.register
 def _(error: UnfinishedRun, options: argparse.Namespace) -> str:
-    recover = command(options, "recover", options.program, error.session_id)
+    program = [] if server_url(options) else [options.program]
+    recover = command(options, "recover", *program, error.session_id)
     return f"The last turn of session '{error.session_id}' has not ended ({error.status}). Finish it with `{recover}`."
 
 
@@ -95,4 +98,6 @@ def _(error: SessionBusy, options: argparse.Namespace) -> str:
     if error.refused:
         return str(error)  # It says which of the options a live owner cannot get.
     cancel = command(options, "cancel", error.session_id)
+    if server_url(options):
+        return f"Session '{error.session_id}' is running. Wait for it, or stop it with `{cancel}`."
     return f"Session '{error.session_id}' is being run by {error.owner}. Wait for it, or stop it with `{cancel}`."

@@ -16,5 +16,7 @@ def check_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None
         name = word.partition("=")[0]
         if not re.fullmatch(r"--[a-z-]+", name) or any(each.startswith(name) for each in known):
             continue  # argparse takes beginnings of options, too.
+        if name in ("--server", "--token"):
+            parser.error(f"{name} is for chat, pending, answer, resume, recover and cancel; here it is --store URL.")
         if meant := did_you_mean(name, known):
             parser.error(f"there is no option {name}.{meant}")

@@ -19,26 +19,28 @@ from adjourn.errors import UsageError
 from adjourn.runner import Options, Runner
 from adjourn.stores import MemoryStore, open_store
 
+from ._server import add_server_options
 from ._stores import add_store_option, existing_store, store_url
 from .ask.parsing import pairs_of, parse_data
 
 T = TypeVar("T")
 
 METAVAR = "MODULE:ATTRIBUTE"
+_HELP = "an agent, a compiled graph, a @workflow function or a Runner, such as tickets:agent, or agents/:NAME of YAML"
 
 
 def add_program_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for a program that runs, its store and its dependencies."""
-    add_stored_program(parser)
+    """Add the options for a program that runs, its store and its dependencies, or for a server that runs it."""
+    help_ = f"{_HELP}; with --server, the name of an agent there"
+    parser.add_argument("program", metavar=METAVAR, nargs="?", help=help_)
+    add_store_option(parser)
+    add_server_options(parser)
     parser.add_argument("--deps", metavar=METAVAR, help="the value of current().deps; a function is called to get it")
 
 
 def add_stored_program(parser: argparse.ArgumentParser) -> None:
     """Add the options for a program and its store."""
-    help_ = (
-        "an agent, a compiled graph, a @workflow function or a Runner, such as tickets:agent, or agents/:NAME of YAML"
-    )
-    parser.add_argument("program", metavar=METAVAR, help=help_)
+    parser.add_argument("program", metavar=METAVAR, help=_HELP)
     add_store_option(parser)
 
 
@@ -126,6 +128,8 @@ def runner_of(options: argparse.Namespace, *, existing: bool) -> Runner:
     Raises:
         UsageError: there is no such program, or no store is named anywhere and the session must be in one.
     """
+    if options.program is None:
+        raise UsageError(f"Which program? Give {METAVAR}, such as tickets:agent; or --server URL for one on a server.")
     program = program_of(options.program)
     url = store_url(options)
     if url is not None:

@@ -31,9 +31,14 @@ def add_store_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--store", metavar="URL", help=f"such as sqlite:///tickets.db; by default ${VARIABLE}")
 
 
+def server_url(options: argparse.Namespace) -> str | None:
+    """Return the address of the server that is asked in place of a store, if one is."""
+    return getattr(options, "server", None)
+
+
 def store_url(options: argparse.Namespace) -> str | None:
-    """Return the store's URL, from the command line or the environment."""
-    return options.store or os.environ.get(VARIABLE) or None
+    """Return the store's URL, from the command line or the environment; None if a server is asked."""
+    return None if server_url(options) else options.store or os.environ.get(VARIABLE) or None
 
 
 APP = "adjourn"
@@ -122,7 +127,12 @@ def existing_store(options: argparse.Namespace) -> Store:
 
 
 def command(options: argparse.Namespace, *words: str) -> str:
-    """Return a command to paste into a shell, with the same store, app and user; '…' stands for a password."""
+    """Return a command to paste into a shell, with the same server, or the same store, app and user.
+
+    '…' stands for a password.
+    """
+    if (server := server_url(options)) is not None:
+        return visible_line(shlex.join(["adjourn", *words, "--server", server]))
     named = ["--store", shown_url(options.store)] if getattr(options, "store", None) else []
     if words[0] not in _OF_PROGRAMS:
         named += _app_words(getattr(options, "app", APP))

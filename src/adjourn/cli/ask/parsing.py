@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adjourn._engine.record import id_of_token
 from adjourn._schemas.answers import choices_of, problems
@@ -20,8 +20,11 @@ from adjourn.errors import (
 from adjourn.events import Interrupt
 from adjourn.sessions import AuditEntry, Sessions
 
+if TYPE_CHECKING:
+    from adjourn.client import Client
 
-async def find_question(sessions: Sessions, session_id: str, name: str | None) -> Interrupt:
+
+async def find_question(sessions: Sessions | Client, session_id: str, name: str | None) -> Interrupt:
     """Return the open question of this token, id or key, or the only one.
 
     Raises:
@@ -42,7 +45,7 @@ async def find_question(sessions: Sessions, session_id: str, name: str | None) -
     raise UsageError(f"Session '{session_id}' asks {len(named)} questions. Choose one with --question ID:\n{ids}")
 
 
-async def _not_open(sessions: Sessions, session_id: str, name: str | None, open_: list[str]) -> Exception:
+async def _not_open(sessions: Sessions | Client, session_id: str, name: str | None, open_: list[str]) -> Exception:
     status = await sessions.status(session_id)
     ended = [entry for entry in await sessions.audit(session_id) if name is None or _has_name(entry, name)]
     if not ended:
@@ -55,7 +58,7 @@ async def _not_open(sessions: Sessions, session_id: str, name: str | None, open_
     if last.outcome in (None, "expired"):
         return InterruptExpired(session_id, last.interrupt.id)
     at = None if last.at is None else last.at.timestamp()
-    return AlreadyResumed(session_id, last.interrupt.id, live=status.owner is not None, by=last.by, at=at)
+    return AlreadyResumed(session_id, last.interrupt.id, live=status.status == "running", by=last.by, at=at)
 
 
 def _has_name(entry: AuditEntry, name: str) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adjourn._documents import plain, questions
 from adjourn._engine.record import APPROVALS
 from adjourn._text import visible_line
-from adjourn.cli._stores import add_store_option, add_whose_options, command, with_sessions
+from adjourn.cli._server import add_server_options, with_inbox
+from adjourn.cli._stores import add_store_option, add_whose_options, command, server_url
 from adjourn.cli.ask.asking import LATER, ask, confirms, is_terminal, person
 from adjourn.cli.ask.parsing import accepts, find_question, pairs_of, parse, parse_data
 from adjourn.cli.output.documents import add_json_option, print_json
@@ -19,6 +20,9 @@ from adjourn.errors import UsageError
 from adjourn.events import Interrupt
 from adjourn.printing import tool_request
 from adjourn.sessions import Sessions, SessionSummary
+
+if TYPE_CHECKING:
+    from adjourn.client import Client, SessionInfo
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -53,6 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--remember", choices=("session", "always"), help="with --approve: approve later calls too")
     add_whose_options(parser)
     add_store_option(parser)
+    add_server_options(parser)
     add_json_option(parser)
 
 
@@ -67,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
     if not given and (options.json or not is_terminal()):
         raise UsageError("What is the answer? Give it after the session, or as - to read it from the standard input.")
     # A person may take their time between these two, and Ctrl-C must work: no event loop is running.
-    asked = with_sessions(options, lambda sessions: find_question(sessions, options.session, options.question))
+    asked = with_inbox(options, lambda sessions: find_question(sessions, options.session, options.question))
     try:
         value = _value(options, asked) if not given or _is_seen(options, asked) else LATER
     except EOFError:
@@ -75,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     if value is LATER:
         print("It stays open.")
         return 0
-    status, left = with_sessions(options, lambda sessions: _record(sessions, options, asked, value))
+    status, left = with_inbox(options, lambda sessions: _record(sessions, options, asked, value))
     _report(options, asked, value, status, left)
     return 0
 
@@ -112,8 +117,8 @@ def _given(options: argparse.Namespace) -> list[str]:
 
 
 async def _record(
-    sessions: Sessions, options: argparse.Namespace, asked: Interrupt, value: Any
-) -> tuple[SessionSummary, list[Interrupt]]:
+    sessions: Sessions | Client, options: argparse.Namespace, asked: Interrupt, value: Any
+) -> tuple[SessionSummary | SessionInfo, list[Interrupt]]:
     """Record the answer; return the status of the session, and the questions that are left."""
     status = await sessions.answer(
         options.session, {asked: value}, by=options.by, message=options.message, checkpoint_id=options.checkpoint
@@ -170,9 +175,14 @@ def _json(option: str, text: str) -> Any:
 
 
 def _report(
-    options: argparse.Namespace, asked: Interrupt, value: Any, status: SessionSummary, left: list[Interrupt]
+    options: argparse.Namespace,
+    asked: Interrupt,
+    value: Any,
+    status: SessionSummary | SessionInfo,
+    left: list[Interrupt],
 ) -> None:
-    is_running = status.owner is not None
+    # A server goes on by itself, unless other questions are open.
+    is_running = not left if server_url(options) else isinstance(status, SessionSummary) and status.owner is not None
     if options.json:
         document = {
             "session_id": asked.session_id,
@@ -187,9 +197,11 @@ def _report(
     by = f", by {visible_line(options.by)}" if options.by else ""
     print(f"✔ Recorded: {visible_line(json.dumps(value, ensure_ascii=False))}{by}.")
     if is_running:
-        print("The process that runs the session picks it up now.")
+        print(f"The {'server' if server_url(options) else 'process that runs the session'} picks it up now.")
         return
     if left:
         print(f"Still open: {', '.join(visible_line(each.id) for each in left)}")
+    if server_url(options):
+        return
     resume = command(options, "resume", "MODULE:ATTRIBUTE", asked.session_id)
     print(f"A worker takes it up by itself. Without one, go on with: {resume}")

@@ -6,21 +6,17 @@ import argparse
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
 
 from adjourn._screen import Screen
 from adjourn._text import visible_line
 from adjourn.cli._advice import advice
 from adjourn.cli._failures import INTERRUPTED
-from adjourn.cli._going_on import Session
+from adjourn.cli._going_on import Session, session_of
 from adjourn.cli._programs import add_program_options, values_of
-from adjourn.cli._stores import command
 from adjourn.cli.ask.asking import hint, is_terminal, person, say, typed
-from adjourn.cli.ask.parsing import parse_data
 from adjourn.cli.output.documents import print_json
 from adjourn.cli.output.following import Ending
 from adjourn.errors import AdjournError, UsageError
-from adjourn.graph import CompiledGraph
 
 from .resume import add_run_options
 
@@ -46,13 +42,13 @@ def run(options: argparse.Namespace) -> int:
     if options.message is None and (options.json or not is_terminal()):
         raise UsageError("There is no terminal to talk in. Send one message with --message TEXT, or -m TEXT.")
     values_of(options.value)
-    session = Session(options, existing=False)
+    session = session_of(options, existing=False)
     try:
         return _say_once(session, options) if options.message is not None else _talk(session, options)
     except (EOFError, KeyboardInterrupt) as end:
         was_stopped = isinstance(end, KeyboardInterrupt)
         print("\nStopped." if was_stopped else "")
-        _print_way_back(session, options)
+        _print_way_back(session)
         return INTERRUPTED if was_stopped else 0
     finally:
         session.close()
@@ -61,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
 def _say_once(session: Session, options: argparse.Namespace) -> int:
     if options.json:
         print_json({"type": "session", "session_id": session.id})
-    ending = session.settle(_turn(session, options, options.message))
+    ending = session.settle(session.turn(options.message))
     if not options.json:
         hint(f"session {visible_line(session.id)}")
     session.print_next_steps(ending)
@@ -69,7 +65,7 @@ def _say_once(session: Session, options: argparse.Namespace) -> int:
 
 
 def _talk(session: Session, options: argparse.Namespace) -> int:
-    _print_heading(session, options)
+    _print_heading(session)
     ending = _uncut(session, partial(_take_up, session))
     while ending.status != "interrupted":
         is_unfinished = ending.status != "done"
@@ -108,40 +104,10 @@ def _go_on(session: Session, options: argparse.Namespace, text: str, *, is_unfin
     try:
         if is_unfinished and text == "/continue":
             return session.recover()
-        return _turn(session, options, text, gives_up=is_unfinished)
+        return session.turn(text, gives_up=is_unfinished)
     except AdjournError as error:
         say(visible_line(f"✘ {advice(error, options)}"), "red")
         return Ending("failed" if is_unfinished else "done")
-
-
-def _turn(session: Session, options: argparse.Namespace, text: str, *, gives_up: bool = False) -> Ending:
-    return session.follow(
-        session.runner.run(
-            _input(session, text),
-            session_id=session.id,
-            values=values_of(options.value),
-            deps=session.deps,
-            on_pending="abandon" if gives_up else "error",
-        )
-    )
-
-
-def _input(session: Session, text: str) -> Any:  # Any: what the program takes
-    """Return the text; for a graph, a state if it is a JSON object.
-
-    Raises:
-        UsageError: the graph takes nothing else.
-    """
-    program = session.runner.program
-    if not isinstance(program, CompiledGraph):
-        return text
-    data = parse_data(text)
-    if isinstance(data, dict):
-        return cast("dict[str, Any]", data)
-    if "user_input" not in program.schema.channels:
-        fields = ", ".join(program.schema.channels)
-        raise UsageError(f"Graph '{program.name}' takes a JSON object here, in braces, with some of: {fields}.")
-    return text
 
 
 def _take_up(session: Session) -> Ending:
@@ -150,18 +116,14 @@ def _take_up(session: Session) -> Ending:
     return Ending("done") if status in (None, "done") else session.recover()
 
 
-def _print_heading(session: Session, options: argparse.Namespace) -> None:
+def _print_heading(session: Session) -> None:
     screen = Screen(sys.stdout)
-    name = visible_line(session.runner.program.name)
-    kept = "" if session.runner.has_store else ", in memory only: --store URL keeps it"
+    name = visible_line(session.name)
+    kept = "" if session.is_kept else ", in memory only: --store URL keeps it"
     print(f"{screen.painted(name, 'bold')}  session {visible_line(session.id)}{kept}")
     print(screen.painted(_HELP, "dim"))
 
 
-def _print_way_back(session: Session, options: argparse.Namespace) -> None:
-    if session.status() is None:
-        return
-    if not session.runner.has_store:
-        hint("The session was kept in memory only, and ends here. With --store URL it outlives this command.")
-        return
-    hint(f"The session is kept. Go on with: {command(options, 'chat', options.program, '--session', session.id)}")
+def _print_way_back(session: Session) -> None:
+    if session.status() is not None:
+        hint(session.way_back())

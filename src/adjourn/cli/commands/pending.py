@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adjourn._documents import questions
-from adjourn.cli._stores import add_store_option, add_whose_options, command, with_sessions
+from adjourn.cli._server import add_server_options, with_inbox
+from adjourn.cli._stores import add_store_option, add_whose_options, command
 from adjourn.cli.output.documents import add_json_option, print_json
 from adjourn.cli.output.questions import print_question, print_questions
 from adjourn.cli.output.tables import duration
@@ -16,6 +17,9 @@ from adjourn.events import Interrupt
 from adjourn.sessions import Page, Sessions
 
 from .sessions import count
+
+if TYPE_CHECKING:
+    from adjourn.client import Client
 
 _TEXTS = ("agent", "under", "reason", "tag")
 _TIMES = ("older_than", "expires_within")
@@ -35,6 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--after", metavar="CURSOR", help="go on where a page ended")
     parser.add_argument("--count", action="store_true", help="print only how many there are")
     add_store_option(parser)
+    add_server_options(parser)
     add_json_option(parser)
 
 
@@ -43,13 +48,13 @@ def run(options: argparse.Namespace) -> int:
     if options.count:
         if options.limit is not None or options.after is not None:
             raise UsageError("--count counts all of them: leave out --limit and --after.")
-        number = with_sessions(options, lambda sessions: _count(sessions, options))
+        number = with_inbox(options, lambda sessions: _count(sessions, options))
         if options.json:
             print_json({"count": number})
         else:
             print(number)
         return 0
-    found, total = with_sessions(options, lambda sessions: _read(sessions, options))
+    found, total = with_inbox(options, lambda sessions: _read(sessions, options))
     if options.json:
         print_json(questions(found))
     elif not found:
@@ -86,7 +91,7 @@ def _next_page(options: argparse.Namespace, cursor: str) -> str:
     return command(options, "pending", *session, *words, "--limit", str(options.limit), "--after", cursor, *json)
 
 
-async def _read(sessions: Sessions, options: argparse.Namespace) -> tuple[Page[Interrupt], int]:
+async def _read(sessions: Sessions | Client, options: argparse.Namespace) -> tuple[Page[Interrupt], int]:
     """Return the questions, and how many there are in all, other pages included."""
     await _check(sessions, options)
     found = await sessions.pending(options.session, **_wanted(options), after=options.after, limit=options.limit)
@@ -97,7 +102,7 @@ async def _read(sessions: Sessions, options: argparse.Namespace) -> tuple[Page[I
     return found, await sessions.count_pending(options.session, **_wanted(options))
 
 
-async def _count(sessions: Sessions, options: argparse.Namespace) -> int:
+async def _count(sessions: Sessions | Client, options: argparse.Namespace) -> int:
     await _check(sessions, options)
     number = await sessions.count_pending(options.session, **_wanted(options))
     if not number:
@@ -105,7 +110,7 @@ async def _count(sessions: Sessions, options: argparse.Namespace) -> int:
     return number
 
 
-async def _check_readable(sessions: Sessions, options: argparse.Namespace) -> None:
+async def _check_readable(sessions: Sessions | Client, options: argparse.Namespace) -> None:
     """Raise if nothing was found because the store is encrypted: no filter finds anything without its keys."""
     if _filters(options):
         await sessions.pending(options.session, limit=1)
@@ -115,6 +120,6 @@ def _wanted(options: argparse.Namespace) -> dict[str, Any]:  # Any: texts and le
     return {name: duration(text) if name in _TIMES else text for name, text in _filters(options).items()}
 
 
-async def _check(sessions: Sessions, options: argparse.Namespace) -> None:
+async def _check(sessions: Sessions | Client, options: argparse.Namespace) -> None:
     if options.session is not None:
         await sessions.status(options.session)  # Raises if there is no such session.

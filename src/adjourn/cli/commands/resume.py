@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from adjourn.cli._failures import INTERRUPTED
-from adjourn.cli._going_on import Session
+from adjourn.cli._going_on import session_of
 from adjourn.cli._programs import add_program_options
 from adjourn.cli._stores import add_user_option
 from adjourn.cli.ask.asking import person
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
 
 def go_on(options: argparse.Namespace, *, ask: bool) -> int:
     """Continue a session and return the exit code."""
-    session = Session(options, existing=True)
+    session = session_of(options, existing=True)
     ending = Ending("interrupted")
     try:
         ending = session.recover()

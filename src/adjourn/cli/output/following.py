@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import os
 import sys
-from typing import Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from msgspec.structs import replace
 
@@ -29,6 +29,9 @@ from adjourn.events import (
 from adjourn.printing import described, end_line, print_event
 from adjourn.runner import Run, RunResult
 
+if TYPE_CHECKING:
+    from adjourn.client import RemoteResult, RemoteRun
+
 
 class Ending(NamedTuple):
     """How a run ended."""
@@ -45,7 +48,7 @@ class Follower:
         self._verbose: bool = options.verbose
         self._said = ""
 
-    async def follow(self, run: Run) -> Ending:
+    async def follow(self, run: Run | RemoteRun) -> Ending:
         """Show a run to its end.
 
         Raises:
@@ -90,10 +93,11 @@ class Follower:
         else:
             print_talk(event)
 
-    def _show_result(self, result: RunResult) -> None:
+    def _show_result(self, result: RunResult | RemoteResult) -> None:
         if result.status != "done" or (self._said and result.output in ("", self._said)):
             return
-        shown = result.output or _described(plain(result.value if result.value is not None else result.state))
+        value = result.value if isinstance(result, RunResult) else None
+        shown = result.output or _described(plain(result.state if value is None else value))
         Screen(sys.stdout).show(Card("✔", "green", "done", (("", shown),) if shown else ()))
 
 

@@ -1,0 +1,160 @@
+"""Commands that ask a server in place of a store."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from adjourn.server import App, Tokens
+from tests.cli.shell import Shell
+from tests.client.cutting import Proxy
+from tests.server.agents import GATES, booker, counter, refunds
+from tests.server.serving import Serving
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Serving]:
+    with Serving(App([booker(), counter(), refunds()])) as serving:
+        yield serving
+
+
+@pytest.fixture
+def at(server: Serving) -> tuple[str, str]:
+    return ("--server", f"http://127.0.0.1:{server.server.port}")
+
+
+def test_a_conversation_with_its_question(shell: Shell, at: tuple[str, str]):
+    with shell.terminal("chat", "booker", *at, "--session", "talk", "--by", "ann") as terminal:
+        terminal.wait_for("booker  session talk")
+        terminal.answer("› ", "book Rome")
+        terminal.wait_for("asks for your approval")
+        terminal.answer("[l]ater ?", "a")
+        terminal.wait_for("Result: booked: Rome")
+        terminal.answer("› ", "hello")
+        terminal.wait_for("You said: hello")
+        terminal.answer("› ", "name")
+        terminal.answer("Your answer, or /later:", "/later")
+        assert terminal.end() == 0
+        assert f"adjourn resume talk {' '.join(at)}" in terminal.text.replace("\r\n", "\n")
+    with shell.terminal("resume", "talk", *at, "--by", "bob") as terminal:
+        terminal.answer("Your answer, or /later:", "Ada")
+        terminal.wait_for("Result: Ada")
+        assert terminal.end() == 0
+    assert shell.ok("pending", "talk", *at, "--json").json == []
+
+
+def test_ctrl_c_stops_the_answer_and_not_the_chat(shell: Shell, at: tuple[str, str]):  # rule A12
+    with shell.terminal("chat", "counter", *at, "--session", "stopped") as terminal:
+        terminal.answer("› ", "count ctrl-c")
+        terminal.wait_for("three")
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.wait_for("Stopped.")
+        terminal.wait_for("/continue")
+        GATES.open("ctrl-c")
+        terminal.answer("› ", "/continue")
+        terminal.wait_for("four five")
+        terminal.answer("› ", "/quit")
+        assert terminal.end() == 0
+        assert f"adjourn chat --session stopped {' '.join(at)}" in terminal.text
+
+
+def test_a_lost_connection_is_said_and_the_answer_goes_on(shell: Shell, server: Serving):
+    with Proxy(server.server.port) as proxy, shell.terminal("chat", "counter", "--server", proxy.url) as terminal:
+        terminal.answer("› ", "count lost-here")
+        terminal.wait_for("three")
+        proxy.cut()
+        terminal.wait_for("The connection was lost")
+        GATES.open("lost-here")
+        terminal.wait_for("five")
+        terminal.answer("› ", "/quit")
+        assert terminal.end() == 0
+
+
+def test_questions_are_listed_as_those_of_a_store(shell: Shell, at: tuple[str, str]):
+    shell.ok("chat", "booker", *at, "-m", "book Rome", "--session", "q1")
+    local = Shell(shell.folder)
+    local.ok("chat", "desk:ticket", "-m", "Bern", "--session", "c1")
+    (asked,) = shell.ok("pending", "q1", *at, "--json").json
+    assert asked.keys() == local.ok("pending", "c1", "--json").json[0].keys()
+    assert (asked["info"]["arguments"], asked["reason"]) == ({"place": "Rome"}, "need_approval")
+    listed = shell.ok("pending", *at, "--agent", "booker", "--reason", "need_approval")
+    assert "booker › book_ticket" in listed.out
+    assert int(shell.ok("pending", *at, "--count").out) >= 1
+    shown = shell.ok("pending", "q1", *at)
+    assert f"adjourn answer q1 --question TOKEN ANSWER {' '.join(at)}" in shown.err
+    answered = shell.ok("answer", "q1", "yes", "--question", asked["token"], *at, "--by", "ann")
+    assert "The server picks it up now." in answered.out
+    refused = shell.run("answer", "q1", "yes", "--question", asked["token"], *at)
+    assert refused.code == 1
+    assert "ann" in refused.err
+
+
+def test_a_message_can_be_sent_and_its_events_read_as_json(shell: Shell, at: tuple[str, str]):
+    lines = shell.ok("chat", "booker", *at, "-m", "hello", "--json").lines
+    assert [lines[0]["type"], lines[-1]["type"], lines[-1]["output"]] == ["session", "done", "You said: hello"]
+    lines = shell.ok("chat", "refunds", *at, "-m", '{"cents": 5}', "--json").lines
+    assert lines[-1]["type"] == "interrupt"
+
+
+def test_a_session_is_cancelled_and_recovered(shell: Shell, at: tuple[str, str], server: Serving):
+    with shell.terminal("chat", "counter", *at, "--session", "cut", "-m", "count cut-here") as terminal:
+        terminal.wait_for("three")
+        assert "is cancelled" in shell.ok("cancel", "cut", *at).out
+        assert terminal.end() == 0
+    assert "There is nothing to stop" in shell.run("cancel", "cut", *at).out
+    GATES.open("cut-here")
+    assert "four five" in shell.ok("recover", "cut", *at).out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["chat", "nobody", "-m", "x"], 2, "There is no agent 'nobody'"),
+        (["chat", "bokker", "-m", "x"], 2, "booker"),
+        (["chat", "-m", "x"], 2, "Which agent? "),
+        (["pending", "nowhere"], 1, "There is no session 'nowhere' on http://127.0.0.1:"),
+        (["resume", "nowhere"], 1, "There is no session 'nowhere' on http://127.0.0.1:"),
+        (["pending", "--store", "sqlite:///x.db"], 2, "--store does not go with --server"),
+        (["pending", "--user", "ann"], 2, "--user does not go with --server"),
+        (["pending", "--all-apps"], 2, "--all-apps go with a store"),
+    ],
+)
+def test_mistakes_are_one_line(shell: Shell, at: tuple[str, str], words: list[str], code: int, said: str):
+    done = shell.run(*words, *at)
+    assert done.code == code
+    assert said in done.err
+    assert len(done.err.strip().splitlines()) == 1
+
+
+def test_no_server_or_no_address_is_one_line(shell: Shell):
+    for address, code, said in (("http://127.0.0.1:1", 1, "cannot be reached"), ("localhost", 2, "not the URL")):
+        for words in (["pending"], ["chat", "booker", "-m", "x"]):
+            done = shell.run(*words, "--server", address)
+            assert (done.code, said in done.err) == (code, True)
+    assert "--token goes with --server" in shell.run("pending", "--token", "x").err
+    assert "Which program?" in shell.run("chat", "-m", "x").err
+
+
+def test_commands_that_need_a_store_say_so(shell: Shell):
+    done = shell.run("tree", "s1", "--server", "http://localhost:8000")
+    assert done.code == 2
+    assert "--server is for chat, pending, answer, resume, recover and cancel; here it is --store URL" in done.err
+
+
+def test_a_token_is_needed_where_there_are_tokens(shell: Shell, tmp_path: Path):  # rule V7
+    tokens = Tokens(tmp_path / "tokens.json")
+    _, secret = tokens.create("ann")
+    with Serving(App([booker()], tokens=tokens)) as server:
+        at = ("--server", f"http://127.0.0.1:{server.server.port}")
+        for words in (["pending"], ["chat", "-m", "hello"]):
+            refused = shell.run(*words, *at)
+            assert refused.code == 1
+            assert "no token that is known" in refused.err
+            assert shell.ok(*words, *at, "--token", secret).code == 0
+            assert shell.ok(*words, *at, ADJOURN_TOKEN=secret).code == 0
+        shell.ok("chat", *at, "-m", "book Rome", "--session", "mine", "--token", secret)
+        shown = shell.ok("pending", "mine", *at, "--token", secret)
+        assert secret not in shown.out + shown.err
