@@ -175,28 +175,27 @@ async def test_a_run_that_fails_says_so_and_can_be_recovered(server: Serving):
             await client.recover(run.session_id)
 
 
-async def test_the_inbox_reports_each_question_once_over_lost_connections(server: Serving):
-    async with Client(url(server)) as direct:
-        before = await direct.chat("name", agent="booker")
-        with Proxy(server.server.port) as proxy:
-            async with (
-                Client(proxy.url) as client,
-                contextlib.aclosing(client.subscribe(reason="need_name", report_open=True)) as notices,
-            ):
+async def test_the_inbox_reports_each_question_once_over_lost_connections():  # rule V14
+    with contextlib.ExitStack() as opened:
+        server = opened.enter_context(Serving(App([booker()], keep_alive=0.05)))
+        proxy = opened.enter_context(Proxy(server.server.port))
+        async with Client(url(server)) as direct, Client(proxy.url) as client:
+            before = await direct.chat("name")
+            async with contextlib.aclosing(client.subscribe(reason="need_name", report_open=True)) as notices:
                 first = await anext(notices)
                 assert isinstance(first, QuestionAsked)
                 assert first.session_id == before.session_id
                 proxy.cut()
                 await direct.resume(before.session_id, {before.interrupts[0]: "Ada"})
-                after = await direct.chat("name", agent="booker")
-                found: list[Any] = []
+                after = await direct.chat("name")
+                found: dict[type, str] = {}
                 async for notice in notices:
                     if not isinstance(notice, SessionEnded):
-                        found.append(notice)
+                        assert type(notice) not in found
+                        found[type(notice)] = notice.session_id
                     if len(found) == 2:
                         break
-                assert {type(each) for each in found} == {QuestionClosed, QuestionAsked}
-                assert {each.session_id for each in found} == {before.session_id, after.session_id}
+                assert found == {QuestionClosed: before.session_id, QuestionAsked: after.session_id}
 
 
 async def test_documents_are_asked_for_again_when_the_connection_breaks(server: Serving):  # rule V13
