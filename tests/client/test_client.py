@@ -367,7 +367,7 @@ async def test_tokens_let_in_and_are_never_shown(tmp_path: Path, caplog: pytest.
             with pytest.raises(ServerUnavailable) as lost:
                 await client.agents()
             shown.append(repr(lost.value))
-    assert secret.rpartition("_")[2] not in " ".join([*shown, caplog.text])
+    assert secret.split("_", 2)[2] not in " ".join([*shown, caplog.text])
 
 
 # Frames

@@ -100,6 +100,18 @@ async def test_what_is_submitted_begins_when_somebody_takes_it_up(store: Store):
     assert (await desk.runner.history("s"))[0].metadata == {"from": "web"}
 
 
+async def test_the_turn_of_one_input_begins_if_it_is_next(store: Store):  # rule V11
+    desk = Desk(store)
+    first, second = [await desk.runner.submit(wish, session_id="s") for wish in ("a", "b")]
+    with pytest.raises(Conflict, match="is not next"):
+        await desk.runner.advance("s", input_id=second.id)
+    assert (await desk.runner.advance("s", input_id=first.id)).value == "a!"
+    with pytest.raises(Conflict):
+        await desk.runner.advance("s", input_id=first.id)
+    assert (await desk.runner.advance("s", input_id=second.id)).value == "b!"
+    assert desk.seen == ["a", "b"]
+
+
 async def test_a_turn_that_was_submitted_is_the_same_as_one_that_was_run(store: Store):  # rule V11
     @workflow
     async def tell(wish: str) -> list[object]:

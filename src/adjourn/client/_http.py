@@ -16,7 +16,7 @@ from adjourn._clients import LoopClients
 from adjourn._hiding import logger
 from adjourn._text import visible_line
 from adjourn._values.secret import Secret
-from adjourn.errors import AdjournError, UsageError
+from adjourn.errors import AdjournError, CheckpointNotFound, UsageError
 
 from ._errors import RequestRefused, ServerUnavailable, UnexpectedAnswer, known_error
 from ._sse import Frame, Frames, FrameTooLarge
@@ -192,9 +192,10 @@ class Server:
                     return found, sent
             except Lost as lost:
                 await patience.wait(lost)
-            except AdjournError:
-                if method == "DELETE" and sent > 1:
-                    return b"", sent  # It was gone, since the first of them did arrive.
+            except (CheckpointNotFound, RequestRefused) as error:
+                is_gone = isinstance(error, CheckpointNotFound) or error.code == "input_not_found"
+                if method == "DELETE" and sent > 1 and is_gone:
+                    return b"", sent  # The first of them did arrive.
                 raise
 
     # Streams

@@ -348,6 +348,7 @@ class Ended(msgspec.Struct, kw_only=True, tag_field="type", tag="ended", forbid_
     status: Literal["done", "failed", "cancelled"]
     checkpoint_id: str
     user_id: str | None
+    program: str
 
 
 class AllShown(msgspec.Struct, kw_only=True, tag_field="type", tag="caught_up", forbid_unknown_fields=True):
