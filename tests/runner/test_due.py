@@ -14,6 +14,14 @@ def test_a_list_serves_until_nothing_is_left():
     assert (sorted(key for key, _ in taken), bool(ahead)) == ([key for key, _ in FOUND], False)
 
 
+def test_what_others_have_just_written_is_left_out():
+    ahead = Ahead(FOUND)
+    for key, _ in FOUND[1:]:
+        ahead.drop(key)
+    ahead.drop((1, "elsewhere"))
+    assert (ahead.pop(), bool(ahead)) == (FOUND[0], False)
+
+
 def test_a_list_is_too_old_when_others_were_faster_or_time_has_passed():
     ahead = Ahead(FOUND)
     for _ in range(3):

@@ -15,7 +15,7 @@ from adjourn.stores.types import Due
 
 from .runner import Runner
 
-SPREAD = 4
+SPREAD = 10
 """A worker lists this many times as many sessions as it can run, and takes them up in a random order.
 
 So workers spread: those that look at the same time list the same sessions, the oldest.
@@ -133,8 +133,9 @@ class Ahead:
     """
 
     def __init__(self, found: Iterable[tuple[Key, Due]] = ()) -> None:
-        self._found = list(found)
-        random.shuffle(self._found)
+        listed = list(found)
+        random.shuffle(listed)
+        self._found = dict(listed)
         self._listed = time.monotonic()
         self._misses = 0
 
@@ -147,7 +148,11 @@ class Ahead:
 
     def pop(self) -> tuple[Key, Due]:
         """Return one of them, if there are any."""
-        return self._found.pop()
+        return self._found.popitem()
+
+    def drop(self, key: Key) -> None:
+        """Leave a session out that somebody has just written: mostly another worker that has taken it up."""
+        self._found.pop(key, None)
 
     def note_miss(self) -> None:
         """Take note that another worker was faster."""

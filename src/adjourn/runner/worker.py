@@ -287,7 +287,10 @@ class Worker:
     def _hear(self, ref: SessionRef | None) -> None:
         """Look at the stores now, unless the hint is at what runs here, or is another app's."""
         for number, source in enumerate(self._sources):
-            if ref is None or (ref.app == source.app and (number, ref.id) not in self._busy):
+            if ref is None:
+                self._wake.set()
+            elif ref.app == source.app and (number, ref.id) not in self._busy:
+                self._ahead.drop((number, ref.id))
                 self._wake.set()
 
     async def _look_unless_told(self) -> bool:
