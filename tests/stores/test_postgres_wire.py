@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from adjourn.stores.postgres._connection import OwnConnection
+from adjourn.stores.postgres._connection import connection_class
 from adjourn.stores.postgres._line import Line
 from adjourn.stores.postgres._wire import write
 from tests.servers import postgres
@@ -24,7 +24,7 @@ KEPT = ("bigint", "double precision", "text")  # what a statement that writes re
 
 @pytest.mark.parametrize("kind", VALUES)
 async def test_values_arrive_as_they_were_given(kind: str):
-    async with await OwnConnection.connect(postgres().url, autocommit=True) as connection:
+    async with await connection_class().connect(postgres().url, autocommit=True) as connection:
         connection.prepare_threshold = 5
         for value in [*VALUES[kind], None]:
             expected = value.replace("\\", "\\\\").replace("\0", "\\0") if isinstance(value, str) else value
@@ -41,7 +41,7 @@ async def test_values_arrive_as_they_were_given(kind: str):
 
 
 async def test_an_error_is_that_of_psycopg_and_the_connection_goes_on():
-    async with await OwnConnection.connect(postgres().url, autocommit=True) as connection:
+    async with await connection_class().connect(postgres().url, autocommit=True) as connection:
         with pytest.raises(psycopg.errors.UndefinedTable):
             await write(connection, b"INSERT INTO missing VALUES (%(one)b::bigint)", {"one": 1})
         assert await write(connection, b"SELECT %(one)b::bigint", {"one": 1}) == [(1,)]
@@ -49,7 +49,7 @@ async def test_an_error_is_that_of_psycopg_and_the_connection_goes_on():
 
 async def test_a_statement_that_does_not_fit_into_the_socket_is_sent_and_what_follows_too():
     large = b"x" * 20_000_000
-    async with await OwnConnection.connect(postgres().url, autocommit=True) as connection:
+    async with await connection_class().connect(postgres().url, autocommit=True) as connection:
         for _ in range(2):
             assert await write(connection, b"SELECT length(%(one)b::bytea)::bigint", {"one": large}) == [(len(large),)]
             assert await write(connection, b"SELECT %(one)b::bigint", {"one": 1}) == [(1,)]
@@ -58,7 +58,7 @@ async def test_a_statement_that_does_not_fit_into_the_socket_is_sent_and_what_fo
 def test_a_connection_serves_one_loop_after_the_other_and_leaves_none_watching():
     before = watched()
     with asyncio.Runner() as first, asyncio.Runner() as second:
-        connection = first.run(OwnConnection.connect(postgres().url, autocommit=True))
+        connection = first.run(connection_class().connect(postgres().url, autocommit=True))
         for runner in (first, second, first, second, second):
             assert runner.run(write(connection, b"SELECT %(one)b::bigint", {"one": 1})) == [(1,)]
         assert watched() - before

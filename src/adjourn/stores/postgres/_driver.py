@@ -14,13 +14,12 @@ import msgspec
 from adjourn._text import did_you_mean, visible_line, with_article
 from adjourn.errors import AdjournError, CheckpointCorrupt, NotStorable, StoreUnavailable, UsageError, full_name
 
+from ._connection import OwnConnection, connection_class
 from ._text import escaped, unescaped
 
 if TYPE_CHECKING:
     import psycopg
     from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
-
-    from ._connection import OwnConnection
 
     AnyConnection: TypeAlias = Connection[Any] | AsyncConnection[Any]
 
@@ -73,9 +72,7 @@ class Place(msgspec.Struct, frozen=True):
         Raises:
             psycopg.Error: it cannot be opened.
         """
-        from ._connection import OwnConnection  # noqa: PLC0415 - needs an extra
-
-        return await OwnConnection.connect(**self.parameters, **_OPTIONS)
+        return await connection_class().connect(**self.parameters, **_OPTIONS)
 
     def connect_sync(self) -> Connection[Any]:
         """Open a connection without an event loop.

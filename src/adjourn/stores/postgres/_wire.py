@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from ._connection import OwnConnection
 
-_OFTEN = 5  # how often a connection sends a statement before it is prepared
-_MOST = 100  # how many are prepared on one connection
 
 _LONG, _DOUBLE, _INTEGER = struct.Struct("!q"), struct.Struct("!d"), struct.Struct("!i")
 _ONE_DIMENSION = struct.Struct("!iiIii")  # dimensions, whether it has nulls, the type of its items, length, first index
@@ -94,27 +92,6 @@ def _compiled(statement: bytes) -> _Statement:
     parameters = [(name, pack) for name, (_, pack) in zip(found, packings, strict=True)]
     types = tuple([number for number, _ in packings])
     return _Statement(text.encode(), tuple(parameters), types, (1,) * len(types))
-
-
-class Prepared:
-    """What a connection has sent, and what of it is prepared."""
-
-    def __init__(self) -> None:
-        self._uses: dict[bytes, int] = {}
-        self._names: dict[bytes, bytes] = {}
-
-    def name_of(self, statement: bytes) -> bytes | None:
-        """Return the name under which a statement is prepared, if it is."""
-        return self._names.get(statement)
-
-    def next_name(self, statement: bytes) -> bytes | None:
-        """Return the name under which a statement that is to be sent should be prepared; None if it should not."""
-        uses = self._uses[statement] = self._uses.get(statement, 0) + 1
-        return b"adjourn_%d" % len(self._names) if uses > _OFTEN and len(self._names) < _MOST else None
-
-    def note(self, statement: bytes, name: bytes) -> None:
-        """Take note that it was prepared."""
-        self._names[statement] = name
 
 
 async def write(connection: OwnConnection, statement: bytes, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
