@@ -15,6 +15,7 @@ from adjourn import AnswerWith, Runner, UsageError, Worker, current, interrupt, 
 from adjourn.errors import Conflict, StoreUnavailable, UnfinishedRun
 from adjourn.graph import CompiledGraph
 from adjourn.runner import WorkerCounts
+from adjourn.runner._due import SPREAD
 from adjourn.sessions import Sessions
 from adjourn.stores import Due, Loaded, MemoryStore, SessionRef, Store
 from adjourn.testing import FakeClock, FaultStore
@@ -398,7 +399,7 @@ async def test_a_worker_that_has_little_room_chooses_among_as_many():
             await asyncio.sleep(0)
         gate.opened.set()
         await ended(graph, "s", "t")
-    assert set(store.limits) == {8}
+    assert set(store.limits) == {2 * SPREAD}
 
 
 async def test_a_session_that_has_no_record_yet_is_begun_without_loading_it():
