@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ import pytest
 from adjourn import Runner, interrupt, workflow
 from adjourn.stores import open_store
 from adjourn.webhooks import Webhooks
+from tests.server.agents import BOOKER
 from tests.server.serving import PATIENCE, Stream
 from tests.servers import postgres, redis
 from tests.test_docs import ROOT
@@ -108,6 +110,28 @@ def test_what_a_killed_server_has_not_sent_another_one_sends(
         other.kill()
     assert (second.id, second.type, second.data["session_id"]) == (first.id, "interrupt", "s")
     assert second.data["questions"][0]["url"].startswith("https://x.example/api/v1/sessions/s/questions/")
+
+
+def test_a_worker_tells_of_what_it_goes_on_with(
+    receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):  # rule V12
+    url, file = f"sqlite:///{tmp_path}/s.db", tmp_path / "webhooks.json"
+    monkeypatch.setenv("WEBHOOK_SECRET", SECRET)
+    hook = {"url": receiver.url(), "secret": "${WEBHOOK_SECRET}", "allow_http": True, "allow_private": True}
+    file.write_text(json.dumps({"webhooks": [hook]}))
+
+    async def submit() -> None:
+        store = open_store(url)
+        await Runner(BOOKER, store=store).submit("book Rome", session_id="s")
+        await store.close()
+
+    asyncio.run(submit())
+    command = [sys.executable, "-m", "adjourn", "worker", "tests.server.agents:BOOKER"]
+    options = ["--store", url, "--webhooks", str(file), "--quiet"]
+    with subprocess.Popen([*command, *options], cwd=ROOT) as worker:
+        told = receiver.next()
+        worker.terminate()
+    assert (told.type, told.data["session_id"], worker.returncode) == ("interrupt", "s", 0)
 
 
 @workflow
