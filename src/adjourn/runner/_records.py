@@ -234,6 +234,8 @@ class Records:
         self, notify: Notify, checkpoint: str, status: Status, last: Final | None, asks: tuple[Question, ...]
     ) -> tuple[Notice, ...]:
         """Return what others are told as soon as the record that is being made is stored."""
+        if last is None and not asks:
+            return ()  # It is a step.
         name, waiting = parse_segment(self._program).id, tuple(self.scope.questions.open)
         occasions = occasions_of(name, checkpoint, status, last, asks, waiting)
         return tuple([notice for each in occasions for notice in notify.notices(each)])
