@@ -142,6 +142,22 @@ def call_die(request: ModelRequest) -> str | ToolCall:
     return "Still here." if is_done else ToolCall(id="c1", name="die", arguments={})
 
 
+@tool(approval=True)
+async def die_if_told(place: str) -> str:
+    """Book a ticket, or end the process, if it is told to."""
+    if os.environ.get("ADJOURN_TEST_DIES"):
+        os._exit(9)
+    return f"booked: {place}"
+
+
+def call_twice(request: ModelRequest) -> str | ToolCall:
+    calls = sum(message.role == "tool" for message in request.messages)
+    if calls == 2:
+        return "Both are booked."
+    return ToolCall(id=f"c{calls}", name="die_if_told", arguments={"place": ["Rome", "Oslo"][calls]})
+
+
+ASKER = ChatModelAgent("asker", model=FunctionModel(call_twice), tools=[die_if_told])
 DIER = ChatModelAgent("dier", model=FunctionModel(call_die), tools=[die])
 WAITER = ChatModelAgent("waiter", model=Waiting())
 BOOKER = booker()

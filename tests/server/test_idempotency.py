@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from adjourn.server import App
+from adjourn.server import App, Served
+from adjourn.stores import SessionRef
+from tests.servers import postgres, redis
 from tests.test_docs import ROOT
 
-from .agents import DIER, GATES, booker, counter
+from .agents import ASKER, DIER, GATES, booker, counter
 from .serving import Reply, Serving, Stream, ids
 
 
@@ -70,22 +74,80 @@ def test_what_was_refused_may_be_sent_again(server: Serving):  # rule V13
     assert chat(server, "refused").status == 200
 
 
-def test_of_several_at_once_one_is_handled(server: Serving):  # rule V13
+def test_of_several_at_once_one_counts_and_the_others_join_it(server: Serving):  # rule V13, failures 2
     body = {"agent": "counter", "message": "count keys", "stream": False}
     replies: list[Reply] = []
 
     def send() -> None:
         replies.append(server.post("/api/v1/chat", body, idempotency_key="at-once"))
 
-    first = threading.Thread(target=send)
+    first, second = threading.Thread(target=send), threading.Thread(target=send)
     first.start()
     GATES.reached("keys")
-    reply = server.post("/api/v1/chat", body, idempotency_key="at-once")
-    assert (reply.status, reply.code) == (409, "request_in_progress")
+    second.start()
     GATES.open("keys")
+    first.join()
+    second.join()
+    send()
+    assert replies[0].json["output"] == "one two three four five "
+    assert replies[0].json == replies[1].json == replies[2].json
+
+
+def test_what_nobody_can_join_is_refused_while_it_is_being_handled(server: Serving):  # rule V13
+    with server.chat(agent="counter", message="count recover", session_id="recovered") as stream:
+        GATES.reached("recover")
+        assert server.post("/api/v1/sessions/recovered/cancel", {}).json["cancelled"]
+        stream.all()
+    replies: list[Reply] = []
+    path = "/api/v1/sessions/recovered/recover"
+
+    def send() -> None:
+        replies.append(server.post(path, {"stream": False}, idempotency_key="recover"))
+
+    first = threading.Thread(target=send)
+    first.start()
+    while (
+        head := asyncio.run(server.app.store.head(SessionRef("recovered", "adjourn")))
+    ) is None or head.owner is None:
+        pass
+    reply = server.post(path, {"stream": False}, idempotency_key="recover")
+    assert (reply.status, reply.code) == (409, "request_in_progress")
+    GATES.open("recover")
     first.join()
     send()
     assert replies[0].json == replies[1].json
+
+
+def test_answers_that_are_sent_at_once_under_one_key_are_one(server: Serving):  # rule V13, failures 2
+    session_id = chat(server, "answers at once").headers["x-session-id"]
+    body = {"session_id": session_id, "answer": "yes"}
+    replies: list[Reply] = []
+
+    def send() -> None:
+        replies.append(server.post("/api/v1/chat/resume", body, idempotency_key="answer"))
+
+    senders = [threading.Thread(target=send) for _ in range(5)]
+    for each in senders:
+        each.start()
+    for each in senders:
+        each.join()
+    assert [reply.status for reply in replies] == [200] * 5
+    assert all(durable(reply) == durable(replies[0]) for reply in replies)
+    assert server.post("/api/v1/chat/resume", body, idempotency_key="another").code == "already_resumed"
+    audit = server.get(f"/api/v1/sessions/{session_id}/audit").json["entries"]
+    assert [each["outcome"] for each in audit] == ["answered"]
+
+
+def test_answers_and_inputs_that_are_recorded_count_once(server: Serving):  # rule V13
+    session_id = chat(server, "recorded").headers["x-session-id"]
+    path = f"/api/v1/sessions/{session_id}"
+    for _ in range(2):
+        assert server.post(f"{path}/answers", {"answer": "yes"}, idempotency_key="record").status == 202
+    ids_ = [
+        server.post(f"{path}/inputs", {"agent": "booker", "message": "hi"}, idempotency_key="input").json["id"]
+        for _ in range(2)
+    ]
+    assert ids_[0] == ids_[1]
 
 
 def test_a_stream_that_is_going_on_is_joined(server: Serving):  # rules V3, V13
@@ -116,17 +178,68 @@ def test_what_is_not_a_key_is_refused(server: Serving, key: str):
     assert chat(server, key).code == "invalid_request"
 
 
+STORES: dict[str, Callable[[Path], str]] = {
+    "sqlite": lambda folder: f"sqlite:///{folder / 's.db'}",
+    "redis": lambda _: redis().fresh(),
+    "postgres": lambda _: postgres().fresh(),
+}
+
+
+SERVE = """
+import sys
+from adjourn.server import App, Served
+from adjourn.stores import SessionRef
+from adjourn.server.serve import Server
+from tests.server import agents
+app = App([Served(program=getattr(agents, sys.argv[1]), answer_pending=True)], store=sys.argv[2])
+Server(app, port=0, tell=lambda url: print(url, flush=True)).run()
+"""
+
+
+@contextmanager
+def dying(agent: str, store: str) -> Generator[int]:
+    """A process that serves an agent until its tool ends it; and its port."""
+    env = {**os.environ, "ADJOURN_TEST_DIES": "1"}
+    command = [sys.executable, "-c", SERVE, agent, store]
+    with subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield int(process.stdout.readline().rpartition(":")[2])
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("how", ["named", "alone", "message"])
+@pytest.mark.parametrize("kind", STORES)
+def test_an_answer_whose_process_died_is_the_same_answer(kind: str, how: str, tmp_path: Path):  # rule V13
+    store = STORES[kind](tmp_path)
+    with dying("ASKER", store) as port:
+        with Stream(port, "POST", "/api/v1/chat", {"message": "go", "session_id": "s"}, {}) as stream:
+            asked = stream.all()[-1].data["interrupts"][0]["id"]
+        path = "/api/v1/chat" if how == "message" else "/api/v1/chat/resume"
+        said = {"named": {"answers": {asked: "yes"}}, "alone": {"answer": "yes"}, "message": {"message": "yes"}}[how]
+        body = {"session_id": "s", "stream": False, **said}
+        with pytest.raises(ConnectionError):
+            Stream(port, "POST", path, body, {"idempotency-key": "dead"})
+    with Serving(App([Served(program=ASKER, answer_pending=True)], store=store)) as server:
+        # It goes on with the answer by itself, and asks something else by the time that the client comes back.
+        while [each["id"] for each in server.get("/api/v1/sessions/s").json["pending"]] in ([], [asked]):
+            pass
+        replies = [server.post(path, body, idempotency_key="dead") for _ in range(2)]
+        assert [reply.status for reply in replies] == [200, 200]
+        assert replies[0].json["status"] == "interrupted"
+        assert replies[0].json == replies[1].json
+        audit = server.get("/api/v1/sessions/s/audit").json["entries"]
+        assert [each["outcome"] for each in audit] == ["answered", "open"]
+        new = server.post(path, body, idempotency_key="new")
+        assert new.code == "already_resumed" if how == "named" else new.json["status"] == "done"
+
+
 def test_a_message_whose_process_died_begins_one_turn(tmp_path: Path):  # rule V13
     store = f"sqlite:///{tmp_path / 's.db'}"
     body = {"message": "go", "stream": False}
-    command = [sys.executable, "-m", "adjourn", "serve", "tests.server.agents:DIER", "--port", "0", "--store", store]
-    with subprocess.Popen(
-        command, cwd=ROOT, env={**os.environ, "ADJOURN_TEST_DIES": "1"}, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        port = int([process.stdout.readline() for _ in range(2)][1].rpartition(":")[2].partition(".")[0])
-        with pytest.raises(ConnectionError):
-            Stream(port, "POST", "/api/v1/chat", body, {"idempotency-key": "dead"})
+    with dying("DIER", store) as port, pytest.raises(ConnectionError):
+        Stream(port, "POST", "/api/v1/chat", body, {"idempotency-key": "dead"})
     with Serving(App([DIER], store=store)) as server:
         replies = [server.post("/api/v1/chat", body, idempotency_key="dead") for _ in range(2)]
         assert replies[0].json["output"] == "Still here."

@@ -92,11 +92,16 @@ class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.created = now
 
 
-class _AnswerAndMessage(msgspec.Struct, frozen=True, tag_field="$t", tag="answer_and_message"):
-    """An answer with what was said together with it, as they are stored: one cannot come without the other."""
+class _AnswerAndMessage(msgspec.Struct, frozen=True, tag_field="$t", tag="answer_and_message", omit_defaults=True):
+    """An answer with what was said together with it, as they are stored: one cannot come without the other.
 
-    message: str
+    `id` is what its sender calls it, and `after` the number of the event before what it led to.
+    """
+
     value: Raw
+    message: str | None = None
+    id: str | None = None
+    after: int = 0
 
 
 _WITH_MESSAGE = b'{"$t":"answer_and_message"'
@@ -104,7 +109,21 @@ _WITH_MESSAGE = b'{"$t":"answer_and_message"'
 
 def with_message(value: bytes, message: str | None) -> bytes:
     """Return an answer as it is stored, with what was said together with it."""
-    return value if message is None else msgspec.json.encode(_AnswerAndMessage(message, Raw(value)))
+    return value if message is None else msgspec.json.encode(_AnswerAndMessage(Raw(value), message))
+
+
+def with_answer_id(stored: bytes, id: str, after: int) -> bytes:
+    """Return an answer as it is stored, with what its sender calls it, and the event that it comes after."""
+    value, message = without_message(stored)
+    return msgspec.json.encode(_AnswerAndMessage(value, message, id, after))
+
+
+def place_of_answer(stored: bytes, id: str) -> int | None:
+    """Return the number of the event before an answer, if its sender calls it this."""
+    if not stored.startswith(_WITH_MESSAGE):
+        return None
+    found = msgspec.json.decode(stored, type=_AnswerAndMessage)
+    return found.after if found.id == id else None
 
 
 def without_message(stored: bytes) -> tuple[Raw, str | None]:

@@ -456,9 +456,16 @@ def _is_named(live: LiveSession, ref: SessionRef) -> bool:
 
 
 async def resolve(
-    settings: RunnerSettings, live: LiveSession, given: Answers, by: str | None, message: str | None = None
+    settings: RunnerSettings,
+    live: LiveSession,
+    given: Answers,
+    by: str | None,
+    message: str | None = None,
+    id: str | None = None,
 ) -> tuple[Answer, ...]:
     """Return the answers as the store takes them, every one checked before any is written.
+
+    `id` is what whoever answers calls this.
 
     Raises:
         UnknownInterrupt, AlreadyResumed, InterruptExpired, InvalidAnswer: naming the first that is wrong.
@@ -469,7 +476,7 @@ async def resolve(
         questions = OpenQuestions(
             live.ref, scope.branch, Opened(scope.questions.open), require_token=settings.require_token
         )
-        return questions.resolve(given, by, message)
+        return questions.resolve(given, by, message, None if id is None else (id, live.journal.records.seq))
     except UnknownInterrupt as unknown:
         error = await why_not_open(settings.store, live.ref, unknown, live=live.is_running)
         if error is unknown and scope.questions.has_ended(unknown.interrupt_id):

@@ -32,12 +32,12 @@ from adjourn.errors import (
     UnfinishedRun,
     UsageError,
 )
-from adjourn.events import Event
+from adjourn.events import FINAL, Event
 from adjourn.sessions import SessionStatus
 from adjourn.sessions._chain import read_left
 from adjourn.sessions._inputs import StoredTurn
-from adjourn.sessions._log import read_past
-from adjourn.sessions._questions import Answers
+from adjourn.sessions._log import read_events, read_past
+from adjourn.sessions._questions import Answers, place_of
 from adjourn.sessions._settings import check_name
 from adjourn.stores._logging import note
 from adjourn.stores.types import Answer, Claimed, Head, QueuedInput, SessionRef
@@ -56,6 +56,9 @@ from ._live import (
     status_of_live,
 )
 from .agent_options import AgentOptions
+
+PAGE = 100
+"""Records whose events are read at once."""
 
 OnPending = Literal["error", "abandon", "finish"]
 OnBusy = Literal["error", "queue", "cancel", "rollback"]
@@ -90,6 +93,7 @@ class Call(msgspec.Struct, kw_only=True):
     for_agents: dict[str, Any] = {}
     persistence: Persistence = Persistence.STORED
     message: str | None = None
+    answer_id: str | None = None
     is_new: bool = False
     """Whether the session's id was just generated, so that there is nothing to look for."""
     abandons: bool = False
@@ -101,6 +105,8 @@ class Call(msgspec.Struct, kw_only=True):
         check_name("session_id", self.session_id)
         if self.user_id is not None:
             check_name("user_id", self.user_id)
+        if self.answer_id is not None:
+            check_name("id", self.answer_id)
         if self.state is not None and not isinstance(cast("object", self.state), Mapping):
             raise UsageError(f"state={self.state!r}: give a mapping of fields.")
         if self.max_steps is not None and not is_count(self.max_steps):
@@ -121,6 +127,7 @@ class Reader(Protocol):
 
     seen: int
     since: int | None
+    is_attached: bool
     is_detached: bool
 
     @property
@@ -241,7 +248,52 @@ class SessionOpener:
         state: Mapping[str, Any] | None,
         reader: Reader,
     ) -> LiveSession | None:
-        """Return a session with answers in place, claimed; None when a live owner has it and takes the answers up."""
+        """Return a session with answers in place, claimed; None when a live owner has it and takes the answers up.
+
+        It is also None when the same answers were given before, under the same id: then what they led to is read.
+        """
+        if call.answer_id is None:
+            return await self._resume(call, given, by, checkpoint_id, state, reader)
+        place = await place_of(self._settings.store, self._ref(call), call.answer_id)
+        if place is None:
+            try:
+                return await self._resume(call, given, by, checkpoint_id, state, reader)
+            except SessionError:
+                # Somebody who sends the same may have been faster.
+                place = await place_of(self._settings.store, self._ref(call), call.answer_id)
+                if place is None:
+                    raise
+        return await self._follow(call, place, reader)
+
+    async def _follow(self, call: Call, place: int, reader: Reader) -> LiveSession | None:
+        """Let a reader follow what happened after an event, and go on with it if whoever should have is gone."""
+        if not await self._has_ended(self._ref(call), place):
+            with contextlib.suppress(SessionError, Conflict):  # Others go on with it, or it cannot go on here.
+                live = await self.recover(call, reader)
+                live.seq_before = place
+                return live
+        reader.seen = reader.since = place
+        reader.is_attached = True
+        return None
+
+    async def _has_ended(self, ref: SessionRef, place: int) -> bool:
+        """Return whether the run after an event has ended."""
+        while batches := await self._settings.store.events(ref, place, limit=PAGE):
+            events = [event for batch in batches for event in read_events(batch)]
+            if any(isinstance(event, FINAL) and (event.seq or 0) > place for event in events):
+                return True
+            place = max(place + 1, *(event.seq or 0 for event in events))
+        return False
+
+    async def _resume(
+        self,
+        call: Call,
+        given: Answers,
+        by: str | None,
+        checkpoint_id: str | None,
+        state: Mapping[str, Any] | None,
+        reader: Reader,
+    ) -> LiveSession | None:
         ref = self._ref(call)
         for _ in range(TRIES):
             live = self._sessions.pop(ref)
@@ -253,7 +305,7 @@ class SessionOpener:
             try:
                 if checkpoint_id is not None:
                     await self._check_seen(live, given, checkpoint_id, cached)
-                taken = await self._answered(live, given, by, call.message, cached)
+                taken = await self._answered(live, given, by, call, cached)
                 if state:
                     live.root.supply(state)
                 return await self._go_on(live, taken, cached, reader, call.for_its_run(state))
@@ -266,7 +318,7 @@ class SessionOpener:
         raise Conflict(call.session_id, "others keep writing it")
 
     async def _answered(
-        self, live: LiveSession, given: Answers, by: str | None, message: str | None, cached: bool
+        self, live: LiveSession, given: Answers, by: str | None, call: Call, cached: bool
     ) -> tuple[Answer, ...]:
         """Put answers into the frames: what waits beside the log, what has expired, and what is given."""
         store, now = self._settings.store, self._settings.clock()
@@ -276,8 +328,8 @@ class SessionOpener:
         if not live.scope.questions.open and live.status == "done" and given is None:
             raise AlreadyResumed(live.scope.session_id, live=live.is_running)
         taken: tuple[Answer, ...] = ()
-        if live.scope.questions.open or given is not None or message is not None:
-            taken = await resolve(self._settings, live, given, by, message)
+        if live.scope.questions.open or given is not None or call.message is not None:
+            taken = await resolve(self._settings, live, given, by, call.message, call.answer_id)
         if taken and self._settings.permission:
             await self._check_permission(live, taken, by)
         if not live.is_running:  # Otherwise its owner goes on, who may have what is missing here.

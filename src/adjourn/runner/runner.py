@@ -257,6 +257,7 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         state: Mapping[str, Any] | None = None,
         deps: Deps_contra | None = None,
         max_steps: int | None = None,
+        id: str | None = None,
         user_id: str | None = None,
     ) -> Run[Out_co, State_co]:
         """Answer questions and go on.
@@ -271,6 +272,8 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         state: fields that a graph's state does not have yet.
         deps: what code of the run finds as `current().deps`; a run that is under way keeps those it has.
         max_steps: how many supersteps this run may take.
+        id: what you call this answer. Under the same id it counts once, whichever process it is sent to again: that
+            one is not refused, and follows what the first one led to.
         user_id: whose session it is; that of another user is not found.
 
         A run that is under way takes the answers up. `values`, `state` and `max_steps` cannot reach it: with any of
@@ -278,7 +281,13 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         """
         user_id = self._settings.user(user_id)
         call = Call(
-            session_id=session_id, user_id=user_id, values=values, deps=deps, max_steps=max_steps, message=message
+            session_id=session_id,
+            user_id=user_id,
+            values=values,
+            deps=deps,
+            max_steps=max_steps,
+            message=message,
+            answer_id=id,
         )
         if by is not None:
             check_name("by", by)

@@ -27,7 +27,7 @@ from adjourn.stores import Head, SessionRef
 from ._agents import Agents, ServedAgent
 from ._callers import Caller, Callers
 from ._errors import ApiError, api_error
-from ._idempotency import key_of
+from ._idempotency import Key, key_of
 from ._runs import Runs
 from ._streams import Streams, session_header
 from ._wire import Answering, Chat, OnBusy, Recover, Resume, named, read, respond, result
@@ -54,14 +54,14 @@ class Chats:
         caller = self._callers.of(request)
         given = await read(request, Chat, self._max_body)
         agent = self._agents.named(given.agent, caller)
-        on_busy = given.on_busy or agent.served.on_busy
+        on_busy, key = given.on_busy or agent.served.on_busy, key_of(request)
         try:
-            if (key := key_of(request)) is not None:
+            if key is not None:
                 return await self._begin_once(agent, given, caller, on_busy, key)
             # In a queue, a turn may have to wait for days: then its input is stored, and the stream begins at once.
             run = await self._begin(agent, given, caller, "error" if on_busy == "queue" else on_busy)
         except PendingInterrupts as pending:
-            run = await self._pending(pending, agent, given, caller)
+            run = await self._pending(pending, agent, given, caller, key)
         except SessionBusy:
             if on_busy != "queue" or given.session_id is None:
                 raise
@@ -80,9 +80,13 @@ class Chats:
         )
         return await self._runs.start(run, caller)
 
-    async def _begin_once(self, agent: ServedAgent, given: Chat, caller: Caller, on_busy: OnBusy, key: str) -> Response:
+    async def _begin_once(self, agent: ServedAgent, given: Chat, caller: Caller, on_busy: OnBusy, key: Key) -> Response:
         """Begin a turn that a store takes only once, whichever process died on the way and whoever sends it again."""
-        session_id, input_id = given.session_id or key[:32], f"key-{key[:32]}"
+        session_id, input_id = given.session_id or key.session_id, key.name
+        if (asked := await key.meant()) is not None:
+            # When it first came, it was the answer to a question.
+            run = await self._answer(agent, session_id, {asked: given.message}, caller, key)
+            return await self._response(run, agent.runner, caller, stream=given.stream)
         ref = SessionRef(session_id, self._agents.app_name, caller.user_id)
         head = await self._agents.store.head(ref)
         if head is not None and await self._agents.store.has_input(ref, input_id):
@@ -153,7 +157,9 @@ class Chats:
             return self._streams.of_input(run, agent.runner, input_id, after, caller.user_id)
         return respond(await self._whole(run), headers=session_header(run.session_id))
 
-    async def _pending(self, pending: PendingInterrupts, agent: ServedAgent, given: Chat, caller: Caller) -> Run:
+    async def _pending(
+        self, pending: PendingInterrupts, agent: ServedAgent, given: Chat, caller: Caller, key: Key | None
+    ) -> Run:
         """Take a message as the answer to the only open question, if its agent wants that.
 
         Raises:
@@ -161,13 +167,18 @@ class Chats:
         """
         asked = await self._sessions.pending(pending.session_id, user_id=caller.user_id)
         if agent.served.answer_pending and not given.on_pending and len(asked) == 1:
-            answers = {asked[0].token: given.message}
-            run = agent.runner.resume(pending.session_id, answers, by=caller.name, user_id=caller.user_id)
-            with self._runs.metrics.answering():
-                return await self._runs.start(run, caller)
+            question = asked[0].token if key is None else await key.mean(asked[0].token)
+            return await self._answer(agent, pending.session_id, {question: given.message}, caller, key)
         refusal = api_error(pending)
         refusal.facts["interrupts"] = questions(asked)
         raise refusal
+
+    async def _answer(
+        self, agent: ServedAgent, session_id: str, answers: dict[str, Any], caller: Caller, key: Key | None
+    ) -> Run:
+        run = agent.runner.resume(session_id, answers, by=caller.name, id=key and key.name, user_id=caller.user_id)
+        with self._runs.metrics.answering():
+            return await self._runs.start(run, caller)
 
     async def resume(self, request: Request) -> Response:
         """Answer and go on: POST /api/v1/chat/resume."""
@@ -175,14 +186,16 @@ class Chats:
         caller = self._callers.of(request)
         given = await read(request, Resume, self._max_body)
         agent = await self._agents.of_session(given.session_id, caller)
+        key = key_of(request)
         with self._runs.metrics.answering():
-            answers = await answers_of(self._sessions, given.session_id, given, caller)
+            answers = await answers_of(self._sessions, given.session_id, given, caller, key)
             run = agent.runner.resume(
                 given.session_id,
                 answers,
                 by=caller.name or given.by,
                 message=given.message,
                 checkpoint_id=given.checkpoint_id,
+                id=key and key.name,
                 user_id=caller.user_id,
             )
             await self._runs.start(run, caller)
@@ -217,8 +230,12 @@ class Chats:
             return {"session_id": run.session_id, "status": "failed", "error": failed}
 
 
-async def answers_of(sessions: Sessions, session_id: str, given: Answering, caller: Caller) -> dict[str, Any]:
+async def answers_of(
+    sessions: Sessions, session_id: str, given: Answering, caller: Caller, key: Key | None
+) -> dict[str, Any]:
     """Return which questions are answered, and how: `answer` is for the only one that is open.
+
+    Under a key, it is for the one that was open when the request first came, although another one may be by now.
 
     Raises:
         ApiError: nothing is answered, or `answer` does not say which of several questions it is for.
@@ -234,9 +251,11 @@ async def answers_of(sessions: Sessions, session_id: str, given: Answering, call
             "The body has neither or both of `answer` and `answers`, or no answer in it.",
             'Send "answer" for the only open question, or "answers": {"<id>": ...}.',
         )
+    if key is not None and (meant := await key.meant()) is not None:
+        return {meant: given.answer}
     asked = await sessions.pending(session_id, user_id=caller.user_id)
     if len(asked) == 1:
-        return {asked[0].id: given.answer}
+        return {asked[0].id if key is None else await key.mean(asked[0].id): given.answer}
     if not asked:
         found = await sessions.status(session_id, user_id=caller.user_id)
         raise AlreadyResumed(session_id, live=found.status == "running")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Awaitable, Callable
+from typing import Literal, Protocol
 from urllib.parse import unquote
 from uuid import uuid4
 
@@ -36,16 +37,55 @@ log = logger("adjourn.server")
 KEPT = 86_400.0
 """Seconds for which an answer is kept."""
 
-LOST = 3600.0
+LOST = 60.0
 """Seconds after which a request without an answer was cut off, by a process of another machine that is gone."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 
-_REQUEST, _ANSWER = "request", "answer"
+_REQUEST, _MEANT, _ANSWER = "request", "meant", "answer"
 
 
-def key_of(request: Request) -> str | None:
-    """Return what stands for the key of a request, and for whose it is."""
+class Once(Protocol):
+    """What `Idempotency.once` does."""
+
+    def __call__(self, handle: Handler, *, joins: bool = False) -> Handler:
+        """Return a handler that handles a request with a key once."""
+        ...
+
+
+class Key:
+    """The key of a request: a name that stands for it, and for whose it is; and what is kept about the request."""
+
+    def __init__(self, store: Store, ref: SessionRef) -> None:
+        self._store = store
+        self.ref = ref
+
+    @property
+    def name(self) -> str:
+        """What inputs and answers that the request brings are called in the session that it is about."""
+        return f"key-{self.ref.id[:32]}"
+
+    @property
+    def session_id(self) -> str:
+        """The id of the session that the request begins, if it names none."""
+        return self.ref.id[:32]
+
+    async def meant(self) -> str | None:
+        """Return the question that the request meant when it first came, if it has been noted."""
+        kept = {each.id: each.body for each in await self._store.inputs(self.ref)}
+        return kept[_MEANT].decode() if _MEANT in kept else None
+
+    async def mean(self, question: str) -> str:
+        """Note which question the request means, and return it: if it came twice, both mean the same."""
+        try:
+            await self._store.submit(self.ref, Input(id=_MEANT, body=question.encode()))
+        except Conflict:
+            return await self.meant() or question
+        return question
+
+
+def key_of(request: Request) -> Key | None:
+    """Return the key of a request, if it has one."""
     return getattr(request.state, "key", None)
 
 
@@ -78,9 +118,15 @@ class Idempotency:
         self._callers = callers
         self._max_body = max_body
         self._app = f"{OWN_APPS}{agents.app_name}:keys"
+        self._handled: set[str] = set()
+        """The requests that this process handles at the moment."""
 
-    def once(self, handle: Handler) -> Handler:
-        """Return a handler that handles a request with a key once."""
+    def once(self, handle: Handler, *, joins: bool = False) -> Handler:
+        """Return a handler that handles a request with a key once.
+
+        If it `joins`, it does the same however often it is called under one key, also by several at once: then nobody
+        has to wait for anybody, nor to know who is still alive.
+        """
 
         async def handle_once(request: Request) -> Response:
             key = request.headers.get("idempotency-key")
@@ -89,7 +135,7 @@ class Idempotency:
             if not (key.isascii() and key.isprintable() and 0 < len(key) <= 255):
                 message = "The Idempotency-Key is not 1 to 255 printable ASCII characters."
                 raise ApiError(400, "invalid_request", message, "Send another one, such as a UUID.")
-            return await self._handle(request, handle, self._callers.of(request), key)
+            return await self._handle(request, handle, key, joins=joins)
 
         return handle_once
 
@@ -97,49 +143,63 @@ class Idempotency:
         """Forget the answers that are old."""
         await Sessions(self._store, app_name=self._app).clean_up(KEPT, statuses=["queued"])
 
-    async def _handle(self, request: Request, handle: Handler, caller: Caller, key: str) -> Response:
+    async def _handle(self, request: Request, handle: Handler, key: str, *, joins: bool) -> Response:
+        caller = self._callers.of(request)
         body = await read_body(request, self._max_body)
         digest = hashlib.sha256(b"\0".join([request.method.encode(), request.url.path.encode(), body])).hexdigest()
         # A token that is only for some agents must not get what another token of the same name was answered.
         whose = [caller.name or "", *(caller.agents if caller.is_limited else ())]
         name = hashlib.sha256("\0".join([*whose, key]).encode()).hexdigest()
-        request.state.key = name
         ref = SessionRef(name, self._app, None)
-        given = await self._claim(ref, digest)
-        if given is not None:
-            return await self._again(given, caller)
+        asked = _Asked(digest, process_id(), uuid4().hex, time.time())
+        found = await self._claim(ref, asked, joins=joins)
+        if isinstance(found, _Given):
+            return await self._again(found, caller)
+        request.state.key = Key(self._store, ref)
+        self._handled.add(asked.nonce)
         try:
             response = await handle(request)
         except BaseException:
-            await self._store.withdraw(ref, _REQUEST)  # Nothing was done, so it may be sent again.
+            if found:
+                await self._withdraw(ref)  # Nothing was done, so it may be sent again.
             raise
+        finally:
+            self._handled.discard(asked.nonce)
         try:
             await self._store.submit(ref, Input(id=_ANSWER, body=msgspec.json.encode(_given(response))))
+        except Conflict:
+            return response  # Somebody else who was sent the same has answered, too.
         except AdjournError as error:
             # It was done, so its sender has to hear of it.
             log.warning("an answer could not be kept for its key: %s", visible_line(text_of(error)))
         return response
 
-    async def _claim(self, ref: SessionRef, digest: str) -> _Given | None:
-        """Return what was answered before; None if it is this request's to be answered.
+    async def _withdraw(self, ref: SessionRef) -> None:
+        try:
+            await self._store.withdraw(ref, _MEANT)
+            await self._store.withdraw(ref, _REQUEST)
+        except AdjournError as error:
+            log.warning("a key stays in use for now: %s", visible_line(text_of(error)))
+
+    async def _claim(self, ref: SessionRef, asked: _Asked, *, joins: bool) -> _Given | bool:
+        """Return what was answered before; else whether it is this request's to be answered, and nobody else's.
 
         Raises:
             ApiError: the key was used for another request, or for one that is still being handled.
         """
-        asked = _Asked(digest, process_id(), uuid4().hex, time.time())
         for _ in range(2):
             try:
                 await self._store.submit(ref, Input(id=_REQUEST, body=msgspec.json.encode(asked)))
             except Conflict:
-                given = await self._find(ref, digest)
-                if given is not None:
-                    return given
+                found = await self._find(ref, asked.digest, joins=joins)
+                if found is not None:
+                    return found
             else:
-                return None
+                return True
         raise _in_progress()
 
-    async def _find(self, ref: SessionRef, digest: str) -> _Given | None:
-        """Return what was answered before; None if whoever should have answered is gone."""
+    async def _find(self, ref: SessionRef, digest: str, *, joins: bool) -> _Given | Literal[False] | None:
+        """Return what was answered before; None if whoever should have answered is gone, False to join them."""
         try:
             kept = {each.id: each.body for each in await self._store.inputs(ref)}
         except CheckpointNotFound:
@@ -156,10 +216,18 @@ class Idempotency:
             )
         if _ANSWER in kept:
             return msgspec.json.decode(kept[_ANSWER], type=_Given)
-        if not is_dead(asked.owner) and time.time() - asked.at < LOST:
+        if joins:
+            return False
+        if self._may_go_on(asked):
             raise _in_progress()
         await self._store.withdraw(ref, _REQUEST)
         return None
+
+    def _may_go_on(self, asked: _Asked) -> bool:
+        """Return whether somebody may still be handling a request."""
+        if asked.owner == process_id():
+            return asked.nonce in self._handled
+        return not is_dead(asked.owner) and time.time() - asked.at < LOST
 
     async def _again(self, given: _Given, caller: Caller) -> Response:
         """Answer as before; the stream of a turn is read again from its beginning."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -20,7 +19,7 @@ from ._agents import Agents, agent_name
 from ._callers import Caller, Callers
 from ._chat import answers_of
 from ._errors import ApiError
-from ._idempotency import Handler
+from ._idempotency import Once, key_of
 from ._runs import Runs
 from ._wire import LONGEST, Answering, Name, OnBusy, named, query, read, respond, status, summary
 
@@ -106,7 +105,7 @@ class SessionRoutes:
         self._callers = callers
         self._max_body = max_body
 
-    def routes(self, prefix: str, once: Callable[[Handler], Handler]) -> list[BaseRoute]:
+    def routes(self, prefix: str, once: Once) -> list[BaseRoute]:
         """Return the routes below a prefix; with `once`, a request that is sent again counts once."""
         one = f"{prefix}/sessions/{{id}}"
         get, post, delete = ["GET"], ["POST"], ["DELETE"]
@@ -117,10 +116,10 @@ class SessionRoutes:
             Route(f"{one}/messages", self.messages, methods=get),
             Route(f"{one}/audit", self.audit, methods=get),
             Route(f"{one}/questions/{{question:path}}", self.question, methods=get),
-            Route(f"{one}/answers", once(self.answer), methods=post),
+            Route(f"{one}/answers", once(self.answer, joins=True), methods=post),
             Route(f"{one}/cancel", once(self.cancel), methods=post),
             Route(f"{one}/inputs", self.inputs, methods=get),
-            Route(f"{one}/inputs", once(self.submit), methods=post),
+            Route(f"{one}/inputs", once(self.submit, joins=True), methods=post),
             Route(f"{one}/inputs/{{input}}", self.withdraw, methods=delete),
             Route(f"{one}/checkpoints", self.history, methods=get),
             Route(f"{one}/checkpoints/{{checkpoint}}", self.checkpoint, methods=get),
@@ -181,15 +180,16 @@ class SessionRoutes:
         """Record answers; whoever has room goes on."""
         caller, session_id = self._asked(request)
         given = await read(request, Answering, self._max_body)
-        agent = await self._agents.of_session(session_id, caller)
+        agent, key = await self._agents.of_session(session_id, caller), key_of(request)
         with self._runs.metrics.answering():
-            answers = await answers_of(self._sessions, session_id, given, caller)
+            answers = await answers_of(self._sessions, session_id, given, caller, key)
             found = await agent.runner.answer(
                 session_id,
                 answers,
                 by=caller.name or given.by,
                 message=given.message,
                 checkpoint_id=given.checkpoint_id,
+                id=key and key.name,
                 user_id=caller.user_id,
             )
         return respond(summary(found), 202)
@@ -230,10 +230,11 @@ class SessionRoutes:
             raise ApiError(400, "invalid_request", message, "Choose a shorter one, such as a hash of it.")
         given = await read(request, Submit, self._max_body)
         agent = self._agents.named(given.agent, caller)
+        key = key_of(request)
         found = await agent.runner.submit(
             given.message,
             session_id=session_id,
-            id=given.id,
+            id=given.id or (key and key.name),
             user_id=caller.user_id,
             values=given.values,
             metadata=given.metadata,

@@ -11,7 +11,15 @@ from typing import Any
 from msgspec.structs import replace
 
 from adjourn._engine.entry import check_not_own
-from adjourn._engine.record import APPROVALS, Question, id_of_token, token_of, with_message
+from adjourn._engine.record import (
+    APPROVALS,
+    Question,
+    id_of_token,
+    place_of_answer,
+    token_of,
+    with_answer_id,
+    with_message,
+)
 from adjourn._hiding import known
 from adjourn._schemas import answers as schemas
 from adjourn._values import codec
@@ -25,6 +33,7 @@ from adjourn.errors import (
     InvalidAnswer,
     MissingKey,
     NotStorable,
+    SessionError,
     StaleCheckpoint,
     UnknownInterrupt,
     UsageError,
@@ -101,10 +110,13 @@ class OpenQuestions:
         """The keys of those that have one, by id."""
         return {question.id: question.key for question in self._questions.values() if question.key is not None}
 
-    def resolve(self, given: Answers, by: str | None, message: str | None = None) -> tuple[Answer, ...]:
+    def resolve(
+        self, given: Answers, by: str | None, message: str | None = None, called: tuple[str, int] | None = None
+    ) -> tuple[Answer, ...]:
         """Return the answers as the store expects them, all checked before any is written (rules R1, R2).
 
-        A `message` is stored with the first of them that is about a tool call of an agent.
+        A `message` is stored with the first of them that is about a tool call of an agent. `called` is what whoever
+        answers calls this, and the number of the last event so far.
 
         Raises:
             UnknownInterrupt, InvalidAnswer: naming the first that is wrong.
@@ -112,7 +124,11 @@ class OpenQuestions:
         """
         by = by and known.hide(by)
         answers = self._without_data(by) if given is None else self._resolved(given, by)
-        return answers if message is None else self._with_message(answers, message)
+        if message is not None:
+            answers = self._with_message(answers, message)
+        if called is not None:
+            answers = tuple(replace(each, value=with_answer_id(each.value, *called)) for each in answers)
+        return answers
 
     def _resolved(self, given: Mapping[Any, Any] | Sequence[Any], by: str | None) -> tuple[Answer, ...]:
         found: dict[str, Answer] = {}
@@ -265,10 +281,13 @@ async def record_answers(
     by: str | None,
     message: str | None = None,
     seen: str | None = None,
+    id: str | None = None,
     require_token: bool = False,
     permission: Permission | None = None,
 ) -> Head:
     """Record answers beside the log, without going on; with the checkpoint that was `seen`, only if nothing changed.
+
+    With an `id`, answers that were recorded under it before are recorded once.
 
     Raises:
         CheckpointNotFound: there is no such session.
@@ -277,12 +296,51 @@ async def record_answers(
         AnswerRefused: this person may not answer.
         UsageError: the session runs the code that makes this call.
     """
+    if id is not None and await place_of(store, ref, id) is not None:
+        return await _found(store, ref)
+    try:
+        return await _recorded(store, ref, given, by, message, seen, id, permission, require_token=require_token)
+    except SessionError:
+        # Somebody who sends the same may have been faster.
+        if id is None or await place_of(store, ref, id) is None:
+            raise
+        return await _found(store, ref)
+
+
+async def place_of(store: Store, ref: SessionRef, id: str) -> int | None:
+    """Return the number of the event before answers that were recorded under an id; None if there are none."""
+    try:
+        rows = await store.audit(ref)
+    except CheckpointNotFound:
+        return None
+    found = (place_of_answer(row.value, id) for row in reversed(rows) if row.value is not None)
+    return next((place for place in found if place is not None), None)
+
+
+async def _found(store: Store, ref: SessionRef) -> Head:
+    head = await store.head(ref)
+    if head is None:
+        raise CheckpointNotFound(ref.id)
+    return head
+
+
+async def _recorded(
+    store: Store,
+    ref: SessionRef,
+    given: Answers,
+    by: str | None,
+    message: str | None,
+    seen: str | None,
+    id: str | None,
+    permission: Permission | None,
+    *,
+    require_token: bool,
+) -> Head:
     for _ in range(TRIES):
-        head = await store.head(ref)
-        if head is None:
-            raise CheckpointNotFound(ref.id)
+        head = await _found(store, ref)
         check_not_own(ref.id, head.owner)
-        resolved = await _resolved(store, head, given, by, message, require_token=require_token)
+        called = None if id is None else (id, head.seq)
+        resolved = await _resolved(store, head, given, by, message, called, require_token=require_token)
         if resolved is None:
             continue  # It changed in between.
         answers, rows = resolved
@@ -303,7 +361,14 @@ Rows = dict[str, bytes]
 
 
 async def _resolved(
-    store: Store, head: Head, given: Answers, by: str | None, message: str | None, *, require_token: bool
+    store: Store,
+    head: Head,
+    given: Answers,
+    by: str | None,
+    message: str | None,
+    called: tuple[str, int] | None,
+    *,
+    require_token: bool,
 ) -> tuple[tuple[Answer, ...], Rows] | None:
     """Return answers as the store takes them, with the questions; None if the session has left the branch of `head`.
 
@@ -314,7 +379,7 @@ async def _resolved(
     def resolve(rows: Rows) -> tuple[tuple[Answer, ...], Rows]:
         asked = {each: read_question(body) for each, body in rows.items()}
         questions = OpenQuestions(head.ref, head.branch, asked, require_token=require_token)
-        return questions.resolve(given, by, message), rows
+        return questions.resolve(given, by, message, called), rows
 
     if given is not None:
         # However many others are open, they need not be read, unless a name turns out to be something else.

@@ -270,15 +270,18 @@ class Sessions:
         by: str | None = None,
         message: str | None = None,
         checkpoint_id: str | None = None,
+        id: str | None = None,
         user_id: str | None = None,
     ) -> SessionSummary:
         """Record answers and return; a live run takes them up, or else whoever resumes or recovers the session.
 
-        `answers`, `message` and the errors are those of `Runner.resume`. However many other questions are open, an
-        answer that names its question by id or token costs the same; `pending` lists those that are left.
+        `answers`, `message`, `id` and the errors are those of `Runner.resume`. However many other questions are open,
+        an answer that names its question by id or token costs the same; `pending` lists those that are left.
         """
         if by is not None:
             check_name("by", by)
+        if id is not None:
+            check_name("id", id)
         head = await record_answers(
             self.store,
             await self._ref(session_id, user_id),
@@ -286,6 +289,7 @@ class Sessions:
             by=by,
             message=message,
             seen=checkpoint_id,
+            id=id,
             permission=self._settings.permission,
             require_token=self._settings.require_token,
         )
