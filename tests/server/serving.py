@@ -139,8 +139,10 @@ class Frame(NamedTuple):
 class Stream:
     """An answer that is read frame by frame, from a socket of its own."""
 
-    def __init__(self, port: int, method: str, path: str, data: Any, headers: dict[str, str]) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    def __init__(
+        self, port: int, method: str, path: str, data: Any, headers: dict[str, str], patience: float = PATIENCE
+    ) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=patience)
         body = data if isinstance(data, bytes | None) else json.dumps(data).encode()
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if body is not None:
