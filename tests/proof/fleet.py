@@ -317,12 +317,11 @@ def _stored(fleet: Fleet, session: str) -> list[str]:
     """Return the events of a session as one uncut stream has them."""
     ends = time.monotonic() + PATIENCE
     while time.monotonic() < ends:
-        with contextlib.suppress(*LOST):
-            with Stream(fleet.balancer.port, "GET", f"/api/v1/sessions/{session}/events", None, {}) as stream:
-                if stream.status == 200:
-                    return [
-                        json.dumps(frame.data, sort_keys=True)
-                        for frame in stream.frames()
-                        if frame.id is not None and frame.data is not None
-                    ]
+        with (
+            contextlib.suppress(*LOST),
+            Stream(fleet.balancer.port, "GET", f"/api/v1/sessions/{session}/events", None, {}) as stream,
+        ):
+            if stream.status == 200:
+                shown = [frame for frame in stream.frames() if frame.id is not None and frame.data is not None]
+                return [json.dumps(frame.data, sort_keys=True) for frame in shown]
     raise AssertionError("nobody shows what is stored")
