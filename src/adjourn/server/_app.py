@@ -40,6 +40,7 @@ from ._metrics import CONTENT_TYPE, Metrics
 from ._openapi import document
 from ._runs import Runs
 from ._sessions import SessionRoutes
+from ._signals import on_signals
 from ._streams import Streams, check_still_there, place
 from ._tokens import Tokens
 from ._wire import Following, named, query, respond
@@ -142,6 +143,7 @@ class App:
         self._ag_ui = AgUi(self.agents, self._runs, self._streams, self._callers, max_body=max_body)
         self._inbox = Inbox(self._sessions, self._streams, self._callers)
         self._keys = Idempotency(self.agents, self._streams, self._callers, max_body=max_body)
+        self._draining: asyncio.Task[None] | None = None
         self.routes: list[BaseRoute] = self._guard.close(self._routes())
         starlette = Starlette(routes=self.routes, exception_handlers=HANDLERS, lifespan=self._lifespan)
         self.fence: Fence = Fence(starlette, hosts=hosts, origins=origins, upload=limits.upload)
@@ -205,7 +207,8 @@ class App:
         if self._reload is not None:
             beside.append(asyncio.create_task(self._folders.keep_up(self._reload)))
         try:
-            yield
+            with on_signals(self._begin_draining):
+                yield
         finally:
             for task in beside:
                 task.cancel()
@@ -225,6 +228,14 @@ class App:
 
     async def drain(self) -> None:
         """Begin nothing more, hand over what runs, and end every stream; for a process that is about to end."""
+        await asyncio.shield(self._begin_draining())
+
+    def _begin_draining(self) -> asyncio.Task[None]:
+        if self._draining is None:
+            self._draining = asyncio.create_task(self._drain())
+        return self._draining
+
+    async def _drain(self) -> None:
         self._metrics.drain()
         await self._runs.stop(self.grace)
         self._streams.closes.set()
