@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def printed() -> str:
 
 
 @contextmanager
-def nginx(folder: Path, *ports: int) -> Iterator[int]:
+def nginx(folder: Path, *ports: int) -> Generator[int]:
     """A proxy before servers, as it is printed but for its ports and TLS; and its own port."""
     assert NGINX is not None
     port = free_port()
