@@ -1,6 +1,7 @@
 """Google ADK's API server, as `adk api_server` starts it, without a log line for each request."""
 
 import json
+import sqlite3
 from collections.abc import AsyncGenerator
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -38,6 +39,9 @@ class Loader(BaseAgentLoader):
 
 
 def serve(port: int, store: str) -> None:
+    if store != "memory":
+        # As ours: it stays with the file, and what is written is flushed by default.
+        sqlite3.connect(store).execute("PRAGMA journal_mode=WAL").connection.close()
     with TemporaryDirectory() as folder:
         app = get_fast_api_app(
             agents_dir=folder,
