@@ -242,6 +242,11 @@ def test_a_failure_is_the_last_event_and_keeps_what_code_said_to_itself(server: 
     assert b"secret-path" not in b"".join(frame.raw for frame in frames)
     reply = server.post("/api/v1/chat", {"agent": "booker", "message": "hi", "session_id": session_id})
     assert (reply.status, reply.code) == (409, "unfinished_run")
+    for stream in (True, False):  # Its code fails again: that is no failure of the server.
+        body = {"agent": "booker", "message": "hi", "session_id": session_id, "on_pending": "finish", "stream": stream}
+        reply = server.post("/api/v1/chat", body)
+        assert (reply.status, reply.code) == (409, "unfinished_run")
+        assert "secret" not in str(reply.json)
     body = {"agent": "booker", "message": "hi", "session_id": session_id, "on_pending": "abandon", "stream": False}
     assert server.post("/api/v1/chat", body).json["output"] == "You said: hi"
 

@@ -78,7 +78,13 @@ class Chats:
             on_busy=on_busy,
             on_pending=given.on_pending or agent.served.on_pending,
         )
-        return await self._runs.start(run, caller)
+        try:
+            return await self._runs.start(run, caller)
+        except (AdjournError, ApiError):
+            raise
+        except Exception as error:  # protects the client: the turn before was to be finished first, and its code failed
+            log.warning("session %s failed: %s", visible_line(run.session_id), visible_line(str(describe(error))))
+            raise UnfinishedRun(run.session_id, "failed") from error
 
     async def _begin_once(self, agent: ServedAgent, given: Chat, caller: Caller, on_busy: OnBusy, key: Key) -> Response:
         """Begin a turn that a store takes only once, whichever process died on the way and whoever sends it again."""
