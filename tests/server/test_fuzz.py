@@ -96,7 +96,8 @@ class Target:
             if response.headers.get("content-type", "").startswith("text/event-stream"):
                 for line in response.iter_lines(delimiter=b"\n\n"):
                     body += line + b"\n\n"
-                    if b'"type":"caught_up"' in line:
+                    # A message in a queue may wait for an answer that never comes.
+                    if b'"type":"caught_up"' in line or b": keep-alive" in line:
                         break
             else:
                 body = response.content
@@ -115,7 +116,13 @@ def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         "wrong": "adj_0123456789ab_wrong",
     }
     with Serving(
-        App([booker(), refunds()], store=store_url(request.param, folder), tokens=file, limits=Limits(turns=1_000_000))
+        App(
+            [booker(), refunds()],
+            store=store_url(request.param, folder),
+            tokens=file,
+            limits=Limits(turns=1_000_000),
+            keep_alive=1.0,
+        )
     ) as server:
         yield Target(server, tokens)
 

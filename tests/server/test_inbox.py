@@ -41,6 +41,7 @@ def test_open_questions_are_listed_and_selected(server: Serving):
         "older_than=x",
         "older_than=null",
         "older_than=nan",
+        "older_than=1&older_than=2",
         "after=x",
         "colour=red",
     ):

@@ -105,7 +105,10 @@ def query(request: Request, kind: type[T]) -> T:
     Raises:
         ApiError: it does not fit.
     """
-    given = dict(request.query_params)
+    pairs = request.query_params.multi_items()
+    given = dict(pairs)
+    if len(given) < len(pairs):
+        raise _misfit("query", kind, "a parameter comes twice")
     try:
         found = msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
