@@ -280,3 +280,18 @@ async def test_an_input_that_is_withdrawn_has_no_turn_to_follow(store: Store):  
         await waiting
     model.may_go.set()
     await run
+
+
+async def test_who_comes_back_to_a_run_that_ends_meanwhile_is_told_to_have_caught_up(store: Store):  # rule V10
+    teller = Teller(WORDS, at=5)
+    runner = Runner(ChatModelAgent("Teller", model=teller), store=store, drafts=True)
+    run = await started(runner.run("Tell me", session_id="s"))
+    await teller.is_there.wait()
+    attached = runner.attach("s")
+    await attached.start()
+    watch = attached.watch()  # It has joined the run, and has read nothing when that ends.
+    teller.may_go.set()
+    await run
+    items = await read(watch)
+    assert kinds(items)[-2:] == ["Done", "CaughtUp"]
+    assert kinds(items).count("CaughtUp") == 1

@@ -96,7 +96,7 @@ def test_a_body_that_does_not_arrive_is_not_waited_for():  # failure F86
             assert stream.all()[-1].type == "done"
 
 
-@pytest.mark.parametrize("name", ["requests", "runs", "turns", "upload"])
+@pytest.mark.parametrize("name", ["requests", "runs", "turns", "upload", "stall"])
 def test_a_limit_of_nothing_is_refused(name: str):
     with pytest.raises(UsageError, match=name):
         Limits(**{name: 0})

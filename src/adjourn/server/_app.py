@@ -137,7 +137,7 @@ class App:
         self.grace = grace
         self._sessions = Sessions(self.agents.store, app_name=app_name)
         self._runs = Runs(self.agents.runners, usage, self._metrics, concurrency=concurrency)
-        self._streams = Streams(keep_alive=keep_alive)
+        self._streams = Streams(keep_alive=keep_alive, stall=limits.stall)
         self._chats = Chats(self.agents, self._runs, self._streams, self._callers, self._sessions, max_body=max_body)
         self._about_sessions = SessionRoutes(self.agents, self._sessions, self._runs, self._callers, max_body=max_body)
         self._ag_ui = AgUi(self.agents, self._runs, self._streams, self._callers, max_body=max_body)

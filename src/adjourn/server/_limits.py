@@ -29,15 +29,17 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     runs: how many of their turns may run before they can begin another; answers are always taken.
     turns: how many turns they may begin in a minute.
     upload: seconds in which the body of a request has to arrive, whoever sends it.
+    stall: seconds after which a stream is closed whose reader takes nothing; what is stored waits for its return.
     """
 
     requests: int = 200
     runs: int = 50
     turns: int = 600
     upload: float = 30.0
+    stall: float = 60.0
 
     def __post_init__(self) -> None:
-        for name in ("requests", "runs", "turns", "upload"):
+        for name in ("requests", "runs", "turns", "upload", "stall"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"Limits({name}={getattr(self, name)!r}): give a number above zero.")
 

@@ -9,6 +9,10 @@ from collections.abc import AsyncGenerator, Mapping
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from adjourn._hiding import logger
+
+log = logger("adjourn.server")
+
 HEADERS = {
     "cache-control": "no-cache, no-transform",
     "content-type": "text/event-stream; charset=utf-8",
@@ -21,9 +25,6 @@ RETRY = 2000
 
 SOON = 500
 """The same when the server closes, which others may stand in for."""
-
-STALLED = 60.0
-"""Seconds after which a reader who takes nothing is left: the log has the rest for when it comes back."""
 
 KEEP_ALIVE = b": keep-alive\n\n"
 
@@ -63,11 +64,13 @@ class EventStream(Response):
         after: int = 0,
         input_id: str | None = None,
         keep_alive: float,
+        stall: float,
         last: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         """Send these frames, which come after event number `after`, or are those of the turn of an input.
 
+        A reader who takes nothing for `stall` seconds is left: the log has the rest for when it comes back.
         `last` is the frame that says that the server closes, if not the usual one.
         """
         super().__init__(headers={**HEADERS, **(headers or {})})
@@ -77,6 +80,7 @@ class EventStream(Response):
         self._frames = frames
         self._closes = closes
         self._keep_alive = keep_alive
+        self._stall = stall
         self._last = closing() if last is None else last
         self._idle = True
 
@@ -95,7 +99,10 @@ class EventStream(Response):
                 for task in tasks:
                     task.cancel()
                 await asyncio.wait(tasks)
-            if sending.cancelled():
+            if any(isinstance(_error_of(task), TimeoutError) for task in (sending, beating)):
+                # The answer stays unfinished, so the server closes the connection.
+                log.info("a stream was left: its reader has taken nothing for %g s", self._stall)
+            elif sending.cancelled():
                 is_closing = closing_.done() and not closing_.cancelled()
                 if is_closing and not (leaving.done() and not leaving.cancelled()):
                     await send({"type": "http.response.body", "body": self._last, "more_body": False})
@@ -105,7 +112,7 @@ class EventStream(Response):
     async def _send_all(self, send: Send) -> None:
         async for each in self._frames:
             self._idle = False
-            async with asyncio.timeout(STALLED):
+            async with asyncio.timeout(self._stall):
                 await send({"type": "http.response.body", "body": each, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -114,9 +121,13 @@ class EventStream(Response):
         while True:
             await asyncio.sleep(self._keep_alive)
             if self._idle:
-                async with asyncio.timeout(STALLED):
+                async with asyncio.timeout(self._stall):
                     await send({"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True})
             self._idle = True
+
+
+def _error_of(task: asyncio.Task[None]) -> BaseException | None:
+    return task.exception() if task.done() and not task.cancelled() else None
 
 
 async def _left(receive: Receive) -> None:

@@ -30,9 +30,10 @@ _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) != "%")
 class Streams:
     """Makes the streams of a server, and ends them when it closes."""
 
-    def __init__(self, *, keep_alive: float) -> None:
+    def __init__(self, *, keep_alive: float, stall: float) -> None:
         self.closes: asyncio.Event = asyncio.Event()
         self._keep_alive = keep_alive
+        self._stall = stall
 
     def of(self, watch: Watch, runner: Runner, session_id: str, user_id: str | None, *, is_turn: bool) -> EventStream:
         """Return the stream of a session; that of a turn ends with the turn's last event, or says that it goes on."""
@@ -48,6 +49,7 @@ class Streams:
             after=after,
             input_id=input_id,
             keep_alive=self._keep_alive,
+            stall=self._stall,
             headers=_headers(run.session_id),
         )
 
@@ -55,8 +57,15 @@ class Streams:
         self, frames: AsyncGenerator[bytes], headers: dict[str, str], after: int = 0, *, last: bytes | None = None
     ) -> EventStream:
         """Return a stream of frames; `last` is sent when the server closes, if not what our own clients know."""
-        keep_alive = self._keep_alive
-        return EventStream(frames, self.closes, after=after, keep_alive=keep_alive, last=last, headers=headers)
+        return EventStream(
+            frames,
+            self.closes,
+            after=after,
+            keep_alive=self._keep_alive,
+            stall=self._stall,
+            last=last,
+            headers=headers,
+        )
 
 
 def session_header(session_id: str) -> dict[str, str]:

@@ -168,6 +168,11 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 async def _body(request: Request, limit: int) -> bytes:
+    declared = request.headers.get("content-length", "")
+    if declared.isascii() and declared.isdigit() and int(declared[:20]) > WASTE * limit:
+        refusal = _too_large(limit)
+        refusal.headers = {"connection": "close"}  # Nobody reads what is on its way.
+        raise refusal
     body, size = bytearray(), 0
     async for chunk in request.stream():
         size += len(chunk)
@@ -177,7 +182,11 @@ async def _body(request: Request, limit: int) -> bytes:
             break
     if size <= limit:
         return bytes(body)
-    raise ApiError(413, "too_large", f"The body is larger than {limit} bytes.", "Send less at once.")
+    raise _too_large(limit)
+
+
+def _too_large(limit: int) -> ApiError:
+    return ApiError(413, "too_large", f"The body is larger than {limit} bytes.", "Send less at once.")
 
 
 _encoder = msgspec.json.Encoder(enc_hook=repr)
