@@ -163,7 +163,7 @@ def memory() -> int:
 
 def test_readers_who_stand_still_cost_little_and_miss_nothing():  # rule V3, failure 81, attack 16
     size = len("".join(FLOOD))
-    readers = amount(default=30, proof=100, long=100)
+    readers = 100
     with Serving(App([counter()])) as server, contextlib.ExitStack() as stack:
         server.chat(message="count", session_id="flood").all()
         for _ in range(readers):
