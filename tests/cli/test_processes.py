@@ -35,6 +35,7 @@ WORDS = {
     "check": (".",),
     "schema": (),
     "token": ("list", "--tokens", "tokens.json"),
+    "webhook": ("test",),
 }
 """Words after each command, of the kind that ends by itself; `demo`, `serve` and `worker` have tests of their own."""
 
