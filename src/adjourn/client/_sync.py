@@ -171,29 +171,29 @@ async def _awaited(run: RemoteRun) -> RemoteResult:
 
 def _twin(
     method: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[SyncClient, P], T]:
+) -> Callable[[Callable[..., None]], Callable[Concatenate[SyncClient, P], T]]:
     def call(self: SyncClient, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._portal.call(method(self._client, *args, **kwargs))  # pyright: ignore[reportPrivateUsage]
 
-    return update_wrapper(call, method)
+    return lambda _: update_wrapper(call, method)
 
 
 def _run_twin(
     method: Callable[Concatenate[Client, P], RemoteRun],
-) -> Callable[Concatenate[SyncClient, P], SyncRemoteRun]:
+) -> Callable[[Callable[..., None]], Callable[Concatenate[SyncClient, P], SyncRemoteRun]]:
     def call(self: SyncClient, *args: P.args, **kwargs: P.kwargs) -> SyncRemoteRun:
         return SyncRemoteRun(method(self._client, *args, **kwargs), self._portal)  # pyright: ignore[reportPrivateUsage]
 
-    return update_wrapper(call, method)
+    return lambda _: update_wrapper(call, method)
 
 
 def _stream_twin(
     method: Callable[Concatenate[Client, P], AsyncGenerator[T]],
-) -> Callable[Concatenate[SyncClient, P], Iterator[T]]:
+) -> Callable[[Callable[..., None]], Callable[Concatenate[SyncClient, P], Iterator[T]]]:
     def call(self: SyncClient, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
         return _each(self._portal, method(self._client, *args, **kwargs))  # pyright: ignore[reportPrivateUsage]
 
-    return update_wrapper(call, method)
+    return lambda _: update_wrapper(call, method)
 
 
 class SyncClient:
@@ -250,29 +250,106 @@ class SyncClient:
         """Close the connections, and end the thread."""
         self._portal.close(self._client.close)
 
-    chat = _run_twin(Client.chat)
-    resume = _run_twin(Client.resume)
-    recover = _run_twin(Client.recover)
-    attach = _run_twin(Client.attach)
-    answer = _twin(Client.answer)
-    cancel = _twin(Client.cancel)
-    submit = _twin(Client.submit)
-    inputs = _twin(Client.inputs)
-    withdraw = _twin(Client.withdraw)
-    agents = _twin(Client.agents)
-    status = _twin(Client.status)
-    sessions = _twin(Client.sessions)
-    pending = _twin(Client.pending)
-    count_pending = _twin(Client.count_pending)
-    subscribe = _stream_twin(Client.subscribe)
-    messages = _twin(Client.messages)
-    audit = _twin(Client.audit)
-    question = _twin(Client.question)
-    history = _twin(Client.history)
-    checkpoint = _twin(Client.checkpoint)
-    state = _twin(Client.state)
-    tree = _twin(Client.tree)
-    diff = _twin(Client.diff)
-    fork = _twin(Client.fork)
-    edit = _twin(Client.edit)
-    delete = _twin(Client.delete)
+    @_run_twin(Client.chat)
+    def chat(self) -> None:
+        """Do what `Client.chat` does."""
+
+    @_run_twin(Client.resume)
+    def resume(self) -> None:
+        """Do what `Client.resume` does."""
+
+    @_run_twin(Client.recover)
+    def recover(self) -> None:
+        """Do what `Client.recover` does."""
+
+    @_run_twin(Client.attach)
+    def attach(self) -> None:
+        """Do what `Client.attach` does."""
+
+    @_twin(Client.answer)
+    def answer(self) -> None:
+        """Do what `Client.answer` does."""
+
+    @_twin(Client.cancel)
+    def cancel(self) -> None:
+        """Do what `Client.cancel` does."""
+
+    @_twin(Client.submit)
+    def submit(self) -> None:
+        """Do what `Client.submit` does."""
+
+    @_twin(Client.inputs)
+    def inputs(self) -> None:
+        """Do what `Client.inputs` does."""
+
+    @_twin(Client.withdraw)
+    def withdraw(self) -> None:
+        """Do what `Client.withdraw` does."""
+
+    @_twin(Client.agents)
+    def agents(self) -> None:
+        """Do what `Client.agents` does."""
+
+    @_twin(Client.status)
+    def status(self) -> None:
+        """Do what `Client.status` does."""
+
+    @_twin(Client.sessions)
+    def sessions(self) -> None:
+        """Do what `Client.sessions` does."""
+
+    @_twin(Client.pending)
+    def pending(self) -> None:
+        """Do what `Client.pending` does."""
+
+    @_twin(Client.count_pending)
+    def count_pending(self) -> None:
+        """Do what `Client.count_pending` does."""
+
+    @_stream_twin(Client.subscribe)
+    def subscribe(self) -> None:
+        """Do what `Client.subscribe` does."""
+
+    @_twin(Client.messages)
+    def messages(self) -> None:
+        """Do what `Client.messages` does."""
+
+    @_twin(Client.audit)
+    def audit(self) -> None:
+        """Do what `Client.audit` does."""
+
+    @_twin(Client.question)
+    def question(self) -> None:
+        """Do what `Client.question` does."""
+
+    @_twin(Client.history)
+    def history(self) -> None:
+        """Do what `Client.history` does."""
+
+    @_twin(Client.checkpoint)
+    def checkpoint(self) -> None:
+        """Do what `Client.checkpoint` does."""
+
+    @_twin(Client.state)
+    def state(self) -> None:
+        """Do what `Client.state` does."""
+
+    @_twin(Client.tree)
+    def tree(self) -> None:
+        """Do what `Client.tree` does."""
+
+    @_twin(Client.diff)
+    def diff(self) -> None:
+        """Do what `Client.diff` does."""
+
+    @_twin(Client.fork)
+    def fork(self) -> None:
+        """Do what `Client.fork` does."""
+
+    @_twin(Client.edit)
+    def edit(self) -> None:
+        """Do what `Client.edit` does."""
+
+    @_twin(Client.delete)
+    def delete(self) -> None:
+        """Do what `Client.delete` does."""

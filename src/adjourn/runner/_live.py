@@ -118,11 +118,13 @@ class LiveSession:
         persistence: Persistence = Persistence.STORED,
     ) -> None:
         settings = sessions.settings
-        self.scope = scope = Scope(session_id, app=settings.app, user_id=user_id, clock=settings.clock)
+        scope = Scope(session_id, app=settings.app, user_id=user_id, clock=settings.clock)
+        self.scope: Scope = scope
         scope.interrupts, scope.program_options = settings.interrupts, settings.program
-        self.ref = ref = SessionRef(session_id, settings.app, user_id)
+        ref = SessionRef(session_id, settings.app, user_id)
+        self.ref: SessionRef = ref
         chain = Chain(settings.audit_keys[0] if settings.audit_keys else None)
-        self.journal = scope.journal = Journal(
+        self.journal: Journal = Journal(
             scope,
             settings.store,
             Records(scope, ref, sessions.segment, max_bytes=settings.max_session_bytes, chain=chain),
@@ -132,6 +134,7 @@ class LiveSession:
             sink=_nowhere,
             persistence=persistence,
         )
+        scope.journal = self.journal
         self.journal.records.notify = settings.notify
         self.beat: Heartbeat = sessions.beat
         self.status: Status = "done"

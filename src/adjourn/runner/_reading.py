@@ -166,7 +166,7 @@ class Readers:
     __slots__ = ("drafts", "has_ended", "last", "queues")
 
     def __init__(self, drafts: Drafts | None) -> None:
-        self.drafts = drafts
+        self.drafts: Drafts | None = drafts
         self.queues: tuple[EventQueue, ...] = ()
         self.has_ended: bool = False
         self.last: Event | None = None

@@ -88,16 +88,17 @@ class Records:
     )
 
     def __init__(self, scope: Scope, ref: SessionRef, program: str, *, max_bytes: int, chain: Chain) -> None:
-        self.ref = ref
-        self.chain = chain
+        self.ref: SessionRef = ref
+        self.chain: Chain = chain
         self.head: str | None = None
-        self.number = self.seq = 0
+        self.number: int = 0
+        self.seq: int = 0
         self.size: Size = Size()
         self.asked_ids: set[str] = set()
         """The open questions that have a row on this branch."""
         self.events: list[Event] = []
         self.told: list[Event] = []
-        self.scope = scope
+        self.scope: Scope = scope
         self._program = program
         self._max_bytes = max_bytes
         self._ended: dict[str, Ended] = {}

@@ -69,6 +69,8 @@ class Webhook:
             UsageError: something cannot be meant.
         """
         self.url: str = url
+        self.host: str
+        self.port: int
         self.host, self.port = _checked_url(url, allow_http=allow_http, allow_private=allow_private)
         self.name: str = _default_name(self.host, url) if name is None else _checked_name(name)
         self.secrets: tuple[Secret, ...] = _secrets(secret)

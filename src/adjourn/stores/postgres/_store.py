@@ -135,7 +135,7 @@ class PostgresStore(PostgresVerbs):
                     with deadline(connection, self._timeout):
                         await prepare(connection, str(self._place), self._place.schema, self._timeout)
                     self._is_ready = True
-                    self.keeps_plans = connection.prepare_threshold is not None
+                    self.keeps_plans: bool = connection.prepare_threshold is not None
                 return await send(connection, statement, values)
             except Exception as error:
                 if driver.has_lost_statements(error):
