@@ -19,7 +19,16 @@ from .serving import PATIENCE, Stream, ids, types
 COMMANDS = {
     "uvicorn": ["uvicorn", "tests.server.hosted:app"],
     "uvicorn workers": ["uvicorn", "tests.server.hosted:app", "--workers", "2"],
-    "granian": ["granian", "tests.server.hosted:app", "--interface", "asgi", "--workers", "2"],
+    "granian": [
+        "granian",
+        "tests.server.hosted:app",
+        "--interface",
+        "asgi",
+        "--workers",
+        "2",
+        "--workers-kill-timeout",
+        "2",
+    ],
 }
 
 
