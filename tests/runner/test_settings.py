@@ -46,6 +46,7 @@ WRONG: dict[str, list[Any]] = {
     "require_token": ["no", 0, None],
     "require_by": ["yes", 1, None],
     "may_answer": ["ann", 5, True],
+    "notify": ["https://example.com", 5, True],
     "audit_key": ["short", 5, [], ["short"]],
     "streaming": ["no", 0, None],
     "middleware": [5, "x", None, object(), [LogCalls], [object()], ["LogCalls"], [LogCalls(), None]],
