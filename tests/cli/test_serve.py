@@ -12,6 +12,7 @@ import pytest
 
 from adjourn.cli import main
 from adjourn.stores import SQLiteStore
+from tests.cli.test_workers import wait_until
 from tests.server.serving import PATIENCE, Stream
 from tests.spec.folder import Folder
 from tests.test_docs import ROOT
@@ -43,6 +44,19 @@ def test_it_ends_in_time_with_streams_open(tmp_path: Path, how: signal.Signals):
         assert (process.returncode, errors) == (0, "")
     (head,) = asyncio.run(SQLiteStore(file).sessions())
     assert (head.status, head.owner) == ("queued", None)  # The next process goes on at once.
+
+
+def test_a_second_signal_ends_it_at_once_and_without_a_trace(tmp_path: Path):  # rule V8
+    process, port = serve("--store", f"sqlite:///{tmp_path / 's.db'}", "--grace", "300")
+    with process, Stream(port, "POST", "/api/v1/chat", {"agent": "waiter", "message": "hi"}, {}) as stream:
+        stream.until("delta")
+        with Stream(port, "GET", "/api/v1/inbox/events", None, {}) as inbox:
+            inbox.until("caught_up")
+            process.send_signal(signal.SIGINT)
+            wait_until(lambda: Stream(port, "GET", "/readyz", None, {}).reply().status == 503)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=PATIENCE)
+        assert (process.returncode, errors) == (0, "")
 
 
 def test_without_authentication_it_does_not_listen_to_the_network(capsys: pytest.CaptureFixture[str]):  # rule V7

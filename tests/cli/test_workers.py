@@ -156,6 +156,7 @@ def test_a_second_signal_stops_at_once(tmp_path: Path):  # rule V8
             served.signal(signal.SIGINT)
             served.end()
         wait_until(lambda: not served.members)
+        assert "Traceback" not in served.errors.read_text()
 
 
 def test_who_loses_its_parent_stops(tmp_path: Path):  # rule V8

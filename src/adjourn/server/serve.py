@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable
 from types import FrameType
@@ -102,6 +103,8 @@ class Server(uvicorn.Server):
     def end(self) -> None:
         """Stop at once."""
         self.should_exit = self.force_exit = True
+        # What is open is cancelled with the event loop, and uvicorn would log each of it as a failure.
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
 
     async def _retire(self) -> None:
         await asyncio.sleep(SETTLE)
