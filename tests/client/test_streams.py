@@ -229,12 +229,12 @@ async def test_whoever_stops_reading_stops_nothing_and_can_go_on(server: Serving
 
 async def test_a_run_is_cancelled_by_asking(server: Serving):
     async with Client(url(server)) as client:
-        run = client.chat("count cancel", agent="counter")
+        run = client.chat("count to-cancel", agent="counter")
         async for event in run:
             if isinstance(event, Delta):
                 break
         await run.cancel()
         assert (await run).status == "cancelled"
         assert (await client.status(run.session_id)).status == "cancelled"
-        GATES.open("cancel")
+        GATES.open("to-cancel")
         assert (await client.recover(run.session_id)).output == "".join(WORDS)
