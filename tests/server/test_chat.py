@@ -9,7 +9,11 @@ from typing import Any
 
 import pytest
 
+from adjourn import ChatModelAgent, Retry
+from adjourn._engine.program import Program
+from adjourn.graph import START, MessagesState, StateGraph
 from adjourn.server import App, Served
+from adjourn.testing import FunctionModel
 
 from .agents import GATES, WORDS, booker, counter, refunds
 from .serving import Reply, Serving, ids, types
@@ -249,6 +253,34 @@ def test_a_failure_is_the_last_event_and_keeps_what_code_said_to_itself(server: 
         assert "secret" not in str(reply.json)
     body = {"agent": "booker", "message": "hi", "session_id": session_id, "on_pending": "abandon", "stream": False}
     assert server.post("/api/v1/chat", body).json["output"] == "You said: hi"
+
+
+def broken(_: object) -> str:
+    raise RuntimeError("/etc/secret-path is broken")
+
+
+def broken_programs() -> list[Program]:
+    """They fail in a node that is tried again, and in a model."""
+    graph = StateGraph(MessagesState, name="node").add_node("work", broken, retry=Retry(attempts=2, backoff=0))
+    return [graph.add_edge(START, "work").compile(), ChatModelAgent("model", model=FunctionModel(broken))]
+
+
+def test_what_code_raised_is_in_the_log_and_in_no_answer(caplog: pytest.LogCaptureFixture):  # rule V2
+    sent: list[bytes] = []
+    with Serving(App(broken_programs())) as server:
+        for agent in ("node", "model"):
+            with server.chat(agent=agent, message="hi", session_id=f"{agent} in pieces") as stream:
+                sent += [frame.raw for frame in stream.all()]
+            body = {"agent": agent, "message": "hi", "session_id": f"{agent} at once", "stream": False}
+            sent.append(server.post("/api/v1/chat", body).body)
+            sent.append(server.get(f"/api/v1/sessions/{agent}%20at%20once/events").body)
+    said = b"".join(sent)
+    assert b"secret-path" not in said
+    for kind in (b'"type":"retry"', b'"type":"node_end"', b'"type":"error"', b"RetryExhausted", b"model_error"):
+        assert kind in said
+    logged = [each.getMessage() for each in caplog.records if each.name == "adjourn.server"]
+    for session in ("node in pieces", "node at once", "model in pieces", "model at once"):
+        assert [f"session {session} failed" in each and "secret-path" in each for each in logged].count(True) == 1
 
 
 # One result instead of a stream

@@ -263,7 +263,13 @@ class _Turn:
         finished: Data = {"type": "RUN_FINISHED", **self._ids}
         match last:
             case Failed():
-                yield _frame({"type": "RUN_ERROR", "message": failure_text(last), "code": code_of(last.error)})
+                yield _frame(
+                    {
+                        "type": "RUN_ERROR",
+                        "message": failure_text(last.error, last.message),
+                        "code": code_of(last.error),
+                    }
+                )
                 return
             case Interrupted():
                 asked = await self.pending() or last.interrupts

@@ -30,7 +30,7 @@ from ._errors import ApiError, api_error
 from ._idempotency import Key, key_of
 from ._runs import Runs
 from ._streams import Streams, session_header
-from ._wire import Answering, Chat, OnBusy, Recover, Resume, named, read, respond, result
+from ._wire import Answering, Chat, OnBusy, Recover, Resume, failure_text, named, read, respond, result
 
 log = logger("adjourn.server")
 
@@ -228,11 +228,10 @@ class Chats:
         except StoreUnavailable:
             raise
         except Exception as error:  # noqa: BLE001  # protects the client: whatever the agent's code raised, its session failed
-            log.warning("session %s failed: %s", visible_line(run.session_id), visible_line(str(describe(error))))
+            kind = type(error).__name__
             shown = api_error(error) if isinstance(error, AdjournError) else None
-            failed = {"code": "run_failed", "message": "The agent failed. The server's log says why."}
-            if shown is not None:
-                failed = {"code": shown.code, "message": shown.message}
+            code, message = ("run_failed", "") if shown is None else (shown.code, shown.message)
+            failed = {"code": code, "message": failure_text(kind, message)}
             return {"session_id": run.session_id, "status": "failed", "error": failed}
 
 

@@ -6,6 +6,9 @@ import asyncio
 import contextlib
 import weakref
 
+from adjourn._hiding import logger
+from adjourn._text import visible_line
+from adjourn.errors import Conflict, StoreUnavailable, text_of
 from adjourn.runner import Run, Runner, Worker
 from adjourn.runner._due import Key
 from adjourn.stores.types import Due
@@ -14,6 +17,8 @@ from ._callers import Caller
 from ._errors import ApiError
 from ._limits import Usage
 from ._metrics import Metrics
+
+log = logger("adjourn.server")
 
 LAST = 5.0
 """Seconds that code has to end, after the grace, when it is cancelled; then its session is given up."""
@@ -39,6 +44,7 @@ class Runs:
         self.metrics = metrics
         self.is_draining: bool = False
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()  # Those that have ended are forgotten.
+        self._logging: set[asyncio.Task[None]] = set()
         self._worker = _CountedWorker(runners, metrics, concurrency=concurrency)
         self._working = contextlib.AsyncExitStack()
 
@@ -53,6 +59,9 @@ class Runs:
         self._runs.add(run)
         await run.start()
         self._usage.note(caller, run)
+        logging = asyncio.create_task(_log_failure(run))
+        self._logging.add(logging)
+        logging.add_done_callback(self._logging.discard)
         return run
 
     async def work(self) -> None:
@@ -84,3 +93,17 @@ class Runs:
     async def _stop_working(self, grace: float) -> None:
         await self._worker.stop(grace)
         await self._working.aclose()
+
+
+async def _log_failure(run: Run) -> None:
+    """Log why a run fails: its client may not be told, or may be gone. The worker does so for what it takes up."""
+    await run.settled()
+    if not run.has_driven:
+        return
+    try:
+        await run
+    except (Conflict, StoreUnavailable):
+        return  # It has not failed: another process goes on with it.
+    except Exception as error:  # noqa: BLE001  # whatever the agent's code raised
+        why = visible_line(f"{type(error).__name__}: {text_of(error)}")
+        log.warning("session %s failed: %s", visible_line(run.session_id), why)

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from adjourn import errors
 from adjourn._documents import plain, question, questions
-from adjourn.events import Custom, Done, Event, Failed, Interrupted, MessageEvent
+from adjourn.events import Custom, Done, Event, Failed, Interrupted, MessageEvent, NodeEnd, Retrying
 from adjourn.runner import RunResult
 from adjourn.sessions import SessionStatus, SessionSummary
 
@@ -204,7 +204,12 @@ def respond(data: Any, status: int = 200, headers: dict[str, str] | None = None)
 
 # Events
 
-_OWN = frozenset(name for name, kind in vars(errors).items() if isinstance(kind, type))
+_QUOTING = (errors.ModelError, errors.RetryExhausted)
+"""Errors of the library that repeat what others have said: code of the agent, or the provider of a model."""
+
+_OWN = frozenset(
+    name for name, kind in vars(errors).items() if isinstance(kind, type) and not issubclass(kind, _QUOTING)
+)
 
 _UNSAID = "The agent failed. The server's log says why."
 
@@ -222,15 +227,23 @@ def event_json(event: Event, session_id: str) -> bytes:
             return encode(replace(event, data=plain(data)))
         case Done(state=state) if state is not None:
             return encode(replace(event, state=plain(dict(state))))
-        case Failed():
-            return encode(replace(event, message=failure_text(event)))
+        case Failed() | NodeEnd() | Retrying():
+            return encode(_discreet(event))
         case _:
             return encode(event)
 
 
-def failure_text(failed: Failed) -> str:
+def _discreet(event: Failed | NodeEnd | Retrying) -> Event:
+    """Return an event without what code of the agent raised, but for its type."""
+    if isinstance(event, Failed):
+        return replace(event, message=failure_text(event.error, event.message))
+    kind = (event.error or "").partition(":")[0]
+    return replace(event, error=kind) if kind and kind not in _OWN else event
+
+
+def failure_text(kind: str, message: str) -> str:
     """Return why a run failed, for clients: what code of the agent raised may hold anything, and stays here."""
-    return failed.message if failed.error in _OWN else _UNSAID
+    return message if kind in _OWN else _UNSAID
 
 
 # Sessions and results
