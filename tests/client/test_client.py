@@ -110,7 +110,7 @@ async def test_a_graph_takes_a_state_and_can_be_edited(server: Serving):
 
 async def test_inputs_wait_and_can_be_withdrawn(server: Serving):  # rule V11
     async with Client(url(server)) as client:
-        run = client.chat("count queue", agent="counter", session_id="queue/1")
+        run = client.chat("count submits", agent="counter", session_id="queue/1")
         async for _ in run:
             break
         first = await client.submit("one", session_id="queue/1", agent="counter")
@@ -120,7 +120,7 @@ async def test_inputs_wait_and_can_be_withdrawn(server: Serving):  # rule V11
         assert not await client.withdraw("queue/1", second.id)
         with pytest.raises(SessionBusy):
             await client.chat("three", agent="counter", session_id="queue/1")
-        GATES.open("queue")
+        GATES.open("submits")
         assert (await run).status == "done"
         assert first.waiting == 1
 
