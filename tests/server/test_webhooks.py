@@ -1,6 +1,7 @@
 """A server tells others of pauses and ends, with links that lead to it."""
 
 import json
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -12,7 +13,8 @@ from adjourn.webhooks import Webhooks
 from tests.webhooks.receiving import Receiver
 
 from .agents import booker
-from .serving import Serving
+from .serving import PATIENCE, Serving
+from .test_metrics import scrape
 
 
 @pytest.fixture
@@ -42,6 +44,23 @@ def test_what_a_worker_of_the_server_goes_on_with_is_told_of(receiver: Receiver)
             asked = stream.all()[-1].data["interrupts"][0]["id"]
         assert server.post("/api/v1/sessions/s/answers", {"answers": {asked: True}}).status == 202
         assert receiver.next().data["session_id"] == "s"
+
+
+def test_what_becomes_of_messages_is_counted(receiver: Receiver):  # rules V9, V12
+    receiver.answers = [500]
+    with Serving(App([booker()], webhooks=[receiver.webhook(name="desk")])) as server:
+
+        def counted(outcome: str) -> float:
+            return scrape(server)("webhook_deliveries_total", webhook="desk", outcome=outcome)
+
+        for outcome in ("failed", "sent"):
+            with server.chat(message="book Rome", session_id=outcome) as stream:
+                assert stream.all()[-1].type == "interrupt"
+            assert receiver.next().data["session_id"] == outcome
+            ends = time.monotonic() + PATIENCE
+            while not counted(outcome):  # when the answer has come back
+                assert time.monotonic() < ends
+        assert (counted("failed"), counted("sent")) == (1, 1)
 
 
 def test_a_public_url_is_for_webhooks(receiver: Receiver):

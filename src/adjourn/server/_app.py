@@ -202,7 +202,9 @@ class App:
         self._metrics.serve()
         sending = contextlib.AsyncExitStack()
         if self.webhooks is not None:
-            await sending.enter_async_context(self.webhooks.delivering(self.store, app_name=self.agents.app_name))
+            await sending.enter_async_context(
+                self.webhooks.delivering(self.store, app_name=self.agents.app_name, on_outcome=self._metrics.deliver)
+            )
         beside = [asyncio.create_task(self._clean_up())]
         if self._reload is not None:
             beside.append(asyncio.create_task(self._folders.keep_up(self._reload)))

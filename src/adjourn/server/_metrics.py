@@ -101,6 +101,12 @@ class Metrics:
             ["why"],
             registry=registry,
         )
+        self._deliveries = Counter(
+            "adjourn_webhook_deliveries",
+            "Attempts to send messages to webhooks: sent, failed; and messages that were dropped or given_up.",
+            ["webhook", "outcome"],
+            registry=registry,
+        )
         self._draining = _gauge("adjourn_draining_processes", "Processes that are about to end.", [], registry)
         self._processes = _gauge("adjourn_processes", "Processes that serve.", [], registry)
 
@@ -135,6 +141,11 @@ class Metrics:
         """Note that the worker goes on with a session."""
         with _unharmed():
             self._taken_up.labels(due.why).inc()
+
+    def deliver(self, webhook: str, outcome: str) -> None:
+        """Note what became of a message to a webhook."""
+        with _unharmed():
+            self._deliveries.labels(webhook, outcome).inc()
 
     @contextlib.contextmanager
     def answering(self) -> Generator[None]:

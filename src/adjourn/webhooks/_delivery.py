@@ -7,6 +7,7 @@ import math
 import random
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from adjourn._hiding import logger
@@ -56,19 +57,19 @@ class Delivery:
         app_name: str,
         webhook: Webhook,
         public_url: str | None,
-        counts: Counter[tuple[str, str]],
+        count: Callable[[str, str], None],
         expected: Counter[str],
         gone: set[str],
     ) -> None:
         """Send from a store; `expected` counts what was written for each webhook here, and not yet taken.
 
-        One that answers that it is gone is added to `gone`.
+        `count` hears of each webhook, by its name, what became of a message. One that answers that it is gone is added to `gone`.
         """
         self._store = store
         self._app = app_name
         self._webhook = webhook
         self._public_url = public_url
-        self._counts = counts
+        self._count_for = count
         self._expected = expected
         self._gone = gone
         self._sending: set[asyncio.Task[None]] = set()
@@ -209,4 +210,4 @@ class Delivery:
         await self._store.settle_notice(taken, again=again)
 
     def _count(self, what: str) -> None:
-        self._counts[self._name, what] += 1
+        self._count_for(self._name, what)

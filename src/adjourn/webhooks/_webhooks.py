@@ -7,7 +7,7 @@ import contextlib
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from importlib.util import find_spec
 from urllib.parse import urlsplit
 
@@ -67,12 +67,15 @@ class Webhooks:
         ]
 
     @contextlib.asynccontextmanager
-    async def delivering(self, store: Store, *, app_name: str = "adjourn") -> AsyncGenerator[None]:
+    async def delivering(
+        self, store: Store, *, app_name: str = "adjourn", on_outcome: Callable[[str, str], None] | None = None
+    ) -> AsyncGenerator[None]:
         """Send what is in the outbox of a store, and what comes into it, until the context is left.
 
         What is on its way then has a moment to arrive; what has not is sent by another process, or the next time.
+        `on_outcome` is called with the name of a webhook and an outcome for everything that `counts` counts.
         """
-        tasks = [asyncio.create_task(each.run()) for each in self._deliveries(store, app_name)]
+        tasks = [asyncio.create_task(each.run()) for each in self._deliveries(store, app_name, on_outcome)]
         try:
             yield
         finally:
@@ -92,9 +95,16 @@ class Webhooks:
         """
         return sum(await asyncio.gather(*(each.deliver_due() for each in self._deliveries(store, app_name))))
 
-    def _deliveries(self, store: Store, app_name: str) -> list[Delivery]:
+    def _deliveries(
+        self, store: Store, app_name: str, on_outcome: Callable[[str, str], None] | None = None
+    ) -> list[Delivery]:
+        def count(name: str, outcome: str) -> None:
+            self.counts[name, outcome] += 1
+            if on_outcome is not None:
+                on_outcome(name, outcome)
+
         return [
-            Delivery(store, app_name, each, self.public_url, self.counts, self._expected, self._gone)
+            Delivery(store, app_name, each, self.public_url, count, self._expected, self._gone)
             for each in self._by_name.values()
         ]
 
