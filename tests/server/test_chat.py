@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from adjourn import ChatModelAgent, Retry
+from adjourn import ChatModelAgent, Retry, interrupt, workflow
 from adjourn._engine.program import Program
 from adjourn.graph import START, MessagesState, StateGraph
 from adjourn.server import App, Served
@@ -165,6 +165,32 @@ def test_what_cannot_be_an_answer_is_refused_and_the_question_stays_open(server:
     assert server.post("/api/v1/chat/resume", stale).status in (404, 409)
     with server.resume(session_id=session_id, answer="yes") as stream:
         assert stream.all()[-1].type == "done"
+
+
+@workflow
+async def hasty(_: str) -> str:
+    return "yes" if interrupt("Now?", schema=bool, expires_in=0.01) else "no"
+
+
+def test_an_answer_that_comes_too_late_is_told_why():  # rule V2
+    with Serving(App([hasty, booker()])) as server:
+        with server.chat(agent="hasty", message="hi") as stream:
+            asked = stream.all()[-1].data
+        session_id, (question,) = asked["session_id"], asked["interrupts"]
+        with server.events(session_id, f"?follow=session&after={asked['seq']}") as stream:
+            stream.until("error")  # The server goes on by itself when it has expired.
+        for given in ({"answer": True}, {"answers": {question["id"]: True}}):
+            for path in ("/api/v1/chat/resume", f"/api/v1/sessions/{session_id}/answers"):
+                body = given if path.endswith("answers") else {"session_id": session_id, **given}
+                reply = server.post(path, body)
+                assert (reply.status, reply.code) == (410, "interrupt_expired")
+                assert reply.json["error"]["interrupt_id"] == question["id"]
+        asked = paused(server)
+        body = {"session_id": asked["session_id"], "answer": "yes", "by": "ann", "stream": False}
+        assert server.post("/api/v1/chat/resume", body).status == 200
+        late = server.post("/api/v1/chat/resume", body)
+        assert (late.status, late.code) == (409, "already_resumed")
+        assert (late.json["error"]["by"], late.json["error"]["interrupt_id"]) == ("ann", asked["interrupts"][0]["id"])
 
 
 def test_one_answer_for_several_questions_is_refused_with_their_names(server: Serving):  # rule V2

@@ -14,6 +14,7 @@ from adjourn._text import visible_line
 from adjourn.errors import (
     AdjournError,
     AlreadyResumed,
+    InterruptExpired,
     PendingInterrupts,
     SessionBusy,
     StoreUnavailable,
@@ -245,6 +246,7 @@ async def answers_of(
     Raises:
         ApiError: nothing is answered, or `answer` does not say which of several questions it is for.
         AlreadyResumed: no question is open any more.
+        InterruptExpired: nor is one, since the last one has expired.
         CheckpointNotFound: there is no such session.
     """
     if given.answers is not UNSET and given.answer is UNSET and given.answers:
@@ -262,8 +264,7 @@ async def answers_of(
     if len(asked) == 1:
         return {asked[0].id if key is None else await key.mean(asked[0].id): given.answer}
     if not asked:
-        found = await sessions.status(session_id, user_id=caller.user_id)
-        raise AlreadyResumed(session_id, live=found.status == "running")
+        raise await _not_open(sessions, session_id, caller)
     raise ApiError(
         422,
         "unknown_interrupt",
@@ -273,3 +274,17 @@ async def answers_of(
         open=[each.id for each in asked],
         interrupts=[question(each) for each in asked],
     )
+
+
+async def _not_open(sessions: Sessions, session_id: str, caller: Caller) -> AdjournError:
+    """Return what became of the question that was asked last, since none is open."""
+    found = await sessions.status(session_id, user_id=caller.user_id)
+    entries = await sessions.audit(session_id, user_id=caller.user_id)
+    is_live = found.status == "running"
+    last = next((each for each in reversed(entries) if each.outcome != "abandoned" and not each.inherited), None)
+    if last is None:
+        return AlreadyResumed(session_id, live=is_live)
+    if last.outcome == "expired" or (last.outcome is None and last.interrupt.expires is not None):
+        return InterruptExpired(session_id, last.interrupt.id)
+    at = None if last.at is None else last.at.timestamp()
+    return AlreadyResumed(session_id, last.interrupt.id, live=is_live, by=last.by, at=at)
