@@ -219,6 +219,8 @@ def test_a_session_of_another_agent_is_refused(server: Serving):  # rule V2
     body = {"agent": "counter", "message": "count", "session_id": asked["session_id"]}
     reply = server.post("/api/v1/chat", body)
     assert (reply.status, reply.code) == (409, "program_changed")
+    assert "Name the agent that began the session" in reply.json["error"]["hint"]
+    assert server.get(f"/api/v1/sessions/{asked['session_id']}").json["agent"] == "booker"
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,10 @@ _STATUS: dict[type[Exception], tuple[int, str]] = {
     errors.UnfinishedRun: (409, "Finish it with POST /api/v1/sessions/{id}/recover, or choose on_pending."),
     errors.AlreadyResumed: (409, f"Somebody was faster. Follow the session with {EVENTS}."),
     errors.StaleCheckpoint: (409, "Look at what is open now: GET /api/v1/sessions/{id}. Then answer that."),
-    errors.ProgramChanged: (409, "This server runs another version of the agent. Ask one that runs the same."),
+    errors.ProgramChanged: (
+        409,
+        "Name the agent that began the session: GET /api/v1/sessions/{id} says which. If you did, versions differ.",
+    ),
     errors.InputRefused: (409, "Remove it with DELETE /api/v1/sessions/{id}/inputs/{input}."),
     errors.InputWithdrawn: (409, "Send it again if it is still wanted."),
     errors.Conflict: (409, "Others keep writing this session. Try again."),
