@@ -63,7 +63,8 @@ class Delivery:
     ) -> None:
         """Send from a store; `expected` counts what was written for each webhook here, and not yet taken.
 
-        `count` hears of each webhook, by its name, what became of a message. One that answers that it is gone is added to `gone`.
+        `count` hears of each webhook, by its name, what became of a message. One that answers that it is gone is added
+        to `gone`.
         """
         self._store = store
         self._app = app_name
