@@ -22,6 +22,7 @@ _REFUSED = (
     ip_network("64:ff9b:1::/48"),
     ip_network("100::/64"),
     ip_network("5f00::/16"),
+    ip_network("3fff::/20"),  # for documentation
 )
 _ISATAP = (bytes.fromhex("00005efe"), bytes.fromhex("02005efe"))
 

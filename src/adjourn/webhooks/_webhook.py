@@ -25,6 +25,10 @@ HOUR = 3600.0
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
+_HOST = re.compile(r"(?!\d+(?:\.\d+){3}$)[A-Za-z0-9._-]{1,253}")  # not what looks like an address and is none
+
+_LONGEST = 8000  # characters of a URL
+
 
 class Webhook:
     """Sends signed messages about runs to one URL.
@@ -114,7 +118,7 @@ def _checked_url(url: str, *, allow_http: bool, allow_private: bool) -> tuple[st
     schemes = {"https": 443, "http": 80} if allow_http else {"https": 443}
     if parts.scheme == "http" and not allow_http:
         raise UsageError(f"Webhook: the URL of {host} is not https. Use https, or set allow_http for tests.")
-    if parts.scheme not in schemes or not host:
+    if parts.scheme not in schemes or not host or len(url) > _LONGEST or not _is_host(host, parts.netloc):
         raise UsageError("Webhook: the URL is not that of a web server. Write it as https://host/path.")
     if any(not 0x20 < ord(letter) < 0x7F for letter in url):
         raise UsageError(
@@ -129,6 +133,15 @@ def _checked_url(url: str, *, allow_http: bool, allow_private: bool) -> tuple[st
             f"Webhook: {ip_address(host)} is not a public address. If that is meant, set allow_private for it."
         )
     return host, port if port is not None else schemes[parts.scheme]
+
+
+def _is_host(host: str, place: str) -> bool:
+    """Return whether a host has an address, or a name that can be looked up; `place` is how the URL writes it."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return "[" not in place and _HOST.fullmatch(host) is not None
+    return True
 
 
 def _default_name(host: str, url: str) -> str:
