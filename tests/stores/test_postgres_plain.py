@@ -5,18 +5,20 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Self
 
+import pytest
 from msgspec.structs import replace
 
-from adjourn.errors import AdjournError
+from adjourn.errors import AdjournError, NotStorable
 from adjourn.stores import Answer, Head, Input, Lease, Notice, PostgresStore, Question, SessionRef, Store, Write
 from adjourn.stores.kit.effects import Effects
 from adjourn.stores.postgres._plain import Plain
 from adjourn.stores.postgres._writes import call_of
 from adjourn.stores.types import Outcome
 from adjourn.testing import FakeClock
-from adjourn.testing.suite.bench import record
+from adjourn.testing.suite.bench import Drive, record
+from tests.servers import postgres
 
-from .postgres_clock import Timed
+from .postgres_clock import Timed, fresh_schema
 
 TTL = 10.0
 NAMES = (SessionRef("s"), SessionRef("t", "shop", "ann\\\0b"))
@@ -328,3 +330,17 @@ async def test_plain_statements_write_what_apply_writes():  # rules C1, C14
             used += both.used
     assert len(used) == 6, used  # a run begins, steps, pauses, ends, is resumed, and goes on with something new
     assert min(used.values()) >= 5, used
+
+
+@pytest.mark.parametrize("count", [1, 2])  # one is asked plainly
+@pytest.mark.parametrize(
+    "labels", [{"agent": "\ud800"}, {"reason": "\ud800"}, {"address": "\ud800"}, {"tags": ("\ud800",)}]
+)
+async def test_labels_that_are_not_text_are_refused(labels: dict[str, Any], count: int):
+    store = PostgresStore(postgres().url, schema=fresh_schema())
+    run = Drive(store)
+    await run.start()
+    with pytest.raises(NotStorable):
+        await run.pause(*(Question(id=f"q{number}", body=b"{}", **labels) for number in range(count)))
+    assert (await run.head()).checkpoint == run.checkpoint
+    await store.close()

@@ -84,7 +84,7 @@ def terms(wanted: QuestionFilter) -> list[str]:
 
 def _fitting(value: str) -> str:
     """Return a value, or its digest if it is too long for an index."""
-    stored: bytes = escaped(value).encode()
+    stored: bytes = escaped(value).encode(errors="surrogatepass")  # whoever sends it refuses what is not text
     return f"={value}" if len(stored) <= _LONGEST else f"#{hashlib.sha256(stored).hexdigest()}"
 
 

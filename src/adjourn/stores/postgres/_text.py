@@ -27,7 +27,8 @@ def unescaped(value: Any) -> Any:
 def array_of(texts: Iterable[str]) -> bytes:
     """Return texts as Postgres writes an array: lists of different lengths cannot stand in one."""
     quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in map(escaped, texts)]
-    return ("{" + ",".join(f'"{text}"' for text in quoted) + "}").encode()
+    # The server refuses what is not text.
+    return ("{" + ",".join(f'"{text}"' for text in quoted) + "}").encode(errors="surrogatepass")
 
 
 _SPLIT = "\\"
