@@ -94,8 +94,9 @@ class EncryptedStore(StoreWrapper):
     async def keys_in_use(self, *, apps: Sequence[str] = ()) -> dict[str, int]:
         """Return how many sessions hold something that was encrypted with each key; this reads the whole store.
 
-        A key that is not among them can be taken away. Sessions of an app include what its users have approved for
-        always; if that is all that an app has left, name it in `apps`.
+        A key that is not among them can be taken away, except that notices which nobody has sent yet, and what servers
+        keep under an `Idempotency-Key` for a day, are not counted. Sessions of an app include what its users have
+        approved for always; if that is all that an app has left, name it in `apps`.
         """
         found: dict[str, int] = {key.id: 0 for key in self._keys}
         heads = await self.inner.sessions()
