@@ -1,10 +1,16 @@
 """Where messages may go: to public addresses, by whatever name they are called, unless the operator says otherwise."""
 
+import contextlib
 import socket
+import sys
+from collections.abc import Generator
 
 import pytest
 
+from adjourn.webhooks import Webhook, Webhooks
 from adjourn.webhooks._addresses import Forbidden, addresses_of, is_public
+
+from .receiving import SECRET, Receiver
 
 PRIVATE = [
     "0.0.0.0",
@@ -114,3 +120,32 @@ async def test_one_private_address_among_public_ones_is_enough(
     with pytest.raises(Forbidden, match=r"10\.0\.0\.1"):
         await addresses_of("hooks.example.com", 443, allow_private=False)
     assert await addresses_of("hooks.example.com", 443, allow_private=True) == ["93.184.216.34", "10.0.0.1"]
+
+
+@contextlib.contextmanager
+def black_hole(host: str, port: int) -> Generator[None]:
+    """An address whose connections are never made: its queue of them is full."""
+    with contextlib.ExitStack() as stack:
+        hole = stack.enter_context(socket.socket())
+        hole.bind((host, port))
+        hole.listen(0)
+        for _ in range(16):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex((host, port))
+        yield
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there, all of 127.0.0.0/8 is this machine")
+async def test_an_address_that_never_answers_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch):  # rule V12
+    def looked_up(_: str, port: int, *__: object, **___: object) -> list[object]:
+        kind = (socket.AF_INET, socket.SOCK_STREAM, 6, "")
+        return [(*kind, ("127.0.0.2", port)), (*kind, ("127.0.0.1", port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", looked_up)
+    monkeypatch.setattr("adjourn.webhooks._sending.CONNECT", 0.1)
+    with Receiver() as receiver, black_hole("127.0.0.2", receiver.port):
+        url = f"http://hooks.example.com:{receiver.port}/hook"
+        webhook = Webhook(url, secret=SECRET, name="desk", timeout=60, allow_private=True, allow_http=True)
+        assert await Webhooks([webhook]).test() == {"desk": None}
+        assert receiver.next().type == "test"

@@ -20,6 +20,9 @@ READ = 16 * 1024
 ADDRESSES = 4
 """How many addresses of a host are tried."""
 
+CONNECT = 5.0
+"""Seconds, at most, for the connection to an address while there are others to try: it may never answer."""
+
 
 class Sender:
     """Sends messages to one webhook."""
@@ -51,16 +54,17 @@ class Sender:
 
     async def _send(self, addresses: list[str], headers: dict[str, str], body: bytes) -> Outcome:
         *others, last = addresses
+        patience = min(CONNECT, self._webhook.timeout / len(addresses))
         for address in others:
             try:
-                return await self._send_to(address, headers, body)
+                return await self._send_to(address, headers, body, patience)
             except (httpx2.ConnectError, httpx2.ConnectTimeout):
                 continue  # Nothing was sent. The next address may be of a network that this machine is in.
-        return await self._send_to(last, headers, body)
+        return await self._send_to(last, headers, body, self._webhook.timeout)
 
-    async def _send_to(self, address: str, headers: dict[str, str], body: bytes) -> Outcome:
+    async def _send_to(self, address: str, headers: dict[str, str], body: bytes, connect: float) -> Outcome:
         url = self._url.copy_with(host=address, userinfo=b"")
-        seconds = dict.fromkeys(("connect", "read", "write", "pool"), self._webhook.timeout)
+        seconds = {**dict.fromkeys(("read", "write", "pool"), self._webhook.timeout), "connect": connect}
         extensions: dict[str, Any] = {"timeout": seconds}
         if not _is_address(self._webhook.host):
             # What the certificate must be for, although the connection is to an address.
