@@ -64,8 +64,9 @@ def test_another_request_under_the_same_key_is_refused(server: Serving):  # rule
     reply = chat(server, "reused", message="book Oslo")
     assert (reply.status, reply.code) == (422, "idempotency_key_reused")
     body = {"agent": "booker", "message": "book Rome"}
-    reply = server.post("/api/v1/sessions/x/inputs", body, idempotency_key="reused")
-    assert reply.code == "idempotency_key_reused"
+    for path in ("/api/v1/sessions/x/inputs", "/api/v1/chat?again=1"):
+        reply = server.post(path, body, idempotency_key="reused")
+        assert reply.code == "idempotency_key_reused"
 
 
 def test_what_was_refused_may_be_sent_again(server: Serving):  # rule V13

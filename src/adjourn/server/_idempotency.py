@@ -146,7 +146,8 @@ class Idempotency:
     async def _handle(self, request: Request, handle: Handler, key: str, *, joins: bool) -> Response:
         caller = self._callers.of(request)
         body = await read_body(request, self._max_body)
-        digest = hashlib.sha256(b"\0".join([request.method.encode(), request.url.path.encode(), body])).hexdigest()
+        asks = f"{request.method}\0{request.url.path}\0{request.url.query}\0"
+        digest = hashlib.sha256(asks.encode() + body).hexdigest()
         # A token that is only for some agents must not get what another token of the same name was answered.
         whose = [caller.name or "", *(caller.agents if caller.is_limited else ())]
         name = hashlib.sha256("\0".join([*whose, key]).encode()).hexdigest()
