@@ -119,7 +119,7 @@ def test_graphviz_makes_a_picture_of_it() -> None:
 
 
 @needs_dot
-@pytest.mark.parametrize("name", ['"', "\\", "<x>", "&amp;"])
+@pytest.mark.parametrize("name", ['"', "\\", "<x>", "&amp;", "R&D", "&lt;b&gt;"])
 def test_graphviz_reads_any_name(name: str) -> None:
     texts = {each.text for each in ET.fromstring(named(name).draw("svg")).iter("{http://www.w3.org/2000/svg}text")}
     assert name in texts

@@ -351,7 +351,8 @@ def _dot_node(node: Node, id: str, indent: str) -> Iterator[str]:
 
 
 def _dot_escaped(text: str) -> str:
-    return visible_line(text).replace("\\", "\\\\").replace('"', '\\"')
+    # Graphviz reads the entities of HTML in labels.
+    return visible_line(text).replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;")
 
 
 _DRAWN: dict[str, Callable[[Plan], str]] = {
