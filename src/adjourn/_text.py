@@ -16,6 +16,11 @@ def a_type(value: object) -> str:
     return with_article(type(value).__qualname__)
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, which gets an "s" unless there is one of it."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def undotted(sentence: object) -> str:
     """Return a sentence without its final full stop, so that more can follow."""
     return str(sentence).rstrip(" .")

@@ -46,7 +46,7 @@ async def test_calls_pauses_and_ends_are_logged_without_what_was_said(
         "s1 agent:A;middleware:LogCalls: model call ended",
         "s1: agent A ended (answered)",
     ]
-    assert "1 messages in, 1 tool calls out" in lines[0]
+    assert "1 message in, 1 tool call out" in lines[0]
     assert "s3cret" not in caplog.text
     assert "bye" not in caplog.text
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from adjourn._generics import Deps_contra
 from adjourn._habits import checks_options
+from adjourn._text import counted
 from adjourn.errors import UsageError
 from adjourn.events import MessageEvent
 from adjourn.graph._node import Node, Send
@@ -122,7 +123,7 @@ class _PlanExecuteFrame(AgentFrame):
         if response is not None or not steps:
             return self._respond(response or last)
         if self.progress.rounds >= self.agent.max_iterations:
-            text = f"Stopped after {self.progress.rounds} steps, with {len(steps)} still to do."
+            text = f"Stopped after {counted(self.progress.rounds, 'step')}, with {len(steps)} still to do."
             return self._respond(f"{text} The last one gave: {last}")
         return self._ask(self.plan.executor, self.agent.prompts.execute)
 

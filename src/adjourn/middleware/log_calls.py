@@ -14,7 +14,7 @@ from typing import Any
 from adjourn._habits import checks_options
 from adjourn._hiding import known
 from adjourn._hiding import logger as own_logger
-from adjourn._text import visible_line
+from adjourn._text import counted, visible_line
 from adjourn.context import current
 from adjourn.errors import Pause, text_of
 from adjourn.messages import Message
@@ -49,7 +49,9 @@ class LogCalls(Middleware):
         with self._timed("model call") as about:
             message = await call(request)
             usage = message.usage
-            about.append(f"{len(request.messages)} messages in, {len(message.tool_calls)} tool calls out")
+            about.append(
+                f"{counted(len(request.messages), 'message')} in, {counted(len(message.tool_calls), 'tool call')} out"
+            )
             if usage is not None:
                 about.append(f"{usage.input_tokens} + {usage.output_tokens} tokens")
             self._quote(about, message.text)

@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 
 from adjourn._documents import plain, question
 from adjourn._screen import Card, Screen
-from adjourn._text import visible_line
+from adjourn._text import counted, visible_line
 from adjourn.cli._stores import KEY_VARIABLE, add_store_option, add_whose_options, with_sessions
 from adjourn.cli.output.decisions import decided
 from adjourn.cli.output.documents import add_json_option, print_json
@@ -111,14 +111,14 @@ def _verified_card(found: Verification) -> Card:
 def _verified_rows(found: Verification) -> Iterator[tuple[str, str]]:
     for each in found.problems:
         yield "changed", visible_line(str(each))
-    yield "checked", f"{found.records} records, {found.answers} answers"
+    yield "checked", f"{counted(found.records, 'record')}, {counted(found.answers, 'answer')}"
     if found.is_sound and not found.signed:
         yield "without", f"an audit key ({KEY_VARIABLE}): {_UNSIGNED}"
     if found.untaken:
-        yield "not yet", f"{found.untaken} answers that no run has taken up"
+        yield "not yet", f"{counted(found.untaken, 'answer')} that no run has taken up"
     if found.pruned:
         gone = f"records before {', '.join(found.pruned)}"
-        yield "pruned", gone + (f", with the proof of {found.unproved} answers" if found.unproved else "")
+        yield "pruned", gone + (f", with the proof of {counted(found.unproved, 'answer')}" if found.unproved else "")
     if found.head is not None:
         yield "head", found.head
 

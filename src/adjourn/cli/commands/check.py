@@ -10,6 +10,7 @@ import msgspec
 
 from adjourn._hiding import known
 from adjourn._screen import Screen
+from adjourn._text import counted
 from adjourn.cli._failures import REFUSED
 from adjourn.spec import Loaded, load
 
@@ -44,6 +45,6 @@ def _print(loaded: Loaded) -> None:
         screen.write(f"{screen.prose(known.hide(str(mistake)), 2)}\n")
     count = len(loaded.mistakes)
     if count:
-        print(f"{count} mistake{'s' if count > 1 else ''}")
+        print(counted(count, "mistake"))
     else:
         print(f"No mistakes. Agents: {', '.join(sorted(loaded.agents)) or 'none'}")

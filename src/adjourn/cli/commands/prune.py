@@ -6,7 +6,7 @@ import argparse
 from collections import Counter
 from typing import Any  # of JSON documents
 
-from adjourn._text import visible_line
+from adjourn._text import counted, visible_line
 from adjourn.cli._stores import add_store_option, add_whose_options, with_sessions
 from adjourn.cli.output.documents import add_json_option, print_json
 from adjourn.cli.output.tables import duration
@@ -47,10 +47,10 @@ def run(options: argparse.Namespace) -> int:
         print_json(removed)
     elif options.sessions:
         done, counts = ("Would remove", _by_status(removed)) if options.dry_run else ("Removed", "")
-        print(f"{done} {_count(len(removed['sessions']), 'session')}{counts}.")
+        print(f"{done} {counted(len(removed['sessions']), 'session')}{counts}.")
     else:
         whose = "all sessions" if options.all else f"session '{visible_line(options.session)}'"
-        print(f"Removed {_count(removed['records'], 'record')} of {whose}.")
+        print(f"Removed {counted(removed['records'], 'record')} of {whose}.")
     return 0
 
 
@@ -94,7 +94,3 @@ def _prune(options: argparse.Namespace) -> dict[str, Any]:
 def _by_status(found: dict[str, Any]) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in sorted(found["statuses"].items()))
     return f" ({counts})" if counts else ""
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -16,7 +16,7 @@ import msgspec
 
 from adjourn._engine.address import segment_text
 from adjourn._screen import Screen
-from adjourn._text import visible_line
+from adjourn._text import counted, visible_line
 from adjourn.cli._programs import METAVAR, runners_of, with_options
 from adjourn.cli._stores import add_store_option
 from adjourn.cli.commands.serve import add_webhooks_options, webhooks_of
@@ -111,7 +111,10 @@ def _print_start(worker: Worker) -> None:
         app = "" if runner.app_name == "adjourn" else f", app {runner.app_name}"
         print(f"Serving {visible_line(address)} in {visible_line(repr(runner.store))}{visible_line(app)}")
     limit = "" if worker.per_user is None else f", {worker.per_user} of one user"
-    print(f"Process {os.getpid()}, up to {worker.concurrency} sessions at once{limit}. Ctrl-C stops it.", flush=True)
+    print(
+        f"Process {os.getpid()}, up to {counted(worker.concurrency, 'session')} at once{limit}. Ctrl-C stops it.",
+        flush=True,
+    )
 
 
 def _summary(counts: WorkerCounts) -> str:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from adjourn._checks import is_count, is_positive
 from adjourn._engine.concurrency import in_thread
 from adjourn._habits import checks_options
+from adjourn._text import counted
 from adjourn.context import RunContext, current
 from adjourn.errors import UsageError
 from adjourn.messages import ToolCall
@@ -185,7 +186,7 @@ class FileTools(Middleware):
         text = await self._files.read(path)
         edited, count = await in_thread(partial(_edited, path, text, old, new, everywhere, self._max_size))
         await self._files.write(path, edited)
-        return f"Replaced in {count} {'place' if count == 1 else 'places'}."
+        return f"Replaced in {counted(count, 'place')}."
 
     async def delete_file(self, path: str) -> str:
         """Delete a file.
