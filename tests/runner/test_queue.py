@@ -100,6 +100,19 @@ async def test_what_is_submitted_begins_when_somebody_takes_it_up(store: Store):
     assert (await desk.runner.history("s"))[0].metadata == {"from": "web"}
 
 
+async def test_a_session_whose_first_input_waits_can_be_read(store: Store):  # rule V11
+    runner = Runner(ChatModelAgent("clerk", model=ScriptedModel(["yes"])), store=store)
+    await runner.submit("hi", session_id="s", user_id="ann")
+    assert await runner.messages("s") == await Sessions(store).messages("s") == ()
+    assert await runner.history("s") == []
+    assert (await runner.verify("s")).is_sound
+    for whose in ("bob", None):
+        with pytest.raises(CheckpointNotFound):
+            await runner.messages("s" if whose else "another", user_id=whose)
+    await runner.advance("s")
+    assert [message.text for message in await runner.messages("s", user_id="ann")] == ["hi", "yes"]
+
+
 async def test_the_turn_of_one_input_begins_if_it_is_next(store: Store):  # rule V11
     desk = Desk(store)
     first, second = [await desk.runner.submit(wish, session_id="s") for wish in ("a", "b")]

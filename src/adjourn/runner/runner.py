@@ -12,7 +12,7 @@ from adjourn._generics import Defaulted, Deps_contra, Out_co, State_co
 from adjourn._habits import OF_RUNNERS, RUN_AGENT, Explains, explains_options
 from adjourn._values.codec import ClassChanged
 from adjourn._values.frozen import shorten
-from adjourn.errors import PendingInterrupts, ProgramChanged, StateInvalid, UnfinishedRun, UsageError
+from adjourn.errors import CheckpointNotFound, PendingInterrupts, ProgramChanged, StateInvalid, UnfinishedRun, UsageError
 from adjourn.events import Interrupt, ToolResult
 from adjourn.messages import Message
 from adjourn.sessions import Answers, Checkpoint, Sessions
@@ -370,10 +370,14 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
     # Looking
 
     async def messages(self, session_id: str, *, user_id: str | None = None) -> tuple[Message, ...]:
-        """Return the conversation of a session."""
+        """Return the conversation of a session; it is empty while its first input waits.
+
+        Raises:
+            CheckpointNotFound: there is no such session.
+        """
         try:
             live = await self._live.load(self._settings.ref(session_id, user_id))
-        except (ProgramChanged, StateInvalid, ClassChanged):
+        except (CheckpointNotFound, ProgramChanged, StateInvalid, ClassChanged):
             return await super().messages(session_id, user_id=user_id)
         return stored_result(live).messages
 

@@ -212,8 +212,16 @@ class Sessions:
         return len(await self.store.questions(await self._ref(session_id, user_id), filter=chosen))
 
     async def messages(self, session_id: str, *, user_id: str | None = None) -> tuple[Message, ...]:
-        """Return the conversation of a session."""
-        return (await Contents.at(self.store, await self._ref(session_id, user_id))).messages
+        """Return the conversation of a session; it is empty while its first input waits.
+
+        Raises:
+            CheckpointNotFound: there is no such session.
+        """
+        try:
+            return (await Contents.at(self.store, await self._ref(session_id, user_id))).messages
+        except CheckpointNotFound:
+            await self._head(session_id, user_id)
+            return ()
 
     async def audit(
         self, session_id: str, *, all_branches: bool = False, user_id: str | None = None
