@@ -118,13 +118,14 @@ def test_a_wait_for_a_run_whose_loop_is_closed_ends():  # rule A14
         setattr(task, "_log_destroy_pending", False)  # noqa: B010  # nobody can end them any more
 
 
-async def test_a_lease_of_a_closed_loop_ends():  # rule C6
-    """Nothing can end the run any more, so nothing may keep its session."""
-    store, tasks = MemoryStore(), list[Any]()
+@pytest.mark.parametrize("ttl", [0.3, 10 * WAIT])
+async def test_a_lease_of_a_closed_loop_ends(store: Store, ttl: float):  # rule C6
+    """Nothing can end the run any more, so nothing may keep its session: not even until the lease is over."""
+    tasks = list[Any]()
 
     def abandon() -> None:
         loop, gate = asyncio.new_event_loop(), Gate()
-        run = a_b(gate, store, lease_ttl=0.3).run({}, session_id="s")
+        run = a_b(gate, store, lease_ttl=ttl).run({}, session_id="s")
         run.detach()
 
         async def start() -> None:

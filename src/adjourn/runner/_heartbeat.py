@@ -12,7 +12,7 @@ from typing import ClassVar, Protocol
 from msgspec.structs import replace
 
 from adjourn._hiding import logger
-from adjourn._owner import forget_end, lease_clock
+from adjourn._owner import forget_end, lease_clock, note_end
 from adjourn._text import visible_line
 from adjourn.errors import text_of
 from adjourn.stores.protocol import SeesCancels, Store
@@ -35,7 +35,7 @@ class LeaseHolder(Protocol):
 
     @property
     def is_gone(self) -> bool:
-        """Whether nothing can give the lease back any more, so that it must end by itself."""
+        """Whether it cannot give the lease back any more, so that the heartbeat has to."""
         ...
 
     def hear(self, lease: Lease, state: Renewed) -> None:
@@ -129,8 +129,7 @@ class Heartbeat:
             self._wake.clear()
             is_due = woken or time.monotonic() - since >= self._interval
             with self._lock:
-                for holder in [holder for holder in self._leases if holder.is_gone]:
-                    del self._leases[holder]
+                is_due = self._let_go() or is_due
                 leases, unreleased = dict(self._leases), list(self._unreleased)
                 store = self._store()
                 if store is None or (is_due and not leases and not unreleased and not woken):
@@ -144,6 +143,15 @@ class Heartbeat:
                 elif leases and isinstance(store, SeesCancels):
                     pause = self._look(loop, store, leases, heard)
             del store
+
+    def _let_go(self) -> bool:
+        """Give back the leases of those who cannot do it any more; return whether there are such."""
+        gone = {holder: lease for holder, lease in list(self._leases.items()) if holder.is_gone}
+        for holder, lease in gone.items():
+            self.remove(holder)
+            note_end(lease.owner)
+            self._unreleased.append(lease)
+        return bool(gone)
 
     def _look(
         self, loop: asyncio.Runner, store: SeesCancels, leases: dict[LeaseHolder, Lease], heard: dict[LeaseHolder, str]

@@ -217,7 +217,7 @@ class LiveSession:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the run's event loop was closed under it: its session is left to be taken over."""
+        """Whether the run's event loop was closed under it: nothing of it goes on, and its session is for others."""
         return self.scope.loop.is_closed()
 
     def _lose(self, lease: Lease) -> None:
