@@ -3,12 +3,14 @@
 import asyncio
 import threading
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
-from adjourn._engine.concurrency import Share, Threads, waiting
+from adjourn._engine.concurrency import Share, Threads, _threads, waiting  # pyright: ignore[reportPrivateUsage]
 from adjourn.errors import ThreadsUsedUp
 
 WAIT = 120.0
@@ -66,6 +68,56 @@ async def test_what_a_call_raises_leaves_its_thread_for_the_next() -> None:
         with pytest.raises(ValueError, match="no"):
             await pool.run(fails)
     assert await pool.run(lambda: 7) == 7
+
+
+# When the system has no more threads
+
+
+@contextmanager
+def no_more_threads() -> Generator[None]:
+    """Have the system refuse every new thread, as it does when a container has as many as it may."""
+    before = threading.stack_size(1 << 62)
+    try:
+        yield
+    finally:
+        threading.stack_size(before)
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+async def test_calls_that_get_no_thread_fail_and_are_never_made(is_shared: bool) -> None:  # rule G14
+    """And no place is lost with them, of the pool and of the session."""
+    pool, made = Threads(limit=2), list[int]()
+    _threads.set(pool)
+    run = Share(2, "s").run if is_shared else pool.run
+    async with asyncio.timeout(WAIT):
+        for number in range(5):
+            with no_more_threads(), pytest.raises(RuntimeError, match="new thread"):
+                await run(lambda number=number: made.append(number))
+        for _ in range(3):
+            barrier = threading.Barrier(2, timeout=WAIT)
+            await asyncio.gather(run(barrier.wait), run(barrier.wait))
+        assert await asyncio.gather(*(run(lambda: 7) for _ in range(10))) == [7] * 10
+    assert made == []
+
+
+async def test_a_wait_goes_on_when_no_thread_can_be_started_in_its_place() -> None:  # rule G14
+    pool, queued, go = Threads(limit=1), threading.Event(), threading.Event()
+
+    def waits() -> None:
+        assert queued.wait(WAIT)
+        with no_more_threads(), waiting():
+            assert go.wait(WAIT)
+
+    first = asyncio.create_task(pool.run(waits))
+    await asyncio.sleep(0)
+    second = asyncio.create_task(pool.run(lambda: 7))
+    await asyncio.sleep(0)
+    queued.set()
+    go.set()
+    async with asyncio.timeout(WAIT):
+        await first
+        assert await second == 7
+        assert await asyncio.gather(*(pool.run(lambda: 8) for _ in range(3))) == [8] * 3
 
 
 # Threads that wait

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from queue import SimpleQueue
@@ -60,7 +60,11 @@ class Threads:
         if _threads.get() is not self:
             context.run(_threads.set, self)
         self._jobs.put((loop, future, lambda: context.run(call)))
-        self._find_thread()
+        try:
+            self._find_thread()
+        except RuntimeError:
+            future.cancel()  # Whoever takes the job later must not make the call any more.
+            raise
         return await future
 
     def inner(self) -> Threads:
@@ -74,11 +78,10 @@ class Threads:
         """Lend the place of the calling thread to a queued job, or to one that comes."""
         with self._lock:
             self._lent += 1
-            if not self._waiting:
-                return
-            self._waiting -= 1
-            self._started += 1
-        self._start()
+            if self._waiting:
+                self._waiting -= 1
+                with suppress(RuntimeError):  # The job goes on waiting.
+                    self._start()
 
     def take_back(self) -> None:
         """End a loan."""
@@ -96,11 +99,20 @@ class Threads:
             if self._started - self._lent >= self._limit:
                 self._waiting += 1
                 return
-            self._started += 1
-        self._start()
+            self._start()
 
     def _start(self) -> None:
-        threading.Thread(target=self._work, name="adjourn-worker", daemon=True).start()
+        """Start a thread for a queued job; with the lock held, so that a thread or a waiting job is counted.
+
+        Raises:
+            RuntimeError: the system has no thread for it.
+        """
+        try:
+            threading.Thread(target=self._work, name="adjourn-worker", daemon=True).start()
+        except RuntimeError:
+            self._waiting += 1
+            raise
+        self._started += 1
 
     def _work(self) -> None:
         _worker.pool = self
@@ -223,7 +235,7 @@ class Share:
         held = _Held(self)
         try:
             return await in_thread(partial(held.run, call))
-        except asyncio.CancelledError:
+        except BaseException:  # A cancel, or no thread could be started; what the call itself raises has ended it.
             self._leave_behind(held)
             raise
 
