@@ -3,8 +3,6 @@
 import asyncio
 import threading
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Any
 
@@ -12,6 +10,7 @@ import pytest
 
 from adjourn._engine.concurrency import Share, Threads, _threads, waiting  # pyright: ignore[reportPrivateUsage]
 from adjourn.errors import ThreadsUsedUp
+from tests.no_threads import no_more_threads
 
 WAIT = 120.0
 
@@ -71,16 +70,6 @@ async def test_what_a_call_raises_leaves_its_thread_for_the_next() -> None:
 
 
 # When the system has no more threads
-
-
-@contextmanager
-def no_more_threads() -> Generator[None]:
-    """Have the system refuse every new thread, as it does when a container has as many as it may."""
-    before = threading.stack_size(1 << 62)
-    try:
-        yield
-    finally:
-        threading.stack_size(before)
 
 
 @pytest.mark.parametrize("is_shared", [False, True])

@@ -42,6 +42,7 @@ from adjourn.errors import (
 from adjourn.events import Done, Failed, Interrupted
 from adjourn.server import App, Tokens
 from adjourn.tools import Edit, ToolCallInfo
+from tests.no_threads import no_more_threads
 from tests.server.agents import GATES, WORDS, booker, counter, refunds
 from tests.server.serving import Serving
 from tests.test_docs import ROOT, Block, blocks, execute
@@ -229,6 +230,13 @@ def test_sync_code_does_the_same(server: Serving):
             client.resume(run.session_id, {asked: True}).result()
     with pytest.raises(UsageError, match="closed"):
         client.agents()
+
+
+def test_sync_code_that_got_no_thread_can_try_again(server: Serving):
+    with SyncClient(url(server)) as client:
+        with no_more_threads(), pytest.raises(RuntimeError, match="new thread"):
+            client.agents()
+        assert client.agents()
 
 
 async def test_sync_code_works_where_a_loop_runs_and_in_threads(server: Serving):

@@ -22,8 +22,11 @@ from adjourn.runner._heartbeat import Heartbeat
 from adjourn.runner._settings import Durability
 from adjourn.stores import Committed, Lease, MemoryStore, Renewed, SessionRef, SQLiteStore, Store, Write
 from adjourn.testing import FakeClock, FaultStore
+from tests.no_threads import no_more_threads
 
 from .programs import Gate, asking, begin, events_of, held, line, side_by_side, step, steps, turns, until
+
+WAIT = 50.0
 
 # One owner at a time
 
@@ -41,6 +44,21 @@ async def test_a_live_session_is_its_owners_alone(timed: Store, clock: FakeClock
     assert busy.value.expires == clock() + 1
     gate.opened.set()
     assert (await waiting).status == "done"
+
+
+async def test_a_run_whose_lease_no_thread_can_renew_fails_and_can_be_recovered():  # rule C6
+    """The system has no more threads for a while; nobody waits for ever, and later leases are renewed."""
+    store, gate = MemoryStore(), Gate()
+    async with asyncio.timeout(WAIT):
+        with no_more_threads(), pytest.raises(RuntimeError, match="new thread"):
+            await steps("a", store=store).run({}, session_id="s")
+        assert (await steps("a", store=store).recover("s")).state["done"] == ["a"]
+        waiting = begin(line(("a", held("a", gate)), store=store, lease_ttl=0.3).run({}, session_id="t"))
+        await gate.reached.wait()
+        await asyncio.sleep(0.6)
+        assert (await steps("a", store=store).status("t")).status == "running"
+        gate.opened.set()
+        assert (await waiting).status == "done"
 
 
 async def test_every_commit_renews_the_lease(timed: Store, clock: FakeClock):  # rule C6

@@ -60,12 +60,15 @@ class _Portal:
                     "This is called by the SyncClient itself, which would wait for it. Use another thread."
                 )
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(
-                    target=_run_loop, args=(self._loop,), name="adjourn-client", daemon=True
-                )
-                self._thread.start()
-                weakref.finalize(self, _stop, self._loop)
+                loop = asyncio.new_event_loop()
+                thread = threading.Thread(target=_run_loop, args=(loop,), name="adjourn-client", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # The system has no thread for it.
+                    loop.close()
+                    raise
+                self._loop, self._thread = loop, thread
+                weakref.finalize(self, _stop, loop)
             return self._loop
 
     def close(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 import weakref
+from contextlib import suppress
 from typing import ClassVar, Protocol
 
 from msgspec.structs import replace
@@ -81,7 +82,11 @@ class Heartbeat:
             beat._leases, beat._unreleased, beat._wake, beat._thread = {}, [], threading.Event(), None
 
     def add(self, holder: LeaseHolder, lease: Lease) -> None:
-        """Renew the lease of `holder` until it is removed."""
+        """Renew the lease of `holder` until it is removed.
+
+        Raises:
+            RuntimeError: the system has no thread for it.
+        """
         with self._lock:
             self._leases[holder] = lease
             self._start(lease)
@@ -90,12 +95,14 @@ class Heartbeat:
         """End a lease that its run could not release, as soon as the store can be reached."""
         with self._lock:
             self._unreleased.append(lease)
-            self._start(lease)
+            with suppress(RuntimeError):  # Without a thread now, it is left for the next one.
+                self._start(lease)
 
     def _start(self, lease: Lease) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._beat, name="adjourn-heartbeat", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._beat, name="adjourn-heartbeat", daemon=True)
+            thread.start()
+            self._thread = thread
         elif lease.ttl / 3 < self._interval:
             self._wake.set()
 

@@ -264,9 +264,9 @@ class Run(Defaulted, Generic[Out_co, State_co]):
             wake(self._starting.pop())
 
     async def _drive(self, live: LiveSession) -> None:
-        live.begin()
         well, before, observer = False, live.scope.usage, None
         try:
+            live.begin()
             if live.journal.lease is None and not live.journal.is_unstored:
                 self._outcome = result = stored_result(live)
                 self.deliver([stored_end(live, result)])

@@ -85,7 +85,7 @@ class Notifier:
         self._put(ref)
 
     def _put(self, ref: SessionRef | None) -> None:
-        if ref in self._news:
+        if ref in self._news and self._thread is not None:
             return  # it is yet to be sent; whoever looks then sees this, too
         with self._gate:
             if None not in self._news:
@@ -94,8 +94,10 @@ class Notifier:
                     self._news = {None: None}
             if self._thread is None:
                 self._stopped = False
-                self._thread = threading.Thread(target=self._run, name="adjourn-notify", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="adjourn-notify", daemon=True)
+                with contextlib.suppress(RuntimeError):  # The system has none: the news go with the next.
+                    thread.start()
+                    self._thread = thread
         self._wake.set()
 
     def send_echo(self) -> None:
