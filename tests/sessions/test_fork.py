@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Unpack
 
 import pytest
 
 from adjourn import CheckpointNotFound, Runner, UsageError, current, interrupt, workflow
+from adjourn.graph import START, CompiledGraph, StateGraph
+from adjourn.runner import Options
+from adjourn.runner._settings import Durability
 from adjourn.sessions import Sessions
 from adjourn.stores import Answer, SessionRef, Store
-from tests.runner.programs import asking, ids, steps
+from tests.runner.programs import Path, asking, ids, line, side_by_side, step, steps
 from tests.runner.test_travel import ASKED, finished
 
 
@@ -78,6 +82,45 @@ async def test_nested_runs_go_on_in_the_fork(store: Store):
     fork = await Sessions(store).fork("s")
     assert (await runner.resume(fork, {"second": 2})).value == "first 1 and second 2"
     assert (await runner.resume("s", {"second": 3})).value == "first 1 and second 3"
+
+
+def fail(state: Any) -> Any:
+    """Fail, as a node or as a condition."""
+    raise ValueError("no")
+
+
+def failing_beside(**options: Unpack[Options]) -> CompiledGraph:
+    """A node that fails beside one that ends."""
+    return side_by_side(("a", step("a")), ("b;c", fail), **options)
+
+
+def failing_after(**options: Unpack[Options]) -> CompiledGraph:
+    """A condition that fails after its node has ended, beside an edge."""
+    graph = StateGraph(Path, name="wide").add_node("a", step("a")).add_node("b", step("b"))
+    graph.add_edge(START, "a").add_edge("a", "b").add_conditional_edges("a", fail, name="way")
+    return graph.compile(**options)
+
+
+def failing_later(**options: Unpack[Options]) -> CompiledGraph:
+    """A node that fails some steps after the last checkpoint, if these are rare."""
+    return line(("a", step("a")), ("b", fail), **options)
+
+
+@pytest.mark.parametrize("durability", ["step", "async", "pause"])
+@pytest.mark.parametrize(
+    ("build", "following"),
+    [(failing_beside, ("b;c",)), (failing_after, ("node:a;branch:way", "b")), (failing_later, ("b",))],
+    ids=["beside", "after", "later"],
+)
+async def test_what_has_ended_before_a_failure_does_not_run_next(
+    build: Callable[..., CompiledGraph], following: tuple[str, ...], durability: Durability, store: Store
+):  # rules C2, C4
+    graph = build(store=store, durability=durability)
+    with pytest.raises(ValueError, match="no"):
+        await graph.run({}, session_id="s")
+    for fork in (await Sessions(store).fork("s"), await Sessions(store).fork("s", to="s")):
+        assert (await graph.checkpoint(fork)).next == following
+        assert (await graph.status(fork)).status == "cancelled"
 
 
 async def test_what_is_not_there_cannot_be_forked(store: Store):

@@ -15,6 +15,7 @@ from typing import Any, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
+from adjourn._engine.address import parse_segment, segment_text
 from adjourn._engine.record import NONE, GraphImage, Tree, UserImage, fold, join
 from adjourn._engine.scope import Scope
 from adjourn._values import codec
@@ -195,6 +196,14 @@ class Contents:
         return tuple(read_interrupt(body, ref, branch, self.checkpoint) for body in bodies)
 
     @property
+    def unfinished(self) -> tuple[str, ...]:
+        """What runs next in the session's graph, or in that of a graph agent; nothing if the records do not say."""
+        with Reading(self.head.session):
+            if self._inner_graph is not None:
+                return unfinished_in(self.scope, self._inner_graph)
+            return () if self.is_agent else unfinished_in(self.scope, self._root)
+
+    @property
     def _inner_graph(self) -> str | None:
         """The path of the graph of a graph agent, which has nothing else directly below it."""
         inside = self.scope.dormant.below(self._root).get("~")
@@ -205,3 +214,24 @@ def graph_fields(scope: Scope, path: str) -> dict[str, Any]:
     """Return the fields of a graph that is dormant at `path`."""
     pieces: Mapping[str, list[Any]] = scope.dormant.pieces.get(path, {})
     return {name: codec.decode(join(parts), lenient=True) for name, parts in pieces.items() if not name.startswith("^")}
+
+
+def unfinished_in(scope: Scope, path: str) -> tuple[str, ...]:
+    """Return what runs next in a graph that is dormant at `path`: its tasks, or conditions and where others lead."""
+    image = scope.dormant.at(path)
+    if not isinstance(image, GraphImage):
+        return ()
+    if tasks := [parse_segment(segment).id for segment in _not_done(scope, path, "node:")]:
+        return tuple(dict.fromkeys(tasks))
+    nodes = [segment_text("node", name) for name in image.finished or ()]
+    undecided = [f"{node};{segment}" for node in nodes for segment in _not_done(scope, f"{path};{node}", "branch:")]
+    return tuple(dict.fromkeys([*undecided, *(name for name, _ in image.targets or ())]))
+
+
+def _not_done(scope: Scope, path: str, kind: str) -> list[str]:
+    """Return the segments of this kind right below `path` whose code has not ended."""
+    return [
+        segment
+        for segment, image in scope.dormant.below(path).items()
+        if segment.startswith(kind) and isinstance(image, UserImage) and image.status != "done"
+    ]

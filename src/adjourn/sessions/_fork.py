@@ -75,8 +75,10 @@ async def _header(store: Store, ref: SessionRef, contents: Contents) -> Header:
     point = contents.checkpoint
     rows = {row.id: row.header for row in await store.checkpoints(ref)}
     near = rows.get(Listed(rows).nearest(point) or "", Header())
+    # Between two checkpoints, some of what was to run has ended.
+    following = near.next if point in rows else contents.unfinished or near.next
     origin: dict[str, Any] = {"forked_from": {"session_id": ref.id, "checkpoint_id": point}}
-    return replace(near, source="fork", metadata={**contents.scope.metadata, **origin})
+    return replace(near, source="fork", next=following, metadata={**contents.scope.metadata, **origin})
 
 
 async def _write(
