@@ -93,13 +93,13 @@ class NotInRun(UsageError):
 
 
 class AmbiguousInterrupt(UsageError):
-    """One place asked several questions at once without keys."""
+    """One place asked several questions at once without keys, or with the same one."""
 
     def __init__(self, address: str) -> None:
         self.address = address
         super().__init__(
             f"'{address}' asked a second question while its first is open, and they cannot be told apart. "
-            "Give each of them a key: interrupt(..., key='manager')."
+            "Give each of them its own key: interrupt(..., key='manager')."
         )
 
 

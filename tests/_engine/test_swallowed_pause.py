@@ -294,7 +294,7 @@ async def unkeyed() -> Any:
     "asks", [(unkeyed, unkeyed), (_ask, _ask), (_ask, unkeyed)], ids=["no keys", "one key twice", "one of two keyed"]
 )
 async def test_questions_at_once_that_cannot_be_told_apart_are_refused(asks: tuple[Asks, ...], store: Store):  # rule I1
-    with pytest.raises(AmbiguousInterrupt) as raised:
+    with pytest.raises(AmbiguousInterrupt, match="its own key") as raised:
         await lone(at_once(*asks), store=store).run({}, session_id="s")
     assert raised.value.address == "runnable:g;node:ask"
     mended = lone(at_once(lambda: _ask("a"), lambda: _ask("b")), store=store)
