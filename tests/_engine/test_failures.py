@@ -202,6 +202,50 @@ async def test_classes_of_a_childs_failures_are_named_where_it_is_run(store: Sto
     assert made == ["charged"]
 
 
+async def test_a_group_is_raised_again_with_all_that_is_in_it(store: Store):  # rule R13
+    """As a `TaskGroup` raises it."""
+
+    @workflow
+    async def look_up(input: str) -> None:
+        made.append("looked up")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fails(Declined(51, reason="no money")))
+            group.create_task(fails(ExceptionGroup("inner", [KeyError("x"), FileNotFoundError(2, "No", "a.txt")])))
+
+    async def fails(error: Exception) -> None:
+        raise error
+
+    async def node(state: Any) -> Any:
+        seen: list[Any] = []
+        try:
+            await current().run(look_up, "x", raises=[Declined])
+        except* Declined as declined:
+            seen += [str(declined), *(getattr(each, "code", 0) for each in declined.exceptions)]
+        except* (KeyError, OSError) as others:
+            seen += [repr(others), others.subgroup(OSError) is not None]
+        return {"log": [*seen, interrupt(str(seen), key="q")]}
+
+    asked = (await lone(node, store=store).run({}, session_id="s")).interrupts[0].info
+    *seen, answer = (await lone(node, store=store).resume("s", {"q": 1})).state["log"]
+    assert (str(seen), answer, made) == (asked, 1, ["looked up"])
+    assert 51 in seen
+
+
+async def test_an_unknown_class_in_a_group_is_named(store: Store):  # rule R13
+    @once
+    async def look_up() -> None:
+        raise ExceptionGroup("all", [ValueError("a"), Declined(51, reason="no money")])
+
+    async def node(state: Any) -> Any:
+        try:
+            await look_up()
+        except ExceptionGroup:
+            interrupt("q", key="q")
+
+    with pytest.raises(NotStorable, match=r"look_up.*raises=\[Declined\]"):
+        await lone(node, store=store).run({}, session_id="s")
+
+
 async def test_an_unknown_class_is_refused_before_anybody_is_asked(store: Store):  # rule R13
     @once
     async def charge_card() -> None:

@@ -7,7 +7,7 @@ import builtins
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from msgspec import Raw
 
@@ -80,13 +80,20 @@ def stored(error: BaseException, source: Source) -> Failure:
     if type(error) is not _find(kind, source.raises):
         naming = source.naming.format(type(error).__name__)
         raise _unfit(error, source, f"Name its class, as in {naming}, or catch it inside")
-    failure = Failure(kind, text_of(error), _arguments(error), _attributes(error))
-    if not _reads_the_same(failure, type(error)):
+    parts = tuple(stored(part, source) for part in _parts(error))
+    failure = Failure(kind, text_of(error), _arguments(error), _attributes(error), parts=parts)
+    if not _reads_the_same(failure, type(error), source):
         raise _unfit(error, source, "Its text cannot be made again from what it holds: catch it inside")
     return failure
 
 
+def _parts(error: Exception) -> tuple[Exception, ...]:
+    return cast("ExceptionGroup[Exception]", error).exceptions if isinstance(error, ExceptionGroup) else ()
+
+
 def _arguments(error: Exception) -> Raw:
+    if isinstance(error, ExceptionGroup):
+        return codec.stored([error.message], "args")
     # A built-in error may know more than its `args`: that of a file has its name apart from them.
     args = error.__reduce__()[1] if _is_builtin(type(error)) else error.args
     if not args:
@@ -108,9 +115,9 @@ def _attributes(error: Exception) -> Raw:
     return codec.stored(found, "attributes") if found else NONE
 
 
-def _reads_the_same(failure: Failure, kind: type[Exception]) -> bool:
+def _reads_the_same(failure: Failure, kind: type[Exception], source: Source) -> bool:
     try:
-        return text_of(_rebuild(failure, kind)) == failure.text
+        return text_of(_rebuild(failure, kind, source)) == failure.text
     except Exception:  # noqa: BLE001  # a user's class may do anything when it is made
         return False
 
@@ -138,11 +145,13 @@ def restored(failure: Failure, source: Source) -> Exception:
         raise ProgramChanged(
             source.name, f"its failure before a question was a {failure.kind}, which is not named any more ({naming})"
         )
-    return _rebuild(failure, kind)
+    return _rebuild(failure, kind, source)
 
 
-def _rebuild(failure: Failure, kind: type[Exception]) -> Exception:
+def _rebuild(failure: Failure, kind: type[Exception], source: Source) -> Exception:
     args: list[Any] = decoded(failure.args) or []
+    if failure.parts:
+        args.append([restored(part, source) for part in failure.parts])
     if _is_builtin(kind):
         return kind(*args)
     # Its constructor may take other arguments than it passes on, so it is not called.

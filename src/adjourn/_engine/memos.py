@@ -58,7 +58,7 @@ def read_key(text: str) -> Key:
 
 
 class Failure(Struct, frozen=True, omit_defaults=True):
-    """An exception as it is stored: its class by name, its text, and what it holds.
+    """An exception as it is stored: its class by name, its text, and what it holds; `parts` are those of a group.
 
     What was cut off, by a time limit or by the code itself, is a `TimeoutError` to whoever called it.
     """
@@ -68,6 +68,7 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     args: Raw = NONE
     attributes: Raw = NONE
     is_cut_off: bool = False
+    parts: tuple[Failure, ...] = ()
 
 
 class Memo(Struct, frozen=True, kw_only=True, omit_defaults=True):
