@@ -352,14 +352,16 @@ async def test_names_that_do_not_fit_are_refused_before_anything_is_done(id: int
     await store.close()
 
 
-async def test_the_longest_names_that_an_index_takes_can_be_used_in_every_status():
+@pytest.mark.parametrize("user", [None, "ann"])
+@pytest.mark.parametrize("app", ["a", "shop", "adjourn", "bookshop"])  # an index pads what follows a name
+async def test_the_longest_names_that_an_index_takes_can_be_used_in_every_status(app: str, user: str | None):
     """What is accepted at the beginning fits at the end, whatever the end is."""
     store = PostgresStore(postgres().url, schema=fresh_schema())
 
     async def is_taken(name: str) -> bool:
         run = Drive(store, name)
         try:
-            await run.start(user="ann", app="shop")
+            await run.start(user=user, app=app)
         except NotStorable:
             return False
         await run.commit(run.next(status="cancelled"), release=True)

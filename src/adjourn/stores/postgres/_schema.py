@@ -184,7 +184,7 @@ _APPLY = """CREATE FUNCTION {schema}.apply(
             THEN RETURN; END IF;
         ELSE
             clock := {schema}.clock();
-            -- Long names are tried in all indexes, with the longest status: they must fit when the run has ended, too.
+            -- Long names are tried in all indexes, as they will be with the longest status once the run has ended.
             tries := octet_length(concat(in_id, in_app, in_user)) > 500;
             INSERT INTO {schema}.sessions AS t (id, app, "user", created, owner, status, branch, branch_no, number, pos,
                     full_pos, size, seq, expires, fence, claims, updated, touched, program, inputs, rested,
@@ -195,12 +195,13 @@ _APPLY = """CREATE FUNCTION {schema}.apply(
                     coalesce(m_full_pos, -1), coalesce(m_size, 0), coalesce(m_seq, 0),
                     CASE WHEN l_owner IS NULL THEN 0 ELSE clock + l_ttl END, coalesce(l_fence, 0),
                     coalesce(l_claims, 0), clock, clock, to_program, add_inputs,
-                    CASE WHEN l_owner IS NULL THEN clock END, CASE WHEN i_id IS NOT NULL THEN clock END, i_abandons)
+                    CASE WHEN tries OR l_owner IS NULL THEN clock END, CASE WHEN i_id IS NOT NULL THEN clock END,
+                    i_abandons)
                 ON CONFLICT (app, id) DO NOTHING RETURNING t.no INTO s.no;
             IF NOT FOUND THEN RETURN; END IF;
             IF tries THEN
-                UPDATE {schema}.sessions AS t SET owner = l_owner, status = coalesce(m_status, 'queued')
-                    WHERE t.no = s.no;
+                UPDATE {schema}.sessions AS t SET owner = l_owner, status = coalesce(m_status, 'queued'),
+                    rested = CASE WHEN l_owner IS NULL THEN clock END WHERE t.no = s.no;
             END IF;
             s.app := in_app;
             s."user" := in_user;
