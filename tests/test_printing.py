@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from pydantic import BaseModel
 
 from adjourn import ChatModelAgent, Message, Runner, ToolCall, print_event, stored, tool
@@ -199,6 +200,26 @@ async def test_an_approval_is_a_few_lines() -> None:
     assert reach.startswith("  reach   Remembered for the session")
     assert answer == "  answer  yes or no, or a decision: approve, edit, reject, respond"
     assert id_ == "  id      agent:desk;tool:book:c1, key approval"
+
+
+@tool(approval=True)
+async def leave(trip: str) -> str:
+    """Leave."""
+    return trip
+
+
+async def test_what_several_approvals_have_in_common_is_said_once() -> None:
+    rome = ToolCall(id="c1", name="leave", arguments={"trip": "Rome"})
+    calls = [rome, replace(rome, id="c2"), ToolCall(id="c3", name="book", arguments={"trip": "Rome", "seats": []})]
+    agent = ChatModelAgent("desk", model=ScriptedModel([Message.assistant(tool_calls=calls)]), tools=[book, leave])
+    event = [event async for event in Runner(agent).run("go")][-1]
+    reaches = [line.split()[1:] for line in printed(event).splitlines() if line.startswith("  reach")]
+    assert reaches[1] == ["as", "above"]
+    assert [("all calls of leave" in " ".join(each), "all calls of book" in " ".join(each)) for each in reaches] == [
+        (True, False),
+        (False, False),
+        (False, True),
+    ]
 
 
 @stored("printing.Trip")

@@ -267,13 +267,15 @@ def _(event: events.Custom) -> Card:
 def _(event: events.Interrupted) -> Card:
     count = len(event.interrupts)
     title = f"waits for {'an answer' if count == 1 else f'{count} answers'}, checkpoint {event.checkpoint_id}"
-    return Card("⏸", "yellow", title, tuple(row for asked in event.interrupts for row in _question(asked)))
+    shown_before = (None, *event.interrupts)
+    questions = zip(event.interrupts, shown_before, strict=False)
+    return Card("⏸", "yellow", title, tuple(row for asked, before in questions for row in _question(asked, before)))
 
 
-def _question(asked: Interrupt) -> Iterator[tuple[str, str]]:
+def _question(asked: Interrupt, before: Interrupt | None) -> Iterator[tuple[str, str]]:
     if asked.title:
         yield "node", asked.title
-    yield from question_rows(asked)
+    yield from question_rows(asked, before)
     yield "answer", answer_form(asked)
     yield "id", visible_line(asked.id) + (f", key {visible_line(asked.key)}" if asked.key is not None else "")
     if asked.expires is not None:
@@ -299,8 +301,8 @@ def tool_request(info: Any) -> ToolRequest | None:
     return ToolRequest(tool, cast("dict[str, Any]", arguments), str(reach or ""))
 
 
-def question_rows(asked: Interrupt) -> Iterator[tuple[str, str]]:
-    """Yield what a question asks and shows."""
+def question_rows(asked: Interrupt, before: Interrupt | None = None) -> Iterator[tuple[str, str]]:
+    """Yield what a question asks and shows; `before` is the question that stands right above it, if any."""
     request = tool_request(asked.info)
     if asked.prompt is not None and not (request and _repeats(asked.prompt, request)):
         yield "asks", asked.prompt
@@ -308,7 +310,8 @@ def question_rows(asked: Interrupt) -> Iterator[tuple[str, str]]:
         yield "tool", request.tool
         yield "with", described(request.arguments)
         if request.reach:
-            yield "reach", request.reach
+            above = None if before is None else tool_request(before.info)
+            yield "reach", "as above" if above is not None and above.reach == request.reach else request.reach
     elif asked.info is not None and asked.info != asked.prompt:
         yield "shows", described(asked.info)
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from adjourn import Runner, interrupt, workflow
+from adjourn import ChatModelAgent, Message, Runner, ToolCall, interrupt, tool, workflow
 from adjourn.cli import main
+from adjourn.testing import ScriptedModel
 from tests.cli.shell import Shell
 
 
@@ -115,3 +116,23 @@ def test_a_limit_that_lists_nothing_is_refused(url: str, limit: str, capsys: pyt
     with pytest.raises(SystemExit):
         main(["pending", "--store", url, f"--limit={limit}"])
     assert f"argument --limit: '{limit}' is not a number from 1 on" in capsys.readouterr().err
+
+
+@tool(approval=True)
+def pay(cents: int) -> str:
+    """Pay."""
+    return f"paid {cents}"
+
+
+@pytest.mark.parametrize("command", ["pending", "show"])
+def test_a_session_with_many_approvals_says_once_what_they_cover(
+    tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
+):
+    calls = [ToolCall(id=f"c{number}", name="pay", arguments={"cents": number}) for number in range(3)]
+    agent = ChatModelAgent("clerk", model=ScriptedModel([Message.assistant(tool_calls=calls)]), tools=[pay])
+    url = f"sqlite:///{tmp_path / 'payments.db'}"
+    Runner(agent, store=url).run_sync("Pay all.", session_id="s")
+    assert main([command, "s", "--store", url]) == 0
+    said = capsys.readouterr().out
+    assert (said.count("it covers all calls of pay by clerk"), said.count("reach   as above\n")) == (1, 2)
+    assert all(f"cents: {number}\n" in said for number in range(3))

@@ -29,7 +29,7 @@ from ._stores import command, server_url
 from .ask.asking import LATER, answering, ask, hint, is_terminal, say
 from .ask.parsing import parse_data
 from .output.following import Ending, Follower
-from .output.questions import print_question
+from .output.questions import print_each
 
 if TYPE_CHECKING:
     from adjourn.client import AgentInfo, RemoteRun
@@ -120,8 +120,7 @@ class Session(ABC):
         if self._options.json or ending.status == "done":
             return
         if ending.status == "interrupted" and not self.is_asked_here:
-            for asked in self.pending():
-                print_question(asked)
+            print_each(self.pending())
         hint(f"\n{self.next_steps(ending)}")
 
     def next_steps(self, ending: Ending) -> str:

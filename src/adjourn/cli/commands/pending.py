@@ -10,7 +10,7 @@ from adjourn._documents import questions
 from adjourn.cli._server import add_server_options, with_inbox
 from adjourn.cli._stores import add_store_option, add_whose_options, command
 from adjourn.cli.output.documents import add_json_option, print_json
-from adjourn.cli.output.questions import print_question, print_questions
+from adjourn.cli.output.questions import print_each, print_questions
 from adjourn.cli.output.tables import duration
 from adjourn.errors import UsageError
 from adjourn.events import Interrupt
@@ -60,8 +60,7 @@ def run(options: argparse.Namespace) -> int:
     elif not found:
         print("Nothing waits for an answer." if not _filters(options) else "Nothing like that waits for an answer.")
     elif options.session is not None:
-        for asked in found:
-            print_question(asked)
+        print_each(found)
         answer = command(options, "answer", options.session, "--question", "TOKEN", "ANSWER")
         print(f"\nAnswer with: {answer}", file=sys.stderr)
     else:

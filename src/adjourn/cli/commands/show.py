@@ -16,7 +16,7 @@ from adjourn._text import visible_line
 from adjourn.cli._stores import add_store_option, add_whose_options, command, with_sessions
 from adjourn.cli.ask.asking import answering
 from adjourn.cli.output.documents import add_json_option, print_json
-from adjourn.cli.output.questions import print_question
+from adjourn.cli.output.questions import print_each
 from adjourn.cli.output.tables import ago, at, clock
 from adjourn.events import CheckpointSaved, Event, Failed, Interrupt, Interrupted, MessageEvent
 from adjourn.printing import described, print_event
@@ -76,8 +76,7 @@ def run(options: argparse.Namespace) -> int:
     if options.events:
         _print_events(found.events)
     _print_contents(found.contents)
-    for asked in found.questions:
-        print_question(asked)
+    print_each(found.questions)
     _print_next(options, found)
     return 0
 

@@ -22,12 +22,21 @@ from .tables import ago, clock, padded, span
 _REASONS = {"need_approval": "asks for your approval", "need_input": "asks you something"}
 
 
-def print_question(asked: Interrupt, number: str = "") -> None:
-    """Show a question so that it cannot be overlooked: its place, what it asks, and what an answer must be."""
+def print_question(asked: Interrupt, number: str = "", *, before: Interrupt | None = None) -> None:
+    """Show a question so that it cannot be overlooked: its place, what it asks, and what an answer must be.
+
+    What the question `before`, right above it, says in the same words is not repeated.
+    """
     screen = Screen(sys.stdout)
     title = f"{place_of(asked)} {_REASONS.get(asked.reason, f'waits: {asked.reason}')}{number}"
     screen.write("\n")
-    screen.show(Card("⏸", "yellow", title, tuple(_rows(asked)), strong=True))
+    screen.show(Card("⏸", "yellow", title, tuple(_rows(asked, before)), strong=True))
+
+
+def print_each(found: Sequence[Interrupt]) -> None:
+    """Show questions one below the other."""
+    for asked, before in zip(found, (None, *found), strict=False):
+        print_question(asked, before=before)
 
 
 _LEAST = 30
@@ -84,8 +93,8 @@ def is_yes_or_no(asked: Interrupt) -> bool:
     return bool(asked.choices) and all(isinstance(choice, bool) for choice in asked.choices)
 
 
-def _rows(asked: Interrupt) -> Iterator[tuple[str, str]]:
-    yield from question_rows(asked)
+def _rows(asked: Interrupt, before: Interrupt | None) -> Iterator[tuple[str, str]]:
+    yield from question_rows(asked, before)
     if tool_request(asked.info) is None or asked.reason != "need_approval":
         yield "answer", form_of(asked)
     if asked.expires is not None:
