@@ -66,6 +66,36 @@ async def test_sessions_are_found_by_their_status_without_reading_others(url: st
     await store.close()
 
 
+@pytest.mark.parametrize(("of_ann", "waiting"), [(300, 3), (3, 300)])
+async def test_sessions_of_a_user_with_a_status_are_found_without_reading_others(  # rule K1
+    url: str, of_ann: int, waiting: int
+):
+    store = RedisStore(url)
+    queued = [store.submit(SessionRef(f"a{each}", user="ann"), Input(id="i", body=b"{}")) for each in range(of_ann)]
+    await asyncio.gather(*queued, *[paused(store, "q", session=f"b{each}") for each in range(waiting)])
+    for each in range(2):
+        run = Drive(store, f"both{each}")
+        await run.start(user="ann")
+        await run.pause(question("q"))
+    with client(url) as own:
+
+        def rows_read() -> int:
+            return own.info("commandstats").get("cmdstat_hgetall", {}).get("calls", 0)
+
+        for limit in (None, 1, 10):
+            before = rows_read()
+            found = await store.sessions(user="ann", status="waiting", limit=limit)
+            assert [head.session for head in found] == ["both1", "both0"][:limit]
+            assert rows_read() - before <= 2
+        before = rows_read()
+        assert await store.sessions(user="ann", status="failed") == []
+        assert rows_read() == before
+        (first,) = await store.sessions(user="ann", status="waiting", limit=1)
+        rest = await store.sessions(user="ann", status="waiting", after=first.cursor)
+        assert [head.session for head in rest] == ["both0"]
+    await store.close()
+
+
 async def test_a_session_that_does_not_wait_for_anybody_is_not_read_for_those_that_are_due(url: str):  # rule K1
     store = RedisStore(url)
     for each in range(20):

@@ -44,14 +44,23 @@ class Listings:
         self._server = server
 
     async def sessions(
-        self, app: str | None, user: str | None, status: Status | None, page: int, behind: Written | None
+        self,
+        app: str | None,
+        user: str | None,
+        status: Status | None,
+        page: int,
+        behind: Written | None,
+        since: float | None = None,
     ) -> AsyncIterator[SessionRow]:
-        """Yield sessions, most recently written first, from behind a place on; those of a user have any status."""
+        """Yield sessions, most recently written first, from behind a place on, and not those written before `since`."""
         until = None if behind is None else behind.updated
-        name = f"sessions/{user}" if user is not None else "sessions" if status is None else f"sessions={status}"
+        names = [] if user is None else [f"sessions/{user}"]
+        names += [] if status is None else [f"sessions={status}"]
         # Of equals, the last comes first: the apps in reverse, as the sessions of each are.
-        apps = reversed(await self._apps(app))
-        found = [self._rows(each, name, page, newest=True, until=until) for each in apps]
+        found: list[AsyncIterator[tuple[float, SessionRow]]] = []
+        for each in reversed(await self._apps(app)):
+            name, *others = await self._shortest_first(each, names) if len(names) > 1 else names or ["sessions"]
+            found.append(self._rows(_Index(each, name, True, until, since), page, others))
         async for _, row in _merged(found, lambda pair: -pair[1].updated):
             if behind is None or written(row) < behind:
                 yield row
@@ -59,7 +68,7 @@ class Listings:
     async def written_before(self, time: float, app: str | None) -> AsyncIterator[SessionRow]:
         """Yield sessions without a commit since `time`."""
         for each in await self._apps(app):
-            async for _, row in self._rows(each, "sessions", PAGE, until=time):
+            async for _, row in self._rows(_Index(each, "sessions", until=time), PAGE):
                 yield row
 
     async def due(
@@ -90,19 +99,34 @@ class Listings:
     async def _apps(self, app: str | None) -> list[str]:
         return await self.apps() if app is None else [app]
 
+    async def _shortest_first(self, app: str, names: Sequence[str]) -> list[str]:
+        """Return the names of indexes by their lengths."""
+        lengths = await self._server.gather([("ZCARD", index_prefix(app) + name) for name in names])
+        return [name for _, name in sorted(zip(lengths, names, strict=True))]
+
     async def _rows(
-        self, app: str, name: str, page: int, *, newest: bool = False, until: float | None = None
+        self, index: _Index, page: int, others: Sequence[str] = ()
     ) -> AsyncIterator[tuple[float, SessionRow]]:
+        """Yield the sessions of an index that are in the others as well."""
+
         async def fetch(entries: Sequence[Entry]) -> list[Reply]:
-            commands: list[Command] = [("HGETALL", session_keys(app, each.session)[0]) for each in entries]
-            return await self._server.gather_rows(commands, [each.session for each in entries])
+            chosen = await self._also_in(index.app, others, entries) if others else entries
+            commands: list[Command] = [("HGETALL", session_keys(index.app, each.session)[0]) for each in chosen]
+            replies = await self._server.gather_rows(commands, [each.session for each in chosen]) if chosen else []
+            return _in_place_of(entries, chosen, replies)
 
         def read(entry: Entry, reply: Reply) -> tuple[float, SessionRow] | None:
             return (entry.score, read_session(reply, entry.session)) if reply else None
 
-        index = _Index(app, name, newest, until)
         async for found in self._read(index, page, fetch, read):
             yield found
+
+    async def _also_in(self, app: str, names: Sequence[str], entries: Sequence[Entry]) -> list[Entry]:
+        """Return the entries of sessions that these indexes have, too."""
+        members = [each.session for each in entries]
+        commands: list[Command] = [("ZMSCORE", index_prefix(app) + name, *members) for name in names]
+        scores = await self._server.gather(commands)
+        return [entry for entry, *found in zip(entries, *scores, strict=True) if None not in found]
 
     async def _due(
         self, app: str, now: float, page: int, wants: Callable[[bytes, bytes | None], bool] | None
@@ -113,8 +137,7 @@ class Listings:
             chosen = entries if wants is None else await self._wanted(app, entries, wants)
             calls = [(session_keys(app, each.session), query) for each in chosen]
             replies = await self._server.scripts(READ, calls, [each.session for each in chosen]) if calls else []
-            found = dict(zip(chosen, replies, strict=True))
-            return [found.get(each, _UNWANTED) for each in entries]
+            return _in_place_of(entries, chosen, replies)
 
         def read(entry: Entry, reply: Reply) -> tuple[float, Found] | None:
             found = Found(reply, SessionRef(entry.session, app))
@@ -175,7 +198,8 @@ class Listings:
     async def _page(self, index: _Index, place: _Place, page: int) -> list[Entry]:
         start = None if place.score is None else repr(place.score)
         if index.newest:
-            command: Command = ("ZREVRANGEBYSCORE", index.key, start or "+inf", "-inf")
+            since = "-inf" if index.since is None else repr(index.since)
+            command: Command = ("ZREVRANGEBYSCORE", index.key, start or "+inf", since)
         else:
             until = "+inf" if index.until is None else repr(index.until)
             command = ("ZRANGEBYSCORE", index.key, start or "-inf", until)
@@ -185,6 +209,12 @@ class Listings:
     async def _forget(self, index: _Index, gone: Sequence[Entry]) -> int:
         rows = [session_keys(index.app, entry.session)[0] for entry in gone]
         return await self._server.script(FORGET, [index.key, *rows], *[entry.session.encode() for entry in gone])
+
+
+def _in_place_of(entries: Sequence[Entry], chosen: Sequence[Entry], replies: Sequence[Reply]) -> list[Reply]:
+    """Return for each entry the reply about it, if it was chosen."""
+    found = dict(zip(chosen, replies, strict=True))
+    return [found.get(each, _UNWANTED) for each in entries]
 
 
 def _ref(session: str, app: str, reply: Reply) -> SessionRef | None:
@@ -207,12 +237,13 @@ class _Place(NamedTuple):
 
 
 class _Index(msgspec.Struct, frozen=True):
-    """One index of an app, and which part of it is read in which order."""
+    """One index of an app, and which part of it is read in which order; `since` counts if that is newest first."""
 
     app: str
     name: str
     newest: bool = False
     until: float | None = None
+    since: float | None = None
 
     @property
     def key(self) -> str:

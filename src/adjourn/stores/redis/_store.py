@@ -265,13 +265,15 @@ class RedisStore(RemoteStore):
         now = await self._now()
         behind = None if after is None else written_at(after)
 
-        def chosen(page: int) -> AsyncIterator[SessionRow]:
-            rows = self._listings.sessions(app, user, status, page, behind)
+        def chosen(page: int, since: float | None = None) -> AsyncIterator[SessionRow]:
+            rows = self._listings.sessions(app, user, status, page, behind, since)
             return (row async for row in rows if fits(row, app, user) and has_status(row, status))
 
         found = await _first(limit, chosen(_page(limit)))
         if limit is None and behind is None:
-            found = [*await _moved(chosen(10), found, now), *found]
+            # Others may have written to some meanwhile, which moves them to the front.
+            known = {(row.app, row.session) for row in found}
+            found = [*[row async for row in chosen(10, now) if (row.app, row.session) not in known], *found]
         return [head_of(row, now) for row in found]
 
     async def find(self, session: str, *, user: str | None = None) -> list[SessionRef]:
@@ -433,17 +435,6 @@ def _cancel(lease: Lease, reply: Reply) -> str | None:
 def _page(limit: int | None) -> int:
     """Return how many entries of an index to read at once: some may not fit."""
     return PAGE if limit is None else min(max(limit, 10), PAGE)
-
-
-async def _moved(newest: AsyncIterator[SessionRow], found: Sequence[SessionRow], since: float) -> list[SessionRow]:
-    """Return sessions that a listing has missed: others wrote to them meanwhile, which moves them to the front."""
-    known, moved = {(row.app, row.session) for row in found}, list[SessionRow]()
-    async for row in newest:
-        if row.updated < since:
-            break
-        if (row.app, row.session) not in known:
-            moved.append(row)
-    return moved
 
 
 async def _first(limit: int | None, found: AsyncIterator[T]) -> list[T]:
