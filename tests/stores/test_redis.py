@@ -96,6 +96,25 @@ async def test_sessions_of_a_user_with_a_status_are_found_without_reading_others
     await store.close()
 
 
+async def test_sessions_that_wait_are_not_read_to_remove_those_that_have_ended(url: str):  # rule C7
+    store = RedisStore(url)
+    await asyncio.gather(*[paused(store, "q", session=f"w{each}") for each in range(50)])
+    for each in range(3):
+        run = Drive(store, f"d{each}")
+        await run.start()
+        await run.commit(run.next(status="done"), release=True)
+    with client(url) as own:
+
+        def rows_read() -> int:
+            return own.info("commandstats").get("cmdstat_hgetall", {}).get("calls", 0)
+
+        before = rows_read()
+        gone = await store.delete_idle(-1.0, statuses=["done", "failed"], limit=2)
+        assert [ref.id for ref in gone] == ["d0", "d1"]
+        assert rows_read() - before < 10
+    await store.close()
+
+
 async def test_a_session_that_does_not_wait_for_anybody_is_not_read_for_those_that_are_due(url: str):  # rule K1
     store = RedisStore(url)
     for each in range(20):

@@ -65,11 +65,15 @@ class Listings:
             if behind is None or written(row) < behind:
                 yield row
 
-    async def written_before(self, time: float, app: str | None) -> AsyncIterator[SessionRow]:
-        """Yield sessions without a commit since `time`."""
+    async def written_before(
+        self, time: float, app: str | None, statuses: Sequence[Status] | None
+    ) -> AsyncIterator[SessionRow]:
+        """Yield sessions without a commit since `time`, and with one of these statuses in their rows."""
+        names = ["sessions"] if statuses is None else [f"sessions={status}" for status in dict.fromkeys(statuses)]
         for each in await self._apps(app):
-            async for _, row in self._rows(_Index(each, "sessions", until=time), PAGE):
-                yield row
+            for name in names:
+                async for _, row in self._rows(_Index(each, name, until=time), PAGE):
+                    yield row
 
     async def due(
         self, now: float, app: str | None, page: int, wants: Callable[[bytes, bytes | None], bool] | None

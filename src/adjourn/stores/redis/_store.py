@@ -35,6 +35,7 @@ from adjourn.stores.kit import (
     may_be_removed,
     queued_input,
     readable,
+    stored_statuses,
     worth_a_hint,
     written_at,
 )
@@ -168,7 +169,7 @@ class RedisStore(RemoteStore):
         now = await self._now()
         chosen = (
             row.ref
-            async for row in self._listings.written_before(now - ttl, app)
+            async for row in self._listings.written_before(now - ttl, app, stored_statuses(statuses))
             if fits(row, app, user) and row.touched < now - ttl and not is_live(row, now)
             if may_be_removed(row, statuses, now)
         )
