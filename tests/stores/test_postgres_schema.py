@@ -306,12 +306,22 @@ async def test_a_schema_may_have_a_percent_sign_and_a_url_an_encoding():
 
 
 async def test_a_url_carries_the_options():
-    url = f"{postgres().url}?schema={fresh_schema()}&pool_size=2&timeout=5"
+    schema = fresh_schema()
+    url = f"{postgres().url}?schema={schema}&pool_size=2&timeout=5"
     store = open_store(url)
     assert isinstance(store, PostgresStore)
     assert open_store(url) is store
     await Drive(store).start()
-    await store.close()
+    same = PostgresStore(url, schema="another")  # as with Redis, what the URL says counts
+    assert same.schema == schema
+    assert await same.head(S) is not None
+    for each in (store, same):
+        await each.close()
+
+
+def test_an_option_of_the_store_does_not_belong_to_the_url_for_hints():
+    with pytest.raises(UsageError, match=r"listen_url.* has the option 'schema'"):
+        PostgresStore("postgresql://host/db", listen_url="postgresql://host/db?schema=adjourn")
 
 
 def test_without_psycopg_the_error_names_the_extra():

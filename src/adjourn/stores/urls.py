@@ -170,7 +170,7 @@ def _sqlite(url: str) -> SQLiteStore:
 def _postgres(url: str) -> PostgresStore:
     from .postgres._store import PostgresStore  # noqa: PLC0415 - an extra, which not everybody needs
 
-    return _server(url, PostgresStore.from_url)
+    return _server(url, PostgresStore)
 
 
 def _server(url: str, make: Callable[[str], S]) -> S:

@@ -162,6 +162,8 @@ def _check_options(url: str) -> None:
     known = {each.keyword.decode() for each in Conninfo.get_defaults()} | {"ssl", "requiressl"}
     for part in filter(None, url.partition("?")[2].split("&")):
         name = part.partition("=")[0]
+        if name in _OURS:
+            raise UsageError(f"PostgresStore(listen_url=…) has the option '{name}', which is one of the store itself.")
         if re.fullmatch("[a-z_]+", name) and name not in known:
             raise UsageError(
                 f"The URL of Postgres has the unknown option '{name}'.{did_you_mean(name, {*known, *_OURS})} "
@@ -171,7 +173,7 @@ def _check_options(url: str) -> None:
 
 def split_options(url: str) -> tuple[str, dict[str, str]]:
     """Split a store's URL into that of the database and the options of the store, which stand after the `?`."""
-    base, _, query = url.partition("?")
+    base, _, query = str(url).partition("?")  # Whoever gives something else is told what is wrong by `place`.
     ours: dict[str, str] = {}
     rest: list[str] = []
     for part in filter(None, query.split("&")):

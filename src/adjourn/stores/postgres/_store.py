@@ -41,7 +41,11 @@ class PostgresStore(PostgresVerbs):
     Safe to use from any loop, thread or process, even after a fork; after `close`, the next call connects again.
 
     `listen_url` reaches the server itself where `url` leads to a pooler. `pool_size` is how many connections a process
-    opens at most, besides one for its leases. `timeout` is how many seconds a call may take.
+    opens at most, besides one for its leases. `timeout` is how many seconds a call may take. Options may also follow
+    the URL, `?schema=adjourn&pool_size=10`, and then count.
+
+    Raises:
+        UsageError: the URL does not name a database, or an option is wrong.
     """
 
     def __init__(
@@ -53,6 +57,10 @@ class PostgresStore(PostgresVerbs):
         pool_size: int = 10,
         timeout: float = 30.0,
     ) -> None:
+        url, given = driver.split_options(url)
+        listen_url, schema = given.get("listen_url", listen_url), given.get("schema", schema)
+        pool_size = _number(given, "pool_size", int, pool_size)
+        timeout = _number(given, "timeout", float, timeout)
         if not isinstance(pool_size, int) or isinstance(pool_size, bool) or pool_size < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"PostgresStore(pool_size={pool_size!r}): give the number of connections, 1 or more.")
         if not isinstance(timeout, int | float) or not timeout > 0:  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -71,22 +79,6 @@ class PostgresStore(PostgresVerbs):
         self._wakeups = Wakeups(self._place, listen_place, timeout)
         weakref.finalize(self, _close, _SHORTLY, self._wakeups, self._pool, self._lifeline)
         _stores.add(self)
-
-    @classmethod
-    def from_url(cls, url: str) -> PostgresStore:
-        """Return a store whose options follow the URL: `?schema=adjourn&pool_size=10&timeout=30&listen_url=…`.
-
-        Raises:
-            UsageError: the URL does not name a database, or an option is wrong.
-        """
-        base, given = driver.split_options(url)
-        return cls(
-            base,
-            listen_url=given.get("listen_url"),
-            schema=given.get("schema", "adjourn"),
-            pool_size=_number(given, "pool_size", int, 10),
-            timeout=_number(given, "timeout", float, 30.0),
-        )
 
     def __repr__(self) -> str:
         return f"PostgresStore('{self._place}', schema={self._place.schema!r})"
