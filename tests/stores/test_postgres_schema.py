@@ -319,6 +319,21 @@ async def test_a_url_carries_the_options():
         await each.close()
 
 
+@pytest.mark.parametrize("table", ["sessions (name text)", "versions (name text)"])
+async def test_a_schema_with_tables_of_somebody_else_is_refused_and_left_as_it_is(table: str):  # rule K3
+    schema = fresh_schema()
+    postgres().execute(f"CREATE SCHEMA {schema}")
+    postgres().execute(f"CREATE TABLE {schema}.{table}")
+    store = PostgresStore(postgres().url, schema=schema)
+    with pytest.raises(StoreUnavailable, match=f"schema '{schema}' has tables that are not Adjourn's") as caught:
+        await store.head(S)
+    assert caught.value.is_lasting
+    assert "schema of its own" in str(caught.value)
+    await store.close()
+    tables = postgres().execute("SELECT schemaname, tablename FROM pg_tables")
+    assert [name for where, name in tables if where == schema] == [table.partition(" ")[0]]
+
+
 def test_an_option_of_the_store_does_not_belong_to_the_url_for_hints():
     with pytest.raises(UsageError, match=r"listen_url.* has the option 'schema'"):
         PostgresStore("postgresql://host/db", listen_url="postgresql://host/db?schema=adjourn")

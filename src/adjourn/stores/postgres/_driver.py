@@ -199,6 +199,8 @@ _PLAIN = {
     "42883": _NO_TABLES,
     "3F000": _NO_TABLES,
 }
+# Something of this name is there already, or is not what it should be.
+_NOT_OURS = frozenset({"42P07", "42723", "42710", "42703", "42804"})
 _AT_THE_DOOR = {
     "password authentication failed": "check the user name and the password in the URL",
     "no password supplied": "give the password in the URL, in PGPASSWORD or in ~/.pgpass",
@@ -369,6 +371,10 @@ def _explained(error: psycopg.Error, at: Place, session: str | None = None) -> A
             found = ExceedsIndex(error.diag.table_name or "", "", text)
         case "42501":
             found = StoreUnavailable(str(at), f"{text}; {_grants(at)}", is_lasting=True)
+        case state if state in _NOT_OURS:
+            whose = f"the schema '{at.schema}' has tables that are not Adjourn's, or of another version of it"
+            remedy = "give the store a schema of its own, such as schema='adjourn'"
+            found = StoreUnavailable(str(at), f"{whose} ({text}); {remedy}", is_lasting=True)
         case None:
             found = _unreachable(text, at)
         case _:
