@@ -529,6 +529,45 @@ async def test_it_runs_once_at_a_time(store: Store):
     async with working(as_graph(store)) as worker:
         with pytest.raises(UsageError, match="running already"):
             await worker.run()
+        with pytest.raises(UsageError, match="running already"):
+            async with worker:
+                pass
+        await as_graph(store).run({}, session_id="s")
+        await Sessions(store).answer("s", {"go": "yes"})
+        await ended(as_graph(store), "s")  # It is still at work, and can be left.
+    assert worker.counts.done == 1
+
+
+class Silent(MemoryStore):
+    """A store that never says what is due."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.was_asked = asyncio.Event()
+
+    async def due(self, **filters: Any) -> list[Due]:
+        self.was_asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError(filters)
+
+
+async def test_one_that_was_not_entered_in_time_does_not_go_on():
+    store = Silent()
+    worker = Worker(as_graph(store), poll=POLL)
+
+    async def enter() -> None:
+        async with worker:
+            raise AssertionError("it has looked")
+
+    before = asyncio.all_tasks()
+    entering = asyncio.create_task(enter())
+    await store.was_asked.wait()
+    entering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await entering
+    await asyncio.sleep(0)  # what was cancelled takes a turn of the loop
+    assert asyncio.all_tasks() == before
+    await worker.stop()  # it does not run
 
 
 # Wrong use

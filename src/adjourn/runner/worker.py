@@ -156,8 +156,7 @@ class Worker:
             UsageError: it is running already.
             StoreError: a store cannot be used, and waiting would not help.
         """
-        if self._loop is not None:
-            raise UsageError("This worker is running already. Make another one to run two.")
+        self._check_idle()
         self._loop, self._deadline = asyncio.get_running_loop(), None
         self._wake, self._told, self._looked = asyncio.Event(), asyncio.Event(), asyncio.Event()
         try:
@@ -170,19 +169,36 @@ class Worker:
             self._loop = None
         return self.counts
 
+    def _check_idle(self) -> None:
+        if self._loop is not None:
+            raise UsageError("This worker is running already. Make another one to run two.")
+
     def run_sync(self) -> WorkerCounts:
         """Do what `run` does, from sync code."""
         return wait_for(self.run, name="adjourn-worker")
 
     async def __aenter__(self) -> Self:
+        self._check_idle()
         self._serving = asyncio.create_task(self.run(install_signal_handlers=False))
-        await asyncio.sleep(0)  # From here on it can be stopped.
-        looked = asyncio.create_task(self._looked.wait())
-        await asyncio.wait([self._serving, looked], return_when=asyncio.FIRST_COMPLETED)
-        looked.cancel()
+        try:
+            await asyncio.sleep(0)  # From here on it can be stopped.
+            await self._has_looked(self._serving)
+        except asyncio.CancelledError:
+            # Nobody leaves a block that was not entered: without this, the worker would go on, with nobody to stop it.
+            self._serving.cancel()
+            await asyncio.wait([self._serving])
+            raise
         if self._serving.done():
             await self._serving  # A store cannot be used: it raises why.
         return self
+
+    async def _has_looked(self, serving: asyncio.Task[WorkerCounts]) -> None:
+        """Return when it has looked at all stores once, or has ended."""
+        looked = asyncio.create_task(self._looked.wait())
+        try:
+            await asyncio.wait([serving, looked], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            looked.cancel()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
