@@ -616,12 +616,15 @@ class StoreError(AdjournError):
 class Conflict(StoreError):
     """The session moved on, or its lease was taken over; nothing was written."""
 
-    def __init__(self, session_id: str, detail: str) -> None:
+    def __init__(
+        self,
+        session_id: str,
+        detail: str,
+        *,
+        remedy: str = "Whoever runs it now continues; if nobody does, use `recover`",
+    ) -> None:
         self.session_id = session_id
-        super().__init__(
-            f"Session '{session_id}' was not written: {detail}. "
-            "Whoever runs it now continues; if nobody does, use `recover`."
-        )
+        super().__init__(f"Session '{session_id}' was not written: {detail}. {remedy}.")
 
 
 class StoreUnavailable(StoreError):

@@ -171,10 +171,18 @@ async def test_the_same_id_is_the_same_submission(store: Store):  # rule V11
         assert (await desk.runner.submit("a", session_id="s", id="one")).waiting == 1
     await desk.runner.recover("s")
     assert (await desk.runner.submit("a", session_id="s", id="one")).waiting == 0
-    with pytest.raises(Conflict, match="another input was submitted as 'one'"):
+    with pytest.raises(Conflict, match=r"another input was submitted as 'one'\. Choose another id for this one\.$"):
         await desk.runner.submit("b", session_id="s", id="one")
     await desk.runner.recover("s")
     assert desk.seen == ["a"]
+
+
+async def test_an_empty_id_is_refused(store: Store):  # rule V11
+    """It would make one submission of all that were meant to have an id, and lose the others."""
+    desk = Desk(store)
+    with pytest.raises(UsageError, match="id is empty"):
+        await desk.runner.submit("a", session_id="s", id="")
+    assert await desk.runner.sessions() == []
 
 
 async def test_what_could_not_begin_is_refused_when_it_is_submitted(store: Store):  # rule V11

@@ -109,15 +109,15 @@ def check_name(what: str, text: object) -> None:
     """Refuse a name that is not valid text: it could be stored, but not read back.
 
     Raises:
-        UsageError: naming `what`; also for a session id that is empty.
+        UsageError: naming `what`; also for the id of a session, an input or an answer that is empty.
     """
     if type(text) is not str or not text.isascii():
         try:
             check_text(text, what)
         except (TypeError, ValueError) as error:
             raise UsageError(str(error)) from error
-    if what == "session_id" and not text:
-        raise UsageError("session_id is empty. Give a name, or None for a new one.")
+    if what in ("session_id", "id") and not text:
+        raise UsageError(f"{what} is empty. Give a name, or None for a new one.")
 
 
 def random_id() -> str:

@@ -311,7 +311,8 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             check.user(row, self.ref)
             kept = facts.input(given.id)
             if kept is not None and kept.digest != input_digest(given):
-                raise Conflict(row.session, f"another input was submitted as '{given.id}'; choose another id")
+                another = f"another input was submitted as '{given.id}'"
+                raise Conflict(row.session, another, remedy="Choose another id for this one")
             if kept is not None:
                 return (None, head_of(row, facts.now))
         effects = Effects(guard=Guard(exists=row is not None), submits=given, inputs=1, program=given.program)
