@@ -29,7 +29,7 @@ from adjourn.agents import Approval, Approvals
 from adjourn.cli import main
 from adjourn.testing import ScriptedModel
 from tests.cli.shell import Shell
-from tests.runner.programs import asking
+from tests.runner.programs import asking, steps
 
 
 @pytest.fixture(scope="module")
@@ -173,6 +173,18 @@ def test_the_audit_is_verified(
     assert "Session 's1' is NOT as it was written" in printed
     assert "its answer, or who gave it, is not what was taken up" in printed
     assert "1 of 2 sessions are as they were written." in printed
+
+
+def test_what_is_wrong_with_many_records_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    url = f"sqlite:///{tmp_path / 'bank.db'}"
+    graph = steps(*"abcdefgh", store=url, audit_key="a-key-as-long-as-it-must-be")
+    graph.run_sync({}, session_id="s1")
+    graph.close_sync()
+    assert main(["audit", "s1", "--verify", "--store", url]) == 1
+    changed, checked, _ = capsys.readouterr().out.splitlines()[1:]
+    assert checked == "  checked 9 records, 0 answers"
+    assert changed.count("record '") == 5
+    assert "; 4 more: it is not what was written there" in changed
 
 
 def test_a_session_that_cannot_be_read_is_not_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -35,11 +35,16 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_id: str | None = None
     interrupt_id: str | None = None
 
+    @property
+    def where(self) -> str:
+        """The record and the question that it is about, in words; empty if neither."""
+        names = [f"record '{self.checkpoint_id}'"] if self.checkpoint_id is not None else []
+        names += [f"question '{self.interrupt_id}'"] if self.interrupt_id is not None else []
+        return ", ".join(names)
+
     def __str__(self) -> str:
         """Return it as a sentence."""
-        where = [f"record '{self.checkpoint_id}'"] if self.checkpoint_id is not None else []
-        where += [f"question '{self.interrupt_id}'"] if self.interrupt_id is not None else []
-        return f"{', '.join(where)}: {self.what}" if where else self.what
+        return f"{self.where}: {self.what}" if self.where else self.what
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
@@ -323,7 +328,10 @@ class _Log:
     def _compare(self, kept: str) -> None:
         name, _, expected = kept.rpartition(":")
         if name not in self._digests:
-            self._report(name, "its digest was kept, but it is gone: the log was cut off, or pruned")
+            gone = (
+                "its digest was kept, but it is gone: the log was cut off, or pruned, or the head is another session's"
+            )
+            self._report(name, gone)
         elif self._digests[name] != expected:
             self._report(name, "its digest is not the one that was kept")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec.structs import asdict
@@ -19,7 +19,7 @@ from adjourn.cli.output.questions import place_of
 from adjourn.cli.output.tables import clock
 from adjourn.errors import UsageError
 from adjourn.printing import described, question_rows
-from adjourn.sessions import AuditEntry, Sessions, Verification
+from adjourn.sessions import AuditEntry, Problem, Sessions, Verification
 
 _SIGNS = {
     None: ("⏸", "yellow", "is open"),
@@ -29,6 +29,8 @@ _SIGNS = {
 }
 
 _UNSIGNED = "only against changes by somebody who cannot make the digests again"
+_NAMED = 5
+"""How many records or questions are named that have the same problem; --json names all of them."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -109,8 +111,7 @@ def _verified_card(found: Verification) -> Card:
 
 
 def _verified_rows(found: Verification) -> Iterator[tuple[str, str]]:
-    for each in found.problems:
-        yield "changed", visible_line(str(each))
+    yield from _problem_rows(found.problems)
     yield "checked", f"{counted(found.records, 'record')}, {counted(found.answers, 'answer')}"
     if found.is_sound and not found.signed:
         yield "without", f"an audit key ({KEY_VARIABLE}): {_UNSIGNED}"
@@ -121,6 +122,18 @@ def _verified_rows(found: Verification) -> Iterator[tuple[str, str]]:
         yield "pruned", gone + (f", with the proof of {counted(found.unproved, 'answer')}" if found.unproved else "")
     if found.head is not None:
         yield "head", found.head
+
+
+def _problem_rows(problems: Sequence[Problem]) -> Iterator[tuple[str, str]]:
+    """Yield what was changed; what is said of many records in the same words is said once."""
+    places: dict[str, list[str]] = {}
+    for each in problems:
+        places.setdefault(each.what, []).append(each.where)
+    for what, found in places.items():
+        named = [place for place in found[:_NAMED] if place]
+        if len(found) > _NAMED:
+            named.append(f"{len(found) - _NAMED:,} more")
+        yield "changed", visible_line(f"{'; '.join(named)}: {what}" if named else what)
 
 
 def _document(entry: AuditEntry) -> dict[str, Any]:
