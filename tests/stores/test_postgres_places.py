@@ -12,10 +12,10 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row, namedtuple_row, scalar_row
 
-from adjourn import interrupt
+from adjourn import Runner, Sessions, interrupt, workflow
 from adjourn.errors import AlreadyResumed, Conflict, SessionBusy, StoreUnavailable, UsageError
 from adjourn.graph import END, START, StateGraph
-from adjourn.stores import Input, PostgresStore, Question, SessionRef
+from adjourn.stores import EncryptedStore, Input, PostgresStore, Question, SessionRef
 from adjourn.stores.postgres._queries import DUE, filters
 from adjourn.testing.suite.bench import Drive, S, paused, question, yes
 from tests.servers import pgbouncer, postgres
@@ -315,6 +315,35 @@ async def test_a_connection_of_the_user_may_make_rows_of_any_kind(rows: Any):
         with pytest.raises(SessionBusy):
             await joined.delete(SessionRef("live"))
     assert await store.questions(S) == []
+    await store.close()
+
+
+@pytest.mark.parametrize("is_encrypted", [False, True])
+async def test_nothing_is_run_or_waited_for_in_a_transaction_of_the_user(is_encrypted: bool):  # rule K3
+    plain = make()
+    store = EncryptedStore(plain, {"k": b"0" * 32}) if is_encrypted else plain
+    gate = asyncio.Event()
+
+    @workflow
+    async def wait(name: str) -> str:
+        await gate.wait()
+        return name
+
+    running = Runner(wait, store=store).run("a", session_id="s")
+    await running.start()
+    async with await psycopg.AsyncConnection.connect(postgres().url) as connection:
+        own = plain.on(connection)
+        joined = Runner(wait, store=store.over(own) if isinstance(store, EncryptedStore) else own)
+        for begin in (joined.run, joined.resume, joined.recover, joined.advance):
+            with pytest.raises(UsageError, match="in a transaction of yours"):
+                begin("s")
+        for busy in ("cancel", "rollback"):
+            with pytest.raises(UsageError, match="in a transaction of yours"):
+                await joined.submit("b", session_id="s", on_busy=busy)
+        await joined.submit("b", session_id="other")
+        assert await joined.cancel("s")
+    assert (await running).status == "cancelled"
+    assert [each.status for each in await Sessions(store).sessions()] == ["cancelled", "queued"]
     await store.close()
 
 

@@ -18,7 +18,7 @@ from adjourn.errors import UsageError
 from adjourn.sessions import SessionStatus
 from adjourn.sessions._permission import MayAnswer
 from adjourn.sessions._settings import AuditKey, Settings, check_name, choice, random_id
-from adjourn.stores import Store
+from adjourn.stores import InTransaction, Store
 
 from ._notices import Notify
 
@@ -110,6 +110,7 @@ class RunnerSettings(Settings):
             audit_key=options.get("audit_key"),
         )
         self.has_own_store: bool = store is None
+        self.is_in_transaction: bool = isinstance(self.store, InTransaction) and self.store.is_in_transaction
         self.notify: Notify | None = options.get("notify")
         if self.notify is not None and not hasattr(self.notify, "notices"):
             raise UsageError(f"notify={self.notify!r}: give an object with a method `notices`, such as `Webhooks`.")

@@ -223,6 +223,8 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
                 "before it have finished."
             )
         _check_on_busy(on_busy, on_pending)
+        if on_busy in ("cancel", "rollback"):
+            self._check_alone(f"submit(on_busy={on_busy!r})")
         call = Call(
             session_id=self._live.settings.new_session() if session_id is None else session_id,
             user_id=self._settings.user(user_id),
@@ -237,7 +239,16 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         )
         return await self._queue.submit(call, input, id, on_busy)
 
+    def _check_alone(self, what: str) -> None:
+        """Refuse what takes its time if the store is in a transaction, which would lock the session all the while."""
+        if self._live.settings.is_in_transaction:
+            raise UsageError(
+                f"{what}: this store is in a transaction of yours. Answer, submit or cancel there, and let a worker, "
+                "or a runner on the store itself, go on once you have committed."
+            )
+
     def _run(self, call: Call, begin: Begin) -> Run[Out_co, State_co]:
+        self._check_alone("a session cannot be run here")
         return Run(self._settings.ref(call.session_id, call.user_id), begin, self._follower)
 
     def _persistence(self, session_id: str | None) -> Persistence:

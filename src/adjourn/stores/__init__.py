@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from .memory import MemoryStore
-from .protocol import Hints, KeepsSummaries, SeesCancels, Store
+from .protocol import Hints, InTransaction, KeepsSummaries, SeesCancels, Store
 from .types import (
     ALL_QUESTIONS,
     Answer,
@@ -56,6 +56,7 @@ __all__ = [
     "Head",
     "Header",
     "Hints",
+    "InTransaction",
     "Input",
     "KeepsSummaries",
     "Lease",

@@ -394,3 +394,13 @@ class KeepsSummaries(Protocol):
     """A store in which people look at sessions by hand: it wants a `summary` with the records of pauses and ends."""
 
     wants_summaries: bool
+
+
+@runtime_checkable
+class InTransaction(Protocol):
+    """A store inside a transaction of its user: nobody else sees what it writes before that has ended.
+
+    So it runs nothing: a lease that nobody can see protects nothing, and a session is locked for as long as it lasts.
+    """
+
+    is_in_transaction: bool

@@ -11,7 +11,7 @@ from adjourn.errors import AlreadyResumed, CheckpointCorrupt, CheckpointNotFound
 from adjourn.stores._logging import note_damage, note_missing_key
 from adjourn.stores._wrapper import StoreWrapper
 from adjourn.stores.kit import place_of
-from adjourn.stores.protocol import Hints, SeesCancels, Store
+from adjourn.stores.protocol import Hints, InTransaction, SeesCancels, Store
 from adjourn.stores.types import (
     ALL_QUESTIONS,
     OWN_APPS,
@@ -64,6 +64,8 @@ class EncryptedStore(StoreWrapper):
             self.cancels: Callable[[Sequence[Lease]], Awaitable[list[str | None]]] = inner.cancels
         if isinstance(inner, Hints):
             self.hints: Callable[[], AsyncGenerator[SessionRef | None]] = inner.hints
+        if isinstance(inner, InTransaction):
+            self.is_in_transaction: bool = inner.is_in_transaction
 
     @classmethod
     def from_env(cls, inner: Store, variable: str = VARIABLE) -> EncryptedStore:

@@ -170,6 +170,7 @@ class TransactionStore(PostgresVerbs):
 
     def __init__(self, place: driver.Place, wakeups: Wakeups, connection: AnyConnection) -> None:
         super().__init__(place.schema)
+        self.is_in_transaction: bool = True
         self._place = place
         self._wakeups = wakeups
         self._connection = connection
