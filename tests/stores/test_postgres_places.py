@@ -318,6 +318,18 @@ async def test_a_connection_of_the_user_may_make_rows_of_any_kind(rows: Any):
     await store.close()
 
 
+async def test_without_tables_a_transaction_of_the_user_is_told_how_they_are_made():
+    store = make()
+    async with await psycopg.AsyncConnection.connect(postgres().url) as connection:
+        with pytest.raises(StoreUnavailable, match=r"tables are not there; call the store itself once") as caught:
+            await store.on(connection).answer(S, [yes("q")])
+    assert caught.value.is_lasting
+    await store.sessions()
+    async with await psycopg.AsyncConnection.connect(postgres().url) as connection:
+        assert await store.on(connection).head(S) is None
+    await store.close()
+
+
 @pytest.mark.parametrize("is_encrypted", [False, True])
 async def test_nothing_is_run_or_waited_for_in_a_transaction_of_the_user(is_encrypted: bool):  # rule K3
     plain = make()

@@ -182,8 +182,16 @@ class TransactionStore(PostgresVerbs):
     async def fetch(
         self, statement: bytes, values: Mapping[str, Any], *, session: str | None = None, reserved: bool = False
     ) -> list[Row]:
-        with driver.Explaining(self._place, session):
-            return await driver.run(self._connection, statement, values)
+        try:
+            with driver.Explaining(self._place, session):
+                return await driver.run(self._connection, statement, values)
+        except StoreUnavailable as error:
+            if not driver.lacks_tables(error):
+                raise
+            detail = (
+                "its tables are not there; call the store itself once, such as `await store.sessions()`, to make them"
+            )
+            raise StoreUnavailable(str(self._place), detail, is_lasting=True) from error.__cause__
 
     async def try_to(self, statement: bytes, values: Mapping[str, Any], session: str) -> list[Row]:
         return await self.fetch(statement, values, session=session)
