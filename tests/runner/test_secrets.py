@@ -37,7 +37,7 @@ from adjourn.graph import END, START, MessagesState, StateGraph
 from adjourn.middleware import LogCalls
 from adjourn.models import Chunk, ModelRequest, ToolCallChunk
 from adjourn.runner import Run
-from adjourn.stores import SQLiteStore, Store
+from adjourn.stores import SessionRef, SQLiteStore, Store
 from adjourn.testing import ScriptedModel
 from adjourn.tools.decisions import Edit, Respond
 
@@ -261,3 +261,20 @@ async def test_a_graph_and_a_failed_run_leak_it_nowhere(tmp_path: Path, caplog: 
     stored = b"".join(each.read_bytes() for each in tmp_path.iterdir())
     assert leaks(stored, *seen, state) == []
     assert leaks(*[logging.Formatter().format(record) for record in caplog.records]) == []
+
+
+async def test_an_input_that_waits_for_its_turn_does_not_have_it(key: Secret, store: Store):  # rule K5
+
+    @workflow
+    async def echo(text: str) -> str:
+        return text
+
+    held = {"held": [key.reveal()]}
+    runner = Runner(echo, store=store)
+    for _ in range(2):  # it is the same input both times
+        await runner.submit(key.reveal(), session_id="s", id="i", values=held, metadata=held, model_options=held)
+    (waiting,) = await store.inputs(SessionRef("s"))
+    assert leaks(waiting.body) == []
+    assert (await runner.inputs("s"))[0].metadata == {"held": ["[secret]"]}
+    assert (await runner.advance("s")).value == "[secret]"
+    assert leaks(*[record.body for record in await store.records(SessionRef("s"))]) == []

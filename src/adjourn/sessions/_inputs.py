@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw
 
+from adjourn._hiding import known
 from adjourn._values import codec
 from adjourn._values.damage import Reading
 from adjourn.errors import CheckpointCorrupt, CheckpointTooNew
@@ -47,8 +48,8 @@ class StoredTurn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     metadata: dict[str, Any] = {}
 
     def encode(self) -> bytes:
-        """Return it as JSON."""
-        return msgspec.json.encode(self)
+        """Return it as JSON, without secrets."""
+        return known.hide_in_json(msgspec.json.encode(self))
 
     @classmethod
     def decode(cls, body: bytes) -> StoredTurn:
