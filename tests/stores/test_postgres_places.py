@@ -389,6 +389,25 @@ async def test_a_connection_sends_many_hints():
     await other.close()
 
 
+async def test_a_url_for_hints_that_leads_nowhere_is_said_once(caplog: pytest.LogCaptureFixture):
+    caplog.set_level("DEBUG", "adjourn.stores")
+    nowhere = f"{postgres().url}_nowhere"
+    store = PostgresStore(postgres().url, schema=fresh_schema(), listen_url=nowhere)
+    heard = store.hints()
+    first = asyncio.ensure_future(anext(heard))
+    async with asyncio.timeout(30):
+        while caplog.text.count("hints not heard") < 3:  # noqa: ASYNC110 - it tries again, on a thread of its own
+            await asyncio.sleep(0.01)
+    (warning,) = [each.message for each in caplog.records if each.levelname == "WARNING"]
+    assert "no hints arrive, so news is noticed late" in warning
+    assert 'postgres_nowhere" does not exist' in warning
+    first.cancel()
+    await asyncio.wait([first])
+    await heard.aclose()
+    await Drive(store).start()  # everything else works
+    await store.close()
+
+
 async def test_nothing_is_left_after_close():
     store = make()
     heard = store.hints()

@@ -21,7 +21,7 @@ import msgspec
 
 from adjourn._hiding import logger
 from adjourn._text import visible_line
-from adjourn.errors import AdjournError, text_of
+from adjourn.errors import AdjournError, StoreUnavailable, text_of
 from adjourn.stores.kit.hints import MOST, Fanout
 from adjourn.stores.types import SessionRef
 
@@ -42,6 +42,7 @@ _PAUSES = (0.1, 2.0)  # seconds between attempts to connect, at first and at mos
 _PAYLOAD = 7000  # bytes; Postgres takes less than 8,000
 _REPLY = 10.0  # seconds in which the server should reply, at most
 _ECHO = 5.0  # seconds in which a listener hears itself, if it can hear anything
+_DEAF = 10.0  # seconds without a connection after which that is said
 
 
 class _Message(msgspec.Struct, array_like=True):
@@ -181,6 +182,8 @@ class Ear:
         self.hears = False
         """Whether it is connected, so that no hint gets lost."""
         self._echo_by: float | None = None  # until when it should have heard itself
+        self._deaf_since: float | None = None
+        self._is_told = False
         self._bell, self._rope = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="adjourn-listen", daemon=True)
         self._thread.start()
@@ -205,11 +208,21 @@ class Ear:
                         self._hear(connection)
                         return
                 except AdjournError as error:
-                    log.debug("hints not heard: %s", visible_line(text_of(error)))
+                    self._note(error)
                 self.hears = False
                 if self._waits([], random.uniform(0.5, 1) * pause):
                     return
                 pause = min(2 * pause, _PAUSES[1])
+
+    def _note(self, error: AdjournError) -> None:
+        """Say once that it cannot listen, if that does not pass by itself, or has lasted for a while."""
+        text, now = visible_line(text_of(error)), time.monotonic()
+        log.debug("hints not heard: %s", text)
+        self._deaf_since = now if self._deaf_since is None else self._deaf_since
+        is_lasting = isinstance(error, StoreUnavailable) and error.is_lasting
+        if not self._is_told and (is_lasting or now > self._deaf_since + _DEAF):
+            self._is_told = True
+            log.warning("%s: no hints arrive, so news is noticed late: %s", self._place, text)
 
     def _begin(self, connection: Connection[Any]) -> None:
         late = threading.Timer(self._patience, break_off, (connection.pgconn.socket,))
@@ -219,7 +232,7 @@ class Ear:
             connection.execute(f"LISTEN {quoted(channel_of(self._place.schema))}".encode())
         finally:
             late.cancel()
-        self.hears = True
+        self.hears, self._deaf_since, self._is_told = True, None, False
         self._fanout.publish(None)  # what happened until now was not heard
         self._echo_by = time.monotonic() + _ECHO
         self._notifier.send_echo()
