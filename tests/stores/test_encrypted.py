@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from base64 import b64encode
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, cast
 
@@ -353,6 +354,33 @@ async def test_a_session_whose_key_is_missing_closes_no_list_for_the_others(
         await refused(MissingKey, call)
     await refused(MissingKey, Sessions(EncryptedStore(store.inner, {"none": OTHER})).pending())
     await store.close()
+
+
+@pytest.mark.parametrize("limit", [None, 1, 2])
+async def test_an_encrypted_session_closes_no_list_of_a_store_without_keys(limit: int | None):  # rule K4
+    """Such as one of a process that was given keys by mistake."""
+    store = MemoryStore()
+    for number, each in enumerate([EncryptedStore(store, KEYS), store, EncryptedStore(store, KEYS), store]):
+        await Runner(ask, store=each).run("Eve", session_id=f"s{number}")
+    sessions = Sessions(store)
+    found = await sessions.pending(limit=limit)
+    seen = [asked.session_id for asked in found]
+    while found.next is not None:
+        found = await sessions.pending(limit=limit, after=found.next)
+        seen += [asked.session_id for asked in found]
+    assert seen == ["s1", "s3"]
+    assert [(each.session_id, len(each.interrupts)) for each in await sessions.sessions()] == [
+        ("s3", 1),
+        ("s2", 0),
+        ("s1", 1),
+        ("s0", 0),
+    ]
+    async with aclosing(sessions.subscribe(report_open=True)) as news:
+        assert [(await anext(news)).session_id for _ in range(2)] == ["s1", "s3"]
+    await refused(MissingKey, sessions.pending("s0"))
+    for name in ("s1", "s3"):
+        await sessions.delete(name)
+    await refused(MissingKey, sessions.pending())
 
 
 async def test_nobody_gets_to_see_what_another_user_was_asked(path: Path):  # rules C12, K4

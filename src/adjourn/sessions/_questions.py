@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -70,6 +70,28 @@ def shown(row: OpenQuestion) -> Interrupt:
     means the session as listed.
     """
     return read_interrupt(row.body, SessionRef(row.session, row.app), _branch_of(row.checkpoint), row.checkpoint)
+
+
+def shown_in_list(rows: Iterable[OpenQuestion]) -> Iterator[Interrupt]:
+    """Yield open questions of a listing: one that is damaged, or encrypted, must not break the whole list."""
+    for row in rows:
+        try:
+            yield shown(row)
+        except CheckpointCorrupt as damage:
+            note_damage(damage)
+        except MissingKey as missing:
+            note_missing_key(row.session, missing)
+
+
+def check_keys(rows: Sequence[OpenQuestion]) -> None:
+    """Check that questions which a listing has left out are only damaged.
+
+    Raises:
+        MissingKey: one of them is encrypted.
+    """
+    for row in rows:
+        with contextlib.suppress(CheckpointCorrupt):
+            shown(row)
 
 
 async def questions_of(store: Store, head: Head) -> list[OpenQuestion]:

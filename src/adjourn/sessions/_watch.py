@@ -10,12 +10,11 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from adjourn.events import Interrupt
-from adjourn.stores.kit import readable
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import Head, OpenQuestion, QuestionFilter
 
 from ._news import news_of
-from ._questions import questions_of, shown
+from ._questions import questions_of, shown_in_list
 from ._status import status_of
 
 POLL = (0.05, 1.0)
@@ -160,7 +159,7 @@ class Watch:
 
 
 def _asked(rows: list[OpenQuestion]) -> list[Notice]:
-    return [QuestionAsked(interrupt=asked) for asked in readable(rows, shown)]
+    return [QuestionAsked(interrupt=asked) for asked in shown_in_list(rows)]
 
 
 def _question_key(row: OpenQuestion) -> tuple[str, str]:

@@ -15,7 +15,6 @@ from adjourn.errors import CheckpointCorrupt, CheckpointNotFound, UsageError
 from adjourn.events import Interrupt
 from adjourn.messages import Message
 from adjourn.stores._logging import note_damage
-from adjourn.stores.kit import readable
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import CheckpointRow, Head, Loaded, SessionRef, Source, Status
 
@@ -25,7 +24,7 @@ from ._contents import Contents
 from ._inbox import Page, check_page, wanted
 from ._inputs import WaitingInput, shown_input
 from ._permission import MayAnswer
-from ._questions import Answers, questions_of, record_answers, shown
+from ._questions import Answers, check_keys, questions_of, record_answers, shown, shown_in_list
 from ._retention import ENDED, check_statuses, clean_up, old_sessions, prune_all, seconds_of
 from ._settings import AuditKey, Clock, NewId, Settings, check_name
 from ._span import Failure, Span, spans
@@ -181,8 +180,13 @@ class Sessions:
         more = None if limit is None else limit + 1
         rows = await self.store.questions(ref, filter=chosen, after=after, limit=more)
         listed = rows[:limit]
-        found = [shown(row) for row in listed] if ref is not None else readable(listed, shown)
-        return Page(found, next=listed[-1].cursor if listed and len(rows) > len(listed) else None)
+        following = listed[-1].cursor if listed and len(rows) > len(listed) else None
+        if ref is not None:
+            return Page([shown(row) for row in listed], next=following)
+        found = list(shown_in_list(listed))
+        if not found and following is None and after is None:
+            check_keys(listed)
+        return Page(found, next=following)
 
     async def count_pending(
         self,
@@ -543,7 +547,7 @@ class Sessions:
 
     async def _listed(self, head: Head) -> SessionStatus:
         """Describe a session in a listing, where a damaged question must not break the whole list."""
-        return describe(head, readable(await questions_of(self.store, head), shown))
+        return describe(head, shown_in_list(await questions_of(self.store, head)))
 
     async def _read(
         self, ref: SessionRef, rows: list[CheckpointRow], listed: Listed
