@@ -11,6 +11,7 @@ import pytest
 from adjourn import (
     ChatModelAgent,
     Runner,
+    SequentialAgent,
     SessionBusy,
     ToolCall,
     UsageError,
@@ -21,7 +22,7 @@ from adjourn import (
     workflow,
 )
 from adjourn.errors import PendingInterrupts
-from adjourn.stores import EventBatch, SessionRef, Store
+from adjourn.stores import EventBatch, MemoryStore, SessionRef, Store
 from adjourn.testing import FaultStore, FunctionModel
 
 from .programs import Gate, begin, line, step, turns
@@ -30,7 +31,7 @@ from .programs import Gate, begin, line, step, turns
 class Desk:
     """An agent whose tool waits at a gate, in the runner of one process; each one's tools are noted."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, is_nested: bool = False) -> None:
         self.gate = Gate()
         self.calls: list[str] = []
 
@@ -49,7 +50,8 @@ class Desk:
                 return ToolCall(id=f"c{len(request.messages)}", name="work", arguments={"what": last.text})
             return f"said {last.text}"
 
-        self.runner = Runner(ChatModelAgent("Desk", model=FunctionModel(answer), tools=[work]), store=store)
+        agent = ChatModelAgent("Desk", model=FunctionModel(answer), tools=[work])
+        self.runner = Runner(SequentialAgent("Desks", agents=[agent]) if is_nested else agent, store=store)
 
     async def texts(self, session_id: str = "s") -> list[str]:
         return [f"{each.role}: {each.text}" for each in await self.runner.messages(session_id) if each.text]
@@ -117,6 +119,32 @@ async def test_rollback_begins_where_the_turn_began(store: Store, turn: str):  #
     assert len({each.id.rpartition(".")[0] for _, each in tree}) == 2  # what was rolled back is still there
     assert (await other.runner.run("more", session_id="s")).output == "said more"
     assert (await Desk(store).runner.recover("s")).output == "said more"
+
+
+class Summarizing(MemoryStore):
+    """A store that keeps what there is to see of each session, as that of Redis does."""
+
+    wants_summaries = True
+
+
+@pytest.mark.parametrize("kind", [MemoryStore, Summarizing])
+@pytest.mark.parametrize("is_nested", [False, True])
+async def test_before_its_first_turn_a_session_has_nothing_and_can_be_read(
+    kind: type[MemoryStore], is_nested: bool
+):  # rule V11
+    store = kind()
+    desk, other = Desk(store, is_nested=is_nested), Desk(store, is_nested=is_nested)
+    first = begin(desk.runner.run("slow", session_id="s"))
+    await desk.gate.reached.wait()
+    await other.runner.submit("quick", session_id="s", on_busy="rollback")
+    assert (await first).status == "cancelled"
+    # The turn is rolled back, and the one that takes its place has not begun.
+    assert await other.runner.messages("s") == ()
+    assert await other.runner.state("s") == {"messages": [], "active": [], "values": {}, "approvals": []}
+    await other.runner.edit("s", {"values": {"place": "Rome"}})
+    assert (await other.runner.advance("s")).output == "said quick is done"
+    assert await other.texts() == ["user: quick", "tool: quick is done", "assistant: said quick is done"]
+    assert (await other.runner.state("s"))["values"] == {"place": "Rome"}
 
 
 async def test_the_audit_of_what_was_rolled_back_stays(store: Store):  # rule V11

@@ -159,9 +159,7 @@ class AgentFrame(TranscriptFrame):
         trail = (*(around.progress.trail if around else ()), self.agent.name)
         fields = self.fields
         if not fields.values:
-            fields.set("entries", [])
-            fields.set("active", [])
-            fields.set("progress", Progress())
+            self.set_up()
         # The model that answered last is asked first in the next turn, too.
         fields.set("progress", Progress(trail=trail, model=self.progress.model))
         fields.set("endings", {})
@@ -175,6 +173,12 @@ class AgentFrame(TranscriptFrame):
         self.phase = "route"
         self.routes.targets = self.first()
         self.settle()
+        self.scope.mark(self)
+
+    def set_up(self) -> None:
+        # What reads an agent's frame, also from a store, relies on these being there.
+        for name, value in {"entries": [], "active": [], "progress": Progress(), "endings": {}}.items():
+            self.fields.set(name, value)
         self.scope.mark(self)
 
     def begin_with(self, input: Any, state: Mapping[str, Any]) -> None:

@@ -119,6 +119,7 @@ class Overtaker:
             base, past = began.parent, await read_past(self._store, head.ref, began.parent, live.scope)
         else:
             live = self._sessions.new(head.session, head.user, Persistence.STORED)
+            live.root.set_up()
             live.scope.branch = head.branch
             live.journal.records.stand(head.checkpoint, head.seq)
             loaded = await self._store.load(head.ref, began.id)
