@@ -75,7 +75,9 @@ def watcher() -> ChatModelAgent:
 @pytest.fixture(scope="module")
 def server() -> Iterator[Serving]:
     answering = Served(program=booker("answering"), answer_pending=True)
-    with Serving(App([booker(), counter(), refunds(), digger(), thinker(), watcher(), answering])) as serving:
+    finishing = Served(program=booker("finishing"), on_pending="finish")
+    agents = [booker(), counter(), refunds(), digger(), thinker(), watcher(), answering, finishing]
+    with Serving(App(agents)) as serving:
         yield serving
 
 
@@ -329,8 +331,9 @@ def test_what_was_said_before_is_not_said_again(server: Serving):
     assert thread.run()[-1]["code"] == "nothing_to_do"
 
 
-def test_a_failure_is_an_error_without_its_details_and_the_thread_goes_on(server: Serving):
-    thread = Thread(server, "booker", "failure")
+@pytest.mark.parametrize("agent", ["booker", "finishing"])
+def test_a_failure_is_an_error_without_its_details_and_the_thread_goes_on(server: Serving, agent: str):
+    thread = Thread(server, agent, f"failure of {agent}")
     failed = thread.say("fail")
     assert failed[-1]["type"] == "RUN_ERROR"
     assert "secret-path" not in json.dumps(failed)

@@ -177,8 +177,10 @@ class AgentFrame(TranscriptFrame):
 
     def set_up(self) -> None:
         # What reads an agent's frame, also from a store, relies on these being there.
-        for name, value in {"entries": [], "active": [], "progress": Progress(), "endings": {}}.items():
-            self.fields.set(name, value)
+        self.fields.set("entries", [])
+        self.fields.set("active", [])
+        self.fields.set("progress", Progress())
+        self.fields.set("endings", {})
         self.scope.mark(self)
 
     def begin_with(self, input: Any, state: Mapping[str, Any]) -> None:

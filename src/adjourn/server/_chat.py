@@ -9,8 +9,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from adjourn._documents import question, questions
-from adjourn._hiding import logger
-from adjourn._text import visible_line
 from adjourn.errors import (
     AdjournError,
     AlreadyResumed,
@@ -19,7 +17,6 @@ from adjourn.errors import (
     SessionBusy,
     StoreUnavailable,
     UnfinishedRun,
-    describe,
 )
 from adjourn.runner import Run, Runner
 from adjourn.sessions import Sessions
@@ -32,8 +29,6 @@ from ._idempotency import Key, key_of
 from ._runs import Runs
 from ._streams import Streams, session_header
 from ._wire import Answering, Chat, OnBusy, Recover, Resume, failure_text, named, read, respond, result
-
-log = logger("adjourn.server")
 
 
 class Chats:
@@ -70,6 +65,7 @@ class Chats:
         return await self._response(run, agent.runner, caller, stream=given.stream)
 
     async def _begin(self, agent: ServedAgent, given: Chat, caller: Caller, on_busy: OnBusy) -> Run:
+        on_pending = given.on_pending or agent.served.on_pending
         run = agent.runner.run(
             given.message,
             session_id=given.session_id,
@@ -77,15 +73,9 @@ class Chats:
             values=await self._agents.first_values(agent, given.session_id, given.values, caller.user_id),
             metadata=given.metadata,
             on_busy=on_busy,
-            on_pending=given.on_pending or agent.served.on_pending,
+            on_pending=on_pending,
         )
-        try:
-            return await self._runs.start(run, caller)
-        except (AdjournError, ApiError):
-            raise
-        except Exception as error:  # protects the client: the turn before was to be finished first, and its code failed
-            log.warning("session %s failed: %s", visible_line(run.session_id), visible_line(str(describe(error))))
-            raise UnfinishedRun(run.session_id, "failed") from error
+        return await self._runs.start_turn(run, caller, on_pending)
 
     async def _begin_once(self, agent: ServedAgent, given: Chat, caller: Caller, on_busy: OnBusy, key: Key) -> Response:
         """Begin a turn that a store takes only once, whichever process died on the way and whoever sends it again."""

@@ -8,7 +8,7 @@ import weakref
 
 from adjourn._hiding import logger
 from adjourn._text import visible_line
-from adjourn.errors import Conflict, StoreUnavailable, text_of
+from adjourn.errors import AdjournError, Conflict, StoreUnavailable, UnfinishedRun, describe, text_of
 from adjourn.runner import Run, Runner, Worker
 from adjourn.runner._due import Key
 from adjourn.stores.types import Due
@@ -17,6 +17,7 @@ from ._callers import Caller
 from ._errors import ApiError
 from ._limits import Usage
 from ._metrics import Metrics
+from ._wire import OnPending
 
 log = logger("adjourn.server")
 
@@ -63,6 +64,22 @@ class Runs:
         self._logging.add(logging)
         logging.add_done_callback(self._logging.discard)
         return run
+
+    async def start_turn(self, run: Run, caller: Caller, on_pending: OnPending) -> Run:
+        """Start a turn of a caller's.
+
+        Raises:
+            UnfinishedRun: the one before it was to be finished first, and its code has failed.
+        """
+        try:
+            return await self.start(run, caller)
+        except (AdjournError, ApiError):
+            raise
+        except Exception as error:  # protects the client from whatever the code of the turn before has raised
+            if on_pending != "finish":
+                raise
+            log.warning("session %s failed: %s", visible_line(run.session_id), visible_line(str(describe(error))))
+            raise UnfinishedRun(run.session_id, "failed") from error
 
     async def work(self) -> None:
         """Begin to take up what is due: answered, submitted, expired, or left behind by processes that are gone.
