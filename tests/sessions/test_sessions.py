@@ -90,6 +90,9 @@ async def test_with_a_checkpoint_an_answer_counts_only_if_nothing_moved(store: S
     await runner.resume("s", {"hotel": "Ritz"})
     with pytest.raises(StaleCheckpoint):
         await sessions.answer("s", {"nights": 2}, checkpoint_id=paused.checkpoint_id)
+    for answer in (sessions.answer, runner.resume):
+        with pytest.raises(CheckpointNotFound, match="never"):
+            await answer("s", {"nights": 2}, checkpoint_id="never")
     [asked] = await sessions.pending("s")
     await sessions.answer("s", {"nights": 2}, checkpoint_id=asked.checkpoint_id)
     assert (await runner.recover("s")).value == "Ritz, 2 nights"

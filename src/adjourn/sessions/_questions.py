@@ -312,7 +312,7 @@ async def record_answers(
     With an `id`, answers that were recorded under it before are recorded once.
 
     Raises:
-        CheckpointNotFound: there is no such session.
+        CheckpointNotFound: there is no such session, or it has never been at the checkpoint.
         UnknownInterrupt, AlreadyResumed, InterruptExpired, InvalidAnswer: naming the first that is wrong.
         StaleCheckpoint: the session has moved on from the checkpoint that was seen, or from a token's question.
         AnswerRefused: this person may not answer.
@@ -366,7 +366,8 @@ async def _recorded(
         if resolved is None:
             continue  # It changed in between.
         answers, rows = resolved
-        if seen not in (None, head.checkpoint):
+        if seen is not None and seen != head.checkpoint:
+            await store.load(ref, seen)  # Raises if there is no such checkpoint.
             raise StaleCheckpoint(ref.id, seen, head.checkpoint)
         if permission:
             asked = [read_interrupt(rows[each.id], ref, head.branch, head.checkpoint) for each in answers]
