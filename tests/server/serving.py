@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import os
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -14,6 +18,7 @@ from typing import Any, NamedTuple, Self
 from adjourn.server import App
 from adjourn.server.serve import Server
 from tests.servers import postgres, redis
+from tests.test_docs import ROOT
 
 PATIENCE = 30.0
 
@@ -221,3 +226,27 @@ def text(frames: list[Frame]) -> str:
         elif frame.type == "delta":
             shown += frame.data.get("text", "")
     return shown
+
+
+SERVE = """
+import sys
+from adjourn.server import App, Served
+from adjourn.stores import SessionRef
+from adjourn.server.serve import Server
+from tests.server import agents
+app = App([Served(program=getattr(agents, sys.argv[1]), answer_pending=True)], store=sys.argv[2])
+Server(app, port=0, tell=lambda url: print(url, flush=True)).run()
+"""
+
+
+@contextmanager
+def dying(agent: str, store: str) -> Generator[int]:
+    """A process that serves an agent until its tool ends it; and its port."""
+    env = {**os.environ, "ADJOURN_TEST_DIES": "1"}
+    command = [sys.executable, "-c", SERVE, agent, store]
+    with subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield int(process.stdout.readline().rpartition(":")[2])
+        finally:
+            process.kill()

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +13,9 @@ import pytest
 from adjourn.server import App, Served
 from adjourn.stores import SessionRef
 from tests.servers import postgres, redis
-from tests.test_docs import ROOT
 
 from .agents import ASKER, DIER, GATES, booker, counter
-from .serving import Reply, Serving, Stream, ids
+from .serving import Reply, Serving, Stream, dying, ids
 
 
 @pytest.fixture(scope="module")
@@ -184,30 +179,6 @@ STORES: dict[str, Callable[[Path], str]] = {
     "redis": lambda _: redis().fresh(),
     "postgres": lambda _: postgres().fresh(),
 }
-
-
-SERVE = """
-import sys
-from adjourn.server import App, Served
-from adjourn.stores import SessionRef
-from adjourn.server.serve import Server
-from tests.server import agents
-app = App([Served(program=getattr(agents, sys.argv[1]), answer_pending=True)], store=sys.argv[2])
-Server(app, port=0, tell=lambda url: print(url, flush=True)).run()
-"""
-
-
-@contextmanager
-def dying(agent: str, store: str) -> Generator[int]:
-    """A process that serves an agent until its tool ends it; and its port."""
-    env = {**os.environ, "ADJOURN_TEST_DIES": "1"}
-    command = [sys.executable, "-c", SERVE, agent, store]
-    with subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield int(process.stdout.readline().rpartition(":")[2])
-        finally:
-            process.kill()
 
 
 @pytest.mark.parametrize("how", ["named", "alone", "message"])

@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 
-from adjourn import Runner
+from adjourn import ChatModelAgent, Runner
 from adjourn.server import App
 from adjourn.sessions import Sessions
 from adjourn.stores import MemoryStore
+from adjourn.testing import FunctionModel
 from tests.servers import postgres, redis
 
 from .agents import FLOOD, GATES, WORDS, booker, counter
-from .serving import Frame, Serving, ids, text, types
+from .serving import Frame, Serving, Stream, dying, ids, text, types
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +177,25 @@ def test_a_run_of_another_process_is_followed():  # rules V3, V8
         elsewhere.join()
         assert ids(frames) == list(range(1, len(ids(frames)) + 1))
         assert types(frames)[-1] == "done"
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_reader_elsewhere_outlasts_the_process_that_is_killed(moment: str, tmp_path: Path):  # rules V8, V10
+    store = f"sqlite:///{tmp_path / 's.db'}"
+    heir = ChatModelAgent("waiter", model=FunctionModel(lambda _: "Well, done."))
+    with Serving(App([heir], store=store)) as server:
+        with dying("WAITER", store) as port:
+            begun = Stream(port, "POST", "/api/v1/chat", {"message": "go", "session_id": "s"}, {})
+            begun.until("delta")
+            reading = server.events("s") if moment == "before" else None
+            frames = reading.until("caught_up") if reading else []
+        begun.close()
+        reading = reading or server.events("s")
+        frames += reading.all()
+    (caught_up,) = [frame.data for frame in frames if frame.type == "caught_up"]
+    assert caught_up["status"] in ("running", "done")  # It did not fail: somebody else goes on with it.
+    assert [kind for kind in types(frames) if kind in ("done", "error", "cancelled", "closing")] == ["done"]
+    assert ids(frames) == list(range(1, len(ids(frames)) + 1))
 
 
 def test_a_reader_who_stands_still_holds_nothing_up_and_misses_nothing(server: Serving):  # rule V3, failures 81

@@ -11,7 +11,7 @@ import msgspec
 from adjourn.events import FINAL, Event
 from adjourn.sessions._news import news_of
 from adjourn.sessions._status import owner_of
-from adjourn.stores.types import SessionRef
+from adjourn.stores.types import Head, SessionRef
 
 from ._drafts import Draft
 from ._following import NET, POLL, RunFollower
@@ -100,12 +100,21 @@ class Watch:
     """
 
     def __init__(
-        self, follower: RunFollower, ref: SessionRef, *, after: int, since: int | None, stay: bool, begins: bool
+        self,
+        follower: RunFollower,
+        ref: SessionRef,
+        *,
+        after: int,
+        since: int | None,
+        stay: bool,
+        outlast: bool,
+        begins: bool,
     ) -> None:
         """Begin to watch, with a run of this process from this moment on.
 
         `since` is the number of the event before the run whose end is also the end of this, unless it is to `stay`;
-        None for the run that is live now. With `begins`, that run has just begun, and nothing was emitted before.
+        None for the run that is live now. If it is to `outlast` the process that drives the run, and that dies, it
+        waits for another one to go on. With `begins`, the run has just begun, and nothing was emitted before.
         """
         self.seen: int = after
         self._follower = follower
@@ -113,6 +122,7 @@ class Watch:
         self._ref = ref
         self._since = since
         self._stay = stay
+        self._outlast = outlast
         self._has_caught_up = begins
         self._is_over = False
         self._joined = self._join()
@@ -159,6 +169,11 @@ class Watch:
                     return
         finally:
             self.close()
+
+    def _waits_for_others(self, head: Head) -> bool:
+        """Return whether to go on watching a session that nobody runs."""
+        # As "running" is stored what a process was running that has died.
+        return self._stay or head.status == "queued" or (self._outlast and head.status == "running")
 
     def _is_last(self, item: Watched) -> bool:
         if self._stay or not isinstance(item, FINAL):
@@ -225,7 +240,7 @@ class Watch:
                     return
                 for item in self._catch_up():
                     yield item
-                if not self._stay and owner_of(head) is None and head.status != "queued":
+                if owner_of(head) is None and not self._waits_for_others(head):
                     break
                 pause = min(2 * pause, POLL[1])
                 await news.wait(NET if news.has_hints else pause)

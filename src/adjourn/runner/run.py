@@ -545,19 +545,21 @@ class Run(Defaulted, Generic[Out_co, State_co]):
         elif isinstance(event, CheckpointSaved):
             self._point = event.checkpoint_id
 
-    def watch(self, *, stay: bool = False) -> Watch:
+    def watch(self, *, stay: bool = False, outlast: bool = False) -> Watch:
         """Read a run that was started, along with others, from this moment on; leaving stops nothing.
 
         Begin with it right after `start` and nothing is missed. An attached run is read from where it was attached:
         what is stored, then `CaughtUp`, then with a runner that keeps `drafts` what is being written, then what
-        happens. It ends with the run, or not at all if it is to `stay`.
+        happens. It ends with the run, or not at all if it is to `stay`. If it is to `outlast` a process that drives the
+        run and dies, it waits for another one, such as a worker, to go on.
         """
         if not self._has_started:
             raise UsageError("watch() reads a run that was started: await run.start() first.")
         if self.is_attached:
-            return Watch(self._follower, self._ref, after=self.seen, since=self.since, stay=stay, begins=False)
-        before = self.before
-        return Watch(self._follower, self._ref, after=before, since=before, stay=stay, begins=True)
+            after, since, begins = self.seen, self.since, False
+        else:
+            after, since, begins = self.before, self.before, True
+        return Watch(self._follower, self._ref, after=after, since=since, stay=stay, outlast=outlast, begins=begins)
 
     @property
     def before(self) -> int:

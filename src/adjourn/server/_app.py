@@ -272,7 +272,7 @@ class App:
         await check_still_there(agent.runner, SessionRef(session_id, self.agents.app_name, caller.user_id), after)
         run = agent.runner.attach(session_id, after=after, user_id=caller.user_id)
         await run.start()
-        watch = run.watch(stay=wanted.follow == "session")
+        watch = run.watch(stay=wanted.follow == "session", outlast=True)
         return self._streams.of(watch, agent.runner, session_id, caller.user_id, is_turn=False)
 
 

@@ -15,6 +15,7 @@ from adjourn._text import visible_line
 from adjourn.errors import AdjournError, text_of
 from adjourn.events import FINAL, Failed
 from adjourn.runner import CaughtUp, Draft, Run, Runner, Watch, Watched
+from adjourn.sessions import SessionStatus
 from adjourn.stores import SessionRef
 
 from ._errors import ApiError
@@ -123,8 +124,17 @@ async def _frames(
 
 async def _caught_up(item: CaughtUp, runner: Runner, session_id: str, user_id: str | None) -> bytes:
     found = await runner.status(session_id, user_id=user_id)
-    data = {"type": "caught_up", "seq": item.seq, "status": found.status, "pending": questions(found.interrupts)}
+    status = "running" if await _was_left(found, runner, user_id) else found.status
+    data = {"type": "caught_up", "seq": item.seq, "status": status, "pending": questions(found.interrupts)}
     return frame(encode(data), event="live")
+
+
+async def _was_left(found: SessionStatus, runner: Runner, user_id: str | None) -> bool:
+    """Return whether the process of a run has died: it counts as failed until another one goes on with it, soon."""
+    if found.status != "failed":
+        return False
+    head = await runner.store.head(SessionRef(found.session_id, runner.app_name, user_id))
+    return head is not None and head.status == "running"
 
 
 def place(request: Request) -> int:
