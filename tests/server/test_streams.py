@@ -20,7 +20,7 @@ from adjourn.testing import FunctionModel
 from tests.servers import postgres, redis
 
 from .agents import FLOOD, GATES, WORDS, booker, counter
-from .serving import Frame, Serving, Stream, dying, ids, text, types
+from .serving import Frame, Reply, Serving, Stream, dying, ids, text, types
 
 
 @pytest.fixture(scope="module")
@@ -262,6 +262,39 @@ def test_a_server_that_stops_tells_every_stream_and_leaves_what_it_did_to_the_ne
             frames = following.until("done")
         assert frames[-1].data["output"] == "".join(WORDS)
         assert ids(frames) == list(range(1, len(ids(frames)) + 1))
+
+
+def test_who_waits_for_a_result_is_told_that_the_turn_goes_on_elsewhere():  # rules V8, V13
+    store, replies = MemoryStore(), dict[str, Reply]()
+    key = {"idempotency_key": "k1"}
+
+    def ask(server: Serving, name: str, **headers: str) -> None:
+        body = {"agent": "counter", "message": "count elsewhere too", "session_id": "s", "stream": False}
+        replies[name] = server.post("/api/v1/chat", {**body, "on_busy": "queue"}, **headers)
+
+    with Serving(App([counter(), booker()], store=store, grace=0.1)) as server:
+        asking = [threading.Thread(target=ask, args=(server, "running"), kwargs=key)]
+        asking[0].start()
+        GATES.reached("elsewhere too")
+        asking.append(threading.Thread(target=ask, args=(server, "queued")))
+        asking[1].start()
+        while not server.get("/api/v1/sessions/s").json["inputs"]:
+            pass
+        server.stop()
+        for each in asking:
+            each.join()
+    for reply in replies.values():
+        assert (reply.status, reply.code, reply.json["error"]["session_id"]) == (503, "handed_over", "s")
+        assert reply.headers["x-session-id"] == "s"
+        assert "retry-after" not in reply.headers  # Without a key, whoever tries again begins another turn.
+    GATES.open("elsewhere too")
+    with Serving(App([counter(), booker()], store=store)) as server:
+        ask(server, "again", **key)
+        assert replies["again"].json["output"] == "".join(WORDS)
+        while server.get("/api/v1/sessions/s").json["status"] != "done":
+            pass
+        said = server.get("/api/v1/sessions/s/messages").json["messages"]
+        assert [each["role"] for each in said] == ["user", "assistant"] * 2
 
 
 def test_while_it_stops_it_is_not_ready_and_begins_nothing():  # rules V8, V9

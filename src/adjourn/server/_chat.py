@@ -12,6 +12,7 @@ from adjourn._documents import question, questions
 from adjourn.errors import (
     AdjournError,
     AlreadyResumed,
+    Conflict,
     InterruptExpired,
     PendingInterrupts,
     SessionBusy,
@@ -214,16 +215,39 @@ class Chats:
         return respond(await self._whole(run), headers=session_header(run.session_id))
 
     async def _whole(self, run: Run) -> dict[str, Any]:
+        """Wait for the end of a turn, and return its result.
+
+        Raises:
+            ApiError: the server stops, or another one goes on with the turn.
+            StoreUnavailable: nobody can say how it ends.
+        """
         try:
-            return result(await run)
+            found = await self._streams.unless_closing(run)
         except StoreUnavailable:
             raise
+        except Conflict as error:
+            raise _goes_on(run) from error
         except Exception as error:  # noqa: BLE001  # protects the client: whatever the agent's code raised, its session failed
             kind = type(error).__name__
             shown = api_error(error) if isinstance(error, AdjournError) else None
             code, message = ("run_failed", "") if shown is None else (shown.code, shown.message)
             failed = {"code": code, "message": failure_text(kind, message)}
             return {"session_id": run.session_id, "status": "failed", "error": failed}
+        if found is None or run.is_handed_over:
+            raise _goes_on(run)
+        return result(found)
+
+
+def _goes_on(run: Run) -> ApiError:
+    refusal = ApiError(
+        503,
+        "handed_over",
+        "This server stops, or was too slow, and another one goes on with the turn.",
+        "Read it with GET /api/v1/sessions/{id}/events. Under an Idempotency-Key, you can also send the request again.",
+        session_id=run.session_id,
+    )
+    refusal.headers = session_header(run.session_id)  # And no time to try again after: without a key, that adds a turn.
+    return refusal
 
 
 async def answers_of(

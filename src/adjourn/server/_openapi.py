@@ -30,6 +30,7 @@ CODES: dict[str, int] = {
     "events_gone": 410,
     "forbidden": 403,
     "foreign_origin": 403,
+    "handed_over": 503,
     "idempotency_key_reused": 422,
     "input_not_found": 404,
     "internal_error": 500,
@@ -70,7 +71,8 @@ _WITH_BODY = ("invalid_json", "too_deep", "too_large", "too_slow", "unsupported_
 _ONCE = ("request_in_progress", "idempotency_key_reused", "conflict")
 _SESSION = ("checkpoint_not_found",)
 _AGENT = (*_SESSION, "program_changed")
-_RUN = ("draining", "session_busy", "conflict", "program_changed", "not_storable", "state_invalid")
+_TAKEN = ("draining", "session_busy", "conflict", "program_changed", "not_storable", "state_invalid")
+_RUN = (*_TAKEN, "handed_over")
 _ANSWER = (
     "already_resumed",
     "answer_refused",
@@ -244,7 +246,7 @@ OPERATIONS: dict[str, Operation] = {
         status=202,
         body=Submit,
         answer=Submission,
-        refusals=(*_RUN, *_SESSION, "agent_not_found", "pending_interrupts", "unfinished_run"),
+        refusals=(*_TAKEN, *_SESSION, "agent_not_found", "pending_interrupts", "unfinished_run"),
     ),
     f"DELETE {_ONE}/inputs/{{input}}": Operation(
         name="withdraw",

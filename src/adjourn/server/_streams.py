@@ -14,7 +14,7 @@ from adjourn._hiding import logger
 from adjourn._text import visible_line
 from adjourn.errors import AdjournError, text_of
 from adjourn.events import FINAL, Failed
-from adjourn.runner import CaughtUp, Draft, Run, Runner, Watch, Watched
+from adjourn.runner import CaughtUp, Draft, Run, Runner, RunResult, Watch, Watched
 from adjourn.sessions import SessionStatus
 from adjourn.stores import SessionRef
 
@@ -67,6 +67,22 @@ class Streams:
             last=last,
             headers=headers,
         )
+
+    async def unless_closing(self, run: Run) -> RunResult | None:
+        """Wait for the end of a run, and return its result; None if the server closes before."""
+        ending = asyncio.ensure_future(_result(run))
+        closing = asyncio.ensure_future(self.closes.wait())
+        try:
+            await asyncio.wait((ending, closing), return_when=asyncio.FIRST_COMPLETED)
+            return await ending if ending.done() else None
+        finally:
+            ending.cancel()
+            closing.cancel()
+            await asyncio.wait((ending, closing))
+
+
+async def _result(run: Run) -> RunResult:
+    return await run
 
 
 def session_header(session_id: str) -> dict[str, str]:
