@@ -268,6 +268,27 @@ def test_a_token_counts_from_when_it_is_made_until_it_is_revoked_or_expires(desk
     assert desk.request("dan", "GET", "/api/v1/agents").status == 401
 
 
+@pytest.mark.parametrize("how", ["revoked", "expired"])
+def test_streams_end_with_the_token_that_opened_them(how: str, tmp_path: Path):  # rule V7
+    tokens = Tokens(tmp_path / "tokens.json")
+    kept = {"x_api_key": tokens.create("ann")[1]}
+    token, text = tokens.create("ann", lifetime=None if how == "revoked" else 0.5)
+    with Serving(App([booker()], tokens=tokens, keep_alive=0.05)) as server:
+        server.post("/api/v1/chat", {"message": "book Rome", "session_id": "old", "stream": False}, **kept)
+        paths = ("/api/v1/inbox/events", "/api/v1/sessions/old/events?follow=session")
+        ending = [server.open("GET", path, x_api_key=text) for path in paths]
+        staying = server.open("GET", paths[0], **kept)
+        if how == "revoked":
+            tokens.revoke(token.id)
+        for stream in ending:
+            assert stream.all()[-1].type == "closing"
+            assert server.get("/api/v1/inbox", x_api_key=text).status == 401
+        server.post("/api/v1/chat", {"message": "book Oslo", "session_id": "new", "stream": False}, **kept)
+        asked = (frame for frame in staying.frames() if frame.type == "question")
+        assert [next(asked).data["session_id"] for _ in range(2)] == ["old", "new"]
+        staying.close()
+
+
 def test_a_file_that_cannot_be_trusted_lets_nobody_in(tmp_path: Path):
     tokens = Tokens(tmp_path / "tokens.json")
     text = tokens.create("ann")[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
 import socket
 import threading
 from collections.abc import Iterator
@@ -119,6 +120,19 @@ def test_a_silent_stream_is_kept_alive(server: Serving):  # rule V3, failures 82
         assert any(frame.raw == b": keep-alive\n" for frame in frames)
         GATES.open("silent")
         assert list(frames)[-1].type == "done"
+
+
+def test_the_head_of_a_stream_is_all_that_comes_if_only_that_is_wanted(server: Serving):  # rule V3
+    server.post("/api/v1/chat", {"agent": "booker", "message": "book Rome", "session_id": "head", "stream": False})
+    connection = http.client.HTTPConnection("127.0.0.1", server.server.port, timeout=10)
+    for path in ("/api/v1/inbox/events", "/api/v1/sessions/head/events?follow=session"):
+        connection.request("HEAD", path)
+        head = connection.getresponse()
+        assert (head.status, head.getheader("content-type")) == (200, "text/event-stream; charset=utf-8")
+        assert head.read() == b""
+        connection.request("GET", "/healthz")  # Over the same connection, which has nothing else to do.
+        assert connection.getresponse().read() == b'{"status":"ok"}'
+    connection.close()
 
 
 @pytest.mark.parametrize("given", ["x", "-1", "1.5", "٣", "9" * 30])

@@ -25,6 +25,7 @@ from ._agents import Agents
 from ._callers import Caller, Callers, everybody
 from ._errors import ApiError, error_response
 from ._limits import Usage, hurried
+from ._sse import EventStream
 from ._tokens import Tokens
 from ._wire import named
 
@@ -145,13 +146,16 @@ class Guard:
             return endpoint
 
         async def closed(request: Request) -> Response:
-            caller = _admitted(await self._caller(request), access)
+            known = await self._caller(request)
+            caller = _admitted(known, access)
             self._usage.open(caller)
             try:
                 response = await self._answered(request, endpoint, access, caller)
             except BaseException:
                 self._usage.close(caller)
                 raise
+            if isinstance(response, EventStream):
+                response.may_go_on = lambda: self._still_knows(request, known)
             return self._usage.held(caller, response)
 
         return closed
@@ -183,6 +187,15 @@ class Guard:
             refusal.headers = {"www-authenticate": "Bearer"}
             raise refusal
         return found
+
+    def _still_knows(self, request: Request, caller: Caller) -> bool:
+        """Return whether a token that was good is so still: a stream may be open for longer than that."""
+        if self._tokens is None:
+            return True
+        try:
+            return self._of_token(request, self._tokens) == caller
+        except ApiError:
+            return False
 
     def _of_token(self, request: Request, tokens: Tokens) -> Caller | None:
         texts = request.headers.getlist("authorization") or request.headers.getlist("x-api-key")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -83,11 +84,18 @@ class EventStream(Response):
         self._stall = stall
         self._last = closing() if last is None else last
         self._idle = True
+        self.may_go_on: Callable[[], bool] = lambda: True
+        """Asked now and then; when it says no, the stream ends as if the server closed."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request."""
         async with contextlib.aclosing(self._frames):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            if scope.get("method") == "HEAD":
+                # Whoever asks for the head alone waits for its end, and would wait for that of the stream.
+                await anext(self._frames)  # Only what has begun can end what it holds.
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+                return
             sending = asyncio.ensure_future(self._send_all(send))
             leaving = asyncio.ensure_future(_left(receive))
             closing_ = asyncio.ensure_future(self._closes.wait())
@@ -103,8 +111,7 @@ class EventStream(Response):
                 # The answer stays unfinished, so the server closes the connection.
                 log.info("a stream was left: its reader has taken nothing for %g s", self._stall)
             elif sending.cancelled():
-                is_closing = closing_.done() and not closing_.cancelled()
-                if is_closing and not (leaving.done() and not leaving.cancelled()):
+                if not _is_through(leaving) and (_is_through(closing_) or _is_through(beating)):
                     await send({"type": "http.response.body", "body": self._last, "more_body": False})
             elif (error := sending.exception()) is not None:
                 raise error
@@ -117,13 +124,19 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _beat(self, send: Send) -> None:
-        """Send something now and then: proxies cut connections that are silent."""
+        """Send something now and then, as proxies cut connections that are silent; end when it may not go on."""
         while True:
             await asyncio.sleep(self._keep_alive)
+            if not self.may_go_on():
+                return
             if self._idle:
                 async with asyncio.timeout(self._stall):
                     await send({"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True})
             self._idle = True
+
+
+def _is_through(task: asyncio.Task[Any]) -> bool:
+    return task.done() and not task.cancelled()
 
 
 def _error_of(task: asyncio.Task[None]) -> BaseException | None:

@@ -115,25 +115,26 @@ def events_url(session_id: str) -> str:
 async def _frames(
     watch: Watch, runner: Runner, session_id: str, user_id: str | None, *, is_turn: bool
 ) -> AsyncGenerator[bytes]:
-    yield opening(watch.seen)
     last: Watched | None = None
-    try:
-        async with contextlib.aclosing(watch.items()) as items:
-            async for item in items:
-                if isinstance(item, CaughtUp):
-                    if not is_turn:
-                        yield await _caught_up(item, runner, session_id, user_id)
-                    continue
-                last = item
-                if isinstance(item, Draft):
-                    yield frame(encode(item))
-                else:
-                    yield frame(event_json(item, session_id), id=item.seq)
-    except AdjournError as error:
-        # For example the store is away: the client comes back, here or elsewhere, and reads on.
-        log.warning("the stream of %s ended early: %s", visible_line(session_id), visible_line(text_of(error)))
-        yield closing()
-        return
+    with contextlib.closing(watch):  # It may have joined a run, and its items need not be read.
+        yield opening(watch.seen)
+        try:
+            async with contextlib.aclosing(watch.items()) as items:
+                async for item in items:
+                    if isinstance(item, CaughtUp):
+                        if not is_turn:
+                            yield await _caught_up(item, runner, session_id, user_id)
+                        continue
+                    last = item
+                    if isinstance(item, Draft):
+                        yield frame(encode(item))
+                    else:
+                        yield frame(event_json(item, session_id), id=item.seq)
+        except AdjournError as error:
+            # For example the store is away: the client comes back, here or elsewhere, and reads on.
+            log.warning("the stream of %s ended early: %s", visible_line(session_id), visible_line(text_of(error)))
+            yield closing()
+            return
     if is_turn and not isinstance(last, FINAL):
         yield closing()  # Somebody else goes on with it.
 
