@@ -284,6 +284,16 @@ def test_an_answer_that_does_not_fit_is_refused_and_the_question_stays(server: S
     assert thread.snapshot()["interrupts"] == [question]
 
 
+def test_two_answers_to_one_question_are_refused_and_the_question_stays(server: Serving):
+    thread = Thread(server, "booker", "two-answers")
+    [question] = asked(thread.say("book Rome"))
+    yes, no = resolved(question, APPROVED), resolved(question, {"approved": False})
+    for answers in ((no, yes), (yes, no), (cancelled(question), yes)):
+        assert thread.resume(*answers)[-1]["code"] == "invalid_request"
+    assert thread.snapshot()["interrupts"] == [question]
+    assert thread.resume(yes, yes)[-1]["result"] == "Result: booked: Rome"
+
+
 def test_an_unknown_question_is_refused(server: Serving):
     thread = Thread(server, "watcher", "unknown")
     thread.say("hello")

@@ -183,9 +183,11 @@ async def _answers(turn: _Turn, given: Sequence[Resolved]) -> dict[str, Any] | N
     """Return answers by token for what a front end has resolved; None if the turn was cancelled.
 
     Raises:
-        ApiError: some open questions are not among them, and a front end has to answer all at once.
+        ApiError: some open questions are not among them, and a front end has to answer all at once; or one has two
+            different answers.
     """
     asked = {name: each for each in await turn.pending() for name in (each.token, each.id)}
+    _check_clear(given)
     named_ = {asked[each.interrupt_id].id for each in given if each.interrupt_id in asked}
     left = sorted({each.token for each in asked.values() if each.id not in named_})
     if left:
@@ -203,6 +205,15 @@ async def _answers(turn: _Turn, given: Sequence[Resolved]) -> dict[str, Any] | N
             await turn.runner.cancel(turn.given.thread_id, user_id=turn.caller.user_id)
             return None
     return answers or None
+
+
+def _check_clear(given: Sequence[Resolved]) -> None:
+    """Refuse two answers to one question: which of them counts is nothing to guess."""
+    known: dict[str, Resolved] = {}
+    for each in given:
+        if known.setdefault(each.interrupt_id, each) != each:
+            told = f"`resume` has two different answers to '{each.interrupt_id}'. Send one."
+            raise ApiError(400, "invalid_request", told, "")
 
 
 class _Turn:
