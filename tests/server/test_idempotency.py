@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
+import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -172,6 +174,21 @@ def test_a_message_with_a_key_is_refused_and_accepted_as_without(server: Serving
 @pytest.mark.parametrize("key", ["", "x" * 256, "\u00e9"])
 def test_what_is_not_a_key_is_refused(server: Serving, key: str):
     assert chat(server, key).code == "invalid_request"
+
+
+def test_several_keys_are_refused(server: Serving):  # rule V13
+    connection = http.client.HTTPConnection("127.0.0.1", server.server.port, timeout=30)
+    body = b'{"agent": "booker", "message": "hi", "session_id": "several keys", "stream": false}'
+    connection.putrequest("POST", "/api/v1/chat")
+    for name, value in [("content-type", "application/json"), ("content-length", str(len(body)))]:
+        connection.putheader(name, value)
+    for key in ("one", "two"):
+        connection.putheader("idempotency-key", key)
+    connection.endheaders(body)
+    response = connection.getresponse()
+    assert (response.status, json.loads(response.read())["error"]["code"]) == (400, "invalid_request")
+    connection.close()
+    assert server.get("/api/v1/sessions/several%20keys").status == 404
 
 
 STORES: dict[str, Callable[[Path], str]] = {

@@ -163,7 +163,9 @@ def test_checkpoints_are_listed_shown_compared_and_drawn(server: Serving):  # ru
     tree = server.get(url(session_id, "/tree")).json
     assert tree["head"] == points[0]["id"]
     assert [each["id"] for each in tree["checkpoints"]] == [each["id"] for each in reversed(points)]
-    assert server.get(url(session_id, "/checkpoints/b.9999")).code == "checkpoint_not_found"
+    missing = server.get(url(session_id, "/checkpoints/b.9999"))
+    assert missing.code == "checkpoint_not_found"
+    assert "checkpoints lists" in missing.json["error"]["hint"]
     assert server.get(url(session_id, "/diff?a=x")).code == "invalid_request"
 
 

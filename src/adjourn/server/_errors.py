@@ -101,6 +101,8 @@ def _of_library(error: AdjournError) -> ApiError:
         log.warning("the store: %s", visible_line(text_of(error)))
         message = "The store cannot be reached at the moment." if status == 503 else "What is stored cannot be used."
         return ApiError(status, code_of(type(error).__name__), message, hint)
+    if isinstance(error, errors.CheckpointNotFound) and error.checkpoint_id is not None:
+        hint = "GET /api/v1/sessions/{id}/checkpoints lists those that there are."
     facts = {name: getattr(error, name) for name in _FACTS if getattr(error, name, None) is not None}
     return ApiError(status, code_of(type(error).__name__), text_of(error), hint, **facts)
 

@@ -30,7 +30,7 @@ from ._callers import Caller, Callers
 from ._errors import ApiError
 from ._sse import EventStream
 from ._streams import Streams, session_header
-from ._wire import read_body
+from ._wire import only, read_body
 
 log = logger("adjourn.server")
 
@@ -129,7 +129,7 @@ class Idempotency:
         """
 
         async def handle_once(request: Request) -> Response:
-            key = request.headers.get("idempotency-key")
+            key = only(request, "idempotency-key")
             if key is None:
                 return await handle(request)
             if not (key.isascii() and key.isprintable() and 0 < len(key) <= 255):

@@ -20,7 +20,7 @@ from adjourn.stores import SessionRef
 
 from ._errors import ApiError
 from ._sse import EventStream, closing, frame, opening
-from ._wire import encode, event_json
+from ._wire import encode, event_json, only
 
 log = logger("adjourn.server")
 
@@ -158,9 +158,9 @@ def place(request: Request) -> int:
     """Return the number of the last event that a client has read: what its browser says, or else `after`.
 
     Raises:
-        ApiError: it is not a number.
+        ApiError: it is not a number, or there are several.
     """
-    text = request.headers.get("last-event-id") or request.query_params.get("after") or "0"
+    text = only(request, "last-event-id") or request.query_params.get("after") or "0"
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise ApiError(
             400, "invalid_event_id", f"{text[:50]!r} is not the id of an event.", "Send the last id that you received."

@@ -116,13 +116,25 @@ def query(request: Request, kind: type[T]) -> T:
     for name in given:
         if getattr(found, name) is None:
             # msgspec reads "null" where a number may be left out: what selects would select nothing.
-            raise _misfit("query", kind, f"Expected a number - at `$.{name}`")
+            raise _misfit("query", kind, f"Expected a value, got null - at `$.{name}`")
     return found
 
 
 def named(request: Request, name: str) -> str:
     """Return a part of the path of a request: routes are found by the path as it was sent, so ids may have slashes."""
     return unquote(request.path_params[name])
+
+
+def only(request: Request, name: str) -> str | None:
+    """Return a header of a request, None if it has none.
+
+    Raises:
+        ApiError: it has several, and nobody can say which one counts.
+    """
+    found = request.headers.getlist(name)
+    if len(found) > 1:
+        raise ApiError(400, "invalid_request", f"The header {name} comes {len(found)} times.", "Send it once.")
+    return found[0] if found else None
 
 
 def _misfit(what: str, kind: type[Any], error: msgspec.ValidationError | str) -> ApiError:
