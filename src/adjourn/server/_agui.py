@@ -47,7 +47,7 @@ from ._callers import Caller, Callers
 from ._errors import ApiError, api_error, code_of
 from ._runs import Runs
 from ._sse import frame
-from ._streams import Streams, session_header
+from ._streams import Streams, is_unstored_end, session_header
 from ._wire import encode, failure_text, named, read, respond
 
 log = logger("adjourn.server")
@@ -56,6 +56,12 @@ _CLOSES: Data = {
     "type": "RUN_ERROR",
     "code": "closing",
     "message": "This server stops, and the run goes on elsewhere. Load the thread.",
+}
+
+_LOST: Data = {
+    "type": "RUN_ERROR",
+    "code": "closing",
+    "message": "What happens cannot be stored here at the moment, and the run goes on elsewhere. Load the thread.",
 }
 
 
@@ -255,6 +261,9 @@ class _Turn:
                 async for item in items:
                     for event in encoder.events(item):
                         yield _frame(event)
+                    if is_unstored_end(item):
+                        yield _frame(_LOST)
+                        return
                     if isinstance(item, FINAL):
                         async for each in self._end(item):
                             yield each

@@ -30,7 +30,7 @@ from ._agui import AgUi
 from ._backlog import Backlog
 from ._callers import Callers
 from ._chat import Chats
-from ._errors import HANDLERS
+from ._errors import HANDLERS, ApiError
 from ._folders import Folders, expanded, store_for
 from ._guards import Fence, Guard, Identify
 from ._idempotency import Idempotency
@@ -48,6 +48,9 @@ from ._wire import Following, named, query, respond
 log = logger("adjourn.server")
 
 V1 = "/api/v1"
+
+ASKING = 3.0
+"""Seconds in which the store has to answer a server that is asked whether it is ready: probes do not wait for long."""
 
 HOUR = 3600.0
 """Seconds between two times that old answers are forgotten."""
@@ -249,7 +252,12 @@ class App:
 
     async def _ready(self, _: Request) -> Response:
         self._runs.check_open()
-        await self.store.head(SessionRef("-", self.agents.app_name, None))
+        try:
+            async with asyncio.timeout(ASKING):
+                await self.store.head(SessionRef("-", self.agents.app_name, None))
+        except TimeoutError:
+            message = f"The store has not answered within {ASKING:g} s."
+            raise ApiError(503, "store_unavailable", message, "Try again soon.") from None
         return respond({"status": "ready"})
 
     async def _count(self, _: Request) -> Response:

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from adjourn._documents import questions
 from adjourn._hiding import logger
 from adjourn._text import visible_line
-from adjourn.errors import AdjournError, text_of
+from adjourn.errors import AdjournError, StoreUnavailable, text_of
 from adjourn.events import FINAL, Failed
 from adjourn.runner import CaughtUp, Draft, Run, Runner, RunResult, Watch, Watched
 from adjourn.sessions import SessionStatus
@@ -98,6 +98,9 @@ async def _of_input(run: Run, runner: Runner, after: int, user_id: str | None) -
     yield opening(after)
     try:
         await run.start()
+    except StoreUnavailable:
+        yield closing()
+        return
     except AdjournError as error:
         failed = Failed(error=type(error).__name__, message=text_of(error))
         yield frame(event_json(failed, run.session_id))
@@ -125,6 +128,9 @@ async def _frames(
                         if not is_turn:
                             yield await _caught_up(item, runner, session_id, user_id)
                         continue
+                    if is_unstored_end(item):
+                        yield closing()
+                        return
                     last = item
                     if isinstance(item, Draft):
                         yield frame(encode(item))
@@ -137,6 +143,14 @@ async def _frames(
             return
     if is_turn and not isinstance(last, FINAL):
         yield closing()  # Somebody else goes on with it.
+
+
+def is_unstored_end(item: Watched) -> bool:
+    """Return whether a run has failed without a record of it, because its store or its lease was lost.
+
+    Then the session has not failed: whoever takes it up goes on with what is stored.
+    """
+    return isinstance(item, Failed) and item.seq is None
 
 
 async def _caught_up(item: CaughtUp, runner: Runner, session_id: str, user_id: str | None) -> bytes:

@@ -216,8 +216,8 @@ def respond(data: Any, status: int = 200, headers: dict[str, str] | None = None)
 
 # Events
 
-_QUOTING = (errors.ModelError, errors.RetryExhausted)
-"""Errors of the library that repeat what others have said: code of the agent, or the provider of a model."""
+_QUOTING = (errors.ModelError, errors.RetryExhausted, errors.StoreUnavailable)
+"""Errors of the library that repeat what others have said: code of the agent, the provider of a model, or a store."""
 
 _OWN = frozenset(
     name for name, kind in vars(errors).items() if isinstance(kind, type) and not issubclass(kind, _QUOTING)
