@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from adjourn import ChatModelAgent, Retry, interrupt, workflow
+from adjourn import ChatModelAgent, Retry, Runner, interrupt, workflow
 from adjourn._engine.program import Program
 from adjourn.graph import START, MessagesState, StateGraph
 from adjourn.server import App, Served
@@ -346,6 +346,23 @@ def test_an_agent_that_must_not_ask_fails_when_it_does():  # rule V5
     with Serving(App([Served(program=booker(), interrupts=False)])) as server, server.chat(message="name") as stream:
         last = stream.all()[-1].data
     assert (last["type"], last["error"]) == ("error", "InterruptsDisabled")
+
+
+@pytest.mark.parametrize("is_runner", [False, True])
+def test_a_message_is_no_approval_where_approvals_name_what_was_shown(is_runner: bool):  # rules I13, V11
+    strict = Runner(booker("strict"), require_token=True) if is_runner else booker("strict")
+    with Serving(App([Served(program=strict, require_token=not is_runner, answer_pending=True)])) as server:
+        asked = paused(server, agent="strict")
+        said: dict[str, Any] = {"message": "yes", "session_id": asked["session_id"], "stream": False}
+        for headers in ({}, {"idempotency_key": "k"}):
+            reply = server.post("/api/v1/chat", said, **headers)
+            assert (reply.status, reply.code) == (409, "pending_interrupts")
+        thread = {"threadId": asked["session_id"], "runId": "r", "messages": [{"role": "user", "content": "yes"}]}
+        assert b"pending_interrupts" in server.post("/api/v1/ag-ui/strict", thread).body
+        chat: dict[str, Any] = {"message": "name", "session_id": "other", "stream": False}
+        assert server.post("/api/v1/chat", chat).json["status"] == "interrupted"
+        # What is not an approval is answered as ever.
+        assert server.post("/api/v1/chat", {**chat, "message": "Ann"}).json["output"] == "Result: Ann"
 
 
 def test_an_agent_can_want_tokens():  # rule I13

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol, Unpack
 
 import msgspec
@@ -35,6 +35,15 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     runner: Runner
     served: Served
+
+    def takes_as_answer(self, asked: Sequence[Interrupt]) -> bool:
+        """Return whether a message that comes while these questions are open is the answer to the only one of them.
+
+        It names nothing that was shown, so where approvals have to, it is none of them.
+        """
+        if not self.served.answer_pending or len(asked) != 1:
+            return False
+        return asked[0].reason not in APPROVALS or not self.runner.options.get("require_token", False)
 
 
 def described(agent: ServedAgent) -> dict[str, Any]:

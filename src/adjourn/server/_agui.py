@@ -177,7 +177,7 @@ class AgUi:
     ) -> Run:
         """Take a message as the answer to the only open question, if its agent wants that."""
         asked = await turn.pending()
-        if not agent.served.answer_pending or len(asked) != 1 or not isinstance(said, Message):
+        if not agent.takes_as_answer(asked) or not isinstance(said, Message):
             raise _open([each.token for each in asked]) from pending
         answers = {asked[0].token: said.text}
         run = agent.runner.resume(turn.given.thread_id, answers, by=turn.caller.name, user_id=turn.caller.user_id)

@@ -164,7 +164,7 @@ class Chats:
             ApiError: it does not, or there are several; it names them.
         """
         asked = await self._sessions.pending(pending.session_id, user_id=caller.user_id)
-        if agent.served.answer_pending and not given.on_pending and len(asked) == 1:
+        if agent.takes_as_answer(asked) and not given.on_pending:
             question = asked[0].token if key is None else await key.mean(asked[0].token)
             return await self._answer(agent, pending.session_id, {question: given.message}, caller, key)
         refusal = api_error(pending)
