@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from adjourn.server import App, Served
-from adjourn.stores import SessionRef
+from adjourn.sessions import Sessions
+from adjourn.stores import MemoryStore, SessionRef
+from adjourn.stores.types import OWN_APPS
 from tests.servers import postgres, redis
 
 from .agents import ASKER, DIER, GATES, booker, counter
@@ -174,6 +176,34 @@ def test_a_message_with_a_key_is_refused_and_accepted_as_without(server: Serving
 @pytest.mark.parametrize("key", ["", "x" * 256, "\u00e9"])
 def test_what_is_not_a_key_is_refused(server: Serving, key: str):
     assert chat(server, key).code == "invalid_request"
+
+
+def test_a_key_that_was_forgotten_is_for_another_request():  # rule V13
+    store = MemoryStore()
+    with Serving(App([booker()], store=store)) as server:
+
+        def send(path: str, **body: Any) -> Any:
+            return server.post(f"/api/v1/chat{path}", {**body, "stream": False}, idempotency_key="order 7").json
+
+        def forget() -> None:
+            keys = Sessions(store, app_name=f"{OWN_APPS}adjourn:keys")
+            assert asyncio.run(keys.clean_up(0, statuses=["queued"]))
+
+        first = send("", message="hello")
+        forget()
+        assert send("", message="hello") == first  # The session still knows it.
+        forget()
+        second = send("", message="book Rome")
+        assert (second["status"], second["session_id"] == first["session_id"]) == ("interrupted", False)
+        forget()
+        said = {"session_id": second["session_id"], "on_pending": "abandon"}
+        assert send("", message="book Oslo", **said)["status"] == "interrupted"
+        forget()
+        answered = send("/resume", session_id=second["session_id"], answer="no")
+        assert answered["output"] == "Result: A person refused this call."
+        forget()
+        server.post("/api/v1/chat", {"message": "book Bonn", "session_id": second["session_id"], "stream": False})
+        assert send("/resume", session_id=second["session_id"], answer="yes")["output"] == "Result: booked: Bonn"
 
 
 def test_several_keys_are_refused(server: Serving):  # rule V13

@@ -56,19 +56,22 @@ class Once(Protocol):
 class Key:
     """The key of a request: a name that stands for it, and for whose it is; and what is kept about the request."""
 
-    def __init__(self, store: Store, ref: SessionRef) -> None:
+    def __init__(self, store: Store, ref: SessionRef, digest: str) -> None:
         self._store = store
         self.ref = ref
+        # Sessions remember what a request has brought for longer than the key is kept, which may then be used for
+        # another request: so it is the digest of the request, too, that tells them apart.
+        self._id = hashlib.sha256(f"{ref.id}\0{digest}".encode()).hexdigest()[:32]
 
     @property
     def name(self) -> str:
         """What inputs and answers that the request brings are called in the session that it is about."""
-        return f"key-{self.ref.id[:32]}"
+        return f"key-{self._id}"
 
     @property
     def session_id(self) -> str:
         """The id of the session that the request begins, if it names none."""
-        return self.ref.id[:32]
+        return self._id
 
     async def meant(self) -> str | None:
         """Return the question that the request meant when it first came, if it has been noted."""
@@ -156,7 +159,7 @@ class Idempotency:
         found = await self._claim(ref, asked, joins=joins)
         if isinstance(found, _Given):
             return await self._again(found, caller)
-        request.state.key = Key(self._store, ref)
+        request.state.key = Key(self._store, ref, digest)
         self._handled.add(asked.nonce)
         try:
             response = await handle(request)
