@@ -160,6 +160,7 @@ async def test_a_state_class_a_subgraph_and_static_interrupts(folder: Folder):
 
 
 NODES = 'nodes: {one: {type: function, ref: "python://parts:shout"}}\n'
+ASKING = "nodes: {one: {type: ask, prompt: Why, save_to: y}}\n"
 START = "edges: [{from: start, to: one}]\n"
 SHOUT = 'type: function, ref: "python://parts:shout"'
 HEAD = "type: graph\ninterrupt: {enabled: true}\n"
@@ -210,8 +211,14 @@ MISTAKES: dict[str, tuple[str, str]] = {
         "cannot be called 'end'",
     ),
     "a node that is not a function": (
-        f'{HEAD}nodes: ‸{{one: {{type: function, ref: "python://parts:number"}}}}\n{START}',
-        "7",
+        f'{HEAD}nodes: {{one: {{type: function, ref: ‸"python://parts:number"}}}}\n{START}',
+        "this is an int, not a function",
+    ),
+    "a condition that is not a function": (
+        f'{HEAD}{NODES}{START}  - {{from: one, condition: ‸"python://parts:number", to: {{a: end}}}}'.replace(
+            "[{from: start, to: one}]", "\n  - {from: start, to: one}"
+        ),
+        "this is an int, not a function",
     ),
     "an unknown type of node": (f"{HEAD}nodes: {{one: {{type: ‸llmm}}}}\n{START}", "Did you mean 'llm'?"),
     "a subgraph that is not one": (
@@ -263,12 +270,16 @@ MISTAKES: dict[str, tuple[str, str]] = {
         "the state class has the fields",
     ),
     "a default that does not fit": (
-        f"{HEAD}nodes: ‸{NODES[7:]}{START}fields: {{x: {{type: integer, default: a}}}}",
+        f"{HEAD}{NODES}{START}fields: {{x: ‸{{type: integer, default: a}}}}",
+        "the default of field 'x' does not fit",
+    ),
+    "a default that does not fit, and a question": (
+        f"{HEAD}{ASKING}{START}fields: {{x: ‸{{type: integer, default: a}}, y: {{}}}}",
         "the default of field 'x' does not fit",
     ),
     "a state that is not a class": (f"{HEAD}{NODES}{START}state: ‸python://parts:number", "cannot be a state schema"),
     "an unknown reducer": (f"{HEAD}{NODES}{START}fields: {{x: {{reducer: ‸apend}}}}", "Did you mean 'append'?"),
-    "an output that does not exist": (f"‸{HEAD}{NODES}{START}output: x", "output='x' is not a field"),
+    "an output that does not exist": (f"{HEAD}{NODES}{START}output: ‸x", "the state has no field 'x'"),
 }
 
 

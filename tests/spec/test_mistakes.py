@@ -8,7 +8,7 @@ import pytest
 
 from adjourn.errors import SpecInvalid, UsageError
 from adjourn.spec import load
-from tests.spec.folder import MARK, Folder, document
+from tests.spec.folder import Folder, document
 
 CHAT = "type: chat_model_agent\nmodel: python://parts:model\n"
 
@@ -130,13 +130,13 @@ IN_A_SPEC: dict[str, tuple[str, str]] = {
         "'asking' may ask people, but this agent must not",
     ),
     "an agent that may ask, through another": ("type: loop\nagents: [‸between]", "'asking' may ask people, but this"),
-    "two agents of one name in a group": ("‸type: sequential\nagents: [other, other]", "two agents with the same name"),
+    "two agents of one name in a group": ("type: sequential\nagents: ‸[other, other]", "two agents with the same name"),
     "unknown middleware": (f"{CHAT}middleware: [‸todolist]", "Did you mean 'todo_list'?"),
     "unknown middleware with options": (
         f"{CHAT}middleware: [{{name: ‸call_limit}}]",
         "no name 'call_limit'. Did you mean",
     ),
-    "a class of middleware": (f"{CHAT}middleware: [python://parts:Quiet]", "Give an object of it: Quiet(...)"),
+    "a class of middleware": (f"{CHAT}middleware: [‸python://parts:Quiet]", "Give an object of it: Quiet(...)"),
     "a folder that leads out": (
         f"{CHAT}middleware: [‸{{name: skills, folder: ../x}}]",
         "leads out of the folder of agents",
@@ -151,7 +151,7 @@ IN_A_SPEC: dict[str, tuple[str, str]] = {
         "type: plan_execute\nplanner: ‸{}\nexecutor: {agent: other}\nreplanner: {model: python://parts:model}",
         "either a 'model' or an 'agent'",
     ),
-    "an instruction that cannot be filled": (f"‸{CHAT}instruction: 'Hi {{'", "instruction of agent 'x'"),
+    "an instruction that cannot be filled": (f"{CHAT}instruction: ‸'Hi {{'", "instruction of agent 'x'"),
     "a Python object that cannot run": ("type: python\nref: ‸python://parts:number", "an int, which cannot be run"),
     "an input of an agent": ("type: python\nref: python://parts:x\ninput: ‸question", "only a graph has an 'input'"),
     "a backend of another URL": (
@@ -168,10 +168,9 @@ IN_A_SPEC: dict[str, tuple[str, str]] = {
     ),
     "another store": (f"{CHAT}checkpoint: {{backend: ‸redis}}", "two different stores: backend redis."),
 }
+
+
 # These are found only when the rest is fine, so the places of the spec itself are theirs.
-AT_THE_SPEC = ("a class of middleware",)
-
-
 @pytest.fixture
 def others(folder: Folder) -> Folder:
     folder.add("other", CHAT)
@@ -186,7 +185,7 @@ def test_a_mistake_has_its_place_and_a_remedy(others: Folder, case: str):  # rul
     spec, said = IN_A_SPEC[case]
     if case == "another store":
         others.add("a", f"{CHAT}checkpoint: {{backend: memory}}")
-    text = document("x", spec if case not in AT_THE_SPEC else MARK + spec)
+    text = document("x", spec)
     found, places = others.mistakes(text)
     assert [(each.line, each.column) for each in found] == places
     assert said in str(found[0])
@@ -250,6 +249,99 @@ def test_all_mistakes_of_all_files_come_at_once_and_stop_no_other(folder: Folder
     with pytest.raises(SpecInvalid, match=re.escape(str(loaded.mistakes[1]))) as caught:
         loaded.check()
     assert caught.value.mistakes == tuple(loaded.mistakes)
+
+
+TOGETHER: dict[str, str] = {
+    "in a chat": """
+        type: chat_model_agent
+        model: ‸python://parts:number
+        ‸instructions: x
+        instruction: ‸"Hi {"
+        output_type: ‸{type: strin}
+        max_iterations: ‸017
+        tools:
+          - ‸{}
+          - {ref: "python://parts:book", timeout_seconds: ‸x}
+          - {ref: "python://parts:book", full_history: ‸true}
+          - ‸python://parts:number
+          - {ref: "python://parts:book", approval: ‸true}
+        middleware: [‸nothing, ‸python://parts:Quiet]
+        checkpoint: {backend: sqlite, url: ‸"redis://h"}
+    """,
+    "in a team": """
+        type: supervisor
+        model: ‸openai
+        agents: [‸nobody, ‸flow]
+        ‸sub_agents: []
+        tools: ‸python://parts:book
+        middleware: [‸{name: file_tools, folder: nowhere}]
+    """,
+    "in a plan": """
+        type: plan_execute
+        planner: ‸{model: "python://parts:model", agent: other}
+        executor: {agent: ‸nobody}
+        replanner: {model: ‸"python://parts:number"}
+        max_iterations: ‸0
+    """,
+    "in a graph": """
+        type: graph
+        interrupt: {enabled: true}
+        fields:
+          a: {type: ‸text}
+          b: ‸{type: integer, default: x}
+        nodes:
+          one: {type: function, ref: ‸"python://parts:nothing"}
+          two: {type: function, ref: ‸"python://parts:number"}
+          ask: {type: ask, prompt: Why, save_to: ‸c, show: [a, ‸d], choices: ["1"]}
+          sub: {type: subgraph, ref: ‸"python://parts:flow"}
+        edges:
+          - {from: start, to: ‸onee}
+          - {from: ask, to: two, ‸where: here}
+          - {from: ask, field: ‸decision, to: {"1": one}}
+        interrupt_after: [‸three]
+        output: ‸e
+    """,
+    "with a state that cannot be known": """
+        type: graph
+        interrupt: {enabled: true}
+        state: ‸python://parts:nothing
+        nodes: {one: {type: ask, prompt: Why, save_to: x}}
+        edges: [{from: start, to: ‸two}]
+        input: y
+    """,
+}
+"""Mistakes that are found in several ways, one after the other."""
+
+
+@pytest.mark.parametrize("case", TOGETHER)
+def test_one_mistake_does_not_hide_another(others: Folder, case: str):  # rule V6
+    found, places = others.mistakes(document("x", TOGETHER[case]))
+    assert [(each.line, each.column) for each in found] == places
+
+
+def test_mistakes_across_agents_are_found_beside_those_of_each(folder: Folder):  # rule V6
+    folder.add("a", f"{CHAT}nothing: 1\ncheckpoint: {{backend: sqlite}}")
+    folder.add("b", "type: loop\nagents: [c, a]\nmax_iterations: 0\ncheckpoint: {backend: redis}")
+    folder.add("c", "type: sequential\nagents: [b, nobody]\nserved: 1")
+    folder.write("d.yaml", document("a", f"{CHAT}instruction: 'Hi {{'"))
+    said = [(each.file[-6:], each.line, each.message) for each in folder.load().mistakes]
+    assert said == [
+        ("a.yaml", 7, "there is no field 'nothing' here"),
+        ("b.yaml", 7, "'max_iterations' is 0"),
+        ("b.yaml", 8, "there are two different stores: backend redis"),
+        ("c.yaml", 6, "'b' is below itself: b > c > b"),
+        ("c.yaml", 6, "there is no agent 'nobody'"),
+        ("c.yaml", 7, "'served' is 1, which is a number; give true or false"),
+        ("d.yaml", 3, "two agents are called 'a'"),
+        ("d.yaml", 7, said[-1][2]),
+    ]
+    assert "instruction of agent 'a'" in said[-1][2]
+
+
+def test_what_is_said_wrongly_about_asking_is_one_mistake(others: Folder):
+    spec = f"{CHAT}tools: [python://parts:pay]\nsub_agents: [asking]\ninterrupt: {{‸enable: true}}"
+    found, places = others.mistakes(document("x", spec))
+    assert [(each.line, each.column) for each in found] == places
 
 
 def test_a_password_is_not_repeated(folder: Folder):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 from adjourn._engine.program import Program
@@ -22,20 +22,23 @@ from adjourn.middleware import FolderBackend, MemoryBackend
 from adjourn.tools import ExitTool
 
 from . import _declared as declared
-from ._fitting import WRONG
+from ._fitting import WRONG, Path
 from ._graphs import make_graph
 from ._middleware import make_middleware
 from ._parts import Parts, limits_of, retry_of
 
 Group: TypeAlias = declared.SequentialSpec | declared.ParallelSpec | declared.LoopSpec
 SPEC = ("spec",)
+STAND_IN = "demo:tickets"
+"""A model for agents that are only made to see whether they can be."""
+_FIELDS = {"failover": ("model", "fallback"), "retry": ("model", "retry")}
+"""Where options are in files, if not under their own names."""
 
 
 def make_agent(parts: Parts, name: str, spec: declared.AnySpec) -> Any:
-    """Return the agent, or `WRONG`; the parts know why."""
-    before = len(parts.problems)
-    made = parts.attempt(SPEC, lambda: _made(parts, name, spec))
-    return WRONG if len(parts.problems) > before else made
+    """Return the agent, or `WRONG`; the parts know why, or the document did not fit."""
+    made = parts.trial(SPEC, lambda: _made(parts, name, spec))
+    return WRONG if parts.problems or not parts.fits(()) else made
 
 
 def _made(parts: Parts, name: str, spec: declared.AnySpec) -> Any:
@@ -52,11 +55,49 @@ def _made(parts: Parts, name: str, spec: declared.AnySpec) -> Any:
             return _python(parts, name, spec)
 
 
-def _is_wrong(values: Sequence[Any]) -> bool:
-    return any(value is WRONG or (isinstance(value, list) and WRONG in value) for value in values)
+def _right(values: Sequence[Any]) -> list[Any]:
+    return [value for value in values if value is not WRONG]
 
 
 def _chat(parts: Parts, name: str, spec: declared.ChatSpec) -> Any:
+    options = _chat_options(parts, spec)
+    _try_out(parts, name, options)
+    match spec:
+        case declared.SupervisorSpec():
+            kind, options["agents"] = Supervisor, parts.agents(spec.agents, (*SPEC, "agents"))
+            if not spec.instruction:
+                del options["instruction"]  # It has one of its own.
+        case declared.DeepAgentSpec():
+            kind, options["agents"] = DeepAgent, parts.agents(spec.agents, (*SPEC, "agents"))
+            options["general_purpose"] = spec.general_purpose
+            options["backend"] = parts.attempt((*SPEC, "files"), lambda: _backend(parts, spec))
+        case _:
+            kind = ChatModelAgent
+    is_wrong = any(value is WRONG or (isinstance(value, list) and WRONG in value) for value in options.values())
+    return WRONG if is_wrong or parts.problems or not parts.fits(SPEC) else kind(name, **options)
+
+
+def _try_out(parts: Parts, name: str, options: Mapping[str, Any]) -> None:
+    """Report what an agent refuses of its options, each in its place, also if others are missing or wrong."""
+
+    def refuses(path: Path, option: str, value: Any) -> bool:
+        given: dict[str, Any] = {"model": STAND_IN, option: value}
+        return parts.trial(path, lambda: ChatModelAgent(name, **given)) is WRONG
+
+    for option, value in options.items():
+        path = (*SPEC, *_FIELDS.get(option, (option,)))
+        if isinstance(value, list):
+            each = list(enumerate(cast("list[Any]", value)))
+            right = [
+                item for number, item in each if item is not WRONG and not refuses((*path, number), option, [item])
+            ]
+            refuses(path, option, right)
+        elif value is not WRONG and parts.fits(path):
+            refuses(path, option, value)
+
+
+def _chat_options(parts: Parts, spec: declared.ChatSpec) -> dict[str, Any]:
+    """Return the options that all agents with a model have, with `WRONG` in place of what is wrong."""
     options: dict[str, Any] = {
         "model": parts.model(spec.model, (*SPEC, "model")),
         "failover": parts.fallbacks(spec.model, (*SPEC, "model")),
@@ -67,30 +108,23 @@ def _chat(parts: Parts, name: str, spec: declared.ChatSpec) -> Any:
         "tool_calls": spec.tool_calls,
         "exit_tool": ExitTool() if spec.exit_tool else None,
         "output_key": spec.output_key,
-        "output_type": parts.python(spec.output_type) if isinstance(spec.output_type, str) else spec.output_type,
+        "output_type": parts.attempt((*SPEC, "output_type"), lambda: _output_type(parts, spec)),
         "max_iterations": spec.max_iterations,
         "on_tool_error": spec.on_tool_error,
         "on_unknown_tool": spec.on_unknown_tool,
         "disallow_transfer_to_parent": spec.disallow_transfer_to_parent,
         "emit_internal_events": spec.emit_internal_events,
-        "limits": limits_of(spec.limits),
+        "limits": parts.attempt((*SPEC, "limits"), lambda: limits_of(spec.limits)),
     }
-    if isinstance(spec.model, declared.ModelSpec) and spec.model.retry is not None:
+    if parts.fits((*SPEC, "model")) and isinstance(spec.model, declared.ModelSpec) and spec.model.retry is not None:
         options["retry"] = retry_of(spec.model.retry)
-    match spec:
-        case declared.SupervisorSpec():
-            kind, options["agents"] = Supervisor, parts.agents(spec.agents, (*SPEC, "agents"))
-            if not spec.instruction:
-                del options["instruction"]  # It has one of its own.
-        case declared.DeepAgentSpec():
-            kind, options["agents"] = DeepAgent, parts.agents(spec.agents, (*SPEC, "agents"))
-            options["sub_agents"] = parts.agents(spec.sub_agents, (*SPEC, "sub_agents"))
-            options["general_purpose"] = spec.general_purpose
-            options["backend"] = parts.attempt((*SPEC, "files"), lambda: _backend(parts, spec))
-        case _:
-            kind, subs = ChatModelAgent, spec.sub_agents if isinstance(spec, declared.ChatModelAgentSpec) else []
-            options["sub_agents"] = parts.agents(subs, (*SPEC, "sub_agents"))
-    return WRONG if _is_wrong(list(options.values())) else kind(name, **options)
+    if isinstance(spec, declared.ChatModelAgentSpec | declared.DeepAgentSpec):
+        options["sub_agents"] = parts.agents(spec.sub_agents, (*SPEC, "sub_agents"))
+    return options
+
+
+def _output_type(parts: Parts, spec: declared.ChatSpec) -> Any:
+    return parts.python(spec.output_type) if isinstance(spec.output_type, str) else spec.output_type
 
 
 def _backend(parts: Parts, spec: declared.DeepAgentSpec) -> Any:
@@ -101,7 +135,9 @@ def _backend(parts: Parts, spec: declared.DeepAgentSpec) -> Any:
 
 def _group(parts: Parts, name: str, spec: Group) -> Any:
     agents = parts.agents(spec.agents, (*SPEC, "agents"))
-    if WRONG in agents:
+    if right := _right(agents):
+        parts.trial((*SPEC, "agents"), lambda: SequentialAgent(name, agents=right))
+    if WRONG in agents or parts.problems or not parts.fits(SPEC):
         return WRONG
     match spec:
         case declared.SequentialSpec():
@@ -114,12 +150,14 @@ def _group(parts: Parts, name: str, spec: Group) -> Any:
 
 def _plan_execute(parts: Parts, name: str, spec: declared.PlanExecuteSpec) -> Any:
     roles = {role: _role(parts, getattr(spec, role), role) for role in ("planner", "executor", "replanner")}
-    if WRONG in roles.values():
+    if WRONG in roles.values() or not parts.fits(SPEC):
         return WRONG
     return PlanExecute(name, **roles, max_iterations=spec.max_iterations, description=spec.description)
 
 
 def _role(parts: Parts, role: declared.RoleSpec, name: str) -> Any:
+    if role is WRONG or not parts.fits((*SPEC, name)):
+        return WRONG
     if role.model is not None and role.agent is None:
         return parts.model(role.model, (*SPEC, name, "model"))
     if role.agent is not None and role.model is None:
@@ -130,7 +168,7 @@ def _role(parts: Parts, role: declared.RoleSpec, name: str) -> Any:
 def _graph(parts: Parts, name: str, spec: declared.GraphSpec) -> Any:
     graph = make_graph(parts, name, spec)
     middleware = make_middleware(parts, spec.middleware, (*SPEC, "middleware"))
-    if graph is WRONG or WRONG in middleware:
+    if graph is WRONG or WRONG in middleware or not parts.fits(SPEC):
         return WRONG
     return GraphAgent(
         name,
@@ -143,6 +181,8 @@ def _graph(parts: Parts, name: str, spec: declared.GraphSpec) -> Any:
 
 
 def _python(parts: Parts, name: str, spec: declared.PythonSpec) -> Any:
+    if not parts.fits(SPEC):
+        return WRONG
     found = parts.python(spec.ref)
     if isinstance(found, CompiledGraph):
         graph = cast("CompiledGraph", found)
@@ -154,7 +194,7 @@ def _python(parts: Parts, name: str, spec: declared.PythonSpec) -> Any:
         hint = "Name an agent, a compiled graph, or a function with @workflow."
         return parts.wrong((*SPEC, "ref"), f"this is {a_type(found)}, which cannot be run", hint)
     program = cast("Program", found)
-    if program.name != name:  # Sessions know their program by its own name.
+    if program.name != name and parts.fits(("metadata",)):  # Sessions know their program by its own name.
         hint = f"Call it that here, too: metadata: {{name: {program.name}}}."
         return parts.wrong(("metadata", "name"), f"in Python it is called '{program.name}'", hint)
     return program

@@ -24,7 +24,7 @@ Check: TypeAlias = Callable[[str, str], Wrong | None]
 """Checks a text of a kind, such as the name of a model."""
 
 WRONG: Any = object()
-"""Stands for a value that does not fit."""
+"""Stands for a value that does not fit, also inside of what was made from the rest."""
 
 _MEANT = {
     "system_prompt": "instruction",
@@ -63,11 +63,16 @@ class Found(Struct, frozen=True):
 
 
 class Fitting:
-    """Fits one document to a declaration."""
+    """Fits one document to a declaration.
+
+    What is right is made, also beside what is wrong, so that all of it can be checked.
+    """
 
     def __init__(self, check: Check) -> None:
         self.places: dict[Path, Place] = {}
         self.problems: list[Problem] = []
+        self.faulty: set[Path] = set()
+        """Where something is wrong, there or below: what was made there must not be used."""
         self.found: list[Found] = []
         self._check = check
         self._by_type: dict[type[types.Type], Callable[[Node, Any, Path], Any]] = {
@@ -80,10 +85,14 @@ class Fitting:
         }
 
     def fit(self, node: Node, type_: types.Type, path: Path = ()) -> Any:
-        """Return the value of a node as a type wants it, or `WRONG`; `problems` says why."""
+        """Return the value of a node as a type wants it, with `WRONG` in place of what is not; `problems` says why."""
         self.places[path] = node.place
-        fit = self._by_type.get(type(type_))
-        return self._scalar(node, type_, path) if fit is None else fit(node, type_, path)
+        before = len(self.problems)
+        fit = self._by_type.get(type(type_), self._scalar)
+        value = fit(node, type_, path)
+        if len(self.problems) > before:
+            self.faulty.add(path)
+        return value
 
     def _wrong(self, place: Place, message: str, hint: str = "") -> Any:
         self.problems.append(Problem(place, message, hint))
@@ -169,10 +178,8 @@ class Fitting:
                 self._unknown(key, type_)
         for name, field in fields.items():
             if field.required and field.name not in given:
-                self._wrong(node.place, f"'{name}' is missing", _missing_hint(field.type))
-                given[field.name] = WRONG
-        if any(value is WRONG for value in given.values()):
-            return WRONG
+                given[field.name] = self._wrong(node.place, f"'{name}' is missing", _missing_hint(field.type))
+                self.faulty.add((*path, name))
         return type_.cls(**given)
 
     def _unknown(self, key: Scalar, type_: types.StructType) -> None:
@@ -193,7 +200,7 @@ class Fitting:
         made = {key.text: self.fit(value, type_.value_type, (*path, key.text)) for key, value in node.pairs}
         if len(made) < (type_.min_length or 0):
             return self._wrong(node.place, f"{_called(path)} is empty", "Give at least one.")
-        return WRONG if any(value is WRONG for value in made.values()) else made
+        return made
 
     def _list(self, node: Node, type_: types.ListType, path: Path) -> Any:
         if not isinstance(node, Items):
@@ -201,7 +208,7 @@ class Fitting:
         made = [self.fit(item, type_.item_type, (*path, number)) for number, item in enumerate(node.items)]
         if len(made) < (type_.min_length or 0):
             return self._wrong(node.place, f"{_called(path)} is empty", "Give at least one.")
-        return WRONG if any(value is WRONG for value in made) else made
+        return made
 
 
 def _fields(type_: types.StructType) -> list[str]:

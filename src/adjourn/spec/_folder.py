@@ -130,6 +130,7 @@ class _Document:
         self.problems: list[Problem] = []
         self.spec: declared.AnySpec | None = None
         self.places: Mapping[Path, Place] = {}
+        self.faulty: Collection[Path] = ()
         self.uses: list[tuple[str, Path]] = []
         """The other documents that it names, and where."""
 
@@ -137,14 +138,21 @@ class _Document:
         """Fit the document to the declarations."""
         fitting = Fitting(surroundings.check)
         made: declared.Document = fitting.fit(self.node, _document_type())
-        self.places, self.problems = fitting.places, fitting.problems
+        self.places, self.problems, self.faulty = fitting.places, fitting.problems, fitting.faulty
         self.uses = [
             (found.text, found.path)
             for found in fitting.found
             if found.kind == "agent" and found.text in surroundings.agents
         ]
-        if not self.problems:
+        if made is not WRONG and made.spec is not WRONG:
             self.spec = made.spec
+
+    @property
+    def interrupt(self) -> declared.InterruptSpec | None:
+        """What it says about asking people; None if that did not fit."""
+        if self.spec is None or ("spec", "interrupt") in self.faulty:
+            return None
+        return self.spec.interrupt
 
     def wrong(self, path: Path, message: str, hint: str = "") -> None:
         while path not in self.places and path:
@@ -211,8 +219,11 @@ class _Folder:
             document.fit(self._surroundings)
         self._check_names()
         self._check_cycles()
-        for name in self._named:
-            self._build(name)
+        for document in self._documents:
+            if self._named.get(str(document.name)) is document:
+                self._build(str(document.name))
+            else:
+                self._make(document)  # for its mistakes alone
         self._check_questions()
         checkpoint = self._checkpoint()
         self._mistakes += [
@@ -276,7 +287,6 @@ class _Folder:
                 where = f"{first.file}:{first.places.get(('metadata', 'name'), first.node.place).line}"
                 hint = f"The first one is in {where}. Give each its own name."
                 document.wrong(("metadata", "name"), f"two agents are called '{document.name}'", hint)
-                document.spec = None
 
     def _check_cycles(self) -> None:
         finished: set[str] = set()
@@ -288,7 +298,6 @@ class _Folder:
                     way = [*above, name]
                     circle = " > ".join([*way[way.index(used) :], used])
                     document.wrong(path, f"'{used}' is below itself: {circle}", "An agent cannot be part of itself.")
-                    document.spec = None
                 elif used not in finished and used in self._named:
                     visit(used, (*above, name))
             finished.add(name)
@@ -298,28 +307,29 @@ class _Folder:
                 visit(name, ())
 
     def _build(self, name: str) -> Any:
-        """Build an agent, after those that it names; without one of them it is `WRONG`, and theirs are the mistakes."""
-        if name in self._built:
-            return self._built[name]
-        document = self._named[name]
-        self._built[name] = WRONG
+        """Build an agent, after those that it names; without one of them it is `WRONG`, and so it is in a circle."""
+        if name not in self._built:
+            self._built[name] = WRONG
+            self._built[name] = self._make(self._named[name])
+        return self._built[name]
+
+    def _make(self, document: _Document) -> Any:
+        """Make an agent of a document, and add to its mistakes what is found then."""
         needed = [self._build(used) for used, _ in document.uses if used in self._named]
-        if document.spec is None or WRONG in needed:
+        if document.spec is None:
             return WRONG
-        parts = Parts(self._surroundings, document.places, self._built)
-        made = make_agent(parts, name, document.spec)
-        if not document.spec.interrupt.enabled:
+        parts = Parts(self._surroundings, document.places, document.faulty, self._built)
+        made = make_agent(parts, document.name or "agent", document.spec)
+        if document.interrupt is not None and not document.interrupt.enabled:
             for path, what in parts.asks:
                 document.wrong(path, f"{what}, but this agent must not ask", _ENABLE)
-                made = WRONG
         document.problems += parts.problems
-        self._built[name] = made
-        return made
+        return WRONG if document.problems or WRONG in needed else made
 
     def _check_questions(self) -> None:
         """Check that an agent that must not ask uses none that may, directly or through others."""
         for document in self._documents:
-            if document.spec is None or document.spec.interrupt.enabled or not document.spec.served:
+            if document.interrupt is None or document.interrupt.enabled or not _is_served(document):
                 continue
             for used, path in document.uses:
                 if asking := self._asking(used, set()):
@@ -328,8 +338,8 @@ class _Folder:
 
     def _asking(self, name: str, seen: set[str]) -> str | None:
         """Return the first agent that may ask: this one, or one that it uses."""
-        spec = self._named[name].spec
-        if spec is not None and spec.interrupt.enabled:
+        interrupt = self._named[name].interrupt
+        if interrupt is not None and interrupt.enabled:
             return name
         seen.add(name)
         uses = [used for used, _ in self._named[name].uses if used not in seen]
@@ -376,6 +386,10 @@ class _Folder:
         )
 
 
+def _is_served(document: _Document) -> bool:
+    return document.spec is not None and document.spec.served is True
+
+
 _ENABLE = "Write interrupt: {enabled: true} in its spec."
 _SCHEMES = {
     "memory": ("memory",),
@@ -391,16 +405,19 @@ def _scheme(url: str) -> str:
 
 def _checkpoints(document: _Document) -> Iterator[tuple[Path, declared.CheckpointSpec]]:
     """Yield what a document says about the store, under `spec` or under `interrupt`."""
-    spec = document.spec
-    if spec is None:
+    if document.spec is None:
         return
-    if spec.checkpoint is not None:
-        yield ("spec", "checkpoint"), spec.checkpoint
-    if spec.interrupt.checkpoint is not None:
-        if spec.checkpoint is not None:
-            document.wrong(("spec", "interrupt", "checkpoint"), "the checkpoint is also under 'spec'", "Remove one.")
-            return
-        yield ("spec", "interrupt", "checkpoint"), spec.interrupt.checkpoint
+    path, below = ("spec", "checkpoint"), ("spec", "interrupt", "checkpoint")
+    given = document.spec.checkpoint
+    if given is not None and path not in document.faulty:
+        yield path, given
+    interrupt = document.interrupt
+    if interrupt is None or interrupt.checkpoint is None:
+        return
+    if given is not None:
+        document.wrong(below, "the checkpoint is also under 'spec'", "Remove one.")
+    else:
+        yield below, interrupt.checkpoint
 
 
 def _check_url(document: _Document, path: Path, given: declared.CheckpointSpec, surroundings: Surroundings) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from adjourn._text import a_type
+from adjourn.errors import GraphError
 from adjourn.graph import (
     END,
     START,
@@ -25,7 +26,7 @@ from . import _declared as declared
 from ._declared import PYTHON
 from ._fitting import WRONG, Path, meant_or_known
 from ._middleware import make_middleware
-from ._parts import Parts, retry_of
+from ._parts import Parts, items_of, retry_of
 
 SPEC = ("spec",)
 _TYPES: Mapping[str, Any] = {
@@ -45,45 +46,66 @@ ELSE = "else"
 def make_graph(parts: Parts, name: str, spec: declared.GraphSpec) -> Any:
     """Return the compiled graph, or `WRONG`; the parts know why."""
     before = len(parts.problems)
-    at = (*SPEC, "fields" if spec.fields else "state")
-    state = parts.attempt(at, lambda: _state(parts, spec))
-    schema = WRONG if state is WRONG else parts.attempt(at, lambda: Schema(state))
-    if schema is WRONG:
+    schema = _schema(parts, name, spec)
+    if spec.nodes is WRONG:
         return WRONG
-    builder = _Builder(parts, spec, StateGraph(state, name=name), schema)
+    builder = _Builder(parts, spec, StateGraph(schema.source, name=name), schema)
     for each, node in spec.nodes.items():
         path = (*SPEC, "nodes", each)
         parts.attempt(path, lambda each=each, node=node, path=path: builder.add_node(each, node, path))
-    for number, edge in enumerate(spec.edges):
+    for number, edge in enumerate(items_of(spec.edges)):
         path = (*SPEC, "edges", number)
         parts.attempt(path, lambda edge=edge, path=path: builder.add_edge(edge, path))
     builder.check_pauses()
-    if len(parts.problems) == before:
+    builder.check_ends()
+    if len(parts.problems) == before and parts.fits(SPEC):
         builder.check_ways()
-    if len(parts.problems) > before:
+    if len(parts.problems) > before or not parts.fits(SPEC):
         return WRONG
     return parts.attempt((*SPEC, "nodes"), builder.compiled)
 
 
-def _state(parts: Parts, spec: declared.GraphSpec) -> Any:
-    if spec.state is not None:
-        if spec.fields:
-            return parts.wrong(
-                (*SPEC, "fields"), "the state class has the fields", "Add them there, or remove 'state'."
-            )
-        return parts.python(spec.state)
-    if not spec.fields:
-        return MessagesState
+def _schema(parts: Parts, name: str, spec: declared.GraphSpec) -> Schema:
+    """Return the state; if what the file says about it is wrong, one that may have any field."""
+    if spec.state is None and spec.fields is not WRONG:
+        return Schema(_conversation(parts, spec.fields) if spec.fields else MessagesState)
+    if spec.state is not None and spec.fields:
+        parts.wrong((*SPEC, "fields"), "the state class has the fields", "Add them there, or remove 'state'.")
+    made = parts.attempt((*SPEC, "state"), lambda: _checked(name, parts.python(cast("str", spec.state))))
+    return Schema(StateSchema(extra="allow")) if made is WRONG else made
+
+
+def _checked(name: str, state: Any) -> Schema:
+    schema = Schema(state)
+    if schema.problems:
+        raise GraphError(name, schema.problems)
+    return schema
+
+
+def _conversation(parts: Parts, fields: Mapping[str, declared.FieldSpec]) -> StateSchema:
+    """Return the state of a conversation with further fields; one that is wrong may hold anything."""
     schema = StateSchema()
     for field in Schema(MessagesState).fields:
         schema.add_field(field.name, field.type, reducer=field.reducer)
-    for name, field in spec.fields.items():
-        options: dict[str, Any] = {} if field.default is None else {"default": field.default}
-        reducer = field.reducer
-        if reducer is not None:
-            options["reducer"] = parts.python(reducer) if reducer.startswith(PYTHON) else _REDUCERS[reducer]
-        schema.add_field(name, _TYPES[field.type], required=field.required, **options)
+    for name, field in fields.items():
+        path = (*SPEC, "fields", name)
+        given = parts.attempt(path, lambda name=name, field=field: _field_options(parts, name, field))
+        if given is WRONG:
+            schema.add_field(name)
+        else:
+            schema.add_field(name, **given)
     return schema
+
+
+def _field_options(parts: Parts, name: str, field: declared.FieldSpec) -> dict[str, Any]:
+    options: dict[str, Any] = {"type": _TYPES[field.type], "required": field.required}
+    if field.default is not None:
+        options["default"] = field.default
+    reducer = field.reducer
+    if reducer is not None:
+        options["reducer"] = parts.python(reducer) if reducer.startswith(PYTHON) else _REDUCERS[reducer]
+    _checked(name, StateSchema().add_field(name, **options))
+    return options
 
 
 class _Builder:
@@ -107,9 +129,17 @@ class _Builder:
     def check_pauses(self) -> None:
         """Check the names of nodes to pause at, and remember that the graph asks there."""
         for option in ("interrupt_before", "interrupt_after"):
-            for number, name in enumerate(getattr(self._spec, option)):
-                self._node(name, (*SPEC, option, number), ends=False)
-                self._parts.asks.append(((*SPEC, option, number), "every run pauses here"))
+            for number, name in enumerate(items_of(getattr(self._spec, option))):
+                path = (*SPEC, option, number)
+                if self._parts.fits(path) and self._node(name, path, ends=False) is not WRONG:
+                    self._parts.asks.append((path, "every run pauses here"))
+
+    def check_ends(self) -> None:
+        """Check the fields that get the message and have the answer."""
+        for option in ("input", "output"):
+            name, path = getattr(self._spec, option), (*SPEC, option)
+            if name is not None and self._parts.fits(path):
+                self._field(name, path)
 
     def check_ways(self) -> None:
         """Check that the graph begins somewhere, and that each node can be reached."""
@@ -142,7 +172,9 @@ class _Builder:
         match node:
             case declared.FunctionNodeSpec():
                 targets = [self._node(each, (*path, "goes_to", at)) for at, each in enumerate(node.goes_to)]
-                self._graph.add_node(name, self._parts.python(node.ref), **options, destinations=targets or None)
+                fn = self._function(node.ref, (*path, "ref"))
+                if WRONG not in (fn, *targets):
+                    self._graph.add_node(name, fn, **options, destinations=targets or None)
             case declared.LLMNodeSpec():
                 self._add_llm(name, node, path, options)
             case declared.ToolsNodeSpec():
@@ -181,6 +213,12 @@ class _Builder:
                 middleware=middleware,
                 **options,
             )
+
+    def _function(self, ref: str, path: Path) -> Any:
+        found = self._parts.python(ref)
+        if callable(found):
+            return found
+        return self._parts.wrong(path, f"this is {a_type(found)}, not a function", "Name a function of the state.")
 
     def _add_subgraph(self, name: str, node: declared.GraphNodeSpec, path: Path, options: dict[str, Any]) -> None:
         graph = self._parts.python(node.ref)
@@ -255,8 +293,9 @@ class _Builder:
             elif acting is not WRONG:
                 self._graph.add_tools_conditional_edges(source, acting, targets[edge.to])
         elif edge.condition is not None:
-            condition = self._parts.python(edge.condition)
-            self._graph.add_conditional_edges(source, condition, None if isinstance(edge.to, str) else targets)
+            condition = self._function(edge.condition, (*path, "condition"))
+            if condition is not WRONG:
+                self._graph.add_conditional_edges(source, condition, None if isinstance(edge.to, str) else targets)
         elif not isinstance(edge.to, dict):
             hint = f"Write, for example, to: {{approved: pay, {ELSE}: end}}."
             self._parts.wrong((*path, "to"), "give a node for each value of the field", hint)
@@ -266,8 +305,11 @@ class _Builder:
 
     def _answers_lead_on(self, edge: declared.EdgeSpec, path: Path) -> bool:
         """Check that after a question each of its choices has a way, and each way is for one of them."""
-        node = self._spec.nodes.get(cast("str", edge.source))
-        if not isinstance(node, declared.AskNodeSpec) or node.save_to != edge.field or not node.choices:
+        source = cast("str", edge.source)
+        node = self._spec.nodes.get(source)
+        if not isinstance(node, declared.AskNodeSpec) or not self._parts.fits((*SPEC, "nodes", source)):
+            return True
+        if node.save_to != edge.field or not node.choices:
             return True
         ways = cast("dict[str, str]", edge.to)
         before = len(self._parts.problems)

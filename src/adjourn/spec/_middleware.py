@@ -10,13 +10,13 @@ from adjourn import middleware as ready
 from . import _declared as declared
 from ._declared import PYTHON
 from ._fitting import WRONG, Path
-from ._parts import Parts, given_in
+from ._parts import Parts, given_in, items_of
 
 
 def make_middleware(parts: Parts, given: declared.Middlewares, path: Path) -> list[Any]:
     """Return the middleware; in place of what is wrong, `WRONG`."""
     made: list[Any] = []
-    for number, each in enumerate(given):
+    for number, each in enumerate(items_of(given)):
         at = (*path, number)
         made.append(parts.attempt(at, lambda each=each, at=at: _one(parts, each, at)))
     return made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -124,15 +124,30 @@ def check_model_name(text: str) -> None:
 
 
 class Parts:
-    """Makes the parts of one document, and collects what is wrong with them."""
+    """Makes the parts of one document, and collects what is wrong with them.
 
-    def __init__(self, surroundings: Surroundings, places: Mapping[Path, Place], agents: Mapping[str, Any]) -> None:
+    Parts that did not fit are known to be wrong, and stay so without another word: the others are made all the same, so
+    that all mistakes are found at once.
+    """
+
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        places: Mapping[Path, Place],
+        faulty: Collection[Path],
+        agents: Mapping[str, Any],
+    ) -> None:
         self.surroundings = surroundings
         self.problems: list[Problem] = []
         self.asks: list[tuple[Path, str]] = []
         """Where the document makes the agent ask people, and how."""
         self._places = places
+        self._faulty = faulty
         self._agents = agents
+
+    def fits(self, path: Path) -> bool:
+        """Return whether what the document says there, and below, is what may be there."""
+        return path not in self._faulty
 
     def wrong(self, path: Path, message: str, hint: str = "") -> Any:
         """Report what is wrong at a path, or at the nearest one above that has a place."""
@@ -142,7 +157,16 @@ class Parts:
         return WRONG
 
     def attempt(self, path: Path, make: Callable[[], T]) -> T:
-        """Return what `make` returns; `WRONG` if it refuses, which is then reported."""
+        """Return what `make` returns; `WRONG` if it refuses, which is then reported, or if something there did not fit.
+
+        What `make` uses must be at that path, or below.
+        """
+        if not self.fits(path):
+            return WRONG
+        return self.trial(path, make)
+
+    def trial(self, path: Path, make: Callable[[], T]) -> T:
+        """Return what `make` returns, which only uses what fits; `WRONG` if it refuses, which is then reported."""
         try:
             return make()
         except ReferenceWrong as error:
@@ -161,15 +185,19 @@ class Parts:
         return self.surroundings.references.get(reference)
 
     def agent(self, name: str, path: Path) -> Any:
-        """Return another agent."""
+        """Return another agent; `WRONG` if it has mistakes of its own."""
+        if not self.fits(path):
+            return WRONG
         found = self.python(name) if name.startswith(PYTHON) else self._agents[name]
+        if found is WRONG:
+            return WRONG
         if not isinstance(found, Agent):
             return self.wrong(path, f"'{name}' is {a_type(found)}, not an agent", "Use it as an agent by itself.")
         return cast("Agent", found)
 
     def agents(self, names: Sequence[str], path: Path) -> list[Any]:
         """Return other agents."""
-        return [self.agent(name, (*path, number)) for number, name in enumerate(names)]
+        return [self.agent(name, (*path, number)) for number, name in enumerate(items_of(names))]
 
     # Models
 
@@ -181,7 +209,7 @@ class Parts:
         """Return the models to use when the first one fails."""
         if not isinstance(given, declared.ModelSpec):
             return []
-        return [self.model(each, (*path, "fallback", number)) for number, each in enumerate(given.fallback)]
+        return [self.model(each, (*path, "fallback", number)) for number, each in enumerate(items_of(given.fallback))]
 
     def _model(self, given: ModelGiven) -> ChatModel:
         name = given if isinstance(given, str) else given.name
@@ -212,9 +240,11 @@ class Parts:
 
     def tools(self, given: declared.Tools, path: Path) -> list[Any]:
         """Return tools."""
-        return [self._tool(each, (*path, number)) for number, each in enumerate(given)]
+        return [self._tool(each, (*path, number)) for number, each in enumerate(items_of(given))]
 
     def _tool(self, given: str | declared.ToolSpec, path: Path) -> Any:
+        if not self.fits(path):
+            return WRONG
         spec = declared.ToolSpec(ref=given) if isinstance(given, str) else given
         if (spec.ref is None) == (spec.agent is None):
             return self.wrong(path, "a tool is either a 'ref' or an 'agent'", "Give one of them.")
@@ -246,6 +276,11 @@ class Parts:
                 f"'{found.name}' needs approval in Python, which a file cannot take back", "Change the Python code."
             )
         return replace(cast("Tool", found), **options)
+
+
+def items_of(given: Sequence[T]) -> Sequence[T]:
+    """Return the items of a list; none if there is something else in its place."""
+    return [] if given is WRONG else given
 
 
 def given_in(spec: declared.Part, *, but: str = "") -> dict[str, Any]:
