@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adjourn._yaml import MAX_DEPTH, data_of, read_yaml
+from adjourn._yaml import MAX_DEPTH, MAX_DOCUMENTS, data_of, read_yaml
 from adjourn.errors import UsageError
 from tests.spec.folder import MARK, marked
 
@@ -64,12 +64,18 @@ def test_what_they_read_differently_must_be_quoted(text: str):  # attack 8
         ("‸[a]: 1", "a list or a mapping cannot be a key"),
         ("a: b‸: c", "mapping values are not allowed here. A text that contains ': ' must be in quotes."),
         ("a:\n‸\tb: c", "Indent with spaces, not with tabs."),
-        ("a: 'b‸", "Is a quote or a bracket still open?"),
+        ("a: ‸'b", "what begins here has no end. Is a quote or a bracket still open?"),
+        ("a: 1\nb: ‸{c: 1\nd", "what begins here has no end"),
+        ("a: {b: 1\nc‸: 1", "Or is one still open?"),
+        ("a: [‸", "Is a quote or a bracket still open?"),
+        ("a: ‸[1\n---\nb: ‸&x 2", "what begins here has no end"),
+        ("a: [1, ‸[2\n...\n%YAML 1.1\n---\nb: ‸!x 2", "what begins here has no end"),
         ("a:\n  b: 1\n ‸c: 1", "Indent lines alike that belong together"),
         ("a: {b} ‸is here", "put a text that begins with { in quotes."),
         ("a: {b: $‸{C}}", "Between brackets, a text that contains any of { } [ ] , ? must be in quotes."),
         ("a: ‸@b", "A text that begins with @ must be in quotes."),
         ("a: ‸\x07", "U+0007 is not allowed in YAML"),
+        ("a: 1\n---\na: ‸\x00\n---\nb: ‸&x", 'In a text in double quotes, write "\\u0000".'),
         ('a: ‸"\\ud800"', "half of a surrogate pair"),
         (f"{'[' * MAX_DEPTH}‸[", "more than 32 levels"),
     ],
@@ -80,10 +86,34 @@ def test_what_is_wrong_has_its_place(text: str, said: str):  # attack 8
     assert said in f"{problems[0].message}. {problems[0].hint}"
 
 
-def test_documents_before_a_broken_one_are_kept():
-    nodes, problems = read_yaml("a: 1\n---\nb: [\n---\nc: 1")
-    assert [data_of(node, problems) for node in nodes] == [{"a": 1}]
-    assert len(problems) == 1
+def test_documents_before_and_after_a_broken_one_are_kept():
+    nodes, problems = read_yaml("a: 1\n---\nb: [x\n--- # c\nc: 1\n---\nd: \x00\n---\ne: 1")
+    assert [data_of(node, problems) for node in nodes] == [{"a": 1}, {"c": 1}, {"e": 1}]
+    assert [each.place.line for each in problems] == [3, 7]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", []),
+        ("---", []),
+        ("---\n---\n# x\n---", []),
+        ("a: 1\n...\n", [{"a": 1}]),
+        ("# x\n%YAML 1.1\n---\na: 1", [{"a": 1}]),
+        ("a: 1\n...\n%YAML 1.2\n---\nb: 1", [{"a": 1}, {"b": 1}]),
+        ("--- {a: 1}\n--- {b: 1}", [{"a": 1}, {"b": 1}]),
+        ("a: |\n  ---\n  x\n---x: 1", [{"a": "---\nx\n", "---x": 1}]),
+        ("\ufeffa: 1\r\n---\r\nb: 1\r\n", [{"a": 1}, {"b": 1}]),
+    ],
+)
+def test_documents_are_told_apart(text: str, found: list[Any]):
+    assert data(text) == found
+
+
+def test_there_are_not_too_many_documents():  # attack 16
+    nodes, problems = read_yaml("--- 1\n" * (MAX_DOCUMENTS + 2))
+    assert len(nodes) == MAX_DOCUMENTS
+    assert [(each.place.line, each.message) for each in problems] == [(1001, "there are more than 1,000 documents")]
 
 
 def test_bombs_stay_small():  # attacks 8 and 16

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # Reading the largest file takes a fraction of a second.
 MAX_CHARACTERS = 128 * 1024
+MAX_DOCUMENTS = 1000
 MAX_VALUES = 10_000
 MAX_DEPTH = 32
 
@@ -47,6 +48,8 @@ class Scalar(Struct, frozen=True):
     text: str
     is_plain: bool
     """Whether it was written without quotes, so that it may be more than a text."""
+    is_alias: bool = False
+    """Whether it stands for something else, which is reported, and not looked up."""
 
 
 class Items(Struct, frozen=True):
@@ -74,24 +77,51 @@ class Ambiguous(ValueError):
     """A plain text that readers of YAML do not agree on."""
 
 
-def read_yaml(text: str) -> tuple[list[Node], list[Problem]]:
+def read_yaml(text: str, *, before: int = 0) -> tuple[list[Node], list[Problem]]:
     """Return the documents of a text, and everything that is wrong with it; empty documents are left out.
+
+    One that is not YAML does not stop those after it. `before` is the number of lines that come before the text.
 
     Raises:
         UsageError: PyYAML is not installed.
     """
     if len(text) > MAX_CHARACTERS:
         what = f"the file has {len(text):,} characters, and at most {MAX_CHARACTERS:,} are read"
-        return [], [Problem(Place(1, 1), what, "Split it into several files.")]
+        return [], [Problem(Place(before + 1, 1), what, "Split it into several files.")]
     reader = _Reader()
-    try:
-        for event in _events(text):
-            reader.take(event)
-    except _Unreadable as error:
-        reader.problems.append(error.problem)
-        if reader.stack:  # The document that it happened in is not whole.
-            return reader.documents, reader.problems
+    for number, (line, document) in enumerate(_split(text)):
+        if number == MAX_DOCUMENTS:
+            what = f"there are more than {MAX_DOCUMENTS:,} documents"
+            reader.problems.append(Problem(Place(before + line + 1, 1), what, "Split the file into several."))
+            break
+        try:
+            for event in _events(document, before + line):
+                reader.take(event)
+        except _Unreadable as error:
+            reader.problems.append(error.problem)
+            reader.stack.clear()  # The document is not whole.
+        if reader.is_full:
+            break
     return reader.documents, reader.problems
+
+
+def _split(text: str) -> Iterator[tuple[int, str]]:
+    """Yield each document with the number of lines before it; directives belong to what follows them."""
+    first, lines = 0, list[str]()
+    for number, line in enumerate(text.splitlines(keepends=True)):
+        if _BEGINS.match(line) and any(not _BEFORE.match(each) for each in lines):
+            yield first, "".join(lines)
+            first, lines = number, []
+        lines.append(line)
+        if _ENDS.match(line):
+            yield first, "".join(lines)
+            first, lines = number + 1, []
+    yield first, "".join(lines)
+
+
+_BEGINS = re.compile(r"---(\s|$)")
+_ENDS = re.compile(r"\.\.\.(\s|$)")
+_BEFORE = re.compile(r"\s*($|#)|%")
 
 
 def value_of(scalar: Scalar) -> str | int | float | bool | None:
@@ -173,8 +203,8 @@ class _Unreadable(Exception):
         self.problem = problem
 
 
-def _events(text: str) -> Iterator[Event]:
-    """Split a text into events.
+def _events(text: str, first: int) -> Iterator[Event]:
+    """Split a text into events; `first` is the number of lines before it.
 
     Raises:
         _Unreadable: it is not YAML; what came before was.
@@ -190,6 +220,7 @@ def _events(text: str) -> Iterator[Event]:
     class Splitter(Reader, Scanner, Parser):
         def __init__(self) -> None:
             Reader.__init__(self, text)
+            self.line = first
             Scanner.__init__(self)
             Parser.__init__(self)
 
@@ -201,17 +232,19 @@ def _events(text: str) -> Iterator[Event]:
             yield parser.get_event()
     except ReaderError as error:
         before = text[: error.position].split("\n")
-        character = f"U+{error.character:04X}" if isinstance(error.character, int) else "a character"
-        place = Place(len(before), len(before[-1]) + 1)
-        raise _Unreadable(
-            Problem(place, f"{character} is not allowed in YAML", 'In a text in double quotes, write "\\u0007".')
-        ) from error
+        code = error.character if isinstance(error.character, int) else ord(error.character)
+        place = Place(first + len(before), len(before[-1]) + 1)
+        hint = f'In a text in double quotes, write "\\u{code:04x}".'
+        raise _Unreadable(Problem(place, f"U+{code:04X} is not allowed in YAML", hint)) from error
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         message = error.problem or error.context or "this is not YAML"
+        if error.context_mark is not None and _UNENDED.search(message):
+            what = "what begins here has no end"
+            raise _Unreadable(Problem(_place(error.context_mark), what, _STILL_OPEN)) from error
         raise _Unreadable(Problem(_place(mark), shortened(message), _hint(message))) from error
     except (YAMLError, ValueError, OverflowError) as error:  # of escapes and versions that are not numbers
-        place = Place(1, 1) if splitter is None else Place(splitter.line + 1, splitter.column + 1)
+        place = Place(first + 1, 1) if splitter is None else Place(splitter.line + 1, splitter.column + 1)
         raise _Unreadable(Problem(place, f"this is not YAML: {shortened(str(error))}")) from error
 
 
@@ -222,15 +255,17 @@ def _hint(message: str) -> str:
     return ""
 
 
-_FLOW = "Between brackets, a text that contains any of { } [ ] , ? must be in quotes."
+_UNENDED = re.compile("^expected ',' or .*<(document|stream)|unexpected (end of stream|document separator)")
+_STILL_OPEN = "Is a quote or a bracket still open?"
+_FLOW = "Between brackets, a text that contains any of { } [ ] , ? must be in quotes. Or is one still open?"
 _HINTS = {
     "mapping values are not allowed": "A text that contains ': ' must be in quotes. Or is the line indented too far?",
     r"'\t' that cannot start": "Indent with spaces, not with tabs.",
     "could not find expected ':'": "Is there a colon and a space after the key?",
     "expected <block end>": "Indent lines alike that belong together, and put a text that begins with { in quotes.",
+    "expected the node content, but found '<": _STILL_OPEN,
     "expected ',' or '}'": _FLOW,
     "expected ',' or ']'": _FLOW,
-    "unexpected end of stream": "Is a quote or a bracket still open?",
     "'@' that cannot start": "A text that begins with @ must be in quotes.",
     "'`' that cannot start": "A text that begins with ` must be in quotes.",
 }
@@ -248,6 +283,11 @@ class _Reader:
         self.problems: list[Problem] = []
         self.stack: list[Items | _Open] = []
         self._values = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are as many values as are read."""
+        return self._values > MAX_VALUES
 
     def take(self, event: Event) -> None:
         kind, place = type(event).__name__, _place(event.start_mark)
@@ -269,7 +309,7 @@ class _Reader:
                 self._refuse(
                     place, f"*{given.anchor} is an alias, which is not allowed", "Write out what it stands for."
                 )
-                self._add(Scalar(place, "", is_plain=False))
+                self._add(Scalar(place, "", is_plain=False, is_alias=True))
             case _:
                 pass
 
@@ -289,7 +329,7 @@ class _Reader:
 
     def _add(self, node: Node) -> None:
         self._values += 1
-        if self._values > MAX_VALUES:
+        if self.is_full:
             what = f"there are more than {MAX_VALUES:,} keys and values"
             raise _Unreadable(Problem(node.place, what, "Split the file into several."))
         if not self.stack:
@@ -325,10 +365,11 @@ class _Open:
             return Problem(key.place, f"the key '{shortened(key.text)}' comes twice", first)
         self._lines[key.text] = key.place.line
         self.pairs.append((key, node))
-        return _key_problem(key)
+        return key_problem(key)
 
 
-def _key_problem(key: Scalar) -> Problem | None:
+def key_problem(key: Scalar) -> Problem | None:
+    """Return what is wrong with a key by itself."""
     try:
         value = value_of(key)
     except Ambiguous:

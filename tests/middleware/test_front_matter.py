@@ -67,7 +67,7 @@ def test_the_body_is_what_stands_below() -> None:
 @pytest.mark.parametrize(
     ("lines", "problem"),
     [
-        (["name: a", "name: b"], "line 3: the key 'name' comes twice"),
+        (["name: a", "name: b"], "line 3: the key 'name' comes twice. It is already in line 2"),
         (["m:", "  a: 1", "  a: 2"], "line 4: the key 'a' comes twice"),
         (["just words"], "line 2: it has to be lines of 'key: value'"),
         (["- a"], "line 2: it has to be lines of 'key: value'"),
@@ -80,7 +80,7 @@ def test_the_body_is_what_stands_below() -> None:
         (["a: !!python/object:os.system x"], "line 2: .*os.system is a tag, which is not allowed"),
         (["a: &anchor x", "b: *anchor"], "line 2: &anchor is an anchor"),
         (["a: *anchor"], "line 2: .*anchor is an alias"),
-        (['a: "b'], "Is a quote or a bracket still open"),
+        (['a: "b'], "line 2: what begins here has no end. Is a quote or a bracket still open"),
         (["a: 'b' c"], "line 2: expected <block end>"),
         (["a:", "  - b", "  c: d"], "line 4: expected <block end>"),
         (["a:", "\tb: c"], "line 3: .*Indent with spaces, not with tabs"),

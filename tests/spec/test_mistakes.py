@@ -338,6 +338,27 @@ def test_mistakes_across_agents_are_found_beside_those_of_each(folder: Folder): 
     assert "instruction of agent 'a'" in said[-1][2]
 
 
+def test_a_document_that_is_not_yaml_has_one_mistake_and_stops_no_other(folder: Folder):  # rule V6
+    broken = document("lost", f"{CHAT}tools: [").replace("metadata: {name: lost}", "metadata:\n  name: lost")
+    folder.write("a.yaml", f"{document('good', CHAT)}---\n{broken}---\n{document('late', CHAT + 'x: 1')}")
+    folder.add("user", "type: sequential\nagents: [lost, good]")
+    loaded = folder.load()
+    assert [(each.line, each.message) for each in loaded.mistakes] == [
+        (17, "expected the node content, but found '<stream end>'"),
+        (24, "there is no field 'x' here"),
+    ]
+    assert list(loaded.agents) == ["good"]
+
+
+@pytest.mark.parametrize(
+    "spec", [f"{CHAT}values: ‸*all", f"{CHAT}‸<<: {{description: x}}", f"{CHAT}‸yes: 1", f"{CHAT}tools: [‸*one]"]
+)
+def test_what_yaml_may_not_have_is_one_mistake(folder: Folder, spec: str):
+    found, places = folder.mistakes(document("x", spec))
+    assert [(each.line, each.column) for each in found] == places
+    assert not folder.load().agents
+
+
 def test_what_is_said_wrongly_about_asking_is_one_mistake(others: Folder):
     spec = f"{CHAT}tools: [python://parts:pay]\nsub_agents: [asking]\ninterrupt: {{‸enable: true}}"
     found, places = others.mistakes(document("x", spec))
@@ -371,6 +392,8 @@ def test_a_folder_without_files_is_a_mistake(folder: Folder):
 def test_a_folder_that_is_missing_is_refused(folder: Folder):
     with pytest.raises(UsageError, match="There is no folder"):
         load(folder.path / "nothing")
+    with pytest.raises(UsageError, match=r"parts.py' is a file. Name the folder that it is in"):
+        load(folder.path / "parts.py")
     with pytest.raises(UsageError, match="give a list of packages"):
         load(folder.path, allow="x")
 

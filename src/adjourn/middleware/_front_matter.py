@@ -38,12 +38,11 @@ def read_front_matter(text: str) -> tuple[dict[str, Value], str]:
 
 
 def _mapping(lines: list[str]) -> dict[str, Value]:
-    documents, problems = read_yaml("\n".join(_quoted(lines)))
+    documents, problems = read_yaml("\n".join(_quoted(lines)), before=1)  # The line of `---` comes before.
     for problem in problems:
-        # The line of `---` comes before.
-        raise ValueError(f"line {problem.place.line + 1}: {problem.message}. {problem.hint}".rstrip())
+        raise ValueError(f"line {problem.place.line}: {problem.message}. {problem.hint}".rstrip())
     if len(documents) > 1 or not all(isinstance(each, Pairs) for each in documents):
-        raise ValueError(f"line {documents[-1].place.line + 1}: it has to be lines of 'key: value'")
+        raise ValueError(f"line {documents[-1].place.line}: it has to be lines of 'key: value'")
     return {key.text: _value(node) for each in documents if isinstance(each, Pairs) for key, node in each.pairs}
 
 

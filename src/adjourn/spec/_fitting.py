@@ -10,7 +10,20 @@ from msgspec import Struct
 from msgspec import inspect as types
 
 from adjourn._text import did_you_mean
-from adjourn._yaml import Ambiguous, Items, Node, Pairs, Place, Problem, Scalar, ambiguous, data_of, shortened, value_of
+from adjourn._yaml import (
+    Ambiguous,
+    Items,
+    Node,
+    Pairs,
+    Place,
+    Problem,
+    Scalar,
+    ambiguous,
+    data_of,
+    key_problem,
+    shortened,
+    value_of,
+)
 
 from ._declared import SECRET
 
@@ -75,6 +88,7 @@ class Fitting:
         """Where something is wrong, there or below: what was made there must not be used."""
         self.found: list[Found] = []
         self._check = check
+        self._reported = 0
         self._by_type: dict[type[types.Type], Callable[[Node, Any, Path], Any]] = {
             types.Metadata: self._named,
             types.UnionType: self._union,
@@ -87,12 +101,17 @@ class Fitting:
     def fit(self, node: Node, type_: types.Type, path: Path = ()) -> Any:
         """Return the value of a node as a type wants it, with `WRONG` in place of what is not; `problems` says why."""
         self.places[path] = node.place
-        before = len(self.problems)
+        before = len(self.problems) + self._reported
         fit = self._by_type.get(type(type_), self._scalar)
-        value = fit(node, type_, path)
-        if len(self.problems) > before:
+        value = self._was_reported() if isinstance(node, Scalar) and node.is_alias else fit(node, type_, path)
+        if len(self.problems) + self._reported > before:
             self.faulty.add(path)
         return value
+
+    def _was_reported(self) -> Any:
+        """Refuse what the reader of the file has reported."""
+        self._reported += 1
+        return WRONG
 
     def _wrong(self, place: Place, message: str, hint: str = "") -> Any:
         self.problems.append(Problem(place, message, hint))
@@ -174,6 +193,8 @@ class Fitting:
             field = fields.get(key.text)
             if field is not None:
                 given[field.name] = self.fit(value, field.type, (*path, key.text))
+            elif key_problem(key) is not None:
+                self._was_reported()
             elif key.text != type_.tag_field:
                 self._unknown(key, type_)
         for name, field in fields.items():

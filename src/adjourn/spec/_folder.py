@@ -175,6 +175,8 @@ class _Folder:
     """Loads the files of one folder."""
 
     def __init__(self, folder: FilePath, allow: Collection[str], environ: Mapping[str, str] | None) -> None:
+        if folder.is_file():
+            raise UsageError(f"'{folder}' is a file. Name the folder that it is in: '{folder.parent}'.")
         if not folder.is_dir():
             raise UsageError(f"There is no folder '{folder}'. Name the folder that has the YAML files of the agents.")
         self._given = folder
@@ -183,6 +185,8 @@ class _Folder:
         self._surroundings = Surroundings(References(folder, allow), environ)
         self._mistakes: list[Mistake] = []
         self._documents: list[_Document] = []
+        self._unread: set[str] = set()
+        """Names in files that could not be read: agents that use them have no mistake."""
         self._named: dict[str, _Document] = {}
         self._built: dict[str, Any] = {}
         self.fingerprint: Fingerprint = self.look()  # before anything is read, so that no change is missed
@@ -214,7 +218,7 @@ class _Folder:
     def load(self) -> Loaded:
         """Read, fit, check and build everything."""
         self._read()
-        self._surroundings.agents = {document.name for document in self._documents if document.name}
+        self._surroundings.agents = self._unread | {document.name for document in self._documents if document.name}
         for document in self._documents:
             document.fit(self._surroundings)
         self._check_names()
@@ -272,6 +276,8 @@ class _Folder:
             Mistake(str(path), each.place.line, each.place.column, each.message, each.hint) for each in problems
         ]
         self._documents += [_Document(str(path), node) for node in documents]
+        if problems:
+            self._unread |= set(_NAME.findall(text))
 
     def _wrong_file(self, path: FilePath, message: str, hint: str) -> None:
         self._mistakes.append(Mistake(str(path), 1, 1, message, hint))
@@ -338,6 +344,8 @@ class _Folder:
 
     def _asking(self, name: str, seen: set[str]) -> str | None:
         """Return the first agent that may ask: this one, or one that it uses."""
+        if name not in self._named:
+            return None
         interrupt = self._named[name].interrupt
         if interrupt is not None and interrupt.enabled:
             return name
@@ -384,6 +392,9 @@ class _Folder:
             values=spec.values,
             file=document.file,
         )
+
+
+_NAME = re.compile(r"^metadata:\s*\{?\s*name:\s*[\"']?([A-Za-z0-9][A-Za-z0-9_-]*)", re.MULTILINE)
 
 
 def _is_served(document: _Document) -> bool:

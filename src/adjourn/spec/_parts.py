@@ -188,7 +188,7 @@ class Parts:
         """Return another agent; `WRONG` if it has mistakes of its own."""
         if not self.fits(path):
             return WRONG
-        found = self.python(name) if name.startswith(PYTHON) else self._agents[name]
+        found = self.python(name) if name.startswith(PYTHON) else self._agents.get(name, WRONG)
         if found is WRONG:
             return WRONG
         if not isinstance(found, Agent):
