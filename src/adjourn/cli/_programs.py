@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, TypeVar
+
+from msgspec.structs import replace
 
 from adjourn._engine.program import Program
 from adjourn._text import did_you_mean
@@ -23,6 +25,9 @@ from ._server import add_server_options
 from ._stores import add_store_option, existing_store, store_url
 from .ask.parsing import pairs_of, parse_data
 
+if TYPE_CHECKING:
+    from adjourn.spec import Served
+
 T = TypeVar("T")
 
 METAVAR = "MODULE:ATTRIBUTE"
@@ -33,6 +38,7 @@ def add_program_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for a program that runs, its store and its dependencies, or for a server that runs it."""
     help_ = f"{_HELP}; with --server, the name of an agent there"
     parser.add_argument("program", metavar=METAVAR, nargs="?", help=help_)
+    add_allow_option(parser)
     add_store_option(parser)
     add_server_options(parser)
     parser.add_argument("--deps", metavar=METAVAR, help="the value of current().deps; a function is called to get it")
@@ -41,7 +47,14 @@ def add_program_options(parser: argparse.ArgumentParser) -> None:
 def add_stored_program(parser: argparse.ArgumentParser) -> None:
     """Add the options for a program and its store."""
     parser.add_argument("program", metavar=METAVAR, help=_HELP)
+    add_allow_option(parser)
     add_store_option(parser)
+
+
+def add_allow_option(parser: argparse.ArgumentParser) -> None:
+    """Add the packages that files may name."""
+    help_ = "an installed package that files of YAML may name as python://NAME...; may be repeated"
+    parser.add_argument("--allow", metavar="NAME", action="append", default=[], help=help_)
 
 
 def load(name: str) -> Any:  # Any: whatever the module has there
@@ -92,26 +105,53 @@ def _no_attribute(module: ModuleType, attribute: str) -> str:
     return f"Module {module.__name__!r} has no {attribute!r}.{did_you_mean(attribute, list(vars(module)))}{there}"
 
 
-def program_of(name: str) -> Program | Runner:
+class Named(NamedTuple):
+    """What a command names: a program, and how its file says that it is served, if it is in one."""
+
+    program: Program | Runner
+    served: Served | None = None
+
+
+def program_of(name: str, allow: Collection[str] = ()) -> Program | Runner:
     """Return the program that `module:attribute` names, or the YAML agent that `folder/:agent` names.
 
     Raises:
         UsageError: there is none.
     """
-    folder, _, agent = name.rpartition(":")
-    if "/" in folder and Path(folder).is_dir():
-        return _described(folder, agent)
+    return named(name, allow).program
+
+
+def named(name: str, allow: Collection[str] = ()) -> Named:
+    """Return the program that `module:attribute` names, or the YAML agent that `folder/:agent` names.
+
+    Raises:
+        UsageError: there is none.
+    """
+    place, _, attribute = name.rpartition(":")
+    if "/" in place and Path(place).is_dir():
+        return _described(place, attribute, allow)
+    _check_no_yaml(name, place, attribute)
     program = load(name)
     if not _is_program(program):
         raise UsageError(_no_program(name, program))
-    return program
+    return Named(program)
 
 
-def _described(folder: str, name: str) -> Runner:
+def _check_no_yaml(name: str, place: str, attribute: str) -> None:
+    """Refuse what names a file or a folder of YAML in another way than it has to be named."""
+    is_folder = Path(name).is_dir() or (Path(place).is_dir() and any(Path(place).glob("*.y*ml")))
+    is_file = Path(place or name).suffix in (".yaml", ".yml")
+    if is_folder or is_file:
+        found = Path(place or name)
+        folder, agent = (found.parent if is_file else found), (attribute if place else "NAME")
+        raise UsageError(f"'{name}' does not name an agent. Name the folder and its agent: {folder}/:{agent}.")
+
+
+def _described(folder: str, name: str, allow: Collection[str]) -> Named:
     """Return a runner of a YAML agent, as its file says."""
     from adjourn.spec import load as load_folder  # noqa: PLC0415 - for an extra, which not everybody needs
 
-    loaded = load_folder(folder).check()
+    loaded = load_folder(folder, allow=allow).check()
     if name not in loaded.served:
         meant = did_you_mean(name, loaded.served)
         raise UsageError(f"{folder} has no agent {name!r}.{meant} There is: {', '.join(loaded.served) or 'none'}.")
@@ -119,18 +159,27 @@ def _described(folder: str, name: str) -> Runner:
     given: Options = {"interrupts": served.interrupts, "require_token": served.require_token}
     if store is not None and (store.url is not None or store.backend == "memory"):
         given["store"] = store.store_url()
-    return with_options(loaded.agents[name], given)
+    runner = with_options(loaded.agents[name], given)
+    return Named(runner, replace(served, program=runner))
 
 
-def runner_of(options: argparse.Namespace, *, existing: bool) -> Runner:
-    """Return a runner for the program, with the store from the command line or else the program's own.
+def named_in(options: argparse.Namespace) -> Named:
+    """Return what a command names.
 
     Raises:
-        UsageError: there is no such program, or no store is named anywhere and the session must be in one.
+        UsageError: there is no such program.
     """
     if options.program is None:
         raise UsageError(f"Which program? Give {METAVAR}, such as tickets:agent; or --server URL for one on a server.")
-    program = program_of(options.program)
+    return named(options.program, options.allow)
+
+
+def runner_of(program: Program | Runner, options: argparse.Namespace, *, existing: bool) -> Runner:
+    """Return a runner for the program, with the store from the command line or else the program's own.
+
+    Raises:
+        UsageError: no store is named anywhere, and the session must be in one.
+    """
     url = store_url(options)
     if url is not None:
         return with_options(program, {"store": existing_store(options) if existing else open_store(url)})
@@ -150,7 +199,7 @@ def runners_of(options: argparse.Namespace) -> list[Runner]:
     given: Options = {} if deps is None else {"deps": deps}
     if url is not None:
         given["store"] = open_store(url)
-    runners = [with_options(program_of(name), given) for name in dict.fromkeys(options.programs)]
+    runners = [with_options(program_of(name, options.allow), given) for name in dict.fromkeys(options.programs)]
     for runner, name in zip(runners, dict.fromkeys(options.programs), strict=True):
         if not runner.has_store:
             existing_store(options)  # Raises, since no store was named.

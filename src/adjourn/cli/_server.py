@@ -39,6 +39,8 @@ def client_of(options: argparse.Namespace) -> Client:
     for name in ("store", "user", "deps"):
         if getattr(options, name, None) is not None:
             raise UsageError(f"--{name} does not go with --server: a server has its own, and knows who asks.")
+    if getattr(options, "allow", None):
+        raise UsageError("--allow is for files here, and does not go with --server.")
     if getattr(options, "app", APP) != APP:
         raise UsageError("--app and --all-apps go with a store, and not with --server.")
     try:

@@ -136,6 +136,8 @@ def command(options: argparse.Namespace, *words: str) -> str:
     named = ["--store", shown_url(options.store)] if getattr(options, "store", None) else []
     if words[0] not in _OF_PROGRAMS:
         named += _app_words(getattr(options, "app", APP))
+    else:
+        named += [word for package in getattr(options, "allow", ()) for word in ("--allow", package)]
     named += ["--user", options.user] if getattr(options, "user", None) is not None else []
     return visible_line(shlex.join(["adjourn", *words, *named]))
 

@@ -12,13 +12,8 @@ from adjourn._hiding import known
 from adjourn._screen import Screen
 from adjourn._text import counted
 from adjourn.cli._failures import REFUSED
+from adjourn.cli._programs import add_allow_option
 from adjourn.spec import Loaded, load
-
-
-def add_allow_option(parser: argparse.ArgumentParser) -> None:
-    """Add the packages that files may name."""
-    help_ = "an installed package that files may name as python://NAME...; may be repeated"
-    parser.add_argument("--allow", metavar="NAME", action="append", default=[], help=help_)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 from adjourn.agents.agent import Agent
 from adjourn.agents.draw import draw_agent
-from adjourn.cli._programs import METAVAR, program_of
+from adjourn.cli._programs import METAVAR, add_allow_option, program_of
 from adjourn.errors import UsageError
 from adjourn.graph import CompiledGraph
 from adjourn.graph.draw import FORMATS
@@ -19,7 +20,9 @@ _SUFFIXES = {".mmd": "mermaid", ".md": "mermaid", ".dot": "dot", ".gv": "dot", "
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add what to draw, in which format, and where to write it."""
-    parser.add_argument("program", metavar=METAVAR, help="a compiled graph or an agent, such as review:graph")
+    help_ = "a compiled graph or an agent, such as review:graph, or agents/:NAME of YAML"
+    parser.add_argument("program", metavar=METAVAR, help=help_)
+    add_allow_option(parser)
     help_ = "mermaid (the default), dot, svg (needs Graphviz), or text; without it, the name of FILE decides"
     parser.add_argument("--format", choices=FORMATS, help=help_)
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write to this file")
@@ -28,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Draw the program."""
     file: Path | None = options.output
-    drawn = _drawn(options.program, options.format or _format_of(file))
+    drawn = _drawn(options.program, options.allow, options.format or _format_of(file))
     if file is None:
         print(drawn)
         return 0
@@ -51,8 +54,8 @@ def _format_of(file: Path | None) -> str:
     return known
 
 
-def _drawn(name: str, format: str) -> str:
-    program = program_of(name)
+def _drawn(name: str, allow: Collection[str], format: str) -> str:
+    program = program_of(name, allow)
     # A compiled graph is also a runner, of itself.
     held = program.program if isinstance(program, Runner) else program
     match held:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from adjourn._text import visible_line
-from adjourn.cli._programs import add_stored_program, runner_of
+from adjourn.cli._programs import add_stored_program, named_in, runner_of
 from adjourn.cli._stores import add_user_option, command
 from adjourn.cli.ask.asking import hint
 from adjourn.cli.ask.parsing import pairs_of, parse_data
@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the checkpoint and print how to continue."""
     values = {name.removesuffix(":"): _value(name, text) for name, text in pairs_of("", options.values).items()}
-    runner = runner_of(options, existing=True)
+    runner = runner_of(named_in(options).program, options, existing=True)
     point = asyncio.run(_edit(runner if options.user is None else runner.for_user(options.user), options, values))
     if options.json:
         print_json({"session_id": options.session, "checkpoint_id": point.id, "next": list(point.next)})

@@ -15,12 +15,11 @@ from adjourn._engine.program import Program
 from adjourn._text import visible_line
 from adjourn.cli._fleet import MOST, Fleet, Member
 from adjourn.cli._listening import bound, url_of
-from adjourn.cli._programs import METAVAR, deps_of, program_of
+from adjourn.cli._programs import METAVAR, add_allow_option, deps_of, named
 from adjourn.cli._stores import add_store_option, store_url
-from adjourn.cli.commands.check import add_allow_option
 from adjourn.errors import UsageError
 from adjourn.runner import Runner
-from adjourn.spec import Loaded, load
+from adjourn.spec import Loaded, Served, load
 from adjourn.stores import EncryptedStore, MemoryStore
 from adjourn.webhooks import Webhooks, load_webhooks
 
@@ -179,17 +178,20 @@ def _check_shared(app: App, options: argparse.Namespace) -> None:
         )
 
 
-def _program(name: str, options: argparse.Namespace) -> Loaded | Program | Runner:
-    """Return the agents of a folder, or the program that a module has.
+def _program(name: str, options: argparse.Namespace) -> Loaded | Served | Program | Runner:
+    """Return the agents of a folder, one of them, or the program that a module has.
 
     Raises:
         UsageError: it is neither; what is wrong is said.
     """
     if Path(name).is_dir():
         return load(name, allow=options.allow)
+    if Path(name).is_file():
+        raise UsageError(f"'{name}' is a file. Name the folder that it is in: {Path(name).parent}.")
     if ":" not in name:
         raise UsageError(f"There is no folder '{name}'. Name a folder of YAML agents, or MODULE:ATTRIBUTE.")
-    return program_of(name)
+    found = named(name, options.allow)
+    return found.served or found.program
 
 
 def add_webhooks_options(parser: argparse.ArgumentParser) -> None:

@@ -17,7 +17,7 @@ import msgspec
 from adjourn._engine.address import segment_text
 from adjourn._screen import Screen
 from adjourn._text import counted, visible_line
-from adjourn.cli._programs import METAVAR, runners_of, with_options
+from adjourn.cli._programs import METAVAR, add_allow_option, runners_of, with_options
 from adjourn.cli._stores import add_store_option
 from adjourn.cli.commands.serve import add_webhooks_options, webhooks_of
 from adjourn.errors import StoreUnavailable
@@ -31,8 +31,9 @@ _ENDING = 3.0  # seconds for what the programs have left running
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the programs, the store, and how much to do at once."""
-    help_ = "agents, compiled graphs, @workflow functions or Runners, such as tickets:agent"
+    help_ = "agents, compiled graphs, @workflow functions or Runners, such as tickets:agent, or agents/:NAME of YAML"
     parser.add_argument("programs", metavar=METAVAR, nargs="+", help=help_)
+    add_allow_option(parser)
     add_store_option(parser)
     parser.add_argument("--deps", metavar=METAVAR, help="the value of current().deps; a function is called to get it")
     parser.add_argument("--concurrency", metavar="N", type=int, default=10, help="how many sessions run at once (10)")
