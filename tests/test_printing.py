@@ -333,6 +333,32 @@ def test_pieces_of_another_message_begin_anew() -> None:
     assert printed(*pieces, *others) == "● A  Hello\n● A  Yes\n● B  No"
 
 
+def test_messages_that_are_written_at_once_are_not_cut_into_words() -> None:
+    def piece(agent: str, text: str) -> Delta:
+        return Delta(text=text, agent=agent, message_id=f"of {agent}")
+
+    def whole(agent: str, text: str) -> MessageEvent:
+        return MessageEvent(message=Message.assistant(text), agent=agent)
+
+    woven = [piece(agent, word) for word in ("One", " two", " three") for agent in ("A", "B")]
+    assert printed(*woven, whole("A", "One two three"), whole("B", "One two three")) == (
+        "● A  One\n● B  One two three\n● A  One two three\n● B  One two three\n"
+    )
+    assert printed(*woven, whole("B", "One two three"), whole("A", "One two three")) == (
+        "● A  One\n● B  One two three\n● A  One two three\n"
+    )
+    called = ToolCalled(call=ToolCall(id="c1", name="pay", arguments={"cents": 1}))
+    assert printed(piece("A", "One"), called, piece("A", " two"), whole("A", "One two")) == (
+        "● A  One\n→ pay (c1)  cents: 1\n● A  One two\n"
+    )
+
+
+@pytest.mark.parametrize("event", [Retrying(attempt=1, max_attempts=3, delay=0.5, error="busy"), Done(), Cancelled()])
+def test_a_message_that_is_begun_anew_flows_again(event: Event) -> None:
+    piece = Delta(text="Hi", agent="A", message_id="m1")
+    assert printed(piece, event, piece).splitlines()[-1] == "● A  Hi"
+
+
 def test_pieces_hide_nothing() -> None:
     assert printed(Delta(text="a\u202e"), Delta(text="\x1b[2J")) == "● assistant  a<U+202E><U+001B>[2J"
 

@@ -21,7 +21,19 @@ from ._schemas.words import forms_of
 from ._screen import Card, Cursor, Screen
 from ._text import a_type, visible_line
 from ._values.codec import Unknown
-from .events import Delta, Event, Interrupt, MessageEvent, Progress, ToolCallPiece
+from .events import (
+    Cancelled,
+    Delta,
+    Done,
+    Event,
+    Failed,
+    Interrupt,
+    Interrupted,
+    MessageEvent,
+    Progress,
+    Retrying,
+    ToolCallPiece,
+)
 from .messages import ToolCall
 
 
@@ -39,6 +51,10 @@ _streams: WeakKeyDictionary[TextIO, _Stream] = WeakKeyDictionary()
 """The streams on files whose last line has not ended yet."""
 
 
+_left: WeakKeyDictionary[TextIO, set[tuple[str, str | None]]] = WeakKeyDictionary()
+"""The messages on files whose line ended before they did: the rest of them follows whole, and not in pieces."""
+
+
 _bars: WeakKeyDictionary[TextIO, Bars] = WeakKeyDictionary()
 """What was shown of progress on files."""
 
@@ -47,8 +63,9 @@ def print_event(event: Event, file: TextIO | None = None) -> None:
     """Print an event for a person, to the standard output unless a file is given.
 
     Colours are used on terminals only, unless `NO_COLOR` is set. Deltas are printed as they arrive, and the message
-    that they add up to is not printed again. Progress is a bar on terminals, which is drawn over; elsewhere it is a
-    line for each tenth that is done, or every ten seconds.
+    that they add up to is not printed again; if something else comes in between, it is printed when it is whole.
+    Progress is a bar on terminals, which is drawn over; elsewhere it is a line for each tenth that is done, or every
+    ten seconds.
     """
     out = sys.stdout if file is None else file
     if out is None:  # A program without a console has none.
@@ -65,10 +82,13 @@ def print_event(event: Event, file: TextIO | None = None) -> None:
     stream = _streams.pop(out, None)
     if stream is not None:
         screen.write("\n")
-        if isinstance(event, MessageEvent) and event.message.text == "".join(stream.pieces):
+        if isinstance(event, MessageEvent) and _was_streamed(event, stream):
             if event.message.tool_calls:
                 screen.show(_message(event, ()))
             return
+        _leave(stream, out)
+    if isinstance(event, Retrying | Interrupted | Done | Failed | Cancelled):
+        _left.pop(out, None)  # What comes then begins anew.
     screen.show(shown(event))
 
 
@@ -79,6 +99,18 @@ def end_line(file: TextIO | None = None) -> None:
         Screen(out).write("\n")
 
 
+def _was_streamed(event: MessageEvent, stream: _Stream) -> bool:
+    agent, message_id = stream.of
+    is_it = event.agent == agent and (None in (message_id, event.message.id) or event.message.id == message_id)
+    return is_it and event.message.text == "".join(stream.pieces)
+
+
+def _leave(stream: _Stream, out: TextIO) -> None:
+    """Remember that the line of a message has ended before it was whole."""
+    if stream.of[1] is not None:  # Without an id, the next message could not be told apart from it.
+        _left.setdefault(out, set()).add(stream.of)
+
+
 def _print_progress(event: Progress, out: TextIO, screen: Screen) -> None:
     end_line(out)
     _bars.setdefault(out, Bars()).show(event, shown(event), screen)
@@ -86,8 +118,11 @@ def _print_progress(event: Progress, out: TextIO, screen: Screen) -> None:
 
 def _print_piece(piece: Delta, out: TextIO, screen: Screen) -> None:
     of, stream = (piece.agent, piece.call_id or piece.message_id), _streams.get(out)
+    if of in _left.get(out, ()):
+        return
     if stream is not None and stream.of != of:
         end_line(out)  # Another message has begun, and the rest of the first one may follow whole.
+        _leave(stream, out)
         stream = None
     if stream is None:
         stream = _streams[out] = _Stream(screen.begin(Card("●", "blue", piece.agent or "assistant")), of)

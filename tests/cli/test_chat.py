@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import signal
 
+import pytest
+
 from tests.cli.shell import Shell
 
 
@@ -28,6 +30,17 @@ def test_a_conversation_with_its_pauses(shell: Shell):
         assert "adjourn resume desk:trip c1" in terminal.seen
     audit = shell.ok("audit", "c1", "--json").json
     assert [line["by"] for line in audit] == ["ann", "ann", "ann", None]
+    assert status(shell, "c1") == "waiting"
+
+
+@pytest.mark.parametrize("word", ["/quit", "/exit"])
+def test_who_ends_the_chat_at_a_question_has_not_answered_it(shell: Shell, word: str):
+    with shell.terminal("chat", "desk:trip", "--session", "c1") as terminal:
+        terminal.answer("› ", "Bern")
+        terminal.answer("Your answer, or /later:", word)
+        assert terminal.end() == 0
+        assert "adjourn resume desk:trip c1" in terminal.seen
+    assert [line["by"] for line in shell.ok("audit", "c1", "--json").json] == [None]
     assert status(shell, "c1") == "waiting"
 
 

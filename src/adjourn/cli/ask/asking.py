@@ -36,6 +36,9 @@ class _Later:
 LATER = _Later()
 """The answer of a person who leaves a question open."""
 
+LEAVING = ("/later", "/quit", "/exit")
+"""What leaves a question open. In a chat, who types what ends the chat does not mean it as an answer."""
+
 
 def is_terminal() -> bool:
     """Return whether there is a person to ask."""
@@ -161,7 +164,7 @@ def decide(asked: Interrupt, request: ToolRequest) -> Any:  # Any: one of the fo
             case "s" | "respond":
                 text = typed("The result that the model gets instead: ")
                 return {"decision": "respond", "text": text}
-            case "l" | "later":
+            case "l" | "later" | "/later" | "/quit" | "/exit":
                 return LATER
             case _:
                 say("Type one of the letters a, e, r, s or l, then Enter.", "dim")
@@ -238,7 +241,7 @@ def _answer(asked: Interrupt) -> Any:
         _print_choices(asked)
     while True:
         text = choose("[y]es  [n]o  [l]ater ?" if is_short else "Your answer, or /later:")
-        if text == "/later" or (is_short and text.lower() in ("l", "later")):
+        if text in LEAVING or (is_short and text.lower() in ("l", "later")):
             return LATER
         if not text:
             continue
@@ -278,7 +281,7 @@ def _field(name: str, field: Interrupt, *, is_required: bool) -> Any:
     note = "" if is_required else ", optional"
     while True:
         text = choose(f"{visible_line(name)} ({visible_line(kind_of(field))}{note}):")
-        if text == "/later":
+        if text in LEAVING:
             return LATER
         if not text and not is_required:
             return None
