@@ -13,7 +13,7 @@ import socket
 import sys
 from pathlib import Path
 
-from adjourn import Sessions
+from adjourn import AdjournError, Sessions
 from adjourn.cli import main
 
 AGENTS = Path(__file__).parent / "agents"
@@ -55,7 +55,11 @@ def print_talks(url: str) -> None:
 
 
 def print_waiting(store: str) -> None:
-    if Sessions(store).count_pending_sync():
+    try:
+        count = Sessions(store).count_pending_sync()
+    except AdjournError as error:  # The URL, the driver or the server is not right.
+        sys.exit(f"{error}")
+    if count:
         print("From the last time, these wait:", flush=True)
         main(["pending", "--store", store])
         print()

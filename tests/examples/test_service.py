@@ -160,6 +160,17 @@ def test_a_port_that_is_taken_is_named_with_what_to_do(tmp_path: Path):
     assert f"make serve PORT={port + 1}" in errors
 
 
+@pytest.mark.parametrize(("store", "said"), [("nothing://x", "No store is known"), ("sqlite:///no/x.db", "no/x.db")])
+def test_a_store_that_cannot_be_used_is_named_without_a_traceback(tmp_path: Path, store: str, said: str):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with _started(tmp_path, "--port", str(port), "--store", store) as process:
+        out, errors = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out) == (1, "")
+    assert said in errors
+    assert "Traceback" not in errors
+
+
 # The agents themselves
 
 
