@@ -151,6 +151,8 @@ async def test_refusals_are_the_errors_of_the_library(server: Serving):  # rules
         with pytest.raises(RequestRefused, match="There is no agent 'nobody'") as refused:
             await client.chat("hello", agent="nobody")
         assert (refused.value.status, refused.value.code) == (404, "agent_not_found")
+        with pytest.raises(UsageError, match=r"The request names no agent\. Choose one of: .*booker"):
+            await client.chat("hello")
         for error in (pending.value, resumed.value, refused.value, unknown.value):
             assert (str(copy.copy(error)), vars(copy.copy(error))) == (str(error), vars(error))
 

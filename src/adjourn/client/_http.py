@@ -301,6 +301,8 @@ class Server:
         retry_after = _seconds(response.headers.get("retry-after"))
         if status == 401:
             hint = "Give a token that the server knows: Client(..., token=...). `adjourn token create` makes one."
+        if code == "invalid_request":  # The library's error says what to do; this one only has the server's hint.
+            message = f"{message} {hint}".strip()
         known = known_error(code, message, found, session_id)
         refusal = known or RequestRefused(status, code, message, hint, facts=found, retry_after=retry_after)
         if code in _AWAY:
