@@ -114,6 +114,21 @@ def test_files_that_change_are_served_and_runs_go_on_as_they_began(folder: Folde
         wait_until(lambda: "They name another store. Restart the server to use it." in caplog.text)
 
 
+def test_who_was_told_of_a_mistake_is_told_once_and_when_it_is_right(
+    folder: Folder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.WARNING, "adjourn.server")
+    folder.add("a", CHAT)
+    with Serving(App([folder.load()], reload=EVERY)):
+        aside = folder.path.rename(tmp_path / "aside")
+        wait_until(lambda: "There is no folder" in caplog.text)
+        time.sleep(10 * EVERY)  # more looks, each of which finds no folder
+        aside.rename(folder.path)
+        folder.add("b", CHAT)
+        wait_until(lambda: "served as they are now" in caplog.text)
+        assert caplog.text.count("There is no folder") == 1
+
+
 def test_files_name_the_store(folder: Folder, tmp_path: Path):
     folder.add("a", f"{CHAT}checkpoint: {{backend: sqlite, url: 'sqlite:///{tmp_path}/x.db'}}")
     loaded = folder.load()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
@@ -55,6 +56,8 @@ class Folders:
         self._given = list(given)
         self._replace = replace
         self._checkpoints = _checkpoints(given)
+        self._wrong = ""
+        """Why the files are not served as they are, if they are not."""
 
     async def keep_up(self, every: float) -> None:
         """Look now and then, until it is cancelled."""
@@ -63,7 +66,13 @@ class Folders:
             try:
                 await self._look()
             except Exception as error:  # noqa: BLE001  # protects what is served: it stays as it is until the files are right
-                log.warning("the files have changed, and are not served yet: %s", visible(str(error)))
+                self._report(str(error))
+
+    def _report(self, wrong: str) -> None:
+        if wrong == self._wrong:
+            return  # A folder that is gone is so at every look.
+        self._wrong = wrong
+        log.warning("the files have changed, and are not served yet: %s", visible(wrong))
 
     async def _look(self) -> None:
         is_changed = False
@@ -76,7 +85,9 @@ class Folders:
         if _checkpoints(self._given) != self._checkpoints:
             raise UsageError("They name another store. Restart the server to use it.")
         self._replace(self._given)
-        log.info("the files have changed, and are served as they are now")
+        # Who was told that something is wrong is told that it is right again.
+        level, self._wrong = (logging.WARNING if self._wrong else logging.INFO), ""
+        log.log(level, "the files have changed, and are served as they are now")
 
 
 def _is_outdated(loaded: Loaded) -> bool:
