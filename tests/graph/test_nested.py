@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 from adjourn import UsageError, current, interrupt, once
-from adjourn.errors import GraphInterrupted
+from adjourn.errors import GraphInterrupted, InvalidAnswer
 from adjourn.graph import END, START, Command, CompiledGraph, StateGraph, append
 from adjourn.stores import Store
 from tests.graph.shapes import Node, chain, events_of, failing, giving, together
@@ -140,6 +140,19 @@ async def test_a_static_pause_below_is_at_the_address_of_the_node(store: Store) 
     assert asked.info["state"]["log"] == ["a"]
     result = await build().resume("s", {asked.id: {"log": ["edited"]}})
     assert result.state["log"] == ["edited"]
+
+
+@pytest.mark.parametrize("answer", [None, True, "yes", {"log": ["edited"]}])
+async def test_yes_and_nothing_let_a_static_pause_go_on(store: Store, answer: Any) -> None:  # rule I8
+    graph = StateGraph(Log, name="g").add_node("a", giving(None)).add_node("b", giving({"log": ["b"]}))
+    built = graph.add_sequence(START, "a", "b").compile(store=store, interrupt_before=["b"])
+    (asked,) = (await built.run({}, session_id="s")).interrupts
+    assert "Go on?" in str(asked.prompt)
+    for no in (False, "no", "go on"):
+        with pytest.raises(InvalidAnswer):
+            await built.resume("s", {asked: no})
+    result = await built.resume("s", {asked: answer})
+    assert result.state.get("log") == (["edited", "b"] if answer == {"log": ["edited"]} else ["b"])
 
 
 def waiting_in_a_node() -> StateGraph:

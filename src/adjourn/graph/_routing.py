@@ -63,7 +63,8 @@ def _schema(frame: StepFrame) -> dict[str, Any]:
     schema = frame.plan.schema
     properties = {name: _field_schema(channel.type) for name, channel in schema.channels.items()}
     state = {"type": "object", "properties": properties, "additionalProperties": schema.extra}
-    return {"anyOf": [{"type": "null"}, state]}
+    # The prompt asks whether to go on, so yes is an answer, too.
+    return {"anyOf": [{"type": "null"}, {"enum": [True, "yes"]}, state]}
 
 
 def _field_schema(type_: Any) -> dict[str, Any]:
