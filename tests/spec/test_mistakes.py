@@ -136,6 +136,10 @@ IN_A_SPEC: dict[str, tuple[str, str]] = {
         f"{CHAT}middleware: [{{name: ‸call_limit}}]",
         "no name 'call_limit'. Did you mean",
     ),
+    "middleware by a key": (
+        f"{CHAT}middleware:\n  - ‸call_limits: {{model_calls: 5}}",
+        "'name' is missing. Write {name: call_limits, ...}, with its options beside it.",
+    ),
     "a class of middleware": (f"{CHAT}middleware: [‸python://parts:Quiet]", "Give an object of it: Quiet(...)"),
     "a folder that leads out": (
         f"{CHAT}middleware: [‸{{name: skills, folder: ../x}}]",
@@ -154,6 +158,10 @@ IN_A_SPEC: dict[str, tuple[str, str]] = {
     "an instruction that cannot be filled": (f"{CHAT}instruction: ‸'Hi {{'", "instruction of agent 'x'"),
     "a Python object that cannot run": ("type: python\nref: ‸python://parts:number", "an int, which cannot be run"),
     "an input of an agent": ("type: python\nref: python://parts:x\ninput: ‸question", "only a graph has an 'input'"),
+    "a variable without braces": (
+        f"{CHAT}checkpoint: {{backend: redis, url: ‸$REDIS_URL}}",
+        "Write ${REDIS_URL} for the environment variable.",
+    ),
     "a backend of another URL": (
         f"{CHAT}checkpoint: {{backend: redis, url: ‸'sqlite:///x'}}",
         "not the URL of a redis store. It begins with redis://.",

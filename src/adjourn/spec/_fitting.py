@@ -168,7 +168,9 @@ class Fitting:
         known = {str(each.tag): each for each in structs}
         tag = node.get(field)
         if tag is None:
-            return self._wrong(node.place, f"'{field}' is missing", f"Give one of: {', '.join(known)}.")
+            named = [key.text for key, _ in node.pairs if key.text in known]
+            beside = f"Write {{{field}: {named[0]}, ...}}, with its options beside it." if named else ""
+            return self._wrong(node.place, f"'{field}' is missing", beside or f"Give one of: {', '.join(known)}.")
         if not isinstance(tag, Scalar) or tag.text not in known:
             shown = shortened(tag.text) if isinstance(tag, Scalar) else _shown(tag)
             hint = meant_or_known(shown, known)

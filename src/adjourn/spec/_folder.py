@@ -394,6 +394,7 @@ class _Folder:
         )
 
 
+_BARE_VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 _NAME = re.compile(r"^metadata:\s*\{?\s*name:\s*[\"']?([A-Za-z0-9][A-Za-z0-9_-]*)", re.MULTILINE)
 
 
@@ -438,5 +439,8 @@ def _check_url(document: _Document, path: Path, given: declared.CheckpointSpec, 
     if given.url is None:
         return
     if _scheme(surroundings.expand(given.url)) not in _SCHEMES[given.backend]:
+        variable = _BARE_VARIABLE.match(given.url)
         hint = f"It begins with {_SCHEMES[given.backend][0]}://."
+        if variable is not None:
+            hint = f"Write ${{{variable[1]}}} for the environment variable."
         document.wrong((*path, "url"), f"this is not the URL of a {given.backend} store", hint)
