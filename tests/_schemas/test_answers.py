@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
-from adjourn._schemas.answers import choices_of, convert, problems, schema_of, to_json_data
+from adjourn._schemas.answers import as_meant, choices_of, convert, problems, schema_of, to_json_data
 from adjourn.errors import UsageError
 
 T = TypeVar("T")
@@ -198,6 +198,32 @@ def test_an_answer_is_refused_by_the_schema_exactly_when_it_cannot_be_converted(
     type_, values = FAMILY[name]
     answer = mutated(data.draw, to_json_data(data.draw(values)))
     assert converts(answer, type_) == (problems(answer, schema_of(type_)) == [])
+
+
+@pytest.mark.parametrize(
+    ("text", "type_", "value"),
+    [
+        ("yes", bool, True),
+        (" No ", bool, False),
+        ("5", int, 5),
+        ("-1.5", float, -1.5),
+        ("5", float, 5),
+        ("5", str, "5"),
+        ("yes", str, "yes"),
+        ("yes", bool | str, "yes"),
+        ("5", None, "5"),
+        ("5", bool, "5"),
+        ("yes", int, "yes"),
+        ("1e999", float, "1e999"),
+        ("[" * 100_000, list[int], "[" * 100_000),
+        ("[1]", list[int], "[1]"),
+        ("", int, ""),
+    ],
+    ids=lambda value: str(value)[:10],
+)
+def test_what_somebody_types_is_read_as_the_schema_wants_it(text: str, type_: Any, value: object) -> None:
+    read = as_meant(text, schema_of(type_))
+    assert (read, type(read)) == (value, type(value))
 
 
 def test_the_schema_is_stricter_than_msgspec_where_that_would_lose_something() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -340,6 +341,34 @@ def test_a_message_can_be_the_answer_to_the_only_question():  # rule V11
         session_id = paused(server, "two")["session_id"]
         reply = server.post("/api/v1/chat", {"message": "yes", "session_id": session_id})
         assert (reply.status, reply.code) == (409, "pending_interrupts")
+
+
+@workflow
+async def twice(input: str) -> str:
+    count = interrupt("How many?", key="count", schema=int)
+    is_sure = interrupt("Sure?", key="sure", schema=bool)
+    return f"{input}: {count!r}, {is_sure!r}"
+
+
+def _say(server: Serving, path: str, name: str, session_id: str, text: str, key: str | None = None) -> Reply:
+    headers = {} if key is None else {"Idempotency-Key": f"{key} by {name}"}
+    return server.post(f"/api/v1/{path}", {name: text, "session_id": session_id, "stream": False}, **headers)
+
+
+def test_a_page_that_only_has_a_field_for_text_can_answer_with_it():  # rules V2, V11
+    with Serving(App([Served(program=twice, answer_pending=True)])) as server:
+        for path, name in (("chat/resume", "answer"), ("chat", "message")):
+            session_id = paused(server, "tickets", "twice")["session_id"]
+
+            say = partial(_say, server, path, name, session_id)
+
+            for other in ("many", "5.5", "[5]", "yes", ""):
+                assert say(other).code == "invalid_answer", other
+            assert say(" 5 ", "five").json["status"] == "interrupted"
+            assert say(" 5 ", "five").json["status"] == "interrupted"  # and not an answer to the next
+            for other in ("5", "perhaps"):
+                assert say(other).code == "invalid_answer", other
+            assert say("Yes").json["output"] == "tickets: 5, True"
 
 
 def test_an_agent_that_must_not_ask_fails_when_it_does():  # rule V5

@@ -122,6 +122,24 @@ def convert(data: Any, type_: Any) -> Any:
         return _made(_without_points(data), type_)
 
 
+_WORDS = {**dict.fromkeys(("y", "yes", "true"), True), **dict.fromkeys(("n", "no", "false"), False)}
+
+
+def as_meant(text: str, schema: JSONSchema | None) -> str | bool | int | float:
+    """Return what a person means who can only type a text: the text if the schema takes it, else yes, no or a number.
+
+    If it takes none of them, it is the text, and what is wrong with it is for the caller to find.
+    """
+    if schema is None or not problems(text, schema):
+        return text
+    word = text.strip().lower()
+    try:
+        value = _WORDS[word] if word in _WORDS else msgspec.json.decode(word, type=int | float)
+    except msgspec.DecodeError:
+        return text
+    return text if problems(value, schema) else value
+
+
 def choices_of(schema: JSONSchema | None) -> tuple[Any, ...]:
     """Return every answer that a schema accepts, or nothing if they cannot be listed."""
     return schema.choices if type(schema) is Checked else tuple(_choices(schema or {}, schema or {}))

@@ -44,6 +44,7 @@ from ._agui_data import (
 )
 from ._agui_events import Encoder
 from ._callers import Caller, Callers
+from ._chat import read_answer
 from ._errors import ApiError, api_error, code_of
 from ._runs import Runs
 from ._sse import frame
@@ -179,7 +180,7 @@ class AgUi:
         asked = await turn.pending()
         if not agent.takes_as_answer(asked) or not isinstance(said, Message):
             raise _open([each.token for each in asked]) from pending
-        answers = {asked[0].token: said.text}
+        answers = {asked[0].token: read_answer(said.text, asked[0])}
         run = agent.runner.resume(turn.given.thread_id, answers, by=turn.caller.name, user_id=turn.caller.user_id)
         with self._runs.metrics.answering():
             return await self._runs.start(run, turn.caller)

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from adjourn._documents import question, questions
+from adjourn._schemas.answers import as_meant
 from adjourn.errors import (
     AdjournError,
     AlreadyResumed,
@@ -19,6 +20,7 @@ from adjourn.errors import (
     StoreUnavailable,
     UnfinishedRun,
 )
+from adjourn.events import Interrupt
 from adjourn.runner import Run, Runner
 from adjourn.sessions import Sessions
 from adjourn.stores import Head, SessionRef
@@ -83,7 +85,8 @@ class Chats:
         session_id, input_id = given.session_id or key.session_id, key.name
         if (asked := await key.meant()) is not None:
             # When it first came, it was the answer to a question.
-            run = await self._answer(agent, session_id, {asked: given.message}, caller, key)
+            answer = await _read_anew(self._sessions, session_id, asked, given.message, caller)
+            run = await self._answer(agent, session_id, {asked: answer}, caller, key)
             return await self._response(run, agent.runner, caller, stream=given.stream)
         ref = SessionRef(session_id, self._agents.app_name, caller.user_id)
         head = await self._agents.store.head(ref)
@@ -166,7 +169,8 @@ class Chats:
         asked = await self._sessions.pending(pending.session_id, user_id=caller.user_id)
         if agent.takes_as_answer(asked) and not given.on_pending:
             question = asked[0].token if key is None else await key.mean(asked[0].token)
-            return await self._answer(agent, pending.session_id, {question: given.message}, caller, key)
+            answer = read_answer(given.message, asked[0])
+            return await self._answer(agent, pending.session_id, {question: answer}, caller, key)
         refusal = api_error(pending)
         refusal.facts["interrupts"] = questions(asked)
         raise refusal
@@ -250,6 +254,18 @@ def _goes_on(run: Run) -> ApiError:
     return refusal
 
 
+def read_answer(given: Any, asked: Interrupt) -> Any:
+    """Return an answer as its question wants it; a page that only has a field for text sends every answer as one."""
+    return as_meant(given, asked.schema) if isinstance(given, str) else given
+
+
+async def _read_anew(sessions: Sessions, session_id: str, name: str, given: Any, caller: Caller) -> Any:
+    """Return an answer that comes again as it was read when it first came; its question may be open no more."""
+    entries = await sessions.audit(session_id, user_id=caller.user_id)
+    asked = next((each.interrupt for each in entries if name in (each.interrupt.id, each.interrupt.token)), None)
+    return given if asked is None else read_answer(given, asked)
+
+
 async def answers_of(
     sessions: Sessions, session_id: str, given: Answering, caller: Caller, key: Key | None
 ) -> dict[str, Any]:
@@ -273,10 +289,11 @@ async def answers_of(
             'Send "answer" for the only open question, or "answers": {"<id>": ...}.',
         )
     if key is not None and (meant := await key.meant()) is not None:
-        return {meant: given.answer}
+        return {meant: await _read_anew(sessions, session_id, meant, given.answer, caller)}
     asked = await sessions.pending(session_id, user_id=caller.user_id)
     if len(asked) == 1:
-        return {asked[0].id if key is None else await key.mean(asked[0].id): given.answer}
+        only = asked[0]
+        return {only.id if key is None else await key.mean(only.id): read_answer(given.answer, only)}
     if not asked:
         raise await _not_open(sessions, session_id, caller)
     raise ApiError(
