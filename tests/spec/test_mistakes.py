@@ -309,6 +309,13 @@ TOGETHER: dict[str, str] = {
         interrupt_after: [‸three]
         output: ‸e
     """,
+    "with fields that are none": """
+        type: graph
+        interrupt: {enabled: true}
+        fields: ‸-1
+        nodes: {one: {type: ask, prompt: Why, save_to: x}}
+        edges: [{from: start, to: ‸two}]
+    """,
     "with a state that cannot be known": """
         type: graph
         interrupt: {enabled: true}

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jsonschema
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from adjourn._yaml import read_yaml
+from adjourn._yaml import data_of, read_yaml
 from adjourn.spec import Mistake, schema
 from tests.spec import test_agents, test_graphs
 from tests.spec.folder import Folder, document
@@ -117,3 +118,84 @@ def test_the_schema_and_the_loader_agree_on_what_has_the_wrong_form(spec: dict[s
     assert fits or mistakes
     # What files, Python or other agents would have to be asked about is not of form.
     assert not fits or not [each for each in mistakes if "; give " in each.message or "no field" in each.message]
+
+
+TEAM = {
+    "chat": """
+        type: chat_model_agent
+        model: {name: "python://parts:model", fallback: ["python://parts:booking"], retry: {attempts: 2}}
+        instruction: Hi {user?}
+        tools: [{ref: "python://parts:book", approval: "python://parts:is_far", tags: [far]}, {agent: writer}]
+        middleware: [todo_list, {name: call_limits, model_calls: 5}, {name: summarize, model: "python://parts:model"}]
+        limits: {tokens: 9}
+        interrupt: {enabled: true, checkpoint: {backend: sqlite, url: "sqlite:///s.db"}}
+        """,
+    "writer": "{type: chat_model_agent, model: python://parts:model, output_type: {type: string}, served: false}",
+    "group": "{type: loop, agents: [writer, python://parts:agent], max_iterations: 2}",
+    "boss": "{type: supervisor, model: python://parts:model, agents: [group], exit_tool: true}",
+    "deep": "{type: deep_agent, model: python://parts:model, agents: [writer], sub_agents: [chat], files: memory}",
+    "plan": "{type: plan_execute, planner: {model: python://parts:model}, executor: {agent: boss}, replanner: {}}",
+    "flow": "{type: python, ref: python://parts:flow}",
+    "desk": """
+        type: graph
+        interrupt: {enabled: true}
+        fields: {decision: {type: boolean}, count: {type: integer, default: 1, reducer: last}}
+        nodes:
+          think: {type: llm, model: "python://parts:model", tools: ["python://parts:book"]}
+          act: {type: tools, tools: [{ref: "python://parts:pay"}]}
+          ask: {type: ask, prompt: Why, save_to: decision, show: [count]}
+          one: {type: function, ref: "python://parts:shout", goes_to: [two]}
+          two: {type: agent, agent: writer}
+          sub: {type: subgraph, ref: "python://parts:graph"}
+        edges:
+          - {from: start, to: think}
+          - {from: think, tools: act, to: ask}
+          - {from: ask, field: decision, to: {"true": one, else: end}}
+          - {from: one, condition: "python://parts:way", to: {long: sub, short: end}}
+          - {from: [two, sub], to: end}
+        interrupt_after: [two]
+        input: user_input
+        """,
+}
+
+
+def read_team() -> list[Any]:
+    nodes, problems = read_yaml("---\n".join(document(name, spec) for name, spec in TEAM.items()))
+    found = [data_of(node, problems) for node in nodes]
+    assert problems == []
+    return found
+
+
+def paths(data: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    if path:
+        yield path
+    if isinstance(data, dict):
+        for key, value in cast("dict[str, Any]", data).items():
+            yield from paths(value, (*path, key))
+    elif isinstance(data, list):
+        for number, value in enumerate(cast("list[Any]", data)):
+            yield from paths(value, (*path, number))
+
+
+ODD: list[Any] = [
+    None, True, -1, 7, "", "x", "writer", "python://parts:nothing", "python://parts:number",
+    [], {}, [{}], ["x"], {"x": 1},
+]  # fmt: skip
+
+
+@given(st.data())
+def test_whatever_is_in_the_place_of_something_is_a_mistake_in_the_file(data: st.DataObject):  # rule V6
+    """Nothing that is wrong makes the loader itself stumble over what is left."""
+    team = read_team()
+    for _ in range(data.draw(st.integers(1, 3))):
+        *above, last = data.draw(st.sampled_from(list(paths(team))))
+        place: Any = team
+        for key in above:
+            place = place[key]
+        place[last] = data.draw(st.sampled_from(ODD))
+    if not FOLDER:
+        FOLDER.append(fresh())
+    (folder,) = FOLDER
+    folder.write("x.yaml", "".join(f"---\n{json.dumps(each)}\n" for each in team))
+    said = [str(each) for each in folder.load().mistakes]
+    assert not [each for each in said if "failed with" in each or "object at" in each]

@@ -67,12 +67,15 @@ def make_graph(parts: Parts, name: str, spec: declared.GraphSpec) -> Any:
 
 def _schema(parts: Parts, name: str, spec: declared.GraphSpec) -> Schema:
     """Return the state; if what the file says about it is wrong, one that may have any field."""
-    if spec.state is None and spec.fields is not WRONG:
+    unknown = Schema(StateSchema(extra="allow"))
+    if spec.fields is WRONG:
+        return unknown
+    if spec.state is None:
         return Schema(_conversation(parts, spec.fields) if spec.fields else MessagesState)
-    if spec.state is not None and spec.fields:
+    if spec.fields:
         parts.wrong((*SPEC, "fields"), "the state class has the fields", "Add them there, or remove 'state'.")
     made = parts.attempt((*SPEC, "state"), lambda: _checked(name, parts.python(cast("str", spec.state))))
-    return Schema(StateSchema(extra="allow")) if made is WRONG else made
+    return unknown if made is WRONG else made
 
 
 def _checked(name: str, state: Any) -> Schema:
