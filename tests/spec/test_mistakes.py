@@ -158,6 +158,10 @@ IN_A_SPEC: dict[str, tuple[str, str]] = {
     "an instruction that cannot be filled": (f"{CHAT}instruction: ‸'Hi {{'", "instruction of agent 'x'"),
     "a Python object that cannot run": ("type: python\nref: ‸python://parts:number", "an int, which cannot be run"),
     "an input of an agent": ("type: python\nref: python://parts:x\ninput: ‸question", "only a graph has an 'input'"),
+    "variables where none is read": (
+        f"{CHAT}values: {{key: ‸'${{HOME}}', keys: [‸'${{HOME}}', 'a ${{HOME}}']}}\ninstruction: ‸${{HOME}}",
+        "${HOME} is not read here. Environment variables are read in 'api_key', 'base_url' and",
+    ),
     "a variable without braces": (
         f"{CHAT}checkpoint: {{backend: redis, url: ‸$REDIS_URL}}",
         "Write ${REDIS_URL} for the environment variable.",

@@ -45,7 +45,7 @@ BEYOND = (
     "an agent that does not exist", "an agent that is not one", "an agent below itself", "an agent that may ask",
     "an agent that may ask, through another",
     "two agents of one name in a group", "a class of middleware", "a folder that leads out",
-    "a variable without a name", "a variable without braces",
+    "a variable without a name", "a variable without braces", "variables where none is read",
     "settings of a model that has none", "a demo that does not exist", "an object that fails", "a workflow as a tool",
     "a folder that is missing", "a bad pattern", "a summary without a model", "a role that is nothing",
     "an instruction that cannot be filled", "a Python object that cannot run", "an input of an agent",

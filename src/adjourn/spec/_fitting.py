@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias, cast
 
 from msgspec import Struct
@@ -39,6 +39,7 @@ Check: TypeAlias = Callable[[str, str], Wrong | None]
 WRONG: Any = object()
 """Stands for a value that does not fit, also inside of what was made from the rest."""
 
+_VARIABLES = "Environment variables are read in 'api_key', 'base_url' and the 'url' of a checkpoint; others in Python."
 _MEANT = {
     "system_prompt": "instruction",
     "system_message": "instruction",
@@ -107,6 +108,14 @@ class Fitting:
         if len(self.problems) + self._reported > before:
             self.faulty.add(path)
         return value
+
+    def check_variables(self, node: Node) -> None:
+        """Report environment variables where none is read: their names would be taken for texts."""
+        read = {each.path for each in self.found if each.kind in ("env", "secret")}
+        for path, scalar in _scalars(node, ()):
+            if re.search(SECRET, scalar.text) and path not in read and path not in self.faulty:
+                self._wrong(scalar.place, f"{shortened(scalar.text)} is not read here", _VARIABLES)
+                self.faulty.update(path[:length] for length in range(len(path) + 1))
 
     def _was_reported(self) -> Any:
         """Refuse what the reader of the file has reported."""
@@ -232,6 +241,18 @@ class Fitting:
         if len(made) < (type_.min_length or 0):
             return self._wrong(node.place, f"{_called(path)} is empty", "Give at least one.")
         return made
+
+
+def _scalars(node: Node, path: Path) -> Iterator[tuple[Path, Scalar]]:
+    match node:
+        case Items():
+            for number, item in enumerate(node.items):
+                yield from _scalars(item, (*path, number))
+        case Pairs():
+            for key, value in node.pairs:
+                yield from _scalars(value, (*path, key.text))
+        case Scalar():
+            yield path, node
 
 
 def _fields(type_: types.StructType) -> list[str]:

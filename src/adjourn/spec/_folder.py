@@ -138,6 +138,7 @@ class _Document:
         """Fit the document to the declarations."""
         fitting = Fitting(surroundings.check)
         made: declared.Document = fitting.fit(self.node, _document_type())
+        fitting.check_variables(self.node)
         self.places, self.problems, self.faulty = fitting.places, fitting.problems, fitting.faulty
         self.uses = [
             (found.text, found.path)
