@@ -42,7 +42,7 @@ class Mistake(Struct, frozen=True, order=True):
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):
-    """Where sessions are stored, as the files say; without a `url`, the server's own store must be of this backend."""
+    """Where sessions are stored, as the files say; a store that the operator names comes first."""
 
     backend: Literal["memory", "sqlite", "postgres", "redis"]
     url: str | None = None

@@ -14,7 +14,7 @@ class CheckpointSpec(Part, frozen=True, kw_only=True):
     """Where sessions are stored. All agents of a server share one store, so it is enough to say it once.
 
     backend: the kind of store.
-    url: its address, which may contain ${NAME}; by default that of `adjourn serve --store`, or $ADJOURN_STORE.
+    url: its address, which may contain ${NAME}; `adjourn serve --store` and $ADJOURN_STORE come first.
     ttl_seconds: how long a session is kept after it was last used; for Redis.
     """
 
