@@ -133,6 +133,19 @@ def test_an_agent_of_a_yaml_file_that_is_named_in_another_way(
     assert f"Name the folder and its agent: agents/:{agent}." in capsys.readouterr().err
 
 
+def test_a_package_may_have_files_of_yaml(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "a_package").mkdir()
+    (tmp_path / "a_package" / "data.yaml").write_text("a: 1")
+    source = "from adjourn import workflow\n\n@workflow\nasync def flow(input):\n    return f'flow of {input}'\n"
+    (tmp_path / "a_package" / "__init__.py").write_text(source)
+    assert main(["chat", "a_package:flow", "-m", "x"]) == 0
+    assert "flow of x" in capsys.readouterr().out
+
+
 def test_a_file_cannot_be_served_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

@@ -139,10 +139,10 @@ def named(name: str, allow: Collection[str] = ()) -> Named:
 
 def _check_no_yaml(name: str, place: str, attribute: str) -> None:
     """Refuse what names a file or a folder of YAML in another way than it has to be named."""
-    is_folder = Path(name).is_dir() or (Path(place).is_dir() and any(Path(place).glob("*.y*ml")))
-    is_file = Path(place or name).suffix in (".yaml", ".yml")
-    if is_folder or is_file:
-        found = Path(place or name)
+    found = Path(place or name)
+    is_file = found.suffix in (".yaml", ".yml")
+    is_package = (found / "__init__.py").is_file()  # It may have files of YAML for other purposes.
+    if is_file or (not is_package and any(found.glob("*.y*ml"))):
         folder, agent = (found.parent if is_file else found), (attribute if place else "NAME")
         raise UsageError(f"'{name}' does not name an agent. Name the folder and its agent: {folder}/:{agent}.")
 
