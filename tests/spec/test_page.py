@@ -26,6 +26,12 @@ def loaded(folder: Folder) -> Loaded:
     return folder.load(environ=ENVIRONMENT).check()
 
 
+async def test_an_agent_that_uses_others_runs_as_it_is_printed(loaded: Loaded):
+    runner = Runner(loaded.agents["desk"])
+    (asked,) = (await runner.run("hi", session_id="s", values=loaded.served["desk"].values)).interrupts
+    assert (await runner.resume("s", {asked: True})).status == "done"
+
+
 async def test_the_page_loads_and_its_agents_ask(loaded: Loaded):
     assert sorted(loaded.agents) == ["careful", "desk", "refund-desk", "ticket-booker"]
     assert loaded.checkpoint is not None
