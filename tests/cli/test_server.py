@@ -153,6 +153,7 @@ def test_a_token_is_needed_where_there_are_tokens(shell: Shell, tmp_path: Path):
             refused = shell.run(*words, *at)
             assert refused.code == 1
             assert "no token that is known" in refused.err
+            assert "Give one as $ADJOURN_TOKEN, or with --token" in refused.err
             assert shell.ok(*words, *at, "--token", secret).code == 0
             assert shell.ok(*words, *at, ADJOURN_TOKEN=secret).code == 0
         shell.ok("chat", *at, "-m", "book Rome", "--session", "mine", "--token", secret)

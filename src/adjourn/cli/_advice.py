@@ -27,7 +27,12 @@ from .output.tables import ago
 @singledispatch
 def advice(error: AdjournError, options: argparse.Namespace) -> str:
     """Return the message of an error, for somebody who has no Python at hand."""
+    if getattr(error, "code", None) == "unauthenticated":  # by the client, which is an extra
+        return f"{server_url(options)}: the request has no token that is known there. {_TOKEN}"
     return str(error)
+
+
+_TOKEN = "Give one as $ADJOURN_TOKEN, or with --token; whoever runs the server makes it with `adjourn token create`."
 
 
 @advice.register
