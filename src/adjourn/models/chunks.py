@@ -122,7 +122,8 @@ class Gathering:
 
     Consecutive texts become one text part, consecutive reasoning one reasoning part, and pieces of tool calls are
     joined by index, in the place where the first piece came. Nothing is repaired: arguments that are not a JSON object
-    become the call's `raw`, except that blank ones and `null` are none.
+    become the call's `raw`, except that blank ones and `null` are none, and that a text which holds the object (some
+    servers encode it twice) counts as the object.
     """
 
     __slots__ = ("_calls", "_finish_reason", "_origin", "_parts", "_run", "_run_is_text", "_usage")
@@ -230,11 +231,15 @@ def _whole_call(pieces: list[ToolCallChunk], *, is_truncated: bool) -> ToolCall:
 def parse_arguments(written: str) -> dict[str, Any]:
     """Parse the arguments of a call strictly: a JSON object without duplicate keys, NaN or numbers JSON would change.
 
+    Some servers encode the object twice, so that it is a text with the object in it.
+
     Raises:
         ValueError: they are anything else.
     """
     try:
         arguments = _STRICT.decode(written)
+        if isinstance(arguments, str):
+            arguments = _STRICT.decode(arguments)
         msgspec.json.encode(arguments)  # must be storable: no huge integers, no lone surrogates
     except (OverflowError, RecursionError) as error:
         raise ValueError(f"The arguments cannot be stored: {error}") from None

@@ -128,7 +128,7 @@ class _Call:
         if self._held:
             return True
         last = next((each for each in reversed(self._written) if not each.isspace()), "")
-        if not last.rstrip().endswith("}"):  # parsing all of them with every piece would take quadratic time
+        if not last.rstrip().endswith(("}", '}"')):  # parsing all of them with every piece would take quadratic time
             return False
         try:
             parse_arguments(self.arguments)
@@ -236,7 +236,8 @@ def _piece(entry: object) -> CallPiece:
     function = call.get("function")
     fields = cast("Json", function) if isinstance(function, Mapping) else call
     arguments: object = next((fields[name] for name in _ARGUMENTS if fields.get(name) not in (None, "")), "")
-    written = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    # Where an empty mapping is an empty list, a call without arguments has one.
+    written = arguments if isinstance(arguments, str) else json.dumps(arguments or {})
     call_id, name = _string(call.get("id")), _string(fields.get("name"))
     return CallPiece(_index(call.get("index")), call_id, name, written, _extra(call))
 
@@ -253,7 +254,7 @@ def _extra(call: Json) -> Json:
 def _index(value: object) -> int | None:
     try:
         return None if value is None else int(cast("Any", value))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 

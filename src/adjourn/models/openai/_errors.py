@@ -135,7 +135,7 @@ def _body_of(error: openai.APIStatusError) -> object:
 
 def _fault(error: Exception) -> str:
     if isinstance(error, UnfinishedAnswer):
-        return ": ".join(filter(None, ("ended its stream before its answer was complete", str(error))))
+        return ": ".join(filter(None, ("stopped before its answer was complete", str(error))))
     return f"sent a malformed answer: {_cause(error)}"
 
 

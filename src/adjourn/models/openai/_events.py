@@ -20,6 +20,7 @@ DONE = object()
 
 _DRAIN_SECONDS = 0.1
 _BOM = b"\xef\xbb\xbf"
+_SIGNS_OF_LIFE = frozenset({b"ping", b"heartbeat", b"keepalive", b"keep-alive"})  # events whose data is any text
 _FIELD = b":deir"  # how the lines of events begin: a comment, `data`, `event`, `error`, `id`, `retry`
 
 
@@ -109,7 +110,7 @@ class _Lines:
     def __init__(self) -> None:
         self._held: list[bytes] = []  # of a line that has not ended
         self._data: list[bytes] = []  # of an event that is not JSON yet
-        self._is_error = False
+        self._kind = b""  # the name of the event, if it has one
 
     def read(self, chunk: bytes) -> Iterator[object]:
         if b"\n" not in chunk and b"\r" not in chunk:
@@ -134,7 +135,7 @@ class _Lines:
             data = line.removeprefix(b"error:").strip()
             yield from _unwrapped(data, is_error=line is not data)
         elif line.startswith(b"event:"):
-            self._is_error = line[6:].strip() == b"error"
+            self._kind = line[6:].strip().lower()
 
     def _add(self, data: bytes) -> Iterator[object]:
         """Take one line of data, which is nearly always a whole event, even if no empty line follows."""
@@ -157,13 +158,13 @@ class _Lines:
     def _event(self) -> Iterator[object]:
         """End an event whose lines were not JSON one by one."""
         data, self._data = self._data, []
-        is_error, self._is_error = self._is_error, False
-        if not data:
+        kind, self._kind = self._kind, b""
+        if not data or kind in _SIGNS_OF_LIFE:
             return
         try:
             yield _parsed(b"\n".join(data))
         except ValueError:
-            if is_error:
+            if kind == b"error":
                 yield {"error": b"\n".join(data).decode("utf-8", "replace")}
                 return
             if len(data) == 1:
@@ -193,6 +194,9 @@ async def _drain(body: AsyncIterator[bytes]) -> None:
 def _parsed(data: bytes) -> object:
     try:
         return msgspec.json.decode(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         # Slower, but it accepts what some servers send: halves of surrogate pairs, NaN, line ends in texts.
-        return json.loads(data.decode("utf-8", "replace"), strict=False)
+        try:
+            return json.loads(data.decode("utf-8", "replace"), strict=False)
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None

@@ -102,7 +102,7 @@ def status_of(body: object) -> int | None:
     if isinstance(body, Mapping):
         places.append(cast("Mapping[str, Any]", body))
     found = [fields.get(name) for fields in places for name in ("code", "status", "status_code")]
-    numbers = [int(str(each)) for each in found if str(each).isdigit()]
+    numbers = [int(str(each)) for each in found if str(each).isdecimal()]
     return next((number for number in numbers if 400 <= number <= 599), None)
 
 
