@@ -155,3 +155,11 @@ def test_no_option_of_ours_is_called_a_habit() -> None:
         for name in inspect.signature(made).parameters
     }
     assert not ours & OPTIONS.keys()
+
+
+def test_what_is_given_by_its_place_and_has_none_says_how_to_give_it() -> None:
+    with pytest.raises(TypeError, match=r"ChatModelAgent: .*Give options by their names, such as model=\.\.\.\."):
+        CHAT("A", ScriptedModel(["hi"]))
+    with pytest.raises(TypeError) as raised:
+        CHAT("A")
+    assert "by their names" not in str(raised.value)

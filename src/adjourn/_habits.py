@@ -108,7 +108,15 @@ def _explain(function: Callable[..., Any], args: tuple[Any, ...], options: Mappi
     try:
         signature.bind(*args, **options)
     except TypeError as error:
-        raise TypeError(f"{whose}: {error}.") from None  # With the name of the class that the caller knows.
+        # With the name of the class that the caller knows.
+        raise TypeError(f"{whose}: {error}.{_by_name(signature, error)}") from None
+
+
+def _by_name(signature: inspect.Signature, error: TypeError) -> str:
+    """Return a sentence that says how to give what was given by its place and has none."""
+    named = [each.name for each in signature.parameters.values() if each.kind is each.KEYWORD_ONLY]
+    is_place = named and str(error) == "too many positional arguments"
+    return f" Give options by their names, such as {named[0]}=...." if is_place else ""
 
 
 def checks_options(function: F) -> F:
@@ -193,7 +201,10 @@ OF_RUNNERS = {
     "stream": "Iterate over a run: `for event in runner.run(...)`, or `async for`.",
     "astream": "Iterate over a run: `async for event in runner.run(...)`.",
     "astream_events": "Iterate over a run: `async for event in runner.run(...)`.",
-    "run_streamed": "Iterate over a run: `async for event in runner.run(...)`.",
+    **dict.fromkeys(
+        ("run_streamed", "run_stream", "run_stream_events", "iter", "stream_events", "run_async"),
+        "Iterate over a run: `async for event in runner.run(...)`, or await it.",
+    ),
     "invoke": "Await a run: `await runner.run(...)`, in sync code `runner.run_sync(...)`.",
     "ainvoke": "Await a run: `await runner.run(...)`; a compiled graph also has `await graph.invoke(...)`.",
     "query": "Await a run: `await runner.run(...)`.",

@@ -507,7 +507,7 @@ class ReplayMismatch(RunError):
         super().__init__(
             f"'{address}' ran again after a pause and did something else.\n  recorded: {recorded}\n  now:      {now}\n"
             "Code before a pause must repeat itself: wrap what varies (time, randomness, calls) in a function marked "
-            "@once, and give questions a key: interrupt(..., key='...'). "
+            "@once, and give questions a key: interrupt(..., key='...', prompt='what may vary'). "
             "If you changed the code since the pause, put it back and `recover`."
         )
 
