@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable
 from typing import Any, TypeGuard, cast
 
 from ._text import a_type
@@ -28,6 +29,17 @@ def check_middleware(given: Any, whose: str) -> tuple[Any, ...]:  # Any: users p
         if not all(hasattr(each, name) for name in _MIDDLEWARE):
             raise UsageError(f"{whose}: middleware has {a_type(each)}. Give objects of subclasses of Middleware.")
     return found
+
+
+def takes(function: Callable[..., object], count: int) -> bool:
+    """Return whether a function can be called with so many values."""
+    try:
+        inspect.signature(function).bind(*(None,) * count)
+    except TypeError:
+        return False
+    except ValueError:
+        return True  # a builtin without a signature
+    return True
 
 
 def is_number(value: object) -> TypeGuard[int | float]:

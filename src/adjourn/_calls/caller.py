@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, cast, get_args
 import msgspec
 from msgspec.structs import replace
 
+from adjourn._checks import takes
 from adjourn._engine.scope import Audience, Frame, Scope
 from adjourn._engine.values import GONE
 from adjourn._values.frozen import shorten
@@ -40,6 +41,8 @@ def check_on_unknown(given: object, where: str) -> None:
     """
     if given not in ("tell", "raise") and not callable(given):
         raise UsageError(f"{where}: on_unknown_tool={given!r}. Use 'tell', 'raise', or a function of the call.")
+    if callable(given) and not takes(given, 1):
+        raise UsageError(f"{where}: on_unknown_tool is a function that cannot be called with the call: lambda call: ….")
 
 
 class Kit:
@@ -260,6 +263,8 @@ class Instruction:
     def __init__(self, given: str | InstructionFunction, where: str) -> None:
         if not isinstance(given, str) and not callable(given):
             raise UsageError(f"{where} is {given!r}. Give a text, or a function of the context that returns one.")
+        if not isinstance(given, str) and not takes(given, 1):
+            raise UsageError(f"{where} is a function that cannot be called with the context: lambda ctx: text.")
         self.function: InstructionFunction | None = None if isinstance(given, str) else given
         self._template = Template(given if isinstance(given, str) else "", where)
         self._where = where

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, cast
 
 from msgspec.structs import replace
 
+from adjourn._checks import takes
 from adjourn._schemas.fits import misfit
 from adjourn._text import a_type
 from adjourn.errors import UsageError
@@ -52,6 +53,9 @@ class GraphMapping:
             raise UsageError(f"{self._whose}: {option}={given!r}. Give the name of a field, or a function.")
         elif given is not None and is_async(given):
             raise UsageError(f"{self._whose}: {option} is async: it only maps values, so make it a plain function.")
+        elif callable(given) and not takes(given, 1):
+            what = "what the agent was given" if option == "input" else "the final state"
+            raise UsageError(f"{self._whose}: {option} is a function that cannot be called with {what} alone.")
 
     def _lacks(self, field: str) -> bool:
         return field not in self._schema.channels and not self._schema.extra

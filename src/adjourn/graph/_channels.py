@@ -8,12 +8,12 @@ replaced. So a (list, length) pair is a snapshot.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, cast, get_origin
 
 from msgspec import Struct
 
+from adjourn._checks import takes
 from adjourn._schemas.fits import exact_types, is_checked, misfit, partial_type, quick_check
 from adjourn._text import a_type
 from adjourn._values import codec
@@ -414,10 +414,4 @@ _KINDS: dict[Reducer, type[Channel]] = {
 
 def takes_two(reducer: Reducer) -> bool:
     """Return whether a reducer can be called as `(old, new)`."""
-    try:
-        inspect.signature(reducer).bind(None, None)
-    except TypeError:
-        return False
-    except ValueError:
-        return True  # A builtin without a signature.
-    return True
+    return takes(reducer, 2)

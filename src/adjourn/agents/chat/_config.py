@@ -15,7 +15,7 @@ from adjourn._calls.caller import (
     check_on_unknown,
 )
 from adjourn._calls.model import MODEL_RETRY
-from adjourn._checks import check_middleware
+from adjourn._checks import check_middleware, takes
 from adjourn._engine.retry import Retry
 from adjourn._generics import Deps, Deps_contra, Out, Out_co, TypeForm
 from adjourn._habits import checks_options
@@ -89,6 +89,9 @@ class ChatConfig(AgentConfig[Deps_contra, Out_co]):
         on_unknown_tool: OnUnknown = "tell",
         limits: Limits | None = None,
     ) -> None:
+        for option, given in (("failover", failover), ("return_directly", return_directly)):
+            if isinstance(given, str):
+                raise UsageError(f"Agent '{name}': {option}={given!r} is a text. Give a list: [{given!r}].")
         self.name = name
         self.description = description
         self.instruction = instruction
@@ -133,6 +136,11 @@ class ChatConfig(AgentConfig[Deps_contra, Out_co]):
             )
         if self.max_iterations < 1:
             raise UsageError(f"Agent '{self.name}': max_iterations={self.max_iterations}. Give 1 or more.")
+        if self.model_input is not None and not takes(self.model_input, 2):
+            raise UsageError(
+                f"Agent '{self.name}': model_input cannot be called with the instruction and the messages: "
+                "lambda instruction, messages: [...]."
+            )
         names = by_name(self.tools, self.name)
         for wanted in self.return_directly:
             if wanted not in names:
