@@ -9,10 +9,11 @@ from typing import Annotated, Any, TypedDict, cast
 
 import pytest
 
-from adjourn import Retry, RunContext, UsageError, interrupt
+from adjourn import ChatModelAgent, Retry, RunContext, UsageError, interrupt
 from adjourn.errors import GraphError
 from adjourn.graph import END, START, Cache, Command, CompiledGraph, StateGraph, StateSchema, append
 from adjourn.stores import Store
+from adjourn.testing import ScriptedModel
 from tests.graph.shapes import giving
 
 
@@ -73,6 +74,10 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
         lambda g: g.add_node("sub", sound()),  # pyright: ignore[reportArgumentType]
         "'sub' is not a function: <uncompiled graph g: note, other>. Call its .compile() first",
     ),
+    "an agent that is no function": (
+        lambda g: g.add_node("help", ChatModelAgent("Helper", model=ScriptedModel([]))),  # pyright: ignore[reportArgumentType]
+        "'help' is not a function: <ChatModelAgent Helper>. Add an agent with add_agent_node",
+    ),
     "a node that takes too much": (lambda g: g.add_node("wide", operator.concat), "'wide' cannot be called"),  # pyright: ignore[reportArgumentType]
     "a timeout of nothing": (lambda g: g.add_node("slow", note, timeout=0), "timeout of node 'slow' is 0"),
     "a timeout that is a text": (lambda g: g.add_node("slow", note, timeout="x"), "timeout of node 'slow' is 'x'"),  # pyright: ignore[reportArgumentType]
@@ -112,6 +117,14 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
     "an output that is no function": (
         lambda g: g.add_subgraph("sub", sound().compile(), output="log"),  # pyright: ignore[reportArgumentType]
         "'sub'",
+    ),
+    "a mapping that takes too much": (
+        lambda g: g.add_subgraph("sub", sound().compile(), input=operator.concat),  # pyright: ignore[reportArgumentType]
+        "the input of subgraph 'sub' cannot be called: it takes one value, the state",
+    ),
+    "a mapping that takes nothing": (
+        lambda g: g.add_subgraph("sub", sound().compile(), output=sound),  # pyright: ignore[reportArgumentType]
+        "the output of subgraph 'sub' cannot be called: it takes one value, the result",
     ),
     "a mapping that is async": (lambda g: g.add_subgraph("sub", sound().compile(), output=coroutine), "is async"),
     "a subgraph that is a function": (lambda g: g.add_subgraph("sub", note), "'sub'"),  # pyright: ignore[reportArgumentType]
@@ -376,6 +389,8 @@ def test_retry_and_cache_check_themselves() -> None:
             Cache(ttl)
     with pytest.raises(UsageError, match="key"):
         Cache(1, key=cast("Any", "user_input"))
+    with pytest.raises(UsageError, match="cannot be called with the state alone"):
+        Cache(1, key=cast("Any", operator.concat))
 
 
 def test_names_of_conditions_are_checked() -> None:  # rules G1, G7

@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from adjourn._checks import is_positive
+from adjourn._checks import is_positive, takes
 from adjourn._values.registry import stored
 from adjourn.errors import UsageError
 
@@ -58,6 +58,8 @@ class Cache(msgspec.Struct, frozen=True):
             raise UsageError(f"Cache(ttl={self.ttl!r}): give a time to live above zero, in seconds or as a timedelta.")
         if self.key is not None and not callable(self.key):
             raise UsageError(f"Cache(key={self.key!r}): give a function of the state, or None.")
+        if self.key is not None and not takes(self.key, 1):
+            raise UsageError(f"Cache(key={self.key!r}) cannot be called with the state alone. Give a function of it.")
 
     @property
     def seconds(self) -> float:

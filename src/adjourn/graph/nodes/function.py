@@ -13,6 +13,7 @@ from typing import Any, Literal, Self, cast, get_origin, get_type_hints
 
 from adjourn._engine.entry import entry_of
 from adjourn._engine.execution import execute
+from adjourn._engine.program import Program
 from adjourn.context import RunContext, current
 from adjourn.errors import ProgramChanged
 from adjourn.graph._frame import Task
@@ -38,8 +39,7 @@ class FunctionNode(Node):
         if not isinstance(self.thread, bool):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
             yield f"the option thread of node '{self.name}' is {self.thread!r}: give True or False"
         if not callable(self.fn):
-            hint = ". Call its .compile() first" if hasattr(self.fn, "compile") else ""
-            yield f"node '{self.name}' is not a function: {self.fn!r}{hint}"
+            yield f"node '{self.name}' is not a function: {self.fn!r}{_instead(self.fn)}"
             return
         try:
             adapt(self.fn)
@@ -77,6 +77,14 @@ def _in_its_thread(task: Task, call: Callable[[Any], Any], state: Any) -> Any:
 
 
 # The parameters of a function
+
+
+def _instead(given: object) -> str:
+    """Return how to add what is not a function, where that is known."""
+    if hasattr(given, "compile"):
+        return ". Call its .compile() first"
+    is_agent = isinstance(given, Program) and given.kind == "agent"
+    return ". Add an agent with add_agent_node" if is_agent else ""
 
 
 def is_async(fn: Any) -> bool:

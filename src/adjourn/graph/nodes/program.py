@@ -12,6 +12,7 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from adjourn._calls.caller import middleware_around
+from adjourn._checks import takes
 from adjourn._engine.address import AROUND
 from adjourn._engine.execution import PAUSED
 from adjourn._engine.program import Program, ProgramFrame, start
@@ -149,6 +150,12 @@ def mapping_problems(what: str, node: str, **functions: Any) -> Iterable[str]:
             yield f"the {role} of {what} '{node}' is not a function: {fn!r}"
         elif fn is not None and is_async(fn):
             yield f"the {role} of {what} '{node}' is async: it only maps values, so make it a plain function"
+        elif fn is not None and not takes(fn, 1):
+            yield f"the {role} of {what} '{node}' cannot be called: it takes one value, the {_MAPPED[role]}"
+
+
+# What the functions that map a program's input and output are called with.
+_MAPPED = {"input": "state", "output": "result"}
 
 
 class SubgraphNode(ProgramNode):
