@@ -99,6 +99,7 @@ def test_several_questions_are_told_apart_by_id_or_key(shell: Shell):
     refused = shell.run("answer", "p1", "yes")
     assert refused.code == 2
     assert all(each in refused.err for each in ids)
+    assert "or an approval with the token that `adjourn pending p1` shows" in refused.err
     done = shell.ok("answer", "p1", "yes", "--question", "director", "--json").json
     assert [question["key"] for question in done["open"]] == ["manager"]
     assert "manager asks you something" in shell.ok("resume", "desk:pair", "p1").out.replace("pair › ", "")

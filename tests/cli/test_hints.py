@@ -115,6 +115,8 @@ def test_sessions_of_others_are_not_suggested(tmp_path: Path, capsys: pytest.Cap
     ("words", "meant"),
     [
         (("shw", "s1"), "there is no command 'shw'. Did you mean 'show'?"),
+        (("run", "tickets:agent"), "there is no command 'run'. Did you mean 'chat'?"),
+        (("ls",), "there is no command 'ls'. Did you mean 'sessions'?"),
         (("show", "s1", "--stroe", "x"), "there is no option --stroe. Did you mean '--store'?"),
         (("answer", "s1", "yes", "--qestion=x"), "there is no option --qestion. Did you mean '--question'?"),
     ],

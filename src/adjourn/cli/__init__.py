@@ -40,6 +40,19 @@ COMMANDS = {
 }
 """Each command is a module of `adjourn.cli.commands` with `configure` and `run`, loaded when it is used."""
 
+_CALLED: dict[str, str] = {
+    **dict.fromkeys(("run", "start", "ask", "invoke"), "chat"),
+    **dict.fromkeys(("ls", "list", "ps"), "sessions"),
+    **dict.fromkeys(("status", "get", "log", "logs", "messages"), "show"),
+    **dict.fromkeys(("questions", "inbox", "interrupts"), "pending"),
+    **dict.fromkeys(("approve", "reject"), "answer"),
+    **dict.fromkeys(("history", "checkpoints"), "tree"),
+    **dict.fromkeys(("server", "api"), "serve"),
+    **dict.fromkeys(("rm", "remove"), "delete"),
+    **dict.fromkeys(("stop", "kill"), "cancel"),
+}
+"""What other programs call a command."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command with these arguments, by default those of the process, and return its exit code."""
@@ -73,7 +86,9 @@ def _check_command(parser: argparse.ArgumentParser, arguments: list[str]) -> Non
         if name := next((word for word in arguments if word in COMMANDS), None):
             parser.error(f"options come after the command: adjourn {name} {arguments[0].partition('=')[0]} …")
     else:
-        meant = import_module("adjourn._text").did_you_mean(arguments[0], COMMANDS)
+        called = _CALLED.get(arguments[0])
+        nearest = import_module("adjourn._text").did_you_mean
+        meant = nearest(arguments[0], COMMANDS) if called is None else f" Did you mean {called!r}?"
         parser.error(f"there is no command {arguments[0]!r}.{meant} `adjourn --help` lists them.")
 
 

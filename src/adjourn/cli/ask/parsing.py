@@ -42,7 +42,10 @@ async def find_question(sessions: Sessions | Client, session_id: str, name: str 
     if not named:
         raise await _not_open(sessions, session_id, name, [asked.id for asked in found])
     ids = "\n".join(f"  {asked.id}" for asked in named)
-    raise UsageError(f"Session '{session_id}' asks {len(named)} questions. Choose one with --question ID:\n{ids}")
+    raise UsageError(
+        f"Session '{session_id}' asks {len(named)} questions. Choose one with --question ID, or an approval with the "
+        f"token that `adjourn pending {session_id}` shows below it:\n{ids}"
+    )
 
 
 async def _not_open(sessions: Sessions | Client, session_id: str, name: str | None, open_: list[str]) -> Exception:
