@@ -5,9 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from adjourn import AlreadyResumed, ChatModelAgent, Message, Runner, SequentialAgent, StaleCheckpoint, UsageError
+from adjourn import (
+    AlreadyResumed,
+    ChatModelAgent,
+    Message,
+    Middleware,
+    RunContext,
+    Runner,
+    SequentialAgent,
+    StaleCheckpoint,
+    UsageError,
+    tool,
+)
 from adjourn.graph import Overwrite
+from adjourn.middleware import ModelState
 from adjourn.stores import Store
 from adjourn.testing import FunctionModel
 
@@ -76,6 +89,72 @@ async def test_messages_may_be_replaced_by_an_edit(store: Store) -> None:  # rul
     result = await runner.run("go on", session_id="s")
     assert said(result.messages) == ["user: summary", "user: go on", "assistant: saw 2: go on"]
     assert len((await runner.state("s", checkpoint_id=done.checkpoint_id))["messages"]) == 2
+
+
+async def test_a_message_with_a_known_id_takes_the_place_of_that_one(store: Store) -> None:  # rules C4, S8
+    runner = Runner(echo(), store=store)
+    done = await runner.run("hi", session_id="s")
+    await runner.edit("s", {"messages": [replace(done.messages[0], content="hello"), Message.user("by the way")]})
+    assert said(await runner.messages("s")) == ["user: hello", "assistant: saw 1: hi", "user: by the way"]
+    found = [message.id for message in await runner.messages("s")]
+    assert len(set(found)) == 3
+    assert (await runner.run("go on", session_id="s")).output == "saw 4: go on"
+
+
+async def test_a_changed_message_is_what_an_agent_with_a_summary_sees(store: Store) -> None:  # rules A9, C4
+    class Shortens(Middleware):
+        def before_model(self, state: ModelState, ctx: RunContext) -> ModelState:
+            return replace(state, messages=state.messages[-1:])
+
+    runner = Runner(chat("A", "one", "two", middleware=[Shortens()]), store=store)
+    await runner.run("hi", session_id="s")
+    second = await runner.run("and?", session_id="s")
+    await runner.edit("s", {"messages": [replace(second.messages[2], content="changed")]})
+    plain = chat("A", "three")
+    await Runner(plain, store=store).run("more", session_id="s")
+    assert seen(model_of(plain).requests[0]) == ["user: changed", "assistant: two", "user: more"]
+
+
+async def test_a_message_before_the_call_that_waits_may_be_changed(store: Store) -> None:  # rules C4, S8
+    runner = Runner(echo(), store=store)
+    paused = await runner.run("ask me", session_id="s")
+    await runner.edit("s", {"messages": [replace(paused.messages[0], content="tell me")]})
+    result = await runner.resume("s", {ids(await runner.recover("s"))[0]: "y"})
+    assert said(result.messages) == ["user: tell me", "tool: y", "assistant: saw 3: y"]
+
+
+async def test_a_call_that_was_edited_by_a_person_may_be_changed_afterwards(store: Store) -> None:  # rules C4, T4
+    @tool(approval=True)
+    def pay(cents: int) -> str:
+        """Pay."""
+        return f"paid {cents}"
+
+    runner = Runner(chat("A", call("pay", cents=9), "done", "again", tools=[pay]), store=store)
+    (asked,) = (await runner.run("go", session_id="s")).interrupts
+    done = await runner.resume("s", {asked: asked.info.edit(cents=5)})
+    calling = done.messages[1]
+    changed = replace(calling, tool_calls=(calling.tool_calls[0].with_arguments({"cents": 4}),))
+    await runner.edit("s", {"messages": [changed]})
+    assert (await runner.messages("s"))[1].tool_calls[0].arguments == {"cents": 4}
+
+
+async def test_messages_that_the_session_has_are_not_taken_twice(store: Store) -> None:
+    runner = Runner(echo(), store=store)
+    done = await runner.run("hi", session_id="s")
+    with pytest.raises(UsageError, match="A session remembers what was said: give only the new messages"):
+        await runner.run([*done.messages, Message.user("more")], session_id="s")
+    assert said(await runner.messages("s")) == ["user: hi", "assistant: saw 1: hi"]
+    copied = await runner.run([*done.messages, Message.user("more")], session_id="other")
+    assert copied.output == "saw 3: more"
+
+
+async def test_a_message_that_is_sent_again_gets_an_id_of_its_own(store: Store) -> None:
+    runner = Runner(echo(), store=store)
+    done = await runner.run("hi", session_id="s")
+    result = await runner.run(done.messages[0], session_id="s")
+    assert said(result.messages)[2:] == ["user: hi", "assistant: saw 3: hi"]
+    found = [message.id for message in result.messages]
+    assert len(set(found)) == 4
 
 
 async def test_values_may_be_edited(store: Store) -> None:  # rule C4

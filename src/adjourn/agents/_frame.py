@@ -166,7 +166,7 @@ class AgentFrame(TranscriptFrame):
         self.actions, self.output_below, self._used, self.since = [], "", set(), time.monotonic()
         self.end_hooks()
         if messages:
-            self.owner.join([self.entry(message, around.agent.name if around else "") for message in messages])
+            self.owner.hear(messages, around.agent.name if around else "")
         self.tasks, self.routings = [], []
         self.routes.begin_superstep()
         self.begin_steps()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile
 from typing import Any
 
@@ -19,10 +19,11 @@ from adjourn.graph._node import Plan
 from adjourn.graph._supersteps import GraphFrame
 from adjourn.graph.commands import Overwrite
 from adjourn.messages import Message, ToolCall
+from adjourn.sessions._contents import has_call
 
 from ._config import AgentConfig, input_messages
 from ._nodes import CallNode, MemberNode
-from ._transcript import Edited, Progress, TranscriptEntry, View, said_by_dormant, unanswered
+from ._transcript import Edited, Progress, TranscriptEntry, View, said_by_dormant, unanswered, with_messages
 
 ABANDONED = "This call was given up before it had a result."
 """The placeholder for a missing result when a turn is abandoned."""
@@ -119,6 +120,33 @@ class TranscriptFrame(GraphFrame):
         self.pass_ids(entries)
         self.extend(entries)
 
+    def hear(self, messages: list[Message], author: str) -> None:
+        """Add the messages that a turn begins with.
+
+        Raises:
+            UsageError: what an agent said is among them, and is in the transcript already.
+        """
+        if any(message.id is not None for message in messages):
+            messages = [self._as_new(message) for message in messages]
+        self.join([self.entry(message, author) for message in messages])
+
+    def _as_new(self, message: Message) -> Message:
+        """Return a message under an id that the transcript does not have."""
+        known = self._with_id(message.id)
+        if known is None:
+            return message
+        if message.role != "user" and (message.role, message.text) == (known.role, known.text):
+            raise UsageError(
+                f"The session has the message '{message.id}' of the {message.role} already. A session remembers what "
+                "was said: give only the new messages, or begin another session with all of them."
+            )
+        return replace(message, id=None)
+
+    def _with_id(self, message_id: str | None) -> Message | None:
+        entries: list[TranscriptEntry] = self.fields.values["entries"]
+        found = (each.message for each in reversed(entries) if each.message is not None)
+        return None if message_id is None else next((each for each in found if each.id == message_id), None)
+
     def pass_ids(self, entries: Iterable[TranscriptEntry]) -> None:
         """Continue counting after the ids of entries from elsewhere that are about to join."""
         self.pass_message_ids([entry.message.id for entry in entries if entry.message and entry.message.id])
@@ -183,18 +211,28 @@ class TranscriptFrame(GraphFrame):
     # Editing
 
     def edit_messages(self, given: Any) -> None:
-        """Add messages to the transcript that this frame owns, or replace it."""
+        """Change the transcript that this frame owns: replace it, or add messages, or those that have the same ids."""
         messages = input_messages(given.value if isinstance(given, Overwrite) else given, self.agent.name)
         known: list[TranscriptEntry] = self.fields.values["entries"]
         authors = {entry.message.id: entry.author for entry in known if entry.message is not None}
-        entries = [
-            self.entry(self.identified(each), "" if each.role == "user" else authors.get(each.id)) for each in messages
-        ]
         waiting = {frame: frame.calls for frame in _sharing(self) if any(map(_runs_calls, frame.tasks))}
-        if not isinstance(given, Overwrite):
-            self._check_order(waiting.values())
-            self.extend(entries)
+        if isinstance(given, Overwrite):
+            self._set_entries([self._edited(each, authors) for each in messages], waiting)
             return
+        changed = {each.id: each for each in messages if each.id in authors}
+        added = [self._edited(each, authors) for each in messages if each.id not in authors]
+        if added:
+            self._check_order(waiting.values())
+        if changed:
+            self._set_entries([with_messages(entry, changed) for entry in _without_edits(known, changed)], waiting)
+        self.extend(added)
+
+    def _edited(self, message: Message, authors: Mapping[str | None, str]) -> TranscriptEntry:
+        return self.entry(self.identified(message), "" if message.role == "user" else authors.get(message.id))
+
+    def _set_entries(
+        self, entries: list[TranscriptEntry], waiting: Mapping[TranscriptFrame, tuple[ToolCall, ...]]
+    ) -> None:
         places = {frame: _place(entries, calls) for frame, calls in waiting.items()}
         self.fields.set("entries", entries)
         self.scope.mark(self)
@@ -210,6 +248,17 @@ class TranscriptFrame(GraphFrame):
                 f"The tool calls {', '.join(ids)} are being answered: messages cannot be added before they have "
                 "results. Answer them first, or abandon the turn: run(..., on_pending='abandon')."
             )
+
+
+def _without_edits(
+    entries: Iterable[TranscriptEntry], changed: Mapping[str | None, Message]
+) -> Iterator[TranscriptEntry]:
+    """Yield entries without those that edit a call of a changed message, which has the arguments that it shall have."""
+    return (
+        entry
+        for entry in entries
+        if entry.edited is None or not any(has_call(message, entry.edited) for message in changed.values())
+    )
 
 
 def is_member(parent: Frame | None) -> bool:

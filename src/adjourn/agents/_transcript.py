@@ -6,7 +6,7 @@ says so; the original stays on record.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, cast
 
@@ -181,6 +181,16 @@ class Said(Sequence[Any]):  # Any: of messages; a slice of them is a list
 
 
 # Agents started by code: their kind is unknown until the code runs again, so their records are read directly.
+
+
+def with_messages(entry: TranscriptEntry, changed: Mapping[str | None, Message]) -> TranscriptEntry:
+    """Return an entry with other messages in place of those with the same ids."""
+    if entry.message is not None and entry.message.id in changed:
+        message = changed[entry.message.id]
+        return replace(entry, message=message, author="" if message.role == "user" else entry.author)
+    if entry.seen_as is not None:
+        return replace(entry, seen_as=tuple(changed.get(each.id, each) for each in entry.seen_as))
+    return entry
 
 
 def said_by_dormant(scope: Scope, path: str) -> list[TranscriptEntry]:
