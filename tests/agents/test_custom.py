@@ -64,6 +64,17 @@ async def test_what_it_yields_joins_the_conversation(store: Store) -> None:  # r
     assert (await runner.recover("s")).output == "bye"
 
 
+async def test_what_it_repeats_is_another_message(store: Store) -> None:  # rule A15
+    async def code(input: AgentInput, ctx: RunContext) -> AsyncIterator[Event]:
+        yield say("one")
+        last = input.messages[-1]
+        yield MessageEvent(message=Message.assistant(last.text).with_id(str(last.id)))
+
+    result = await Runner(Coded(code), store=store).run("hi", session_id="s")
+    assert said(result.messages) == ["user: hi", "assistant: one", "assistant: hi"]
+    assert len({message.id for message in result.messages}) == 3
+
+
 async def test_its_question_and_its_messages_come_once(store: Store) -> None:  # rule R5
     entries: list[str] = []
 

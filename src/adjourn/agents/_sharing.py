@@ -126,26 +126,29 @@ class TranscriptFrame(GraphFrame):
         Raises:
             UsageError: what an agent said is among them, and is in the transcript already.
         """
-        if any(message.id is not None for message in messages):
-            messages = [self._as_new(message) for message in messages]
-        self.join([self.entry(message, author) for message in messages])
+        for message in messages:
+            known = self._with_id(message.id)
+            if (
+                known is not None
+                and message.role != "user"
+                and (known.role, known.text) == (message.role, message.text)
+            ):
+                raise UsageError(
+                    f"The session has the message '{message.id}' of the {message.role} already. A session remembers "
+                    "what was said: give only the new messages, or begin another session with all of them."
+                )
+        self.join([self.entry(self.as_new(message), author) for message in messages])
 
-    def _as_new(self, message: Message) -> Message:
-        """Return a message under an id that the transcript does not have."""
-        known = self._with_id(message.id)
-        if known is None:
-            return message
-        if message.role != "user" and (message.role, message.text) == (known.role, known.text):
-            raise UsageError(
-                f"The session has the message '{message.id}' of the {message.role} already. A session remembers what "
-                "was said: give only the new messages, or begin another session with all of them."
-            )
-        return replace(message, id=None)
+    def as_new(self, message: Message) -> Message:
+        """Return a message without its id if the transcript has another one with that."""
+        return message if self._with_id(message.id) is None else replace(message, id=None)
 
     def _with_id(self, message_id: str | None) -> Message | None:
+        if message_id is None:
+            return None
         entries: list[TranscriptEntry] = self.fields.values["entries"]
         found = (each.message for each in reversed(entries) if each.message is not None)
-        return None if message_id is None else next((each for each in found if each.id == message_id), None)
+        return next((each for each in found if each.id == message_id), None)
 
     def pass_ids(self, entries: Iterable[TranscriptEntry]) -> None:
         """Continue counting after the ids of entries from elsewhere that are about to join."""
