@@ -706,3 +706,31 @@ async def test_what_a_failure_beside_it_cut_off_is_cut_off_again(store: Store): 
     await lone(node, store=store).run({}, session_id="s")
     assert (await lone(node, store=store).resume("s", {"q": 1})).state["log"] == [["the bank is away (5)"], 1]
     assert made == ["slow", 5]
+
+
+@pytest.mark.parametrize("is_child", [False, True])
+async def test_attempts_of_a_workflow_count_failures(store: Store, is_child: bool):  # rule G12
+    seen: list[int] = []
+
+    def made() -> Runner[None, Any]:
+        @workflow
+        async def work(input: str) -> str:
+            seen.append(current().attempt)
+            if len(seen) < 3:
+                raise OSError("not yet")
+            return "done"
+
+        @workflow
+        async def parent(input: str) -> str:
+            return await current().run(work, input)
+
+        return Runner(parent if is_child else work, store=store)
+
+    with pytest.raises(OSError, match="not yet"):
+        await made().run("x", session_id="s")
+    with pytest.raises(OSError, match="not yet"):
+        await made().recover("s")
+    assert (await made().recover("s")).value == "done"
+    assert seen == [1, 2, 3]
+    await made().run("next", session_id="s")
+    assert seen == [1, 2, 3, 1]

@@ -348,6 +348,10 @@ class _LayerFrame(FunctionFrame):
             self.attempt = max(self.attempt, self.parent.attempt)
         return await super().advance()
 
+    def begin_again(self) -> None:
+        self.status, self.exception = "pending", None
+        self.scope.mark(self)
+
 
 class _Layer(Program):
     """A layer as a program: each caller supplies the code to run."""

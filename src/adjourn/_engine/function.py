@@ -99,6 +99,8 @@ class FunctionFrame(UserFrame, ProgramFrame):
             return self.status == "done"
         if self.stops_between_calls and self.scope.cancellation.mode is not None:
             raise RunCancelled
+        if self.status == "failed":
+            self.begin_again()
         argument = decoded(self.input)
         try:
             result = await execute(self, self.workflow.call, argument)
@@ -108,6 +110,12 @@ class FunctionFrame(UserFrame, ProgramFrame):
             raise
         self._end(result)
         return self.status == "done"
+
+    def begin_again(self) -> None:
+        """Prepare to run again after a failure."""
+        self.status, self.exception = "pending", None
+        self.attempt += 1
+        self.scope.mark(self)
 
     def _end(self, result: Any) -> None:
         if result is PAUSED:
