@@ -11,7 +11,6 @@ import adjourn
 from tests.test_docs import ROOT
 
 PAGE = ROOT / "docs" / "reference.md"
-TESTING = ("FakeClock", "FaultStore", "FunctionModel", "ScriptedModel", "StoreSuite", "count_ids")
 GUIDES = {
     "agents": "agents.md",
     "client": "client.md",
@@ -54,6 +53,7 @@ ALIASES = {
     "Part": "A part of a message: text, an image, and so on.",
     "RemoteNotice": "What `Client.subscribe` reports.",
     "Role": "Who says a message: system, user, assistant or tool.",
+    "ScriptItem": "What a `ScriptedModel` can be given: a text, a message, tool calls, chunks, an error or a function.",
     "START": "Where a graph begins, as a source of edges.",
     "Status": "The status of a session: queued, running, waiting, failed, cancelled or done.",
     "Watched": "What somebody who watches a session reads.",
@@ -63,8 +63,6 @@ ALIASES = {
 
 def public_names(package: str) -> list[str]:
     """Return the names of a public module."""
-    if package == "testing":
-        return list(TESTING)
     module = import_module(f"adjourn.{package}")
     if package == "printing":
         return ["print_event"]
