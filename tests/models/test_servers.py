@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
+import random
+from collections.abc import AsyncGenerator, Iterator
+from copy import deepcopy
 from typing import Any, cast
 
 import pytest
@@ -50,6 +52,51 @@ def test_the_corpus_is_large_and_each_quirk_is_named_once() -> None:
 
 def test_the_docs_have_the_same_table() -> None:
     assert shown() == table(), "run: python -m tests.models.quirks"
+
+
+ODD: list[Any] = [
+    *(None, 0, -1, 1.5, True, "", "null", "9" * 30, 10**30, "\ud83d", "\0", [], {}, [None], [{}], ["a"]),
+    *({"text": "t"}, [{"type": ["text"], "text": 5}], {"type": {"text": 1}}, [[["deep"]]], {"index": None}),
+    *([{"index": "x", "function": None}], [{"function": {"name": 5, "arguments": {"a": [1]}}}], [{"function": "f"}]),
+]
+"""What a field may hold that nobody would expect there."""
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_whatever_a_field_holds_it_is_an_answer_or_an_error_of_the_model(server: Server, seed: int) -> None:
+    chance = random.Random(seed)
+    model = OpenAIChatModel("m", api_key="sk-test", base_url=server.url)
+    entries = [entry for entries in corpus().values() for entry in entries]
+    for entry in chance.sample(entries, 40):
+        if isinstance(entry.get("whole"), dict):
+            server.replies.append(answers(changed(entry["whole"], chance), status=entry.get("status", 200)))
+            assert isinstance(await whole(model), Message | ModelError)
+        if isinstance(entry.get("stream"), list):
+            server.replies.append(sse([changed(each, chance) for each in entry["stream"]]))
+            assert isinstance(await streamed(model), Message | ModelError)
+    await model.close()
+
+
+def changed(data: Any, chance: random.Random) -> Any:
+    """The same data with one or two fields that are gone, or hold something odd."""
+    data = deepcopy(data)
+    for _ in range(chance.randint(1, 2)):
+        if places := list(fields_in(data)):
+            holder, key = chance.choice(places)
+            if chance.random() < 0.2:
+                del holder[key]
+            else:
+                holder[key] = deepcopy(chance.choice(ODD))
+    return data
+
+
+def fields_in(data: Any) -> Iterator[tuple[Any, Any]]:
+    """Every field of an object and item of a list, at all depths, with what holds it."""
+    if isinstance(data, dict | list):
+        given = cast("dict[Any, Any] | list[Any]", data)
+        for key in list(given) if isinstance(given, dict) else range(len(given)):
+            yield given, key
+            yield from fields_in(given[key])
 
 
 # Asking

@@ -135,7 +135,7 @@ class AnswerReader:
             return None
         if not isinstance(choices, list) or not isinstance(cast("list[object]", choices)[0], Mapping):
             raise ValueError(f"its choices are not a list of objects: {str(cast('object', choices))[:100]}")
-        found = cast("list[Json]", choices)
+        found = [cast("Json", each) for each in cast("list[object]", choices) if isinstance(each, Mapping)]
         if self._choice is None:
             self._choice = found[0].get("index") or 0
         choice = next((each for each in found if (each.get("index") or 0) == self._choice), None)

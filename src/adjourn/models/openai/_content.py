@@ -79,7 +79,8 @@ def _is_part(entry: object) -> bool:
     if not isinstance(entry, Mapping):
         return False
     part = cast("Json", entry)
-    return part.get("type") in _KNOWN or list(part) == ["text"]
+    kind: object = part.get("type")
+    return (isinstance(kind, str) and kind in _KNOWN) or list(part) == ["text"]
 
 
 def _image(image: object) -> tuple[Part, ...]:
