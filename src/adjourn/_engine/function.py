@@ -38,6 +38,7 @@ class FunctionFrame(UserFrame, ProgramFrame):
 
     written: dict[str, Any] | None
     status: str
+    attempt: int
     exception: BaseException | None
     children: dict[str, Frame] | None
     questions: list[Question] | None
