@@ -430,8 +430,9 @@ class LimitExceeded(RunError):
     def _option(self) -> str:
         if self.what == "handovers":
             return "`max_handovers = ...` in its class, if it is making progress"
-        set_by = "Limits" if self.within == "turn" else "CallLimits"
-        return f"{set_by}({self.what if self.what.isidentifier() else 'tools'}=...)"
+        if self.within == "turn":
+            return f"limits=Limits({self.what}=...), of the agent or in recover(..., for_agents=...)"
+        return f"CallLimits({self.what if self.what.isidentifier() else 'tools'}=...)"
 
 
 class TooManyCalls(RunError):

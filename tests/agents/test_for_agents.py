@@ -53,6 +53,43 @@ async def test_limits_of_a_turn_take_the_place_of_the_agents_own(store: Store) -
         await Runner(agent(two)).run("go", for_agents=more)
 
 
+@pytest.mark.parametrize("is_same_runner", [True, False])
+async def test_a_turn_at_its_limit_goes_on_with_a_larger_one(store: Store, is_same_runner: bool) -> None:  # rule A1
+    script = [call("note", text="1"), call("note", "c2", text="2"), call("ask", "c3", question="?"), "end"]
+    one = Runner(chat("A", *script, tools=[note, ask]), store=store)
+
+    def runner(left: int) -> Runner[Any, Any]:
+        return one if is_same_runner else Runner(chat("A", *script[-left:], tools=[note, ask]), store=store)
+
+    def at_most(calls: int) -> dict[str, AgentOptions]:
+        return {"A": AgentOptions(limits=Limits(model_calls=calls), model_options={"seed": calls})}
+
+    with pytest.raises(LimitExceeded, match=r"in recover\(\.\.\., for_agents=\.\.\.\)"):
+        await runner(4).run("go", session_id="s", for_agents=at_most(1), model_options={"top_p": 1})
+    with pytest.raises(LimitExceeded, match="model_calls"):
+        await runner(3).recover("s", for_agents=at_most(2))
+    paused = await runner(2).recover("s", for_agents=at_most(3))
+    assert ids(paused) == ["agent:A;tool:ask:c3"]
+    with pytest.raises(LimitExceeded, match="model_calls"):
+        await runner(1).resume("s", {"agent:A;tool:ask:c3": "y"})  # the limit is stored with the turn
+    last = runner(1)
+    assert (await last.recover("s", for_agents=at_most(4))).output == "end"
+    assert dict(model_of(cast("ChatModelAgent", last.program)).requests[-1].options) == {"top_p": 1, "seed": 4}
+
+
+@pytest.mark.parametrize("is_same_runner", [True, False])
+async def test_a_resume_can_change_them(store: Store, is_same_runner: bool) -> None:  # rule A13
+    one = Runner(chat("A", call("ask", question="?"), "end", tools=[ask]), store=store)
+    own = {"A": AgentOptions(model_options={"seed": 1}, limits=Limits(model_calls=1))}
+    await one.run("go", session_id="s", for_agents=own)
+    with pytest.raises(UsageError, match="'B', which is not a chat-model agent"):
+        one.resume("s", {"agent:A;tool:ask:c1": "y"}, for_agents={"B": AgentOptions()})
+    other = one if is_same_runner else Runner(chat("A", "end", tools=[ask]), store=store)
+    changed = {"A": AgentOptions(model_options={"seed": 2})}
+    assert (await other.resume("s", {"agent:A;tool:ask:c1": "y"}, for_agents=changed)).output == "end"
+    assert dict(model_of(cast("ChatModelAgent", other.program)).requests[-1].options) == {"seed": 2}
+
+
 async def test_a_fork_keeps_them(store: Store) -> None:  # rule C4
     first = chat("A", call("ask", question="?"), tools=[ask])
     own = {"A": AgentOptions(model_options={"top_p": 0.5})}

@@ -447,6 +447,12 @@ class Scope:
         self.turn_options, self.needs_deps = options, self.deps is not None
         self.for_agents, self.metadata = for_agents, metadata
 
+    def replace_for_agents(self, for_agents: Mapping[str, Any]) -> None:
+        """Give single agents other options for the rest of the turn."""
+        if for_agents:
+            self.for_agents = {**self.for_agents, **for_agents}
+            self.changes.turn = -1  # What belongs to the turn is stored again.
+
     # Its lineage
 
     @property

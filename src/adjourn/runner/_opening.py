@@ -118,7 +118,12 @@ class Call(msgspec.Struct, kw_only=True):
         `deps` are not among them. They stand for the same things in every process, and whoever resumes cannot know
         whether the session is being run.
         """
-        given = {"values": self.values, "state": state, "max_steps": self.max_steps}
+        given = {
+            "values": self.values,
+            "state": state,
+            "max_steps": self.max_steps,
+            "for_agents": self.for_agents,
+        }
         return tuple([name for name, value in given.items() if value])
 
 
@@ -297,11 +302,14 @@ class SessionOpener:
         ref = self._ref(call)
         for _ in range(TRIES):
             live = self._sessions.pop(ref)
+            if live is not None and call.for_agents:
+                live = None  # its agents have what they began with
             cached = live is not None
             if live is None:
                 live = await self._sessions.load(ref)
             check_not_own(call.session_id, live.owner)
             await self._prepare(live, call, reader)
+            live.scope.replace_for_agents(call.for_agents)
             try:
                 if checkpoint_id is not None:
                     await self._check_seen(live, given, checkpoint_id, cached)
@@ -405,6 +413,7 @@ class SessionOpener:
             live.answers += await expire(self._settings.store, live, self._settings.clock())
             if live.status == "done" or (live.status == "waiting" and _waits_for_people(live)):
                 return live
+            live.scope.replace_for_agents(call.for_agents)
             _check_deps(live)
             check_can_go_on(live)
             self._take_up(live)

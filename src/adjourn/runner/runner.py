@@ -269,6 +269,7 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         state: Mapping[str, Any] | None = None,
         deps: Deps_contra | None = None,
         max_steps: int | None = None,
+        for_agents: Mapping[str, AgentOptions] | None = None,
         id: str | None = None,
         user_id: str | None = None,
     ) -> Run[Out_co, State_co]:
@@ -284,12 +285,13 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         state: fields that a graph's state does not have yet.
         deps: what code of the run finds as `current().deps`; a run that is under way keeps those it has.
         max_steps: how many supersteps this run may take.
+        for_agents: model options and limits for single agents, in place of those that they have in this turn.
         id: what you call this answer. Under the same id it counts once, whichever process it is sent to again: that
             one is not refused, and follows what the first one led to.
         user_id: whose session it is; that of another user is not found.
 
-        A run that is under way takes the answers up. `values`, `state` and `max_steps` cannot reach it: with any of
-        them the call is refused with `SessionBusy` then, and nothing is answered.
+        A run that is under way takes the answers up. `values`, `state`, `max_steps` and `for_agents` cannot reach it:
+        with any of them the call is refused with `SessionBusy` then, and nothing is answered.
         """
         user_id = self._settings.user(user_id)
         call = Call(
@@ -298,6 +300,7 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
             values=values,
             deps=deps,
             max_steps=max_steps,
+            for_agents=stored_agents(for_agents, self.program),
             message=message,
             answer_id=id,
         )
@@ -311,14 +314,22 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         *,
         deps: Deps_contra | None = None,
         max_steps: int | None = None,
+        for_agents: Mapping[str, AgentOptions] | None = None,
         user_id: str | None = None,
     ) -> Run[Out_co, State_co]:
         """Go on after a crash, failure or cancel, without answering.
 
         If the last turn is done, this begins the next one in the session's queue; if nothing waits there, it gives the
-        stored result.
+        stored result. `for_agents` takes the place of what single agents have in the turn that goes on: a turn that has
+        reached a limit of its own goes on with a larger one.
         """
-        call = Call(session_id=session_id, user_id=self._settings.user(user_id), deps=deps, max_steps=max_steps)
+        call = Call(
+            session_id=session_id,
+            user_id=self._settings.user(user_id),
+            deps=deps,
+            max_steps=max_steps,
+            for_agents=stored_agents(for_agents, self.program),
+        )
         return self._run(call, partial(self._opener.recover, call))
 
     def advance(
