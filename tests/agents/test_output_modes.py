@@ -68,6 +68,29 @@ async def test_a_native_schema_is_strict(server: Server) -> None:  # rule A3
     assert schema["schema"]["properties"]["mood"]["type"] == "string"
 
 
+class Cat(msgspec.Struct, tag="cat"):
+    lives: Literal[9, "many", None] = 9
+
+
+class Dog(msgspec.Struct, tag="dog"):
+    name: str
+
+
+@pytest.mark.parametrize("mode", ["native", "tool"])
+async def test_every_enum_has_a_type(server: Server, mode: Any) -> None:  # rule A3
+    model = OpenAIChatModel("m", base_url=server.url, abilities=Abilities())
+    server.replies.append(answers(said(content='{"value": {"type": "dog", "name": "Rex"}}')))
+    agent = ChatModelAgent("A", model=model, output_type=Cat | Dog, output_mode=mode)
+    assert (await Runner(agent).run("go")).value == Dog("Rex")
+    await model.close()
+    body = server.asked[-1].body
+    native = body["response_format"]["json_schema"]["schema"] if mode == "native" else None
+    schema = native or body["tools"][0]["function"]["parameters"]
+    cat, dog = (schema["$defs"][name]["properties"] for name in ("Cat", "Dog"))
+    assert dog["type"] == {"type": "string", "enum": ["dog"]}
+    assert cat["lives"]["type"] == ["string", "integer", "null"]
+
+
 async def test_the_result_as_a_tool(server: Server) -> None:  # rule A3
     value, body = await asked(
         server, answers(said("tool_calls", tool_calls=[CALLED])), Abilities(json_schema=False), tools=[note]

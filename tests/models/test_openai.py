@@ -327,6 +327,14 @@ async def test_structured_output_is_asked_for(server: Server, model: OpenAIChatM
     assert body["response_format"]["json_schema"] == {"name": "answer", "schema": open_one, "strict": False}
 
 
+async def test_enums_of_a_strict_schema_get_a_type(server: Server, model: OpenAIChatModel) -> None:
+    fields: Json = {"a": {"enum": ["x", None]}, "b": {"const": True}, "c": {"enum": [1, 2.5]}, "d": {"enum": [[1]]}}
+    given = {"type": "object", "properties": fields}
+    body = await sent(server, model, ModelRequest(messages=[Message.user("hi")], output=given))
+    found = body["response_format"]["json_schema"]["schema"]["properties"]
+    assert [found[name].get("type") for name in "abcd"] == [["string", "null"], "boolean", ["integer", "number"], None]
+
+
 async def test_structured_output_that_is_no_object_is_refused(model: OpenAIChatModel) -> None:
     with pytest.raises(UsageError, match=r"of type 'integer'.*field of an object"):
         await model.generate(ModelRequest(messages=[Message.user("hi")], output={"type": "integer"}))

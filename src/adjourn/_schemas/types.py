@@ -61,6 +61,8 @@ def _complete(schema: JSONSchema, info: mi.Type, root: JSONSchema, seen: set[str
         schema = resolved(schema, root)
     _refuse_inexact(info)
     schema.update(_missing(info))
+    if isinstance(info, mi.StructType) and info.tag_field in schema.get("properties", {}):
+        schema["properties"][info.tag_field].update(types_of([info.tag]))
     for part, inner in _parts(schema, info):
         _complete(part, inner, root, seen)
 
@@ -97,20 +99,23 @@ def _missing(info: mi.Type) -> JSONSchema:
             return {"type": ["string", "number"]}
         case mi.EnumType():
             values = [member.value for member in info.cls]
-            return {"enum": values} | _type_of(values)
+            return {"enum": values} | types_of(values)
         case mi.DictType():
             return _key_names(_bare(info.key_type))
         case _:
-            return _type_of(info.values) if isinstance(info, mi.LiteralType) else {}
+            return types_of(info.values) if isinstance(info, mi.LiteralType) else {}
 
 
-def _type_of(values: Iterable[object]) -> JSONSchema:
-    """Return the type of the values of an enum, if they have one: some models need it beside the values."""
+def types_of(values: Iterable[object]) -> JSONSchema:
+    """Return the type of the values of an enum, or their types: some models need it beside the values."""
     types = {type(value) for value in values}
-    return {"type": _NAMES[types.pop()]} if len(types) == 1 and types <= _NAMES.keys() else {}
+    names = [name for type_, name in _NAMES.items() if type_ in types]
+    if len(names) != len(types):
+        return {}
+    return {"type": names[0] if len(names) == 1 else names}
 
 
-_NAMES: dict[type, str] = {str: "string", int: "integer"}
+_NAMES: dict[type, str] = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
 
 def _key_names(info: mi.Type) -> JSONSchema:

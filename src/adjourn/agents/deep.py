@@ -120,7 +120,7 @@ def task_tool(agents: Sequence[Agent], *, emits: bool) -> Tool:
         schema={
             "type": "object",
             "properties": {
-                "agent_name": {"enum": list(inner), "description": "Which sub-agent."},
+                "agent_name": {"type": "string", "enum": list(inner), "description": "Which sub-agent."},
                 "description": {"type": "string", "description": "The whole task, with all that must be known for it."},
             },
             "required": ["agent_name", "description"],

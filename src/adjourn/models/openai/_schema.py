@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from adjourn._schemas.jsonschema import plain_root
+from adjourn._schemas.types import types_of
 from adjourn.errors import UsageError
 
 Json = dict[str, Any]  # Any: JSON as the provider defines it
@@ -70,10 +71,7 @@ def _strict(given: object) -> Json:
         raise _NotStrict
     if "$ref" in schema and "$defs" not in schema:
         return {"$ref": schema["$ref"]}  # nothing may stand beside a reference
-    made = {name: schema[name] for name in _KEPT if name in schema}
-    hints = [f"{name}: {schema[name]}" for name in schema if name in _HINTS]
-    if hints:
-        made["description"] = " ".join([*filter(None, [schema.get("description")]), f"({'; '.join(hints)})"])
+    made = _plain(schema)
     if "items" in schema:
         made["items"] = _strict(schema["items"])
     if "anyOf" in schema:
@@ -81,6 +79,17 @@ def _strict(given: object) -> Json:
     if "$defs" in schema:
         made["$defs"] = {name: _strict(each) for name, each in schema["$defs"].items()}
     return made | _object(schema) if schema.get("type") == "object" else made
+
+
+def _plain(schema: Mapping[str, Any]) -> Json:
+    """Return what contains no other schemas; an enum gets a type, which some servers insist on."""
+    made = {name: schema[name] for name in _KEPT if name in schema}
+    if "type" not in made and ("enum" in made or "const" in made):
+        made |= types_of(made["enum"] if "enum" in made else [made["const"]])
+    hints = [f"{name}: {schema[name]}" for name in schema if name in _HINTS]
+    if hints:
+        made["description"] = " ".join([*filter(None, [schema.get("description")]), f"({'; '.join(hints)})"])
+    return made
 
 
 def _object(schema: Mapping[str, Any]) -> Json:
