@@ -198,6 +198,7 @@ async def test_every_role_is_sent(server: Server, model: OpenAIChatModel) -> Non
         Message.assistant([ReasoningPart(text="hm")], tool_calls=[BOOK]),
         Message.tool("booked", tool_call_id="call_1", name="book"),
         Message.assistant("done", name="desk"),
+        Message.user("thanks"),
     )
     function = {"name": "book", "arguments": '{"to":"Beijing"}'}
     assert messages == [
@@ -210,14 +211,16 @@ async def test_every_role_is_sent(server: Server, model: OpenAIChatModel) -> Non
         },
         {"role": "tool", "content": "booked", "tool_call_id": "call_1"},
         {"role": "assistant", "content": "done"},
+        {"role": "user", "content": "thanks"},
     ]
 
 
 async def test_reasoning_is_sent_back_to_those_who_want_it(server: Server) -> None:
     model = OpenAIChatModel("m", base_url=server.url, send_reasoning=True)
     thought = Message.assistant([ReasoningPart(text="hm"), "yes"])
-    assert await sent_messages(server, model, thought) == [
-        {"role": "assistant", "content": "yes", "reasoning_content": "hm"}
+    assert await sent_messages(server, model, thought, Message.user("go")) == [
+        {"role": "assistant", "content": "yes", "reasoning_content": "hm"},
+        {"role": "user", "content": "go"},
     ]
     await model.close()
 

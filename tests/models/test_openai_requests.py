@@ -10,8 +10,8 @@ from typing import Any, cast
 import openai
 import pytest
 
-from adjourn import ChatModelAgent, Message, OpenAIChatModel, Runner, ToolCall, UsageError, tool
-from adjourn.messages import AudioPart, FilePart, ImagePart
+from adjourn import ChatModelAgent, LoopAgent, Message, OpenAIChatModel, Runner, ToolCall, UsageError, tool
+from adjourn.messages import AudioPart, FilePart, ImagePart, ReasoningPart
 from adjourn.models import Abilities, ModelRequest, ToolSpec
 from adjourn.stores import Store
 from tests.models.openai_server import Json, Server, answers, delta, said, serving, streams
@@ -19,6 +19,7 @@ from tests.models.openai_server import Json, Server, answers, delta, said, servi
 PNG = ImagePart(data=b"\x89PNG", media_type="image/png")
 PNG_SENT = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}}
 CALLED = {"id": "c1", "type": "function", "function": {"name": "shoot", "arguments": "{}"}}
+CONTINUE = {"role": "user", "content": "Continue."}
 SHOOT = ToolCall(id="c1", name="shoot")
 
 
@@ -70,6 +71,44 @@ async def test_neighbouring_messages_of_users_are_joined(server: Server) -> None
         {"role": "assistant", "content": "c"},
         {"role": "user", "content": [*text("d"), PNG_SENT, *text("Ann: e")]},
     ]
+
+
+async def test_an_answer_that_says_nothing_is_left_out(server: Server) -> None:
+    # Mistral, Anthropic and Gemini refuse it, and would refuse every later turn of the session.
+    thought = Message.assistant([ReasoningPart(text="hm")])
+    messages = await sent_messages(server, Message.user("a"), Message.assistant(""), thought, Message.user("b"))
+    assert messages == [{"role": "user", "content": "a\n\nb"}]
+    calling = Message.assistant("", tool_calls=[SHOOT])
+    messages = await sent_messages(server, calling, Message.tool("shot", tool_call_id="c1"), Message.assistant(""))
+    assert [message["role"] for message in messages] == ["assistant", "tool"]
+
+
+async def test_neighbouring_answers_are_joined_if_they_are_only_text(server: Server) -> None:
+    calling = Message.assistant("c", tool_calls=[SHOOT])
+    result = Message.tool("shot", tool_call_id="c1")
+    said_before = [Message.assistant("a"), Message.assistant("b"), calling, result]
+    messages = await sent_messages(server, Message.user("go"), *said_before, Message.user("d"))
+    assert messages == [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": "a\n\nb"},
+        {"role": "assistant", "content": "c", "tool_calls": [CALLED]},
+        {"role": "tool", "tool_call_id": "c1", "content": "shot"},
+        {"role": "user", "content": "d"},
+    ]
+
+
+async def test_a_request_does_not_end_with_what_the_model_said(server: Server) -> None:
+    # An agent in a loop speaks again; servers refuse that, or take it for the beginning of the answer.
+    agent = ChatModelAgent("Writer", model=model_at(server))
+    server.replies += [answers(said(content="one")), answers(said(content="two")), answers(said(content="three"))]
+    await Runner(LoopAgent("Loop", agents=[agent], max_iterations=3), streaming=False).run("go")
+    assert [asked.body["messages"] for asked in server.asked[1:]] == [
+        [{"role": "user", "content": "go"}, {"role": "assistant", "content": said_so_far}, CONTINUE]
+        for said_so_far in ("one", "one\n\ntwo")
+    ]
+    begun = [Message.user("go"), Message.assistant("It be")]
+    body = await sent(server, model_at(server), *begun, options={"extra_body": {"continue_final_message": True}})
+    assert body["messages"][-1] == {"role": "assistant", "content": "It be"}
 
 
 async def test_names_go_into_the_text_where_messages_of_different_people_are_joined(server: Server) -> None:

@@ -36,6 +36,7 @@ _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 # Options about tools, which servers reject in a request without any.
 _ABOUT_TOOLS = ("tool_choice", "parallel_tool_calls")
+_GO_ON = "Continue."
 
 
 def request_body(
@@ -59,9 +60,13 @@ def request_body(
             f"The model '{model}' has Abilities(tools=False), but there are tools: {request.tools[0].name}. Remove "
             "them, or use another model."
         )
+    messages = _messages(request.messages, provider, abilities, send_reasoning)
+    if messages and _is_answer(messages[-1]) and not options.get("continue_final_message"):
+        # An agent in a loop speaks again: servers refuse that, or go on with the last word.
+        messages.append({"role": "user", "content": _GO_ON})
     body: Json = {
         "model": model,
-        "messages": _messages(request.messages, provider, abilities, send_reasoning),
+        "messages": messages,
         "tools": [_tool(tool) for tool in request.tools] or None,
         "response_format": None if request.output is None else response_format(request.output),
         "stream_options": {"include_usage": True} if is_streamed else None,
@@ -124,7 +129,7 @@ def _messages(
             media = []
         if message.role == "assistant":
             reasoning = reasoning_fields(message, send_reasoning, is_in_turn=place > turn)
-            sent.append(_assistant(message, abilities) | reasoning)
+            _add_answer(sent, _assistant(message, abilities) | reasoning)
         else:
             _add(sent, _message(message, abilities))
     if media:
@@ -146,6 +151,30 @@ def _add(sent: list[Json], message: Json) -> None:
         before["content"] = "\n\n".join(filter(None, (first, second)))
     else:
         before["content"] = [*_as_parts(first), *_as_parts(second)]
+
+
+def _add_answer(sent: list[Json], answer: Json) -> None:
+    """Add an answer, or what it says to the one before if both are only text; one that says nothing is left out.
+
+    Servers that insist on alternating roles refuse the one, and others a message without content, for good.
+    """
+    before = sent[-1] if sent else {}
+    if answer.keys() == {"role", "content"} and not answer["content"]:
+        return
+    if _is_plain(before) and _is_plain(answer):
+        before["content"] = f"{before['content']}\n\n{answer['content']}"
+    else:
+        sent.append(answer)
+
+
+def _is_answer(message: Json) -> bool:
+    """Return whether the model has said this, and calls no tools with it."""
+    return message["role"] == "assistant" and "tool_calls" not in message
+
+
+def _is_plain(answer: Json) -> bool:
+    is_text = answer.keys() == {"role", "content"} and isinstance(answer["content"], str)
+    return is_text and answer["role"] == "assistant"
 
 
 def _name_in_text(message: Json) -> None:
