@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import AsyncIterator
 from typing import Any, cast
@@ -109,6 +110,39 @@ async def test_a_request_does_not_end_with_what_the_model_said(server: Server) -
     begun = [Message.user("go"), Message.assistant("It be")]
     body = await sent(server, model_at(server), *begun, options={"extra_body": {"continue_final_message": True}})
     assert body["messages"][-1] == {"role": "assistant", "content": "It be"}
+
+
+MISTRAL = "api.mistral.ai"
+LONG = "call_" + "x" * 60
+
+
+@pytest.mark.parametrize(
+    ("call_id", "made_by", "provider", "pattern"),
+    [
+        ("call_1", "other", "here", r"call_1"),
+        (LONG, "other", "here", r"call_[0-9a-f]{24}"),
+        ("call_1~2", "here", "here", r"call_[0-9a-f]{24}"),
+        ("functions.book:0", "other", "here", r"call_[0-9a-f]{24}"),
+        ("functions.book:0", "here", "here", r"functions\.book:0"),  # Moonshot wants its own form back
+        (LONG, "here", "here", LONG),
+        ("call_1", "other", MISTRAL, r"[0-9a-f]{9}"),
+        ("D681PevKs", MISTRAL, MISTRAL, r"D681PevKs"),
+        ("D681PevKs~2", MISTRAL, MISTRAL, r"[0-9a-f]{9}"),
+        ("null", MISTRAL, MISTRAL, r"[0-9a-f]{9}"),
+    ],
+)
+async def test_ids_of_calls_are_such_as_the_server_accepts(
+    server: Server, call_id: str, made_by: str, provider: str, pattern: str
+) -> None:
+    call = ToolCall(id=call_id, name="shoot")
+    answer = Message(role="assistant", content="", tool_calls=(call, SHOOT), provider=made_by)
+    results = [Message.tool("shot", tool_call_id=each.id) for each in answer.tool_calls]
+    body = await sent(server, model_at(server, provider=provider), Message.user("go"), answer, *results)
+    _, calling, *answered = body["messages"]
+    ids = [each["id"] for each in calling["tool_calls"]]
+    assert re.fullmatch(pattern, ids[0])
+    assert [each["tool_call_id"] for each in answered] == ids
+    assert len(set(ids)) == 2
 
 
 async def test_names_go_into_the_text_where_messages_of_different_people_are_joined(server: Server) -> None:

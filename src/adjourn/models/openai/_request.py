@@ -28,6 +28,7 @@ from adjourn.models.abilities import Abilities
 from adjourn.models.protocol import ModelRequest, ToolSpec
 
 from ._extras import reasoning_fields
+from ._ids import with_accepted_ids
 from ._schema import response_format
 
 Json = dict[str, Any]  # Any: JSON as the provider defines it
@@ -60,7 +61,7 @@ def request_body(
             f"The model '{model}' has Abilities(tools=False), but there are tools: {request.tools[0].name}. Remove "
             "them, or use another model."
         )
-    messages = _messages(request.messages, provider, abilities, send_reasoning)
+    messages = _messages(with_accepted_ids(request.messages, provider), provider, abilities, send_reasoning)
     if messages and _is_answer(messages[-1]) and not options.get("continue_final_message"):
         # An agent in a loop speaks again: servers refuse that, or go on with the last word.
         messages.append({"role": "user", "content": _GO_ON})
