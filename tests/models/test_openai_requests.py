@@ -195,6 +195,22 @@ async def test_a_tool_result_that_cannot_be_sent_does_not_fail_the_session(
     assert message == {"role": "tool", "tool_call_id": "c1", "content": text(words)}
 
 
+async def test_what_cannot_be_sent_fails_its_own_turn_and_no_later_one(server: Server, store: Store) -> None:
+    agent = ChatModelAgent("A", model=model_at(server, abilities=Abilities(images=False)))
+    runner = Runner(agent, store=store, streaming=False)
+    with pytest.raises(UsageError, match=r"Abilities\(images=False\)"):
+        await runner.run(Message.user(["look", PNG]), session_id="s")
+    server.replies += [answers(said(content="ok")), answers(said(content="yes"))]
+    await runner.run("hello", session_id="s", on_pending="abandon")
+    await runner.run("again", session_id="s")
+    note = "[image: left out, since it cannot be sent to this model]"
+    assert [message["content"] for message in server.asked[-1].body["messages"]] == [
+        f"look\n{note}\n\nhello",  # as one text, since servers without images refuse lists
+        "ok",
+        "again",
+    ]
+
+
 async def test_what_a_server_signed_goes_back_to_it_alone(server: Server) -> None:
     signed: dict[str, Any] = {"provider": model_at(server).provider, "extra": {"signature": "abc"}}
     call = ToolCall(id="c1", name="shoot", **signed)

@@ -132,7 +132,7 @@ def _messages(
             reasoning = reasoning_fields(message, send_reasoning, is_in_turn=place > turn)
             _add_answer(sent, _assistant(message, abilities) | reasoning)
         else:
-            _add(sent, _message(message, abilities))
+            _add(sent, _message(message, abilities, is_old=place < turn))
     if media:
         _add(sent, {"role": "user", "content": media})
     return sent
@@ -214,8 +214,8 @@ def _tool_result(message: Message, abilities: Abilities) -> tuple[str, list[Json
     return "\n".join(lines) if len(lines) != 1 else lines[0], media
 
 
-def _whole_result(message: Message, abilities: Abilities) -> str | list[Json]:
-    """Return a tool's result with its media, for servers that take them there; as in `_tool_result`, nothing raises."""
+def _sendable(message: Message, abilities: Abilities) -> str | list[Json]:
+    """Return a content with what cannot be sent replaced by a note; as in `_tool_result`, nothing raises."""
     if isinstance(message.content, str):
         return message.content
     content = list[Json]()
@@ -231,17 +231,26 @@ def _left_out(part: Part) -> str:
     return f"[{_kind(part)}: {getattr(part, 'url', None) or 'left out, since it cannot be sent to this model'}]"
 
 
-def _message(message: Message, abilities: Abilities) -> Json:
+def _message(message: Message, abilities: Abilities, *, is_old: bool) -> Json:
+    """Return a message; what cannot be sent of an older turn must not fail this one."""
     match message.role:
         case "system":
             return {"role": abilities.system_role, "content": _text(message)}
         case "user":
             name = {"name": _name(message.name)} if message.name else {}
-            return {"role": "user", "content": _content(message, abilities), **name}
+            content = _sendable(message, abilities) if is_old else _content(message, abilities)
+            return {"role": "user", "content": content if abilities.images else _as_text(content), **name}
         case "assistant":
             return _assistant(message, abilities)
         case "tool":
-            return {"role": "tool", "content": _whole_result(message, abilities), "tool_call_id": message.tool_call_id}
+            return {"role": "tool", "content": _sendable(message, abilities), "tool_call_id": message.tool_call_id}
+
+
+def _as_text(content: str | list[Json]) -> str | list[Json]:
+    """Return parts that are all text as one text: servers without images, such as DeepSeek, refuse lists."""
+    if isinstance(content, str) or any(part.get("type") != "text" for part in content):
+        return content
+    return "\n".join(part["text"] for part in content)
 
 
 def _content(message: Message, abilities: Abilities) -> str | list[Json]:
