@@ -621,7 +621,11 @@ def test_the_sdk_is_loaded_by_those_who_make_a_model() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "error"),
-    [({"base_url": "localhost:8000"}, "base_url='localhost:8000'.*http://"), ({"timeout": 0}, "timeout=0.*above 0")],
+    [
+        ({"base_url": "localhost:8000"}, "base_url='localhost:8000'.*http://"),
+        ({"base_url": "http://h/v1/chat/completions/"}, "without its end, which is added: 'http://h/v1'"),
+        ({"timeout": 0}, "timeout=0.*above 0"),
+    ],
 )
 def test_mistakes_show_when_a_model_is_made(arguments: dict[str, Any], error: str) -> None:
     with pytest.raises(UsageError, match=error):

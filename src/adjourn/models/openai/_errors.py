@@ -33,7 +33,7 @@ _ADVICE = {
     400: "Fix the request: its messages, tools, options or output schema.",
     401: "Check the key: OPENAI_API_KEY in the environment, or api_key=....",
     403: "Check the permissions of the key: OPENAI_API_KEY in the environment, or api_key=....",
-    404: "Check the name of the model, and base_url=....",
+    404: "Check the name of the model, and base_url=..., which ends in /v1 for most servers.",
     413: "The request is too large: send less.",
     422: "Fix the request: its messages, tools, options or output schema.",
 }

@@ -221,6 +221,9 @@ def _client_arguments(model: str, api_key: str | None, base_url: str | None, tim
     key = api_key or os.environ.get("OPENAI_API_KEY")
     if url and not url.startswith(("http://", "https://")):
         raise UsageError(f"OpenAIChatModel has base_url={url!r}. Give a URL, such as 'http://127.0.0.1:8000/v1'.")
+    if url and url.rstrip("/").endswith(_PATH):
+        short = url.rstrip("/").removesuffix(_PATH)
+        raise UsageError(f"OpenAIChatModel has base_url={url!r}. Give it without its end, which is added: {short!r}.")
     if timeout <= 0:
         raise UsageError(f"OpenAIChatModel has timeout={timeout}. Give a number of seconds above 0.")
     if not key and not url:
