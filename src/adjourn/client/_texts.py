@@ -82,6 +82,11 @@ def _piece(draft: Draft, *, text: str = "", reasoning: str = "", tool_call: Tool
     )
 
 
+def _name(of: Delta | Draft) -> str | None:
+    """Return what tells a text from the others of its run; agents side by side may use the same ids of calls."""
+    return of.message_id if of.call_id is None else of.address
+
+
 class Texts:
     """The texts that are being written in a run."""
 
@@ -97,7 +102,7 @@ class Texts:
         """Yield an event, after what it makes void."""
         match event:
             case Delta():
-                name = event.call_id or event.message_id
+                name = _name(event)
                 if name is not None:
                     yield from self._void(event, except_=name)
                     self._text(name, event).add(event)
@@ -105,8 +110,8 @@ class Texts:
                 yield from self._void(event, except_=message.id)
                 if (begun := self._begun.pop(message.id or "", None)) is not None:
                     yield from _completed(begun, event)
-            case ToolResult(call_id=call_id):
-                self._begun.pop(call_id, None)
+            case ToolResult(address=address):
+                self._begun.pop(address, None)
             case Retrying(address=address):
                 self._drop(address)
             case _:
@@ -115,7 +120,7 @@ class Texts:
 
     def drafted(self, draft: Draft) -> Iterator[Event]:
         """Yield what is missing up to a draft."""
-        name = draft.call_id or draft.message_id
+        name = _name(draft)
         if name is None:
             return
         yield from self._void(draft, except_=name)

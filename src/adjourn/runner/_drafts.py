@@ -32,6 +32,14 @@ class Draft(
     tool_calls: tuple[ToolCallPiece, ...] = ()
 
 
+def _name(written: Delta | Draft) -> str | None:
+    """Return what tells a text from the others of its run: the id of a message, or the address of a tool's call.
+
+    The ids of calls come from models: agents side by side may use the same one.
+    """
+    return written.message_id if written.call_id is None else written.address
+
+
 class _Writing:
     """One message, or one tool's output, as far as it is written."""
 
@@ -78,15 +86,15 @@ class Drafts:
         """Add a piece; forget what is whole by now, or void."""
         match event:
             case Delta():
-                name = event.call_id or event.message_id
+                name = _name(event)
                 if name is not None:
                     if name not in self._written:
                         self._written[name] = _Writing(event)
                     self._written[name].add(event)
             case MessageEvent(message=message):
                 self._written.pop(message.id or "", None)
-            case ToolResult(call_id=call_id):
-                self._written.pop(call_id, None)
+            case ToolResult(address=address):
+                self._written.pop(address, None)
             case Retrying(address=address):
                 self._written = {name: each for name, each in self._written.items() if each.address != address}
             case _ if isinstance(event, FINAL):
