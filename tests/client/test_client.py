@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
-import http.server
 import inspect
+import json
 import logging
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,6 +20,11 @@ from adjourn.client import (
     Client,
     QuestionAsked,
     QuestionClosed,
+    Reconnecting,
+    RemoteInput,
+    RemoteNotice,
+    RemoteResult,
+    RemoteRun,
     RequestRefused,
     ServerUnavailable,
     SessionEnded,
@@ -31,6 +36,7 @@ from adjourn.errors import (
     AdjournError,
     AlreadyResumed,
     CheckpointNotFound,
+    InputWithdrawn,
     InvalidAnswer,
     PendingInterrupts,
     RunError,
@@ -39,7 +45,7 @@ from adjourn.errors import (
     UnknownInterrupt,
     UsageError,
 )
-from adjourn.events import Done, Failed, Interrupted
+from adjourn.events import Delta, Done, Failed, Interrupted
 from adjourn.server import App, Tokens
 from adjourn.tools import Edit, ToolCallInfo
 from tests.no_threads import no_more_threads
@@ -48,6 +54,7 @@ from tests.server.serving import Serving
 from tests.test_docs import ROOT, Block, blocks, execute
 
 from .cutting import Cut, Proxy
+from .fixed import answering
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +131,28 @@ async def test_inputs_wait_and_can_be_withdrawn(server: Serving):  # rule V11
         GATES.open("submits")
         assert (await run).status == "done"
         assert first.waiting == 1
+
+
+async def _result(run: RemoteRun) -> RemoteResult:
+    return await run
+
+
+async def test_a_turn_that_waited_and_cannot_begin_raises_why(server: Serving):  # rules V2, V11
+    async with Client(url(server)) as client:
+        run = client.chat("count withdrawn", agent="counter", session_id="queue/2")
+        async for _ in run:
+            break
+        waiting = client.chat("count", agent="counter", session_id="queue/2", on_busy="queue")
+        reading = asyncio.ensure_future(_result(waiting))
+        queued: list[RemoteInput] = []
+        for _ in range(1000):
+            queued = queued or await client.inputs("queue/2")
+        assert await client.withdraw("queue/2", queued[0].id)
+        with pytest.raises(InputWithdrawn) as withdrawn:
+            await reading
+        assert withdrawn.value.session_id == "queue/2"
+        GATES.open("withdrawn")
+        assert (await run).status == "done"
 
 
 async def test_refusals_are_the_errors_of_the_library(server: Serving):  # rules V2, R3
@@ -264,33 +293,56 @@ def test_a_client_works_from_any_loop(server: Serving):
     assert outputs == ["You said: hello"] * 2
 
 
+def test_runs_of_sync_code_are_named_and_cancelled(server: Serving):
+    with SyncClient(url(server)) as client:
+        assert (client.url, repr(client)) == (url(server), f"<SyncClient of {url(server)}>")
+        with client.chat("count sync-cancel", agent="counter") as run:
+            assert repr(run) == f"<SyncRemoteRun of session {run.session_id}, not begun>"
+            for event in run:
+                if isinstance(event, Delta):
+                    break
+            run.cancel()
+            assert run.result().status == "cancelled"
+            assert run.seen > 0
+        GATES.open("sync-cancel")
+        client.close()
+    SyncClient(url(server)).close()  # without a thread to end
+
+
+def test_a_sync_client_that_would_wait_for_itself_says_so(server: Serving):
+    def look(_: Reconnecting) -> None:
+        client.agents()
+
+    with contextlib.ExitStack() as opened:
+        proxy = opened.enter_context(Proxy(server.server.port, [Cut(bytes=0)]))
+        client = opened.enter_context(SyncClient(proxy.url, on_reconnect=look))
+        with pytest.raises(UsageError, match="called by the SyncClient itself"):
+            client.agents()
+
+
+def test_sync_code_leaves_a_stream_and_the_run_goes_on(server: Serving):  # rule V10
+    with SyncClient(url(server)) as client:
+        run = client.chat("count sync-left", agent="counter")
+        for piece in run.text():
+            assert piece == WORDS[0]
+            break
+        GATES.open("sync-left")
+        assert client.attach(run.session_id).result().output == "".join(WORDS)
+
+
+async def test_one_of_two_questions_is_answered(server: Serving):
+    async with Client(url(server)) as client:
+        result = await client.chat("two", agent="booker")
+        first, second = result.interrupts
+        await client.answer(result.session_id, {first: True}, by="ann")
+        (left,) = await client.pending(result.session_id)
+        assert (left.id, left.info) == (second.id, second.info)
+        assert await client.count_pending(result.session_id) == 1
+        with pytest.raises(UsageError, match="limit=0"):
+            await client.pending(result.session_id, limit=0)
+
+
 # Whoever answers may not be a server of ours
-
-
-@contextlib.contextmanager
-def answering(status: int, body: bytes, **headers: str) -> Generator[str]:
-    """A server that always answers the same."""
-
-    class Answer(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.rfile.read(int(self.headers.get("content-length", 0)))
-            self.send_response(status)
-            for name, value in {"content-length": str(len(body)), **headers}.items():
-                self.send_header(name.replace("_", "-"), value)
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_POST = do_GET  # noqa: N815
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer) as listening:
-        thread = threading.Thread(target=listening.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{listening.server_port}"
-        listening.shutdown()
-        thread.join()
 
 
 @pytest.mark.parametrize(
@@ -314,6 +366,90 @@ async def test_what_is_not_a_server_is_said_to_be_none(
                 await client.agents()
             with pytest.raises(kind):
                 await client.chat("hello")
+
+
+@pytest.mark.parametrize(
+    "data", [b"not JSON", b"[1, 2]", b'{"type": 7}', b'{"type":"done","output":7}', b'{"type":"draft","path":"x"}']
+)
+async def test_frames_that_cannot_be_read_are_said_to_be_so(data: bytes):
+    with answering(200, b"id: 1\ndata: %b\n\n" % data, content_type="text/event-stream") as address:
+        async with Client(address) as client:
+            with pytest.raises(UnexpectedAnswer, match="cannot be read"):
+                await client.chat("hello")
+            if b"done" not in data and b"draft" not in data:  # which the inbox does not know
+                with pytest.raises(UnexpectedAnswer, match="cannot be read"):
+                    await anext(client.subscribe())
+
+
+@pytest.mark.parametrize(
+    "info", [{"tool": "pay"}, {"tool": "pay", "arguments": {}, "later": 1}, {"tool": 7}, "pay", None]
+)
+async def test_approvals_that_show_something_else_are_shown_as_they_are(info: Any):
+    asked = {**QUESTION, "reason": "need_approval", "info": info}
+    with answering(200, json.dumps({"questions": [asked]}).encode(), content_type="application/json") as address:
+        async with Client(address) as client:
+            assert [each.info for each in await client.pending()] == [info]
+
+
+QUESTION = {
+    "session_id": "s",
+    "id": "q1",
+    "key": "q1",
+    "address": "agent:A",
+    "reason": "need_name",
+    "created": "2026-01-01T00:00:00+00:00",
+}
+
+
+async def test_the_inbox_from_now_on_has_only_what_is_new():  # rule V14
+    def of(kind: str, **facts: Any) -> bytes:
+        return b"data: %b\n\n" % json.dumps({"type": kind, **facts}).encode()
+
+    first, second = (of("question", **{**QUESTION, "id": name}) for name in ("q1", "q2"))
+    ended = of("ended", session_id="s", status="done")
+    stream = first + of("caught_up") + first + second + of("closed", session_id="s", id="q2") + ended + of("closing")
+    lost: list[Reconnecting] = []
+
+    class Enough(Exception):
+        pass
+
+    def enough(again: Reconnecting) -> None:
+        lost.append(again)
+        raise Enough
+
+    found: list[RemoteNotice] = []
+
+    async def read(client: Client) -> None:
+        async for notice in client.subscribe():
+            found.append(notice)  # noqa: PERF401  # those before the error, too
+
+    with answering(200, stream, content_type="text/event-stream") as address:
+        async with Client(address, on_reconnect=enough) as client:
+            with pytest.raises(Enough):
+                await read(client)
+    assert [type(each) for each in found] == [QuestionAsked, QuestionClosed, SessionEnded]
+    assert isinstance(found[0], QuestionAsked)
+    assert found[0].interrupt.id == "q2"
+    assert "the server closes" in lost[0].error
+
+
+async def test_a_refusal_that_lasts_is_raised_in_the_end():
+    body = b'{"error": {"code": "too_many_requests", "message": "Slower.", "hint": "Wait."}}'
+    lost: list[Reconnecting] = []
+    with answering(429, body, content_type="application/json", retry_after="3") as address:
+        async with Client(address, reconnect=1, on_reconnect=lost.append) as client:
+            with pytest.raises(RequestRefused, match="Slower") as refused:
+                await client.agents()
+    assert (refused.value.status, refused.value.retry_after, lost) == (429, 3.0, [])
+
+
+async def test_options_that_httpx_does_not_have_are_refused():
+    async with Client("http://localhost:8000", httpx_options={"no_such": 1}) as client:
+        with pytest.raises(UsageError, match=r"Client\(httpx_options=...\).*no_such"):
+            await client.agents()
+    for options in ({"timeout": -1}, {"silence": True}, {"reconnect": "long"}):
+        with pytest.raises(UsageError, match="give a number of seconds"):
+            Client("http://localhost:8000", **options)  # pyright: ignore[reportArgumentType]
 
 
 async def test_nobody_there_is_said_at_once():

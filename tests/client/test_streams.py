@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from adjourn.client import Client, Reconnecting, RemoteRun, ServerUnavailable
-from adjourn.events import Delta, Done, Event, Interrupted, Retrying
+from adjourn.errors import CheckpointNotFound, RunError, UsageError
+from adjourn.events import Cancelled, Delta, Done, Event, Interrupted, Retrying
 from adjourn.server import App
-from tests.server.agents import GATES, WORDS, booker, counter
+from tests.server.agents import GATES, WORDS, booker, counter, refunds
 from tests.server.serving import Serving
 
 from .cutting import Cut, Proxy
+from .fixed import answering
 
 
 @pytest.fixture(scope="module")
@@ -238,3 +240,161 @@ async def test_a_run_is_cancelled_by_asking(server: Serving):
         assert (await client.status(run.session_id)).status == "cancelled"
         GATES.open("to-cancel")
         assert (await client.recover(run.session_id)).output == "".join(WORDS)
+
+
+# Sessions in which nothing happens any more
+
+
+async def test_whoever_attaches_after_the_last_event_still_gets_the_result(server: Serving):  # rule V14
+    async with Client(url(server)) as client:
+        done = client.chat("hello", agent="booker")
+        whole = await done
+        again = client.attach(done.session_id, after=done.seen)
+        assert [event async for event in again] == []
+        assert await again == whole
+        assert (await client.attach(done.session_id, after=None)).output == whole.output
+
+        asking = client.chat("book Rome", agent="booker")
+        whole = await asking
+        again = await client.attach(asking.session_id, after=asking.seen)
+        assert (again.status, again.interrupts) == ("interrupted", whole.interrupts)
+        assert again.checkpoint_id == whole.checkpoint_id
+
+        failed = client.chat("fail now", agent="booker")
+        with pytest.raises(RunError):
+            await failed
+        with pytest.raises(RunError, match="failed with"):
+            await client.attach(failed.session_id, after=failed.seen)
+
+
+async def test_sessions_that_were_given_up_or_edited_have_ended_for_whoever_follows_them():  # rule V14
+    lost: list[Reconnecting] = []
+    with Serving(App([refunds()])) as server:
+        async with Client(url(server), on_reconnect=lost.append) as client:
+            given_up = await client.chat({"cents": 5})
+            await client.cancel(given_up.session_id)
+            edited = await client.chat({"cents": 5})
+            await client.edit(edited.session_id, {"cents": 7})
+            paid = await client.chat({"cents": 5})
+            await client.resume(paid.session_id, {paid.interrupts[0]: True})
+            await client.edit(paid.session_id, {"cents": 7})
+            ends = [await client.attach(each.session_id) for each in (given_up, edited, paid)]
+            points = [(await client.status(each.session_id)).checkpoint_id for each in (given_up, edited, paid)]
+    assert [each.status for each in ends] == ["cancelled", "cancelled", "done"]
+    assert [each.checkpoint_id for each in ends] == points
+    assert lost == []
+
+
+async def test_a_session_that_goes_on_in_this_moment_is_read_on():  # rules V10, V14
+    caught_up = b'data: {"type":"caught_up","seq":%d,"status":"done"}\n\n'
+    step, done = b'id: 2\ndata: {"type":"custom","data":1,"seq":2}\n\n', b'id: 3\ndata: {"type":"done","seq":3}\n\n'
+    closing = b'data: {"type":"closing"}\n\n'
+    answers = [caught_up % 1, step + done + caught_up % 3, caught_up % 1, closing, step + done + caught_up % 3]
+    with answering(200, *answers, content_type="text/event-stream") as address:
+        async with Client(address) as client:
+            assert [event.seq async for event in client.attach("s", after=1)] == [2, 3]
+
+
+async def test_from_now_on_what_was_before_is_left_out(server: Serving):  # rule V10
+    async with Client(url(server)) as client:
+        run = client.chat("count from-now", agent="counter")
+        async for event in run:
+            if isinstance(event, Delta):
+                break
+        await asyncio.to_thread(GATES.reached, "from-now")
+        first = (await stored_so_far(client, run.session_id))[-1].seq
+        later = client.attach(run.session_id, after=None)
+        found: list[Event] = []
+        async for event in later:
+            found.append(event)
+            GATES.open("from-now")
+        assert text(found) == "".join(WORDS)  # of what is being written, all of it
+        assert first is not None
+        assert all(event.seq > first for event in found if event.seq is not None)
+        assert isinstance(found[-1], Done)
+        assert (await later).output == "".join(WORDS)
+
+
+async def stored_so_far(client: Client, session_id: str) -> list[Event]:
+    found: list[Event] = []
+    async for event in client.attach(session_id):
+        if event.seq is None:
+            break
+        found.append(event)
+    return found
+
+
+async def test_events_that_come_twice_are_passed_on_once():  # rule V14
+    stream = (
+        b'id: 1\ndata: {"type":"custom","data":1,"seq":1}\n\n'
+        b'id: 1\ndata: {"type":"custom","data":1,"seq":1}\n\n'
+        b'id: 2\ndata: {"type":"done","output":"hi","seq":2}\n\n'
+    )
+    with answering(200, stream, content_type="text/event-stream") as address:
+        async with Client(address) as client:
+            assert [event.seq async for event in client.chat("hello")] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("stream", "attempts"),
+    [(b"", [1, 2, 3]), (b": keep-alive\n\n", [1, 1, 1]), (b"id: 0\nretry: 2000\n\n", [1, 2, 3])],
+)
+async def test_comments_are_a_sign_of_life(stream: bytes, attempts: list[int]):  # rule V10
+    lost: list[Reconnecting] = []
+
+    class Enough(Exception):
+        pass
+
+    def enough(again: Reconnecting) -> None:
+        lost.append(again)
+        if len(lost) == len(attempts):
+            raise Enough
+
+    with answering(200, stream, content_type="text/event-stream") as address:
+        async with Client(address, on_reconnect=enough) as client:
+            with pytest.raises(Enough):
+                await client.chat("hello")
+    assert [each.attempt for each in lost] == attempts
+    assert "the stream ended before the turn did" in lost[0].error
+
+
+# The handle of a run
+
+
+async def test_a_run_that_is_being_read_is_not_read_by_a_second_one(server: Serving):
+    async with Client(url(server)) as client:
+        run = client.chat("count two-readers", agent="counter")
+        assert repr(run) == f"<RemoteRun of session {run.session_id}, not begun>"
+        first = asyncio.ensure_future(read(run))
+        await asyncio.to_thread(GATES.reached, "two-readers")
+        assert repr(run).endswith(", begun>")
+        with pytest.raises(UsageError, match=r"is being read already; attach\(\) reads it a second time"):
+            await run
+        await run.cancel()  # Which the first reader reads to its end.
+        assert isinstance((await first)[-1], Cancelled)
+        assert (await run).status == "cancelled"
+        assert repr(run).endswith(", ended>")
+        await run.cancel()
+        GATES.open("two-readers")
+
+
+async def test_what_was_not_begun_is_not_cancelled_and_a_block_warns_of_nothing(server: Serving):
+    async with Client(url(server)) as client:
+        async with client.chat("hello", agent="booker", session_id="in-a-block") as run:
+            await run.cancel()
+        with pytest.raises(CheckpointNotFound):
+            await client.status("in-a-block")
+        assert (await run).output == "You said: hello"
+
+
+async def test_a_run_of_somebody_else_is_cancelled_where_it_is_followed(server: Serving):
+    async with Client(url(server)) as client:
+        run = client.chat("count of-another", agent="counter")
+        async for event in run:
+            if isinstance(event, Delta):
+                break
+        await asyncio.to_thread(GATES.reached, "of-another")
+        following = client.attach(run.session_id)
+        await following.cancel()
+        assert (await following).status == "cancelled"
+        GATES.open("of-another")

@@ -15,6 +15,9 @@ from ._sse import Frame
 from ._texts import Texts
 from ._wire import CaughtUp, Closing, Draft, run_item, with_infos
 
+_SETTLED = frozenset[Status]({"waiting", "cancelled", "done"})
+"""Of sessions in which nothing goes on."""
+
 SOON = 0.5
 """Seconds after which to come back to a server that has said that it closes."""
 
@@ -89,6 +92,9 @@ class Turn:
                     raise Lost("the server closes", retry_after=SOON)
                 if isinstance(item, CaughtUp):
                     caught_up, self._skips = item, False
+                    if item.status in _SETTLED:
+                        # The last event may be an edit, or that it was given up, which no final one follows.
+                        self._is_open = False
                     continue
                 for event in self._passed(frame, item):
                     patience.heard()
@@ -143,15 +149,22 @@ class Turn:
         self.is_over = self.final is not None or self.status is not None
 
     async def _find_last(self, seq: int) -> None:
-        """Read the last event of a session in which nothing happens: it says how that ended."""
+        """Read the last event of a session in which nothing happens: it says how that ended.
+
+        Raises:
+            Lost: something does happen by now, or the server closes.
+        """
         path = session_path(self.session_id, "/events")
         async with self._server.stream("GET", path, after=max(seq - 1, 0), session_id=self.session_id) as frames:
             async for frame in frames:
                 item = None if frame.data is None else run_item(frame.data, self._server.url)
+                if isinstance(item, CaughtUp):
+                    return
+                if item is not None and (_number(frame.id) or 0) > seq:
+                    break
                 if isinstance(item, FINAL):
                     self.final = item
-                elif isinstance(item, CaughtUp):
-                    return
+        raise Lost("the session goes on")
 
 
 def _number(id: str | None) -> int | None:
