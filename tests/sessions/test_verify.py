@@ -23,6 +23,7 @@ from adjourn.graph import END, START, StateGraph
 from adjourn.sessions import Verification
 from adjourn.sessions._chain import Chain
 from adjourn.stores import EncryptedStore, MemoryStore, PostgresStore, RedisStore, SessionRef, SQLiteStore, Store
+from adjourn.stores._wrapper import StoreWrapper
 from adjourn.stores.types import StoredRecord
 from adjourn.testing import FakeClock, FunctionModel
 from tests import servers
@@ -309,6 +310,72 @@ def test_every_change_of_a_row_is_noticed(
         connection.close()
     noticed, after = asyncio.run(_verified(path))
     assert noticed or after == before  # how a session is run, and what it is found by, is not part of the log
+
+
+PLACES = {
+    "FIRST": "key = (SELECT min(key) FROM records)",
+    "SECOND": "key = (SELECT key FROM records ORDER BY key LIMIT 1 OFFSET 1)",
+    "ASKED": "key = (SELECT min(key) FROM records WHERE source = 'interrupt')",
+    "LAST": "key = (SELECT max(key) FROM records)",
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("UPDATE records SET full = 1 - full WHERE SECOND", "does not say whether it is a full one"),
+        ("UPDATE records SET body = x'00' WHERE SECOND", "it cannot be read"),
+        ("UPDATE records SET source = 'edit' WHERE SECOND", "its row cannot be read"),
+        (
+            """UPDATE records SET header = CAST(replace(CAST(header AS TEXT), '"step":1', '"step":9') AS BLOB)
+            WHERE SECOND""",
+            "its digest does not match",
+        ),
+        ("UPDATE records SET events = x'' WHERE ASKED", "its events are missing"),
+        ("UPDATE records SET events = events || x'20' WHERE ASKED", "its events are not what was written"),
+        ("UPDATE records SET count = count + 1 WHERE FIRST", "does not have the numbers of its events"),
+        ("UPDATE records SET at = at + 1 WHERE FIRST", "it was written at"),
+        ("DELETE FROM records WHERE SECOND", "records before it are missing"),
+        ("DELETE FROM records WHERE LAST", "it is the session's head, and is missing"),
+        ("UPDATE sessions SET status = 'failed'", "which is now 'failed'"),
+        ("UPDATE sessions SET seq = seq + 1", "does not have the number of its last event"),
+        ("UPDATE sessions SET updated = updated + 1", "does not have the time of the session's last write"),
+        ("UPDATE questions SET expires = 1e10 WHERE by = 'bob'", "it is not what was asked"),
+        ("UPDATE questions SET by = 'eve' WHERE by = 'bob'", "its answer, or who gave it, is not what was taken up"),
+        ("UPDATE questions SET at = at + 1 WHERE by = 'bob'", "and now has the time"),
+        (
+            "UPDATE questions SET how = NULL, at = NULL, by = NULL, value = NULL, taken = 0 WHERE by = 'bob'",
+            "it had ended, and is open now",
+        ),
+        ("DELETE FROM questions WHERE by = 'bob'", "its answer was taken up here, and it is gone"),
+        ("DELETE FROM questions WHERE how IS NULL", "it was asked here, and is gone"),
+        ("UPDATE questions SET id = 'x' WHERE how IS NULL", "no record asked it"),
+    ],
+)
+def test_what_is_wrong_is_said(written: tuple[bytes, Any], tmp_path: Path, change: str, said: str):  # rule K6
+    path = tmp_path / "s.db"
+    path.write_bytes(written[0])
+    for name, place in PLACES.items():
+        change = change.replace(name, place)
+    _changed(sqlite3.connect(path), change)
+
+    async def problems() -> list[str]:
+        async with _opened(SQLiteStore(path)) as store:
+            return [str(each) for each in (await Sessions(store).verify("s")).problems]
+
+    assert said in " ".join(asyncio.run(problems()))
+
+
+async def test_sessions_that_are_deleted_meanwhile_are_left_out(store: Store):  # rule K6
+    class Deletes(StoreWrapper):
+        async def audit(self, ref: SessionRef, branch: str | None = None, *, all_branches: bool = False) -> Any:
+            if ref.id == "two":
+                await self.delete(ref)
+            return await super().audit(ref, branch, all_branches=all_branches)
+
+    for name in ("one", "two"):
+        await Runner(trip, store=store).run("Oslo", session_id=name)
+    assert [each.session_id for each in await Sessions(Deletes(store)).verify_all()] == ["one"]
 
 
 async def test_a_branch_that_is_taken_out_is_noticed_though_nothing_is_left_empty(tmp_path: Path):  # rule K6
