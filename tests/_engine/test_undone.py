@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from adjourn import Runner, current, interrupt, once, workflow
+from adjourn import Run, Runner, RunResult, Sessions, current, interrupt, once, workflow
 from adjourn.errors import ReplayMismatch
 from adjourn.events import Custom
 from adjourn.stores import Store
@@ -198,3 +198,40 @@ async def test_events_of_a_first_entry_that_failed_are_sent_by_mended_code(store
     with pytest.raises(Exception, match="key"):
         await Runner(flow(wrong), store=store).run("x", session_id="s")
     assert await news(Runner(flow(mended), store=store).recover("s")) == ["right 1"]
+
+
+# Answers that come while the program gives the question up
+
+
+@pytest.mark.parametrize("options", [{}, {"durability": "async"}, {"audit_key": "a secret that nobody can guess"}])
+async def test_an_answer_to_a_question_that_is_being_replaced_stands(store: Store, options: Any):  # rules I14, K6
+    reached, answered = asyncio.Event(), asyncio.Event()
+
+    async def changed() -> Any:
+        await step(1)
+        first = await ask("a", "a?")
+        reached.set()
+        await answered.wait()
+        return [first, interrupt("new b?", key="b")]
+
+    await Runner(flow(two_at_once), store=store, **options).run("x", session_id="s")
+    runner = Runner(flow(changed), store=store, **options)
+    going_on = asyncio.ensure_future(_result(runner.resume("s", {"a": "A"}, by="ann")))
+    await reached.wait()
+    await Sessions(store).answer("s", {"b": "B"}, by="bob")
+    answered.set()
+    assert [asked.info for asked in (await going_on).interrupts] == ["new b?"]
+    audit = [(each.interrupt.info, each.outcome, each.answer, each.by) for each in await runner.audit("s")]
+    assert audit == [
+        ("a?", "answered", "A", "ann"),
+        ("b?", "answered", "B", "bob"),
+        ("new b?", None, None, None),
+    ]
+    assert (await runner.verify("s")).problems == ()
+    again = Runner(flow(changed), store=store, **options)
+    assert (await again.resume("s", {"b": "C"})).value == ["A", "C"]
+    assert (await again.verify("s")).problems == ()
+
+
+async def _result(run: Run) -> RunResult:
+    return await run
