@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
+from adjourn.errors import CheckpointNotFound, Conflict, StoreUnavailable
 from adjourn.server import App, Served
 from adjourn.sessions import Sessions
 from adjourn.stores import MemoryStore, SessionRef
-from adjourn.stores.types import OWN_APPS
+from adjourn.stores._wrapper import StoreWrapper
+from adjourn.stores.types import OWN_APPS, Head, Input, QueuedInput
 from tests.servers import postgres, redis
 
 from .agents import ASKER, DIER, GATES, booker, counter
@@ -265,3 +267,88 @@ def test_a_message_whose_process_died_begins_one_turn(tmp_path: Path):  # rule V
         assert replies[0].json == replies[1].json
         (session,) = server.get("/api/v1/sessions").json["sessions"]  # It went on with the session that was begun.
         assert session["session_id"] == replies[0].json["session_id"]
+
+
+def test_a_turn_that_waits_in_the_queue_is_followed_again(server: Serving):  # rules V11, V13
+    with server.chat(agent="counter", message="count queued", session_id="queued") as running:
+        GATES.reached("queued")
+        body = {"agent": "counter", "message": "count", "session_id": "queued", "on_busy": "queue"}
+        streams = [server.open("POST", "/api/v1/chat", body, idempotency_key="queued") for _ in range(2)]
+        assert [stream.headers.get("idempotent-replayed") for stream in streams] == [None, "true"]
+        GATES.open("queued")
+        running.all()
+        first, again = ([frame.raw for frame in stream.all() if frame.id and frame.data] for stream in streams)
+    assert first == again
+    said = server.get("/api/v1/sessions/queued/messages").json["messages"]
+    assert [each["content"] for each in said if each["role"] == "user"] == ["count queued", "count"]
+
+
+# A store that is away in the wrong moment
+
+
+class Faulty(StoreWrapper):
+    """A store that can lose what is kept about keys."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore())
+        self.answers: Exception | None = None
+        self.withdrawals: Exception | None = None
+        self.reads: Exception | None = None
+
+    async def submit(self, ref: SessionRef, input: Input) -> Head:
+        if input.id == "answer" and self.answers is not None:
+            error, self.answers = self.answers, None
+            raise error
+        return await super().submit(ref, input)
+
+    async def withdraw(self, ref: SessionRef, id: str) -> bool:
+        if self.withdrawals is not None:
+            raise self.withdrawals
+        return await super().withdraw(ref, id)
+
+    async def inputs(self, ref: SessionRef, *, limit: int | None = None) -> list[QueuedInput]:
+        if self.reads is not None and ref.app.endswith(":keys"):
+            raise self.reads
+        return await super().inputs(ref, limit=limit)
+
+
+@pytest.fixture
+def faulty() -> Iterator[tuple[Serving, Faulty]]:
+    store = Faulty()
+    with Serving(App([booker()], store=store)) as serving:
+        yield serving, store
+
+
+def test_what_was_done_is_said_though_it_cannot_be_kept(
+    faulty: tuple[Serving, Faulty], caplog: pytest.LogCaptureFixture
+):  # rule V13
+    server, store = faulty
+    path = f"/api/v1/sessions/{chat(server, 'one', stream=False).json['session_id']}/fork"
+    store.answers = StoreUnavailable("a store", "no answer")
+    forks = [server.post(path, {}, idempotency_key="fork") for _ in range(3)]
+    assert [fork.status for fork in forks] == [201, 201, 201]
+    assert "an answer could not be kept for its key" in caplog.text
+    # Nobody knows that it was done, so it is done again, and that is kept.
+    assert forks[0].json != forks[1].json == forks[2].json
+    store.answers = Conflict("key", "somebody else has answered")
+    assert server.post(path, {}, idempotency_key="two").status == 201
+
+
+def test_a_key_that_cannot_be_freed_stays_in_use(
+    faulty: tuple[Serving, Faulty], caplog: pytest.LogCaptureFixture
+):  # rule V13
+    server, store = faulty
+    store.withdrawals = StoreUnavailable("a store", "no answer")
+    assert chat(server, "kept", agent="nobody").code == "agent_not_found"
+    assert "a key stays in use for now" in caplog.text
+    assert chat(server, "kept").code == "idempotency_key_reused"
+
+
+def test_a_key_whose_request_comes_and_goes_is_in_progress(faulty: tuple[Serving, Faulty]):  # rule V13
+    server, store = faulty
+    assert chat(server, "gone", stream=False).status == 200
+    store.reads = CheckpointNotFound("gone")
+    reply = chat(server, "gone", stream=False)
+    assert (reply.status, reply.code) == (409, "request_in_progress")
+    store.reads = None
+    assert chat(server, "gone", stream=False).headers["idempotent-replayed"] == "true"
