@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 from typing import Any
 
@@ -105,6 +106,13 @@ def test_several_questions_are_told_apart_by_id_or_key(shell: Shell):
     assert "manager asks you something" in shell.ok("resume", "desk:pair", "p1").out.replace("pair › ", "")
     shell.ok("answer", "p1", "no", "--question", ids[0])
     assert "manager False and director True" in shell.ok("resume", "desk:pair", "p1").out
+
+
+def test_what_is_left_open_is_named(shell: Shell):
+    shell.ok("chat", "desk:pair", "-m", "a trip", "--session", "p1")
+    (first, second) = [question["id"] for question in shell.ok("pending", "p1", "--json").json]
+    assert f"Still open: {second}" in shell.ok("answer", "p1", "yes", "--question", first).out
+    assert "Still open" not in shell.ok("answer", "p1", "yes", "--question", second).out
 
 
 def test_an_unknown_question_lists_those_that_are_open(asked: Shell):  # rule R1
@@ -242,6 +250,46 @@ def test_arguments_are_edited_in_the_editor(booking: Shell):
     assert not [path for path in booking.folder.iterdir() if path.name.startswith("adjourn-")]
 
 
+def test_what_the_editor_leaves_is_checked_and_nothing_is_decided_by_mistake(booking: Shell):
+    reply = booking.folder / "reply.json"
+    with booking.terminal("answer", "t1", EDITOR="cp reply.json") as terminal:
+        terminal.answer("[l]ater ?", "x")
+        terminal.wait_for("Type one of the letters a, e, r, s or l")
+        terminal.answer("[l]ater ?", "e")
+        terminal.wait_for("That gave no arguments")
+        for text, told in (
+            ("{", "That gave no arguments"),
+            ("[1]", "Arguments are a JSON object"),
+            ('{"location": "Beijing", "passenger_name": "Martin", "seats": 2}', "Nothing was changed."),
+        ):
+            reply.write_text(text)
+            terminal.answer("[l]ater ?", "e")
+            terminal.wait_for(told)
+        terminal.answer("[l]ater ?", "s")
+        terminal.answer("The result that the model gets instead:", "sold out")
+        assert terminal.end() == 0
+    assert answers(booking, "t1") == [{"decision": "respond", "text": "sold out"}]
+
+
+def test_an_empty_line_is_not_an_answer_and_a_form_can_wait(shell: Shell):
+    shell.ok("chat", "desk:trip", "-m", "Bern", "--session", "n1")
+    with shell.terminal("answer", "n1") as terminal:
+        terminal.answer("Your answer, or /later:", "")
+        terminal.answer("Your answer, or /later:", "Ada")
+        assert terminal.end() == 0
+    shell.ok("resume", "desk:trip", "n1")
+    with shell.terminal("answer", "n1") as terminal:
+        terminal.answer("ok (yes or no):", "yes")
+        terminal.answer("class_ (first or second, optional):", "/later")
+        terminal.wait_for("It stays open.")
+        assert terminal.end() == 0
+    with shell.terminal("answer", "n1") as terminal:
+        terminal.answer("ok (yes or no):", "\x04")
+        terminal.wait_for("It stays open.")
+        assert terminal.end() == 0
+    assert answers(shell, "n1") == ["Ada", None]
+
+
 def test_an_answer_with_fields_is_filled_in(shell: Shell):
     shell.ok("chat", "desk:trip", "-m", "Bern", "--session", "n1")
     shell.answer("n1", "Ada")
@@ -287,10 +335,41 @@ def test_an_approval_is_not_taken_unseen(booking: Shell):  # rule I13
     assert answers(booking, "t1") == [None]
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("yes", "--by", "ann"),
+        ("--approve", "--by", "ann"),
+        ("--refuse", "too far"),
+        ("--respond", "sold out, or so", "--by", "ann"),
+        ("--set", "location=Xi'an", "--set", "seats=1"),
+        ("--edit", '{"location": "Bern", "passenger_name": "Li", "seats": 1}'),
+        ("--data", '{"decision": "reject", "reason": "late"}'),
+    ],
+)
+def test_the_command_that_an_approval_needs_says_all_that_was_said(booking: Shell, words: tuple[str, ...]):  # rule I13
+    refused = booking.run("answer", "t1", *words)
+    again = shlex.split(refused.err.strip().splitlines()[-1])
+    assert again[:3] == ["adjourn", "answer", "t1"]
+    assert booking.run(*again[1:]).code == 0
+    booking.ok("chat", "desk:ticket", "-m", "Beijing", "--session", "t2")
+    booking.answer("t2", *words)
+    (one,), (other,) = (booking.ok("audit", name, "--json").json for name in ("t1", "t2"))
+    assert (one["answer"], one["by"]) == (other["answer"], other["by"])
+
+
+def test_the_command_that_an_approval_needs_counts_for_the_same_checkpoint(booking: Shell):  # rules I13, R1
+    seen = booking.ok("pending", "t1", "--json").json[0]["checkpoint_id"]
+    refused = booking.run("answer", "t1", "yes", "--checkpoint", seen, "--message", "Thank you.")
+    assert refused.err.strip().endswith(f"yes --message 'Thank you.' --checkpoint {seen}")
+
+
 def test_without_a_token_the_question_is_shown_and_confirmed(booking: Shell):  # rule I13
     for word, told in (("n", "It stays open."), ("y", "Recorded: true")):
         with booking.terminal("answer", "t1", "yes") as terminal:
             terminal.wait_for('location: "Beijing"')
+            terminal.answer("[n]o ?", "perhaps")
+            terminal.wait_for("Type y or n, then Enter.")
             terminal.answer("[n]o ?", word)
             terminal.wait_for(told)
             assert terminal.end() == 0

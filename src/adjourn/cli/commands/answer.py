@@ -107,13 +107,12 @@ def _is_seen(options: argparse.Namespace, asked: Interrupt) -> bool:
 
 def _given(options: argparse.Namespace) -> list[str]:
     """Return the words that the person answered with."""
-    if options.answer is not None:
-        return [options.answer]
-    words = ["--approve"] if options.approve else []
-    for name in ("remember", "data", "text", "refuse", "edit", "respond", "message"):
+    words = [options.answer] if options.answer is not None else ["--approve"] if options.approve else []
+    for name in ("remember", "data", "text", "refuse", "edit", "respond", "message", "checkpoint"):
         if (value := getattr(options, name)) is not None:
             words += [f"--{name}", value]
-    return words + [word for pair in options.set or () for word in ("--set", pair)]
+    words += [word for pair in options.set or () for word in ("--set", pair)]
+    return words if options.by in (None, person()) else [*words, "--by", options.by]
 
 
 async def _record(
