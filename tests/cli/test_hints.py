@@ -99,6 +99,37 @@ def test_advice_is_for_people_without_python(url: str, capsys: pytest.CaptureFix
     assert "decision" not in said
 
 
+def test_what_cannot_begin_says_which_command_does(shell: Shell):
+    shell.ok("chat", "desk:review", "-m", "a poem", "--session", "waits")
+    pending = shell.run("chat", "desk:review", "-m", "a song", "--session", "waits")
+    assert (pending.code, "Session 'waits' waits for answers." in pending.err) == (1, True)
+    assert "Publish it?" in shell.ok(*hinted(pending, "pending")).out
+
+    shell.run("chat", "desk:falls", "-m", "down", "--session", "failed")
+    unfinished = shell.run("chat", "desk:falls", "-m", "down", "--session", "failed")
+    assert (unfinished.code, "has not ended (failed)" in unfinished.err) == (1, True)
+    (shell.folder / "mended").touch()
+    assert "mended" in shell.ok(*hinted(unfinished, "recover")).out
+
+    with shell.terminal("chat", "desk:waits", "-m", "x", "--session", "runs") as terminal:
+        terminal.wait_for("it runs")
+        for words in (("chat", "desk:waits", "-m", "x", "--session", "runs"), ("delete", "runs", "--yes")):
+            busy = shell.run(*words)
+            assert (busy.code, f"is being run by process {terminal.process.pid}" in busy.err) == (1, True)
+            assert hinted(busy, "cancel") == ["cancel", "runs"]
+        assert "Session 'runs' is cancelled." in shell.ok("cancel", "runs").out
+        terminal.end()
+
+
+def test_a_program_with_a_store_of_its_own_has_no_other_to_look_in(shell: Shell):
+    code = "from adjourn import Runner, workflow\n@workflow\nasync def w(x: str) -> str:\n    return x\n"
+    (shell.folder / "own.py").write_text(f"{code}own = Runner(w, store='memory://')\n")
+    del shell.environment["ADJOURN_STORE"]
+    missing = shell.run("resume", "own:own", "nowhere")
+    assert missing.code == 1
+    assert "nowhere" in missing.err
+
+
 def test_sessions_of_others_are_not_suggested(tmp_path: Path, capsys: pytest.CaptureFixture[str]):  # rule C12
     @workflow
     async def order(input: str) -> int:

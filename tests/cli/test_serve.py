@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from adjourn.cli import main
+from adjourn.cli._listening import bound, url_of
+from adjourn.server import Tokens
 from adjourn.stores import SQLiteStore
 from tests.cli.test_workers import wait_until
 from tests.server.serving import PATIENCE, Stream
@@ -89,6 +92,9 @@ def test_a_folder_with_mistakes_is_not_served(tmp_path: Path, capsys: pytest.Cap
     ("words", "said"),
     [
         ("tests.server.agents:BOOKER --port 99999", "--port 99999: give a number from 0 to 65,535"),
+        ("tests.server.agents:BOOKER --grace -1", "--grace -1.0: give a number of seconds, 0 or more"),
+        ("tests.server.agents:BOOKER --grace nan", "--grace nan: give a number of seconds, 0 or more"),
+        ("tests.server.agents:BOOKER --workers 0", "--workers 0: give a number from 1 to"),
         ("tests.server.agents:BOOKER --port -1", "--port -1: give a number from 0"),
         ("tests.server.agents:BOOKER --tokens gone.json", "Make a token with `adjourn token create NAME --tokens gone"),
         ("gone/", "There is no folder 'gone/'. Name a folder of YAML agents, or MODULE:ATTRIBUTE."),
@@ -97,3 +103,40 @@ def test_a_folder_with_mistakes_is_not_served(tmp_path: Path, capsys: pytest.Cap
 def test_mistakes_are_refused_before_anything_is_served(words: str, said: str, capsys: pytest.CaptureFixture[str]):
     assert main(["serve", *words.split()]) == 2
     assert said in capsys.readouterr().err.replace("\n  ", " ")
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_where_nobody_can_listen_is_said_in_one_line(workers: str, capsys: pytest.CaptureFixture[str]):
+    def refused(*words: str) -> str:
+        assert main(["serve", "tests.server.agents:BOOKER", "--workers", workers, *words]) == 2
+        return capsys.readouterr().err
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for host in ("127.0.0.1", "localhost"):
+            said = refused("--host", host, "--port", port)
+            assert f"--port {port}: somebody listens there already. Stop that one, or choose another port" in said
+
+
+def test_an_address_that_this_machine_does_not_have_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    tokens = tmp_path / "tokens.json"
+    Tokens(tokens).create("ann")
+    for host, said in (
+        ("192.0.2.1", "this machine does not have that address"),
+        ("x" * 70, "there is no such address"),
+    ):
+        words = ["--host", host, "--port", "0", "--tokens", str(tokens)]
+        assert main(["serve", "tests.server.agents:BOOKER", *words]) == 2
+        assert f"--host {host}: {said}." in capsys.readouterr().err.replace("\n  ", " ")
+
+
+def test_all_addresses_of_a_name_get_one_port():
+    """What `localhost` is differs: one address or two, but one port."""
+    sockets = bound("localhost", 0)
+    try:
+        assert len({each.getsockname()[1] for each in sockets}) == 1
+        assert url_of("localhost", sockets) == f"http://localhost:{sockets[0].getsockname()[1]}"
+        assert url_of("::1", sockets).startswith("http://[::1]:")
+    finally:
+        for each in sockets:
+            each.close()

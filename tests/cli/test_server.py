@@ -129,6 +129,37 @@ def test_mistakes_are_one_line(shell: Shell, at: tuple[str, str], words: list[st
     assert len(done.err.strip().splitlines()) == 1
 
 
+def test_what_cannot_begin_says_which_command_does(shell: Shell, at: tuple[str, str]):
+    at_server = " ".join(at)
+    shell.ok("chat", "booker", *at, "-m", "book Rome", "--session", "waits")
+    shell.run("chat", "booker", *at, "-m", "fail", "--session", "failed")
+    with shell.terminal("chat", "counter", *at, "--session", "runs", "-m", "count runs-now") as terminal:
+        terminal.wait_for("three")
+        for session, said in (
+            ("waits", f"Session 'waits' waits for answers. `adjourn pending waits {at_server}` lists its questions"),
+            ("failed", f"has not ended (failed). Finish it with `adjourn recover failed {at_server}`."),
+            ("runs", f"Session 'runs' is running. Wait for it, or stop it with `adjourn cancel runs {at_server}`."),
+        ):
+            agent = "counter" if session == "runs" else "booker"
+            refused = shell.run("chat", agent, *at, "-m", "hello", "--session", session)
+            assert (refused.code, said in refused.err) == (1, True), refused.err
+        GATES.open("runs-now")
+        assert terminal.end() == 0
+    wrong = shell.run("answer", "waits", "7", *at, *shell.shown("waits", *at))
+    assert "does not fit: $: expected boolean" in wrong.err
+    assert len(shell.ok("pending", "waits", *at, "--json").json) == 1
+
+
+def test_of_two_questions_the_other_is_left(shell: Shell, at: tuple[str, str]):
+    shell.ok("chat", "booker", *at, "-m", "two", "--session", "both")
+    first, second = shell.ok("pending", "both", *at, "--json").json
+    done = shell.ok("answer", "both", "yes", *at, "--question", first["token"])
+    assert f"Still open: {second['id']}" in done.out
+    assert "A worker" not in done.out
+    done = shell.ok("answer", "both", "no", *at, "--question", second["token"])
+    assert "The server picks it up now." in done.out
+
+
 def test_no_server_or_no_address_is_one_line(shell: Shell):
     for address, code, said in (("http://127.0.0.1:1", 1, "cannot be reached"), ("localhost", 2, "not the URL")):
         for words in (["pending"], ["chat", "booker", "-m", "x"]):
