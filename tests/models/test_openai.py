@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -146,6 +147,42 @@ async def test_servers_that_number_their_calls_in_ways_of_their_own(server: Serv
         _, message = await streamed(model)
         expected = [ToolCall(id=name, name="book", arguments={"to": "Beijing"}) for name in ids]
         assert list(message.tool_calls) == expected
+
+
+async def test_calls_that_are_written_oddly_are_one_call(server: Server, model: OpenAIChatModel) -> None:
+    whole = '{"to": "Beijing"}'
+    nested = '{"to": {"city": "Beijing"}}'
+    placeholder = [call_piece(0, "{}", id="a", name="book"), call_piece(0, whole, id="a", name="book")]
+    odd_index = [call_piece(cast("Any", "first"), whole, id="a", name="book")]
+    cut_at_braces = [
+        call_piece(0, nested[:-1], id="a", name="book"),
+        call_piece(0, nested[-1:], id="a", name="book"),
+    ]
+    no_calls = [delta(tool_calls="none"), call_piece(0, whole, id="a", name="book")]
+    for pieces, to in (
+        (placeholder, "Beijing"),
+        (odd_index, "Beijing"),
+        (cut_at_braces, {"city": "Beijing"}),
+        (no_calls, "Beijing"),
+    ):
+        server.replies.append(streams(*pieces, delta("tool_calls")))
+        _, message = await streamed(model)
+        assert list(message.tool_calls) == [ToolCall(id="a", name="book", arguments={"to": to})]
+    server.replies.append(streams(delta(tool_calls=["book"]), delta("tool_calls")))
+    assert "a tool call is not an object: book" in str(await failure(model))
+
+
+async def test_content_in_parts_of_all_kinds(server: Server, model: OpenAIChatModel) -> None:
+    image = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+    none: Json = {"type": "image_url", "image_url": {}}
+    broken = {"type": "image_url", "image_url": {"url": "data:image/png;base64,x"}}
+    parts: list[Any] = ["Hel", {"type": "text", "text": "lo"}, image, none, broken]
+    server.replies.append(streams(delta(content=parts), delta("stop")))
+    _, message = await streamed(model)
+    assert message.text == "Hello"
+    assert [part for part in message.parts if isinstance(part, ImagePart)] == [
+        ImagePart(url="https://example.com/a.png")
+    ]
 
 
 async def test_reasoning_of_compatible_servers(server: Server, model: OpenAIChatModel) -> None:
@@ -338,6 +375,34 @@ async def test_enums_of_a_strict_schema_get_a_type(server: Server, model: OpenAI
     assert [found[name].get("type") for name in "abcd"] == [["string", "null"], "boolean", ["integer", "number"], None]
 
 
+@pytest.mark.parametrize(
+    ("field", "strict"),
+    [
+        ({"type": "array", "items": {"type": "string"}}, True),
+        ({"anyOf": [{"type": "string", "maxLength": 3}, {"type": "null"}]}, True),
+        ({"type": "array"}, False),
+        ({"type": ["array", "null"], "items": {"type": "string"}}, False),
+        ({"type": "array", "items": True}, False),
+        ({"description": "whatever"}, False),
+        ({"type": "string", "not": {"const": "x"}}, False),
+    ],
+)
+async def test_a_schema_that_strict_mode_cannot_express_is_sent_as_it_is(
+    server: Server, model: OpenAIChatModel, field: Json, strict: bool
+) -> None:
+    schema: Json = {
+        "type": "object",
+        "properties": {"it": field},
+        "required": ["it"],
+        "additionalProperties": False,
+    }
+    body = await sent(server, model, ModelRequest(messages=[Message.user("hi")], output=schema))
+    wanted = body["response_format"]["json_schema"]
+    assert wanted["strict"] == strict
+    if not strict:
+        assert wanted["schema"] == schema
+
+
 async def test_structured_output_that_is_no_object_is_refused(model: OpenAIChatModel) -> None:
     with pytest.raises(UsageError, match=r"of type 'integer'.*field of an object"):
         await model.generate(ModelRequest(messages=[Message.user("hi")], output={"type": "integer"}))
@@ -460,6 +525,55 @@ async def test_an_error_in_a_stream_may_say_that_trying_again_is_vain(server: Se
     error = await failure(model)
     assert (error.code, error.retryable) == ("invalid_request_error", False)
     assert "stopped with an error: Bad messages." in str(error)
+
+
+_HEL = b'{"choices": [{"index": 0, "delta": {"content": "Hel"}}]}'
+_LO = b'{"choices": [{"index": 0, "delta": {"content": "lo"}, "finish_reason": "stop"}]}'
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b"data: " + _HEL[:20], _HEL[20:30], _HEL[30:] + b"\n\ndata: " + _LO + b"\n\n"],
+        [b"\xef", b"\xbb\xbf", b" \n", b"data: " + _HEL + b"\r", b"\n\r\ndata: " + _LO + b"\r\r"],
+        [b"data: " + _HEL[:12] + b"\ndata: " + _HEL[12:] + b"\n\ndata: " + _LO + b"\n\n"],
+        [_HEL + b"\n" + _LO + b"\n"],
+        [_HEL + b" \n", b"  \n", _LO + b"\t\n"],
+        [b"event: message\ndata: " + _HEL + b"\n\ndata: null\n\ndata:\n\ndata: " + _LO + b"\n\n"],
+    ],
+    ids=["in pieces", "byte order mark", "over lines", "bare lines", "bare lines with spaces", "named"],
+)
+async def test_lines_in_all_their_forms(server: Server, model: OpenAIChatModel, pieces: list[bytes]) -> None:
+    server.replies.append(streams(*pieces))
+    assert (await streamed(model))[1].text == "Hello"
+
+
+@pytest.mark.parametrize(
+    ("piece", "said"),
+    [
+        (b"event: error\ndata: the cluster\ndata: is on fire\n\n", "the cluster is on fire"),
+        (b"error: the cluster is on fire\n", "the cluster is on fire"),
+        (b'error: {"message": "the cluster is on fire"}\n', "the cluster is on fire"),
+        (b'{"error": {"message": "the cluster is on fire"}} \n', "the cluster is on fire"),
+        (b"{broken\n", "the cluster|JSON|cannot be read|Expecting"),
+        (b"data: the cluster\ndata: is on fire\n\n", "JSON|Expecting"),
+    ],
+)
+async def test_errors_that_are_no_events_are_read(
+    server: Server, model: OpenAIChatModel, piece: bytes, said: str
+) -> None:
+    server.replies.append(streams(delta(content="Hel"), piece))
+    assert re.search(said, str(await failure(model)).replace("\n", " "))
+
+
+async def test_a_whole_body_that_is_cut_is_an_error(server: Server, model: OpenAIChatModel) -> None:
+    async def half(connection: Connection) -> None:
+        await connection.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 30\r\n\r\n")
+        await connection.send(b'{"choices": [ ')
+        await connection.send(b'{"message": {"co')
+
+    server.replies.append(half)
+    assert (await failure(model)).retryable
 
 
 async def test_what_was_streamed_before_the_cut_was_seen(server: Server, model: OpenAIChatModel) -> None:

@@ -132,8 +132,7 @@ class _Lines:
         elif not line:
             yield from self._event()
         elif line.startswith((b"{", b"error:")):  # an error that is not wrapped in an event
-            data = line.removeprefix(b"error:").strip()
-            yield from _unwrapped(data, is_error=line is not data)
+            yield from _unwrapped(line.removeprefix(b"error:").strip(), is_error=line.startswith(b"error:"))
         elif line.startswith(b"event:"):
             self._kind = line[6:].strip().lower()
 
@@ -164,13 +163,9 @@ class _Lines:
         try:
             yield _parsed(b"\n".join(data))
         except ValueError:
-            if kind == b"error":
-                yield {"error": b"\n".join(data).decode("utf-8", "replace")}
-                return
-            if len(data) == 1:
+            if kind != b"error":
                 raise
-            for line in data:
-                yield DONE if line.startswith(b"[DONE]") else _parsed(line)
+            yield {"error": b"\n".join(data).decode("utf-8", "replace")}
 
 
 def _unwrapped(data: bytes, *, is_error: bool) -> Iterator[object]:
