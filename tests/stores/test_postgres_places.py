@@ -272,6 +272,30 @@ async def test_when_all_connections_are_in_use_for_too_long_it_says_so():
     await store.close()
 
 
+@pytest.mark.parametrize("when", ["while it waits", "when it is its turn"])
+async def test_a_call_that_is_cancelled_leaves_the_connection_to_the_next(when: str):
+    store = make(pool_size=1)
+    await paused(store, "q")
+    async with asyncio.timeout(20):
+        async with await psycopg.AsyncConnection.connect(postgres().url) as user:
+            await user.execute(f"SELECT 1 FROM {store.schema}.sessions FOR UPDATE".encode())  # noqa: S608 - a name of ours
+            blocked = asyncio.create_task(store.answer(S, [yes("q")]))  # has the only connection, and waits for the row
+            await asyncio.sleep(0)
+            leaves, stays = (asyncio.create_task(store.head(S)) for _ in range(2))
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert not any(each.done() for each in (blocked, leaves, stays))
+            if when == "while it waits":
+                leaves.cancel()
+            else:
+                blocked.add_done_callback(lambda _: leaves.cancel())
+        await blocked
+        with pytest.raises(asyncio.CancelledError):
+            await leaves
+        assert await stays is not None
+    await store.close()
+
+
 @pytest.mark.parametrize("is_sync", [True, False])
 async def test_an_answer_in_a_transaction_of_the_user_comes_and_goes_with_it(is_sync: bool):
     store = make()

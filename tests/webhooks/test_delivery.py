@@ -3,15 +3,18 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from adjourn import ChatModelAgent, Message, Runner, ToolCall, interrupt, tool, workflow
+from adjourn import ChatModelAgent, Message, Runner, ToolCall, UsageError, interrupt, tool, workflow
 from adjourn.errors import StoreUnavailable
 from adjourn.stores import MemoryStore, SessionRef
+from adjourn.stores._wrapper import StoreWrapper
+from adjourn.stores.types import Head, TakenNotice
 from adjourn.testing import FakeClock, FaultStore, ScriptedModel
 from adjourn.webhooks import Webhook, Webhooks
 
@@ -408,3 +411,69 @@ async def test_a_store_that_is_away_is_asked_again(
     async with hooks.delivering(FaultStore(inner, 1, "before", times=2)):
         assert (await asyncio.to_thread(receiver.next)).type == "interrupt"
     assert "its messages wait" in caplog.text
+
+
+async def test_a_store_that_forgets_what_arrived_has_it_sent_again(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture
+):  # rule V12
+    inner, hooks = MemoryStore(), Webhooks([receiver.webhook()])
+    await waiting(inner, hooks)
+    assert await hooks.deliver(FaultStore(inner, 2, "before")) == 1  # taken, and then not settled
+    first = receiver.next()
+    assert f"{first.id} waits" in caplog.text
+    assert await hooks.deliver(inner) == 0, "it is taken for a while"
+
+
+@pytest.mark.parametrize("damaged", [True, False])
+async def test_a_message_that_cannot_be_made_is_kept(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture, damaged: bool
+):  # rule V12
+    class Broken(StoreWrapper):
+        async def take_notices(self, app: str, to: Sequence[str], ttl: float, *, limit: int = 100) -> list[TakenNotice]:
+            found = await super().take_notices(app, to, ttl, limit=limit)
+            return [replace(each, body=b"{") for each in found] if damaged else found
+
+        async def head(self, ref: SessionRef) -> Head | None:
+            raise StoreUnavailable("a store", "it is away")
+
+    store, hooks = MemoryStore(), Webhooks([receiver.webhook()])
+    await waiting(store, hooks)
+    assert await hooks.deliver(Broken(store)) == 1
+    assert ("it cannot be sent: " if damaged else "it is away") in caplog.text
+    assert "a notice cannot be read" in caplog.text if damaged else "waits" in caplog.text
+    assert not hooks.counts[receiver.webhook().name, "sent"]
+
+
+async def test_what_nobody_has_sent_for_a_week_is_dropped(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture
+):  # rule V12
+    clock = FakeClock()
+    store, hooks = MemoryStore(clock=clock), Webhooks([receiver.webhook()])
+    await waiting(store, hooks, "old")
+    clock.advance(8 * 86400)
+    await waiting(store, hooks, "new")
+    async with hooks.delivering(store):
+        assert (await asyncio.to_thread(receiver.next)).data["session_id"] == "new"
+    assert "1 messages were dropped: for a week, nobody has sent them" in caplog.text
+
+
+async def test_leaving_waits_for_what_is_on_its_way_but_not_for_ever(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+):  # rule V12
+    monkeypatch.setattr("adjourn.webhooks._delivery.ENDING", 0.05)
+    answered = threading.Event()
+    receiver.answers = [held_until(answered)]
+    store, hooks = MemoryStore(), Webhooks([receiver.webhook()])
+    await waiting(store, hooks)
+    async with asyncio.timeout(20), hooks.delivering(store):
+        await asyncio.to_thread(receiver.next)
+    answered.set()
+    assert hooks.counts == {}, "whoever comes next sends it again"
+
+
+@pytest.mark.parametrize(
+    "address", ["desk.example.com", "ftp://desk.example.com", "https://[desk", "https://d/?a=1", 7]
+)
+def test_a_public_url_is_where_people_get_to(receiver: Receiver, address: Any):
+    with pytest.raises(UsageError, match="public_url"):
+        Webhooks([receiver.webhook()], public_url=address)
