@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from adjourn import CheckpointNotFound, RunError, UnfinishedRun, interrupt
-from adjourn.errors import CheckpointCorrupt
+from adjourn.errors import CheckpointCorrupt, Conflict
 from adjourn.events import Cancelled, Done, Event, Failed, Interrupted, NodeEnd
 from adjourn.graph import START, StateGraph
 from adjourn.stores import SessionRef, Store
+from adjourn.stores._wrapper import StoreWrapper
+from adjourn.stores.types import Claimed
 from adjourn.testing import FakeClock
 
 from .programs import (
@@ -244,3 +246,57 @@ async def test_who_answers_a_live_run_gets_its_result(store: Store):  # rule R3
     await until(lambda: none_pending(other))
     gate.opened.set()
     assert (await answering).state["done"] == (await waiting).state["done"] == ["yes", "second"]
+
+
+# After the last event, and while others write
+
+
+async def test_a_follower_who_has_read_that_it_failed_is_told_again(store: Store):
+    events, _ = await events_until_failure(line(("a", fails), store=store).run({}, session_id="s"))
+    other = line(("a", fails), store=store)
+    with pytest.raises(RunError, match=r"failed with ValueError: no luck. Try again with `recover`"):
+        await other.attach("s", after=events[-1].seq or 0)
+
+
+async def test_a_damaged_end_is_an_error_where_it_is_read_and_nowhere_before(tmp_path: Any):  # rule C10
+    path = tmp_path / "s.db"
+    graph = steps("a", "b", store=f"sqlite:///{path}")
+    whole = durable(await events_of(graph.run({}, session_id="s")))
+    with contextlib.closing(sqlite3.connect(path)) as file, file:
+        file.execute("UPDATE records SET body = x'00' WHERE key = (SELECT max(key) FROM records)")
+    seen: list[Event] = []
+
+    async def read() -> None:
+        async for event in steps("a", "b", store=f"sqlite:///{path}").attach("s"):
+            seen.append(event)  # noqa: PERF401  # those before the error, too
+
+    with pytest.raises(CheckpointCorrupt):
+        await read()
+    assert seen == whole[:-1]
+
+
+class Contended(StoreWrapper):
+    """A store in which somebody else is faster, so many times."""
+
+    def __init__(self, inner: Store, times: int) -> None:
+        super().__init__(inner)
+        self.times = times
+
+    async def claim(self, ref: SessionRef, owner: str, ttl: float, **options: Any) -> Claimed:
+        if self.times:
+            self.times -= 1
+            raise Conflict(ref.id, "somebody else was faster")
+        return await super().claim(ref, owner, ttl, **options)
+
+
+async def test_a_session_that_others_write_is_stopped_all_the_same(store: Store):
+    await asking(store=store).run({}, session_id="s")
+    assert await asking(store=Contended(store, 2)).cancel("s")
+    assert (await asking(store=store).status("s")).status == "cancelled"
+
+
+async def test_a_session_that_others_never_stop_writing_is_a_conflict(store: Store):
+    await asking(store=store).run({}, session_id="s")
+    with pytest.raises(Conflict, match="others keep writing it"):
+        await asking(store=Contended(store, 10_000)).cancel("s")
+    assert (await asking(store=store).status("s")).status == "waiting"

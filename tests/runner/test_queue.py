@@ -33,10 +33,12 @@ from adjourn.errors import (
 from adjourn.events import CheckpointSaved, Delta, Done
 from adjourn.graph import Overwrite
 from adjourn.sessions import Sessions
-from adjourn.stores import MemoryStore, Store
+from adjourn.stores import MemoryStore, SessionRef, Store
+from adjourn.stores._wrapper import StoreWrapper
+from adjourn.stores.types import Claimed
 from adjourn.testing import FaultStore, ScriptedModel
 
-from .programs import Gate, steps
+from .programs import Gate, steps, turns
 
 
 class Desk:
@@ -772,3 +774,81 @@ async def _status(run: Any) -> str:
 
 async def _events(run: Any) -> list[object]:
     return [event async for event in run]
+
+
+# Others are faster, or take the session away
+
+
+async def test_a_caller_whose_session_is_deleted_is_told_so(store: Store):  # rule V11
+    desk = Desk(store)
+    gate = desk.gate("a")
+    desk.asking.add("a")
+    first = asyncio.create_task(_status(desk.runner.run("a", session_id="s")))
+    await gate.reached.wait()
+    waiting = asyncio.create_task(_result(desk.runner.run("b", session_id="s", on_busy="queue")))
+    await settled(desk.runner, status="running", inputs=1)
+    gate.opened.set()
+    assert await first == "interrupted"
+    await desk.runner.delete("s")
+    with pytest.raises(InputWithdrawn):
+        await waiting
+    assert desk.seen == []
+
+
+async def test_an_input_that_cannot_begin_by_itself_is_in_the_log(
+    store: Store, caplog: pytest.LogCaptureFixture
+):  # rule V11
+    """As after a deploy that has removed what it needs, with nobody who waits for it."""
+    gate = Gate()
+
+    @workflow(name="desk")
+    async def strict(wish: int) -> int:
+        await gate.wait()
+        return wish
+
+    runner = Runner(strict, store=store)
+    first = asyncio.create_task(_result(runner.run(1, session_id="s")))
+    await gate.reached.wait()
+    given = await Desk(store).runner.submit("b", session_id="s")
+    gate.opened.set()
+    assert await first == 1
+
+    async def is_said() -> bool:
+        return "cannot begin the next turn" in caplog.text
+
+    await until(is_said)
+    assert [each.id for each in await runner.inputs("s")] == [given.id]
+    assert await runner.withdraw("s", given.id)
+
+
+class Contended(StoreWrapper):
+    """A store in which somebody else is faster, so many times, with the first claims of turns that wait."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.times = 0
+
+    async def claim(self, ref: SessionRef, owner: str, ttl: float, **options: Any) -> Claimed:
+        if self.times:
+            self.times -= 1
+            raise SessionBusy(ref.id, "somebody else")
+        return await super().claim(ref, owner, ttl, **options)
+
+
+@pytest.mark.parametrize("how", ["queue", "cancel", "rollback"])
+async def test_a_turn_that_others_were_faster_than_begins_all_the_same(store: Store, how: Any):  # rule V11
+    contended = Contended(store)
+    desk = Desk(contended)
+    gate = desk.gate("a")
+    first = asyncio.create_task(_result(desk.runner.run("a", session_id="s")))
+    await gate.reached.wait()
+    waiting = asyncio.create_task(_result(desk.runner.run("b", session_id="s", on_busy=how)))
+    if how == "queue":
+        await settled(desk.runner, status="running", inputs=1)
+    else:
+        await turns()
+    contended.times = 2
+    gate.opened.set()
+    assert await waiting == "b!"
+    assert contended.times == 0
+    await asyncio.gather(first, return_exceptions=True)
