@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from adjourn.server import App
+from adjourn import Runner, UsageError
+from adjourn.errors import StoreUnavailable
+from adjourn.server import App, Tokens
+from adjourn.stores import MemoryStore
+from adjourn.stores._wrapper import StoreWrapper
+from adjourn.stores.types import Head
 
-from .agents import booker
+from .agents import booker, counter
 from .serving import Serving, types
 
 
@@ -72,3 +78,75 @@ def test_the_stream_has_only_what_is_wanted(server: Serving):
     with server.open("GET", "/api/v1/inbox/events?reason=need_name") as stream:
         frames = stream.until("caught_up")
     assert [frame.data["reason"] for frame in frames if frame.type == "question"] == ["need_name"]
+    with server.open("GET", "/api/v1/inbox/events?reason=need_name") as stream:
+        stream.until("caught_up")
+        ticket = asked(server)
+        server.post("/api/v1/chat/resume", {"session_id": ticket["session_id"], "answer": "yes", "stream": False})
+        # Neither the question that was not wanted nor its end is reported, but that its session has ended.
+        ended = stream.until("ended")
+    assert types(ended) == ["ended"]
+    assert ended[-1].data["session_id"] == ticket["session_id"]
+
+
+def test_a_token_for_some_agents_hears_of_those_only(tmp_path: Path):  # rules V7, V10
+    tokens = Tokens(tmp_path / "tokens.json")
+    ann = {"authorization": f"Bearer {tokens.create('ann')[1]}"}
+    rita = {"authorization": f"Bearer {tokens.create('rita', roles=['review'], agents=['count*'])[1]}"}
+    with Serving(App([booker(), counter()], tokens=tokens)) as server:
+
+        def chat(agent: str, message: str) -> Any:
+            body = {"agent": agent, "message": message, "stream": False}
+            return server.post("/api/v1/chat", body, **ann).json
+
+        chat("booker", "book Rome")
+        with server.open("GET", "/api/v1/inbox/events", **rita) as stream:
+            assert types(stream.until("caught_up")) == ["caught_up"]
+            chat("booker", "book Oslo")
+            chat("booker", "hello")
+            counted = chat("counter", "count")
+            frames = stream.until("ended")
+    assert types(frames) == ["ended"]
+    assert frames[-1].data["session_id"] == counted["session_id"]
+
+
+def test_a_store_that_goes_away_ends_the_stream_in_order(caplog: pytest.LogCaptureFixture):  # rule V10
+    class Leaving(StoreWrapper):
+        is_away = False
+
+        async def sessions(self, **options: Any) -> list[Head]:
+            if self.is_away:
+                raise StoreUnavailable("a store", "it is away")
+            return await super().sessions(**options)
+
+    store = Leaving(MemoryStore())
+    with Serving(App([booker()], store=store)) as server:
+        with server.open("GET", "/api/v1/inbox/events") as stream:
+            stream.until("caught_up")
+            store.is_away = True
+            assert stream.all()[-1].type == "closing"
+        store.is_away = False
+    assert "the stream of the inbox ended early" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("agents", "said"),
+    [
+        ([], "give it at least one agent"),
+        ([booker(), booker()], "two agents are called 'booker'"),
+        ([print], "is not an agent, a compiled graph, a @workflow function or a Runner"),
+        ([Runner(booker(), store=MemoryStore()), Runner(counter(), store=MemoryStore())], "share one store"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_when_it_is_made(agents: Any, said: str):
+    with pytest.raises(UsageError, match=said):
+        App(agents)
+
+
+def test_a_session_of_an_agent_that_is_not_served_any_more_says_so(tmp_path: Path):
+    url = f"sqlite:///{tmp_path / 's.db'}"
+    with Serving(App([booker()], store=url)) as server:
+        session_id = asked(server)["session_id"]
+    with Serving(App([counter()], store=url)) as server:
+        reply = server.post("/api/v1/chat/resume", {"session_id": session_id, "answer": "yes"})
+        assert (reply.status, reply.code) == (409, "program_changed")
+        assert "this server does not serve it" in reply.json["error"]["message"]
