@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -26,9 +26,12 @@ from adjourn import (
     tool,
     workflow,
 )
+from adjourn.errors import Conflict
 from adjourn.messages import Message, Usage
 from adjourn.sessions import Notice, QuestionAsked, SessionEnded
-from adjourn.stores import MemoryStore, Store
+from adjourn.stores import MemoryStore, SessionRef, Store
+from adjourn.stores._wrapper import StoreWrapper
+from adjourn.stores.types import Answer, Head
 from adjourn.testing import ScriptedModel
 
 
@@ -335,3 +338,61 @@ async def test_a_failed_turn_is_an_end(store: Store):
     with pytest.raises(ValueError, match="no"):
         await runner.resume("s", {"go": True})
     assert [told(each) for each in await take(notices, 1)] == [("s", "failed")]
+
+
+# While others write
+
+
+class Contended(StoreWrapper):
+    """A store in which somebody else is faster, so many times."""
+
+    def __init__(self, inner: Store, times: int) -> None:
+        super().__init__(inner)
+        self.times = times
+
+    async def answer(self, ref: SessionRef, answers: Sequence[Answer], *, after: str | None = None) -> Head:
+        if self.times:
+            self.times -= 1
+            raise Conflict(ref.id, "somebody else was faster")
+        return await super().answer(ref, answers, after=after)
+
+
+async def test_an_answer_is_recorded_though_others_write(store: Store):  # rule R3
+    await Runner(trip, store=store).run("Oslo", session_id="s")
+    with pytest.raises(Conflict, match="others keep writing it"):
+        await Sessions(Contended(store, 10_000)).answer("s", {"hotel": "Grand"}, by="ann")
+    assert len(await Sessions(store).pending("s")) == 1, "nothing was answered"
+    await Sessions(Contended(store, 2)).answer("s", {"hotel": "Grand"}, by="ann")
+    (entry,) = await Sessions(store).audit("s")
+    assert (entry.answer, entry.by) == ("Grand", "ann")
+
+
+async def test_of_the_same_answer_sent_twice_at_once_both_are_told_that_it_counts(store: Store):  # rules R3, V13
+    class Overtaken(StoreWrapper):
+        async def answer(self, ref: SessionRef, answers: Sequence[Answer], *, after: str | None = None) -> Head:
+            await self.inner.answer(ref, answers, after=after)  # as somebody else, who sends the same
+            return await self.inner.answer(ref, answers, after=after)
+
+    runner = Runner(trip, store=store)
+    await runner.run("Oslo", session_id="s")
+    status = await Runner(trip, store=Overtaken(store)).answer("s", {"hotel": "Grand"}, by="ann", id="one")
+    assert status.session_id == "s"
+    again = await runner.answer("s", {"hotel": "Grand"}, by="ann", id="one")
+    assert again.session_id == "s"
+    with pytest.raises(AlreadyResumed):
+        await runner.answer("s", {"hotel": "Ritz"}, by="bob", id="two")
+    assert [each.answer for each in await runner.audit("s")] == ["Grand"]
+
+
+async def test_sessions_that_are_deleted_meanwhile_are_not_pruned(store: Store):  # rule C7
+    class Deletes(StoreWrapper):
+        async def prune(self, ref: SessionRef, *, keep: int | None = None, before: float | None = None) -> int:
+            if ref.id == "two":
+                await self.delete(ref)
+            return await super().prune(ref, keep=keep, before=before)
+
+    for name in ("one", "two", "three"):
+        await Runner(trip, store=store).run("Oslo", session_id=name)
+        await Runner(trip, store=store).resume(name, {"hotel": "Grand"})
+    await Sessions(Deletes(store)).prune_all(keep=1)
+    assert {each.session_id for each in await Sessions(store).sessions()} == {"one", "three"}
