@@ -12,7 +12,14 @@ from adjourn._generics import Defaulted, Deps_contra, Out_co, State_co
 from adjourn._habits import OF_RUNNERS, RUN_AGENT, Explains, explains_options
 from adjourn._values.codec import ClassChanged
 from adjourn._values.frozen import shorten
-from adjourn.errors import CheckpointNotFound, PendingInterrupts, ProgramChanged, StateInvalid, UnfinishedRun, UsageError
+from adjourn.errors import (
+    CheckpointNotFound,
+    PendingInterrupts,
+    ProgramChanged,
+    StateInvalid,
+    UnfinishedRun,
+    UsageError,
+)
 from adjourn.events import Interrupt, ToolResult
 from adjourn.messages import Message
 from adjourn.sessions import Answers, Checkpoint, Sessions
