@@ -16,7 +16,7 @@ from adjourn import Runner, Sessions, interrupt, workflow
 from adjourn.errors import AlreadyResumed, Conflict, SessionBusy, StoreUnavailable, UsageError
 from adjourn.graph import END, START, StateGraph
 from adjourn.stores import EncryptedStore, Input, PostgresStore, Question, SessionRef
-from adjourn.stores.postgres._queries import DUE, filters
+from adjourn.stores.postgres._queries import DUE, IDLE, filters, stored_statuses
 from adjourn.testing.suite.bench import Drive, S, paused, question, yes
 from tests.servers import pgbouncer, postgres
 
@@ -578,4 +578,27 @@ async def test_of_thousands_that_are_queued_the_first_are_read():  # rule V11
     (walked,) = [line for line in plan if "sessions_queued" in line]
     assert "rows=10 " in walked
     assert [each.session for each in await store.due(limit=3)] == ["first", "s1", "s2"]
+    await store.close()
+
+
+async def test_old_sessions_are_found_without_reading_those_that_wait():  # rule C7
+    store = make()
+    await store.submit(SessionRef("first"), Input(id="i", body=b"{}", program="p"))  # It makes the tables.
+    schema = store.schema
+    with psycopg.connect(postgres().url, autocommit=True) as own:
+        for statement in (
+            """INSERT INTO {schema}.sessions (id, app, created, status, updated, touched, rested)
+                SELECT 's' || n, 'adjourn', 1, CASE WHEN n % 500 = 0 THEN 'done' ELSE 'waiting' END, n, n, n
+                FROM generate_series(1, 5000) AS n""",
+            "ANALYZE {schema}.sessions",
+        ):
+            own.execute(statement.replace("{schema}", schema).encode())
+        statuses = ["done", "failed", "cancelled"]
+        given = {"app": "adjourn", "statuses": statuses, "stored": stored_statuses(statuses), "ttl": 60.0, "limit": 200}
+        query = f"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) {IDLE}".replace("<filters>", filters(given))
+        plan = [line for (line,) in own.execute(query.replace("{schema}", schema).encode(), given)]
+    assert any("sessions_by_status" in line for line in plan)
+    assert not any("Rows Removed" in line for line in plan), plan
+    old = {ref.id for ref in await store.delete_idle(60.0, app="adjourn", statuses=("done", "failed", "cancelled"))}
+    assert old == {f"s{n}" for n in range(500, 5001, 500)}
     await store.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -219,12 +219,13 @@ DUE = f"""SELECT * FROM (
                 AND q.how IS NULL AND q.expires <= {NOW}) <filters> ORDER BY s.queued, s.no LIMIT %(limit)s)) AS due
     ORDER BY since, no LIMIT %(limit)s"""
 
-IDLE = f"""SELECT {SESSION} FROM {{schema}}.sessions AS s
-    WHERE s.touched < {NOW} - %(ttl)s AND (s.owner IS NULL OR s.expires <= {NOW}) <filters>
-    AND (%(statuses)s::text[] IS NULL OR CASE WHEN s.status = 'running' THEN 'failed'
-        WHEN s.status = 'done' AND s.inputs > 0 THEN 'queued' ELSE s.status END = ANY (%(statuses)s::text[])
-        AND (s.inputs = 0 OR 'queued' = ANY (%(statuses)s::text[])))
-    ORDER BY s.no LIMIT %(limit)s"""
+# Of what rests, an index has the oldest of each status: those that wait for people may be many, and are not read.
+_OLD = f"s.touched < {NOW} - %(ttl)s <filters> LIMIT %(limit)s"
+IDLE = f"""(SELECT {SESSION} FROM {{schema}}.sessions AS s
+        WHERE s.owner IS NULL AND s.rested < {NOW} - %(ttl)s AND {_OLD})
+    UNION ALL
+    (SELECT {SESSION} FROM {{schema}}.sessions AS s WHERE s.owner IS NOT NULL AND s.expires <= {NOW} AND {_OLD})
+    LIMIT %(limit)s"""
 
 REMOVE = """WITH gone AS (DELETE FROM {schema}.sessions AS s WHERE s.app = %(app)s AND s.id = %(id)s
         AND (%(user)s::text IS NULL OR s."user" = %(user)s) RETURNING s.no),
@@ -242,10 +243,19 @@ _STATUS = {
     "done": "s.status = 'done' AND s.inputs = 0",
 }
 _FILTERS = {
+    "statuses": """s.status = ANY (%(stored)s::text[]) AND CASE WHEN s.status = 'running' THEN 'failed'
+        WHEN s.status = 'done' AND s.inputs > 0 THEN 'queued' ELSE s.status END = ANY (%(statuses)s::text[])
+        AND (s.inputs = 0 OR 'queued' = ANY (%(statuses)s::text[]))""",
     "user": 's."user" = %(user)s',
     "programs": "s.program = ANY (%(programs)s::text[])",
     "skip_users": '(s."user" IS NULL OR s."user" <> ALL (%(skip_users)s::text[]))',
 }
+
+
+def stored_statuses(statuses: Sequence[str]) -> list[str]:
+    """Return the statuses that the rows of sessions with these may have."""
+    shown_as = {"running": "failed", "done": "queued"}
+    return [*statuses, *(stored for stored, shown in shown_as.items() if shown in statuses)]
 
 
 def filters(given: Mapping[str, Any]) -> str:

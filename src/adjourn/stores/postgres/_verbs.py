@@ -190,9 +190,11 @@ class PostgresVerbs(RemoteStore):
         statuses: Sequence[Status] | None,
         limit: int | None,
     ) -> list[SessionRef]:
-        chosen = None if statuses is None else list(statuses)
+        chosen: dict[str, Any] = {}
+        if statuses is not None:
+            chosen = {"statuses": list(statuses), "stored": sql.stored_statuses(statuses)}
         return await self._list(
-            sql.IDLE, lambda row: session_row(row).ref, limit, app=app, user=user, ttl=float(ttl), statuses=chosen
+            sql.IDLE, lambda row: session_row(row).ref, limit, app=app, user=user, ttl=float(ttl), **chosen
         )
 
     async def delete(self, ref: SessionRef) -> None:
