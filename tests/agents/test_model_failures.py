@@ -132,6 +132,15 @@ async def test_a_mistake_in_the_code_does_not_fail_over() -> None:  # rule A8
     assert second.requests == []
 
 
+async def test_a_model_that_cannot_take_the_request_hides_no_outage() -> None:  # rule A8
+    first, cannot = ScriptedModel([ConnectionError("away")] * 2), ScriptedModel([UsageError("It takes no images.")] * 2)
+    agent = ChatModelAgent("A", model=first, failover=[cannot, ScriptedModel(["from the third"])])
+    assert (await Runner(agent).run("go")).output == "from the third"
+    with pytest.raises(ModelError, match="away") as failure:
+        await Runner(ChatModelAgent("A", model=first, failover=[cannot])).run("go")
+    assert any("could not be asked instead: It takes no images." in note for note in failure.value.__notes__)
+
+
 async def test_a_pause_is_no_failure(store: Store) -> None:  # rule I1
     second = ScriptedModel(["never"])
     asking = FunctionModel(lambda _: f"told {interrupt('model?')}")

@@ -184,15 +184,24 @@ class Asking:
         """Ask the models in order, starting with the one that answered last."""
         models = self.models
         first, count = self.model, len(models)
+        failure: Exception | None = None
         for number in range(count):
             self.model = (first + number) % count
             try:
                 return await self._tried(partial(self._once, models[self.model], request))
-            except Exception as error:
-                if number == count - 1 or isinstance(error, UsageError | StoreError):
+            except UsageError as refusal:
+                if failure is None:
                     raise
-                self._reset(f"{type(error).__name__}: {text_of(error)}")
-        raise AssertionError("there is a model")
+                # One that cannot take the place of another must not hide why it would have to.
+                failure.add_note(f"The next model could not be asked instead: {text_of(refusal)}")
+            except StoreError:
+                raise
+            except Exception as error:  # noqa: BLE001  # raised again if no model answers
+                failure = error
+            if number < count - 1:
+                self._reset(f"{type(failure).__name__}: {text_of(failure)}")
+        assert failure is not None, "there is a model"
+        raise failure
 
     def _tried(self, once: Callable[[], Awaitable[Message]]) -> Awaitable[Message]:
         if not self.retry:
