@@ -353,6 +353,17 @@ def test_the_url_of_a_store_has_the_time_to_live(checkpoint: Checkpoint, given: 
     assert checkpoint.store_url(given) == url
 
 
+def test_a_store_without_a_time_to_live_is_warned_about(caplog: pytest.LogCaptureFixture):
+    checkpoint = Checkpoint(backend="redis", url="redis://h/0", ttl_seconds=60)
+    checkpoint.store_url()
+    checkpoint.store_url("encrypted+rediss://h/0")
+    assert not caplog.records
+    checkpoint.store_url("encrypted+sqlite:///tickets.db")
+    [warning] = caplog.records
+    assert "after 60 seconds" in warning.getMessage()
+    assert "stored in sqlite is kept until `adjourn prune --sessions`" in warning.getMessage()
+
+
 def test_a_store_that_nobody_names_is_refused():
     with pytest.raises(UsageError, match="stored in postgres, but not where"):
         Checkpoint(backend="postgres").store_url()

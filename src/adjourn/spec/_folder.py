@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec import inspect as types
 
 from adjourn._engine.program import Program
+from adjourn._hiding import logger
 from adjourn._yaml import MAX_CHARACTERS, Node, Pairs, Place, Problem, Scalar, read_yaml
 from adjourn.errors import SpecInvalid, UsageError
 from adjourn.stores.urls import shown_url
@@ -23,6 +24,8 @@ from ._fitting import WRONG, Fitting, Path
 from ._parts import Parts, Surroundings
 from ._references import References
 from ._served import Served
+
+log = logger("adjourn.spec")
 
 MAX_FILES = 1000
 Fingerprint: TypeAlias = frozenset[tuple[str, int, int]]
@@ -60,7 +63,15 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
                 f"The files say that sessions are stored in {self.backend}, but not where. Give the URL as --store or "
                 "$ADJOURN_STORE, or in a file: checkpoint: {backend: ..., url: ...}."
             )
-        if self.ttl_seconds is None or _scheme(url) not in _SCHEMES["redis"] or re.search(r"[?&]ttl=", url):
+        if self.ttl_seconds is None or re.search(r"[?&]ttl=", url):
+            return url
+        if _scheme(url) not in _SCHEMES["redis"]:
+            log.warning(
+                "The files say that sessions end after %d seconds. Only Redis does that; what is stored in %s is kept "
+                "until `adjourn prune --sessions` removes it.",
+                self.ttl_seconds,
+                _scheme(url),
+            )
             return url
         return f"{url}{'&' if '?' in url else '?'}ttl={self.ttl_seconds}"
 
