@@ -507,6 +507,49 @@ async def test_after_a_change_of_the_program_below_the_old_code_goes_on(store: S
     assert (await other.recover("s")).value == 1
 
 
+@pytest.mark.parametrize("kind", ["workflow", "graph", "node gone"])
+async def test_however_often_the_changed_program_is_tried_nothing_is_lost(store: Store, kind: str):  # rules R6, R10
+    made: list[str] = []
+
+    @once
+    async def prepare() -> str:
+        made.append("prepared")
+        return "ready"
+
+    @workflow(name="child")
+    async def as_workflow() -> Any:
+        return [await prepare(), interrupt("q", key="q")]
+
+    async def ask(state: Any) -> Any:
+        return {"log": [await prepare(), interrupt("q", key="q")]}
+
+    right: Any = as_workflow if kind == "workflow" else lone(ask, name="child")
+    wrong: Any = lone(ask, name="child") if kind == "workflow" else as_workflow
+    if kind == "node gone":
+        wrong = StateGraph(Log, name="child").add_node("another", ask).add_edge(START, "another").compile()
+    child = right
+
+    @workflow
+    async def flow() -> Any:
+        return await current().run(child, None if kind == "workflow" else {})
+
+    def build() -> Runner:
+        return Runner(flow, store=store)
+
+    await build().run(session_id="s")
+    await build().answer("s", {"q": "yes"})
+    child = wrong
+    # Now and then a full record is due, which has to hold what the program cannot use.
+    for _ in range(12):
+        with pytest.raises(ProgramChanged):
+            await build().recover("s")
+    child = right
+    found = (await build().recover("s")).value
+    assert (found if kind == "workflow" else found["log"]) == ["ready", "yes"]
+    assert made == ["prepared"]
+    assert (await build().verify("s")).is_sound
+
+
 async def test_mended_code_need_not_run_what_the_wrong_code_ran(store: Store):  # rule R6
     version = "first"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextvars import copy_context
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
@@ -297,11 +298,12 @@ def _bind(entry: Entry, call: _Call) -> ProgramFrame:
     frame.children = frame.children if frame.children is not None else {}
     child = frame.children.get(segment)
     if child is None:
-        image = frame.scope.dormant.bind(frame.path, segment)
-        if image is None:
+        dormant = frame.scope.dormant
+        is_new = segment not in dormant.below(frame.path)
+        if is_new:
             _note_new(entry, call.key, segment)
-        child = call.program.open(frame.scope, frame, segment, image)
-        if image is None:
+        child = dormant.reopen(frame.path, segment, partial(call.program.open, frame.scope, frame, segment))
+        if is_new:
             start(child, call.input)
             if isinstance(child, UserFrame) and not entry.fresh:
                 # It is the first thing that is new in this entry, so what cut off its parent may have been in it.

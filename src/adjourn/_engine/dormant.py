@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -12,6 +12,8 @@ from adjourn.errors import CheckpointCorrupt
 
 from .address import segment_text
 from .record import GraphImage, Image, Tree, join
+
+T = TypeVar("T")
 
 _NOTHING: Mapping[str, Image] = MappingProxyType({})
 
@@ -33,7 +35,10 @@ class Dormant(dict[str, dict[str, Image]]):
     def restore(self, tree: Tree) -> None:
         """Take in the frames of a folded session."""
         self.pieces = tree.pieces
-        for path, image in tree.frames.items():
+        self._put(tree.frames)
+
+    def _put(self, frames: Mapping[str, Image]) -> None:
+        for path, image in frames.items():
             parent, _, segment = path.rpartition(";")
             if not segment:
                 raise CheckpointCorrupt(f"'{path}' is not the path of a frame")
@@ -57,6 +62,23 @@ class Dormant(dict[str, dict[str, Image]]):
         if not siblings:
             del self[parent]
         return image
+
+    def reopen(self, parent: str, segment: str, open: Callable[[Image | None], T]) -> T:
+        """Bind a dormant frame, with those below it, by opening it; `open` gets None if there is none.
+
+        What cannot be opened stays dormant: the program has changed, and may be changed back.
+        """
+        if segment not in self.below(parent):
+            return open(None)
+        path = _path(parent, segment)
+        frames = {path: self.below(parent)[segment], **dict(self.all_below(path))}
+        pieces = {each: self.pieces[each] for each in frames if each in self.pieces}
+        try:
+            return open(self.bind(parent, segment))
+        except BaseException:
+            self._put(frames)
+            self.pieces |= pieces
+            raise
 
     def everything(self) -> Iterator[tuple[str, Image]]:
         """Yield every dormant frame with its path, wherever it is."""

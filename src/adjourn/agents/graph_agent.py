@@ -110,9 +110,9 @@ class GraphAgentFrame(AgentFrame, WrapsCalls):
     def bind_inner(self) -> GraphFrame | None:
         """Return the graph's frame, restored from its stored image if it is dormant."""
         if self.inner is None:
-            image = self.scope.dormant.bind(self.path, INNER)
-            if image is not None:
-                self.inner = self._open(image)
+            dormant = self.scope.dormant
+            if INNER in dormant.below(self.path):
+                self.inner = dormant.reopen(self.path, INNER, self._open)
         return self.inner
 
     def bind_dormant(self) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any, cast
 
 from msgspec.structs import replace
@@ -118,8 +119,9 @@ class ProgramNode(Node):
 
     def open(self, task: Task) -> tuple[ProgramFrame, bool]:
         """Return the frame of the program, and whether it is new rather than restored from its stored image."""
-        image = task.scope.dormant.bind(task.path, self.inside)
-        return self.program.open(task.scope, task, self.inside, image), image is None
+        dormant, inside = task.scope.dormant, self.inside
+        is_new = inside not in dormant.below(task.path)
+        return dormant.reopen(task.path, inside, partial(self.program.open, task.scope, task, inside)), is_new
 
     def bind_dormant(self, task: Task) -> None:
         if self.inside in task.scope.dormant.below(task.path):
