@@ -39,6 +39,24 @@ async def test_a_run_stops_after_its_step_and_others_go_on(store: Store):  # fai
     assert await due(store) == []
 
 
+async def test_whoever_goes_on_is_said_to_run_it(store: Store):
+    gate, again = Gate(), Gate()
+    run = line(("a", held("a", gate)), store=store).run({}, session_id="s")
+    waiting = begin(run)
+    await gate.reached.wait()
+    await run.hand_over(timeout=0)
+    await waiting
+    other = line(("a", held("a", again)), store=store)
+    recovering = begin(other.recover("s"))
+    await again.reached.wait()
+    status = await other.status("s")
+    assert (status.status, status.owner is None) == ("running", False)
+    assert [each.session_id for each in await other.sessions(status="running")] == ["s"]
+    assert [each.session_id for each in await other.sessions(status="queued")] == []
+    again.opened.set()
+    assert (await recovering).state["done"] == ["a"]
+
+
 async def test_a_step_that_takes_too_long_is_cut_off_and_runs_again_with_its_key(store: Store):  # rule R14
     seen: list[tuple[str, int]] = []
     gate = Gate()

@@ -554,7 +554,8 @@ class SessionOpener:
     async def _claim(
         self, live: LiveSession, source: str | None, taken: tuple[Answer, ...] = (), *, alone: bool = False
     ) -> Claimed:
-        writes = source is not None or live.journal.records.has_news
+        # A session that had failed, or was handed over, counts as such until a record says that it goes on.
+        writes = source is not None or live.journal.records.has_news or live.status != "running"
         try:
             if live.owner is not None:
                 await live.free()
