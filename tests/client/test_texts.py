@@ -17,6 +17,7 @@ from tests.server.agents import GATES
 from tests.server.serving import Serving
 
 from .cutting import Proxy
+from .test_streams import text
 
 
 class Gate(str):
@@ -51,16 +52,6 @@ async def count(to: str) -> AsyncIterator[str]:
     """Count."""
     for number in range(int(to)):
         yield f"{number} "
-
-
-def text(events: list[Event]) -> str:
-    shown = ""
-    for event in events:
-        if isinstance(event, Retrying):
-            shown = ""
-        elif isinstance(event, Delta):
-            shown += event.text
-    return shown
 
 
 def pieces(events: list[Event]) -> list[Delta]:

@@ -351,6 +351,7 @@ class _LayerFrame(FunctionFrame):
         return await super().advance()
 
     def begin_again(self) -> None:
+        # Not another attempt: `advance` has those of its parent.
         self.status, self.exception = "pending", None
         self.scope.mark(self)
 
