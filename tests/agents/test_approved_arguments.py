@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from pydantic import BaseModel, Field, PrivateAttr, SecretStr, field_serializer, model_validator
+from pydantic import BaseModel, Field, PrivateAttr, SecretStr, field_serializer, model_serializer, model_validator
 
 from adjourn import ChatModelAgent, Edit, Retry, Runner, Tool, ToolCall, interrupt, tool
-from adjourn.errors import NotStorable
+from adjourn.errors import NotStorable, UsageError
 from adjourn.events import ToolCalled
 from adjourn.graph import START, MessagesState, StateGraph
 from adjourn.messages import Message
-from adjourn.middleware import Middleware
+from adjourn.middleware import ApprovalPolicy, ApprovalRule, Middleware
 from adjourn.middleware.hooks import ToolCallable, ToolRequest, ToolStream
 from adjourn.stores import Store
 from adjourn.testing import ScriptedModel
-from adjourn.tools import reviewed
+from adjourn.tools import approved, reviewed
 from tests.agents.calling import results
 
 ran: list[Any] = []
@@ -180,9 +181,14 @@ class Masked(BaseModel):
         return "***"
 
 
+class ExcludedIf(BaseModel):
+    cents: int
+    to: str = Field("shop", exclude_if=lambda to: to == "shop")
+
+
 class Private(BaseModel):
     cents: int
-    to: str = Field("shop", exclude=True)
+    to: str = "shop"
     _to: str = PrivateAttr("shop")
 
     @model_validator(mode="after")
@@ -210,11 +216,37 @@ class Holder:
     order: Excluded
 
 
-def _wrapped(kind: type[Any], order: dict[str, Any]) -> dict[str, Any]:
-    return {"orders": [order]} if kind is Nested else {"order": order} if kind is Holder else order
+class Omitted(BaseModel):
+    cents: int
+    to: str = "shop"
+
+    @model_serializer(mode="wrap")
+    def write(self, write: Any) -> Any:
+        return {name: value for name, value in write(self).items() if value != "shop"}
 
 
-HIDING = [Excluded, Masked, Private, Secret, Renamed, Nested, Holder]
+class Told(BaseModel):
+    cents: int
+    to: str = "shop"
+
+    @model_validator(mode="before")
+    @classmethod
+    def read(cls, data: Any) -> Any:
+        return {"cents": int(data)} if isinstance(data, str) else data
+
+    @model_serializer
+    def write(self) -> str:
+        return str(self.cents)
+
+
+@dataclass
+class Wrong:
+    cents: int
+    to: Decimal = 100  # type: ignore[assignment]  # as people write
+
+
+def _order(kind: type[Any], **order: Any) -> dict[str, Any]:
+    return {"order": {"orders": [order]} if kind is Nested else {"order": order} if kind is Holder else order}
 
 
 def tool_of(kind: type[Any], **options: Any) -> Tool:
@@ -227,24 +259,53 @@ def tool_of(kind: type[Any], **options: Any) -> Tool:
     return tool(pay, **options)
 
 
+WAYS: dict[str, Callable[[type[Any]], Any]] = {
+    "approval": lambda kind: tool_of(kind, approval=True),
+    "predicate": lambda kind: tool_of(kind, approval=lambda: True),
+    "approved": lambda kind: approved(tool_of(kind)),
+    "reviewed": lambda kind: reviewed(tool_of(kind)),
+    "asks": lambda kind: runner_of(tool_of(kind), {}, ApprovalPolicy([ApprovalRule(tool="p*")])),
+    "denies": lambda kind: runner_of(
+        tool_of(kind), {}, ApprovalPolicy([ApprovalRule(arguments={"order": "*"}, action="deny")])
+    ),
+}
+
+
+@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("kind", [Excluded, ExcludedIf, Nested, Holder, Wrong])
+def test_a_class_that_hides_a_field_is_refused_where_people_or_rules_decide(kind: type[Any], how: str) -> None:
+    with pytest.raises(UsageError, match="'pay' are decided by people or rules"):  # rule T1
+        WAYS[how](kind)
+    assert tool_of(kind).name == "pay"
+
+
+def test_a_policy_that_cannot_ask_about_a_tool_leaves_it_as_it_is() -> None:  # rule T1
+    rules = [ApprovalRule(tool="other"), ApprovalRule(action="deny"), ApprovalRule(action="allow")]
+    runner_of(tool_of(Excluded), {}, ApprovalPolicy(rules))
+
+
 @pytest.mark.parametrize("how", ["approval", "predicate", "reviewed"])
-@pytest.mark.parametrize("kind", HIDING)
+@pytest.mark.parametrize("kind", [Masked, Private, Secret, Renamed, Told])
 async def test_a_field_that_nobody_is_shown_does_not_run(kind: type[Any], how: str) -> None:  # rule T1
-    made = reviewed(tool_of(kind)) if how == "reviewed" else tool_of(kind, approval=how == "approval" or (lambda: True))
-    runner = runner_of(made, {"order": _wrapped(kind, {"cents": 1, "to": "thief"})})
+    runner = runner_of(WAYS[how](kind), _order(kind, cents=1, to="thief"))
     result = await runner.run("go", session_id="s")
     assert (result.status, result.interrupts, ran) == ("done", (), [])
     assert "a person must see everything that runs" in results(result)[0]
 
 
-@pytest.mark.parametrize("kind", [Excluded, Private, Nested, Holder])
-async def test_what_is_shown_as_a_whole_runs(kind: type[Any]) -> None:  # rule T1
-    result = await approve(runner_of(tool_of(kind, approval=True), {"order": _wrapped(kind, {"cents": 1})}))
+@pytest.mark.parametrize("kind", [Omitted, Told])
+async def test_a_default_that_a_serializer_leaves_out_does_not_run(kind: type[Any]) -> None:  # rule T1
+    result = await runner_of(tool_of(kind, approval=True), _order(kind, cents=1)).run("go")
+    assert (result.status, ran) == ("done", [])
+
+
+async def test_what_is_shown_as_a_whole_runs() -> None:  # rule T1
+    result = await approve(runner_of(tool_of(Private, approval=True), _order(Private, cents=1)))
     assert (len(ran), results(result)) == (1, ["paid"])
 
 
 async def test_an_edit_cannot_bring_in_what_is_not_shown() -> None:  # rules T1, T4
-    runner = runner_of(tool_of(Excluded, approval=True), {"order": {"cents": 1}})
+    runner = runner_of(tool_of(Private, approval=True), _order(Private, cents=1))
     (asked,) = (await runner.run("go", session_id="s")).interrupts
     (again,) = (await runner.resume("s", {asked.id: Edit({"order": {"cents": 1, "to": "x"}})})).interrupts
     assert "a person must see everything that runs" in (again.prompt or "")
@@ -253,7 +314,7 @@ async def test_an_edit_cannot_bring_in_what_is_not_shown() -> None:  # rules T1,
 
 
 async def test_without_an_approval_nobody_needs_to_be_shown_anything() -> None:
-    await runner_of(tool_of(Excluded), {"order": {"cents": 1, "to": "x"}}).run("go")
+    await runner_of(tool_of(Excluded), _order(Excluded, cents=1, to="x")).run("go")
     assert [order.to for order in ran] == ["x"]
 
 

@@ -217,3 +217,23 @@ async def test_a_remembered_path_cannot_be_walked_out_of(store: Store, pattern: 
     await made.resume("s", {lone(asked): Approve(remember="session", pattern={"what": pattern})})
     result = await runner([sell], call("sell", what=path), store=store).run("go", session_id="s")
     assert (result.status == "done") is covered  # rule T5
+
+
+@pytest.mark.parametrize("remember", ["session", "always"])
+async def test_another_default_is_another_tool(store: Store, remember: Any) -> None:  # rule T5
+    def made(to: Any) -> Any:
+        async def pay(amount: int, to: str = to) -> str:
+            """Pay somebody."""
+            ran.append((amount, to))
+            return "paid"
+
+        return tool(pay, approval=True)
+
+    async def turn(session: str, to: Any) -> Any:
+        return await runner([made(to)], call("pay", amount=5), store=store).run("go", session_id=session, user_id="ann")
+
+    asked = lone(await turn("s", "bob"))
+    await runner([made("bob")], store=store).resume("s", {asked: Approve(remember=remember)})
+    assert (await turn("s", "bob")).status == "done"
+    assert (await turn("s", "eve")).status == (await turn("t", "eve")).status == "interrupted"
+    assert ran == [(5, "bob")] * 2

@@ -186,3 +186,18 @@ def _wrong_agents(wrong: Any) -> list[Any]:
 def test_what_is_not_a_middleware_is_refused(wrong: Any, place: int) -> None:
     with pytest.raises(UsageError, match="middleware"):
         _wrong_agents(wrong)[place]()
+
+
+@pytest.mark.parametrize("euros", [{}, {"euros": 100}])
+async def test_a_rule_sees_defaults(euros: dict[str, Any]) -> None:  # rule T1
+    @tool
+    def pay(order: str, euros: float = 100) -> str:
+        """Pay."""
+        deleted.append(order)
+        return "paid"
+
+    rules = [ApprovalRule(tool="pay", arguments={"euros": 100.0}, action="deny")]
+    model = ScriptedModel([ToolCall(id="c1", name="pay", arguments={"order": "o1", **euros}), "done"])
+    made = ChatModelAgent("A", model=model, tools=[pay], middleware=[ApprovalPolicy(rules)])
+    assert (await Runner(made).run("go")).status == "done"
+    assert deleted == []

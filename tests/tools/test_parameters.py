@@ -306,12 +306,19 @@ def test_a_default_that_is_equal_to_nothing_is_given():
     assert look.lower(look.validate({})) == {}
 
 
-def test_a_default_of_another_type_is_not_told():
+def test_a_default_of_none_makes_a_parameter_optional():  # rule T1
     @tool
-    def look(limit: int = None) -> None: ...  # pyright: ignore[reportArgumentType]  # noqa: RUF013  # as people write
+    def look(limit: int = None, text: Annotated[str, "Which"] = None) -> None: ...  # type: ignore[assignment]  # noqa: RUF013  # as people write
 
-    assert told(look) == {"limit": {"type": "integer"}}
-    assert look.lower(look.validate({})) == {}
+    assert told(look) == {
+        "limit": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None},
+        "text": {
+            "anyOf": [{"type": "string", "description": "Which"}, {"type": "null"}],
+            "description": "Which",
+            "default": None,
+        },
+    }
+    assert look.lower(look.validate({})) == look.validate({"limit": None}) == {"limit": None, "text": None}
 
 
 def test_an_optional_parameter_without_a_default_must_be_given():

@@ -79,7 +79,9 @@ class Kit:
         counts_tokens: bool = False,
     ) -> None:
         """Get everything ready; the first `outer` of the middleware belong to the runner, or to agents above."""
-        self.tools: dict[str, Tool] = by_name(_guarded(tools, middleware, outer), name)
+        for each in having(middleware[outer:], "check_tools"):
+            each.check_tools(tools)
+        self.tools: dict[str, Tool] = by_name(guarded(tools, middleware), name)
         self.specs: tuple[ToolSpec, ...] = tuple(tool.spec for tool in tools)
         self.on_error: OnError = on_error
         self.on_unknown: OnUnknown = on_unknown
@@ -102,10 +104,8 @@ class Kit:
         return bool(self.wrap_model or self.after_model)
 
 
-def _guarded(tools: Sequence[Tool], middleware: tuple[Any, ...], outer: int) -> Sequence[Tool]:
+def guarded(tools: Sequence[Tool], middleware: tuple[Any, ...]) -> Sequence[Tool]:
     """Return tools as the middleware lets them be called; the first of it has the last word."""
-    for each in having(middleware[outer:], "check_tools"):
-        each.check_tools(tools)
     for each in reversed(having(middleware, "guard_tool")):
         tools = [each.guard_tool(tool) for tool in tools]
     return tools

@@ -171,3 +171,25 @@ def shorten(value: object) -> str:
     """Return the value as error messages show it."""
     text = repr(value)
     return text if len(text) <= 60 else text[:59] + "…"
+
+
+def is_same_json(one: Any, other: Any) -> bool:
+    """Return whether two JSON values mean the same: 1 is 1.0, but not True."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        a, b = cast("dict[str, Any]", one), cast("dict[str, Any]", other)
+        return a.keys() == b.keys() and all(is_same_json(a[key], b[key]) for key in a)
+    if isinstance(one, list) and isinstance(other, list):
+        mine, theirs = cast("list[Any]", one), cast("list[Any]", other)
+        return len(mine) == len(theirs) and all(map(is_same_json, mine, theirs))
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def is_part_of(less: Any, more: Any) -> bool:
+    """Return whether JSON says all that other JSON says, and maybe has more keys in its objects."""
+    if isinstance(less, dict) and isinstance(more, dict):
+        a, b = cast("dict[str, Any]", less), cast("dict[str, Any]", more)
+        return a.keys() <= b.keys() and all(is_part_of(a[key], b[key]) for key in a)
+    if isinstance(less, list) and isinstance(more, list):
+        mine, theirs = cast("list[Any]", less), cast("list[Any]", more)
+        return len(mine) == len(theirs) and all(map(is_part_of, mine, theirs))
+    return is_same_json(less, more)

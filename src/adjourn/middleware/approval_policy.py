@@ -69,12 +69,15 @@ class ApprovalPolicy(Middleware):
             _check_possible(rule, [tool for tool in tools if fnmatchcase(tool.name, rule.tool)])
 
     def guard_tool(self, tool: Tool) -> Tool:
-        for rule in self.rules:
+        rules = [rule for rule in self.rules if fnmatchcase(tool.name, rule.tool)]
+        for rule in rules:
             if rule.tool == tool.name:
                 _check_possible(rule, [tool])
+        if tool.approval is False and not any(rule.action == "ask" or rule.arguments for rule in rules):
+            return tool
 
         async def asks(arguments: Mapping[str, Any]) -> bool:
-            rule = self._rule(tool.name, tool.lower(arguments))
+            rule = self._rule(tool.name, tool.show(arguments))
             if rule is not None:
                 return rule.action == "ask"
             needs = tool.needs_approval(arguments)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from enum import Enum
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, Union, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -14,51 +14,16 @@ from msgspec.structs import astuple
 from adjourn._schemas.jsonschema import JSONSchema, mistakes, patterns_in, problems, resolved, rewritten
 from adjourn._schemas.types import NameTaken, type_schema
 from adjourn._text import a_type
-from adjourn._values.frozen import FrozenDict, check_json, check_text, shorten
+from adjourn._values.frozen import FrozenDict, check_json, check_text, is_same_json, shorten
 from adjourn._values.registry import register_types
 from adjourn.errors import InvalidArguments, ToolError, UsageError
 
 from ._constraints import noted_fields, translated, words_of
-from ._foreign import NAMELESS, adapter_of, convert_foreign, foreign_schemas, is_foreign
+from ._defaults import default_data, unshown_fields
+from ._foreign import NAMELESS, convert_foreign, foreign_schemas
 from ._same import are_same
 from ._signature import Parameter
-
-_PLAIN = frozenset({str, int, float, bool, type(None)})
-
-
-def lowered(value: Any) -> Any:
-    """Return the JSON form of a value that msgspec does not support (an `enc_hook`)."""
-    if isinstance(value, str):  # a subclass of str
-        return str(value)
-    kind = cast("type[Any]", type(value))
-    if is_foreign(kind):
-        return adapter_of(kind).dump_python(value, mode="json", by_alias=True)
-    raise TypeError(f"{a_type(value)} has no JSON form")
-
-
-_decode = msgspec.json.Decoder().decode
-# Sets iterate in a different order in every process; what people see must not change.
-_encode = msgspec.json.Encoder(enc_hook=lowered, order="deterministic").encode
-
-
-def json_data(value: Any) -> Any:
-    """Return a value as plain JSON data.
-
-    Raises:
-        TypeError: it has no JSON form.
-        ValueError: it contains text or a number that JSON cannot represent.
-    """
-    return value if type(value) in _PLAIN else _decode(_encode(value))
-
-
-def has_json_form(value: object) -> bool:
-    """Return whether a value has a JSON form."""
-    try:
-        json_data(value)
-    except (TypeError, ValueError, RecursionError):
-        return False
-    return True
-
+from ._whole import PLAIN, has_json_form, is_plain, known, lowered, whole
 
 _encoder = msgspec.json.Encoder(enc_hook=lowered)
 
@@ -98,29 +63,56 @@ def _unreadable(value: object, why: str) -> ToolError:
 _REF = "#/$defs/"
 
 
-def described(
-    tool: str, parameters: Sequence[Parameter], descriptions: Mapping[str, str]
-) -> tuple[type[msgspec.Struct], JSONSchema, dict[str, Any]]:
-    """Return the type, the schema, and the hidden defaults.
+class Described(msgspec.Struct, frozen=True):
+    """What the parameters of a function come to: `type` converts their JSON, and `schema` tells models of it.
 
-    Hidden defaults have no JSON form or do not fit their own type: the function gets them, but nobody sees them.
+    `defaults` are JSON, too, and are converted with the rest. `hidden` are those that have no JSON form or do not fit
+    their own type: the function gets them, but nobody sees them.
+    """
+
+    type: type[msgspec.Struct]
+    schema: JSONSchema
+    defaults: dict[str, Any]
+    hidden: dict[str, Any]
+
+
+def described(tool: str, parameters: Sequence[Parameter], descriptions: Mapping[str, str]) -> Described:
+    """Return what a model is told of the parameters, and what converts the arguments that it writes.
 
     Raises:
         UsageError: a parameter's type cannot be described to a model.
     """
-    types = {parameter.name: _translated(tool, parameter) for parameter in parameters}
+    types, defaults, hidden = dict[str, Any](), dict[str, Any](), dict[str, Any]()
+    for parameter in parameters:
+        type_ = types[parameter.name] = _translated(tool, parameter)
+        if parameter.default is not None:
+            value = _constant(tool, parameter)
+            data = default_data(value, type_)
+            if data is UNSET:
+                hidden[parameter.name] = value
+            else:
+                defaults[parameter.name] = data
     type_ = _struct(tool, parameters, types)
-    defaults = {parameter.name: _constant(tool, parameter) for parameter in parameters if parameter.default is not None}
-    hidden = {name: value for name, value in defaults.items() if not _is_shown(value, types[name])}
-    shown = {name: json_data(value) for name, value in defaults.items() if name not in hidden}
-    return type_, _schema(tool, type_, parameters, _words(parameters, descriptions, shown)), hidden
+    schema = _schema(tool, type_, parameters, _words(parameters, descriptions, defaults))
+    return Described(type_, schema, defaults, hidden)
 
 
 def _translated(tool: str, parameter: Parameter) -> Any:
     try:
-        return translated(parameter.hint)
+        type_ = translated(parameter.hint)
+        if parameter.default is not None and parameter.default() is None and not _accepts_none(type_):
+            return translated(Union[parameter.hint, None])  # noqa: UP007  # as everybody means it
     except (TypeError, NameError) as error:
         raise _undescribed(tool, parameter, error) from error
+    return type_
+
+
+def _accepts_none(type_: Any) -> bool:
+    try:
+        msgspec.convert(None, type_, dec_hook=convert_foreign)
+    except ValueError:
+        return False
+    return True
 
 
 def _constant(tool: str, parameter: Parameter) -> Any:
@@ -246,21 +238,19 @@ def _undescribed(tool: str, parameter: Parameter, error: Exception) -> UsageErro
     )
 
 
-def _is_shown(value: object, type_: Any) -> bool:
-    """Return whether a default can be written as JSON and read back unchanged."""
-    try:
-        data = json_data(value)
-        check_json(data, "default")
-        again = msgspec.convert(data, type_, dec_hook=convert_foreign)
-    except (TypeError, ValueError, RecursionError):
-        return False
-    return type(again) is type(value) and again == value
-
-
 class Arguments(Protocol):
-    """The arguments of a tool."""
+    """The arguments of a tool; `defaults` are the JSON of those that a model may leave out."""
 
     schema: JSONSchema
+    defaults: dict[str, Any]
+
+    def check_shown(self) -> None:
+        """Check that a person can be shown all that the function gets.
+
+        Raises:
+            UsageError: naming what cannot be shown.
+        """
+        ...
 
     def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values that JSON data represents.
@@ -271,7 +261,7 @@ class Arguments(Protocol):
         ...
 
     def lower(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return values as JSON data."""
+        """Return values as JSON data, without hidden defaults."""
         ...
 
     def show(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -293,8 +283,10 @@ class TypedArguments:
     def __init__(self, tool: str, parameters: Sequence[Parameter], descriptions: Mapping[str, str]) -> None:
         self._tool = tool
         self._names = tuple(parameter.name for parameter in parameters)
-        self._defaults = {p.name: p.default for p in parameters if p.default is not None}
-        self._type, self.schema, self._hidden = described(tool, parameters, descriptions)
+        self._hints = tuple(parameter.hint for parameter in parameters)
+        made = described(tool, parameters, descriptions)
+        self._type, self.schema, self.defaults, self._hidden = made.type, made.schema, made.defaults, made.hidden
+        self._makers = {p.name: p.default for p in parameters if p.default is not None and p.name in made.hidden}
         # msgspec ignores unknown fields of nested classes. The schema rejects them.
         self._is_nested = any("properties" in part for part in self.schema.get("$defs", {}).values())
         # msgspec searches with `re`, which can take forever: what the schema's own search rejects must not get there.
@@ -302,26 +294,38 @@ class TypedArguments:
         for parameter in parameters:
             register_types(parameter.hint)
 
+    def check_shown(self) -> None:  # as above
+        for name, value in self._hidden.items():
+            raise _unshown(self._tool, f"the default of '{name}' is {shorten(value)}, which is not of its type in JSON")
+        for problem in unshown_fields(self._hints):
+            raise _unshown(self._tool, problem)
+
     def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:  # as above
         values = self._converted(arguments)
-        for name, default in self._defaults.items():
+        for name, make in self._makers.items():
             if values[name] is UNSET:
-                values[name] = default()
+                values[name] = make()
         return values
 
     def lower(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: json_data(value) for name, value in values.items() if not self._hides(name, value)}
+        return {
+            name: value if type(value) in PLAIN else known(value)
+            for name, value in values.items()
+            if not self._hides(name, value)
+        }
 
     def show(self, values: Mapping[str, Any]) -> dict[str, Any]:  # as above
-        shown = self.lower(values)
-        changed = [name for name in shown if type(values[name]) not in _PLAIN]
-        if not changed:
-            return shown
         try:
+            shown = {name: whole(value) for name, value in values.items()}
+            check_json(shown, "$")
             again = self.validate(shown)
         except InvalidArguments as error:
             raise _not_shown(self._tool, [f"they cannot be read again ({error})"]) from error
-        if found := [name for name in changed if not are_same(values[name], again[name])]:
+        except Exception as error:  # protects the run: a serializer of the user may raise anything
+            raise _not_shown(self._tool, [str(error)]) from error
+        changed = [name for name in shown if not are_same(values[name], again[name])]
+        # JSON says all of a plain value, even if a validator makes another one of it each time.
+        if found := [name for name in changed if not is_plain(values[name])]:
             raise _not_shown(self._tool, [f"'{name}' is shown as {shorten(shown[name])}" for name in found])
         return shown
 
@@ -333,7 +337,7 @@ class TypedArguments:
         return name in self._hidden and (value is self._hidden[name] or not has_json_form(value))
 
     def _converted(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        data = _plain(self._tool, arguments)
+        data = _plain(self._tool, arguments, self.defaults)
         if self._has_patterns and (found := problems(data, self.schema)):
             raise InvalidArguments(self._tool, _named(found))
         try:
@@ -357,9 +361,12 @@ class TypedArguments:
 
 
 class GivenArguments:
-    """Arguments described by a JSON Schema: checked, and passed on unchanged."""
+    """Arguments described by a JSON Schema: checked, and passed on unchanged.
 
-    def __init__(self, tool: str, schema: Mapping[str, Any]) -> None:
+    `defaults` are those of the function, which need not fit the schema.
+    """
+
+    def __init__(self, tool: str, schema: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
         self._tool = tool
         self.schema = checked(tool, msgspec.to_builtins(schema))
         if self.schema.get("type") != "object":
@@ -367,20 +374,45 @@ class GivenArguments:
                 f"Tool '{tool}' has a schema of type {self.schema.get('type')!r}. Arguments have names: pass "
                 "{'type': 'object', 'properties': {...}}."
             )
+        is_open = self.schema.get("additionalProperties", True) is not False
+        given = {
+            name: value for name, value in defaults.items() if is_open or name in self.schema.get("properties", ())
+        }
+        self.defaults = {name: value for name, value in given.items() if is_plain(value) and _is_json(value)}
+        self._hidden = {name: value for name, value in given.items() if name not in self.defaults}
+
+    def check_shown(self) -> None:
+        for name, value in self._hidden.items():
+            raise _unshown(self._tool, f"the default of '{name}' is {shorten(value)}, which is not JSON")
 
     def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        data = _plain(self._tool, arguments)
-        if found := problems(data, self.schema):
+        data = _plain(self._tool, arguments, self.defaults)
+        found = problems(data, self.schema)
+        if found and self.defaults and type(data) is dict:
+            given = {name: value for name, value in data.items() if not self._is_default(name, value)}
+            found = problems(given, self.schema)
+        if found:
             raise InvalidArguments(self._tool, _named(found))
         return data
 
+    def _is_default(self, name: str, value: Any) -> bool:
+        return name in self.defaults and is_same_json(value, self.defaults[name])
+
     def lower(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: json_data(value) for name, value in values.items()}
+        return {name: whole(value) for name, value in values.items()}
 
     show = lower  # They are JSON data, and stay it.
 
     def copy(self, values: Mapping[str, Any]) -> dict[str, Any]:
         return deepcopy(dict(values))
+
+
+def _is_json(value: object) -> bool:
+    try:
+        check_json(value, "default")
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _not_shown(tool: str, problems: Sequence[str]) -> InvalidArguments:
@@ -391,17 +423,27 @@ def _not_shown(tool: str, problems: Sequence[str]) -> InvalidArguments:
     return InvalidArguments(tool, [*problems, remedy])
 
 
+def _unshown(tool: str, problem: str) -> UsageError:
+    return UsageError(
+        f"Calls of tool '{tool}' are decided by people or rules, and these could not see all arguments: {problem}. "
+        "Write defaults as values of their type that have a JSON form, and leave no field out of the JSON."
+    )
+
+
 # Between JSON and values
 
 
-def _plain(tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy that the function may change, after checking that it is JSON."""
+def _plain(tool: str, arguments: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy that the function may change, after checking that it is JSON; `defaults` are what it lacks."""
     if type(arguments) is not FrozenDict:  # already frozen, so already checked
         try:
             check_json(arguments, "$")
         except (TypeError, ValueError) as error:
             raise InvalidArguments(tool, _named([str(error)])) from error
-    return msgspec.to_builtins(arguments)
+    data = msgspec.to_builtins(arguments)
+    if defaults and isinstance(data, dict):
+        data |= msgspec.to_builtins({name: value for name, value in defaults.items() if name not in data})
+    return data
 
 
 def _without_points(data: Any) -> Any:

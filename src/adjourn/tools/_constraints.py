@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 from msgspec import inspect as mi
 from msgspec.structs import fields
 
-from ._foreign import adapted, is_adapted, is_foreign
+from ._foreign import adapted, is_adapted, is_foreign, pydantic_fields
 
 Notes = dict[str, Any]
 
@@ -215,7 +215,8 @@ def noted_fields(hints: Iterable[Any]) -> list[NestedField]:
     Raises:
         TypeError: neither msgspec nor a schema can check one of them.
     """
-    return [_field(owner, name, hint) for owner, name, hint in _fields_within(hints) if says_more(hint)]
+    found = ((owner, name, hint) for owner, name, hint in fields_within(hints) if not is_foreign(owner))
+    return [_field(owner, name, hint) for owner, name, hint in found if says_more(hint)]
 
 
 def _field(owner: type[Any], name: str, hint: Any) -> NestedField:
@@ -228,7 +229,8 @@ def _field(owner: type[Any], name: str, hint: Any) -> NestedField:
 _REMEDY = "use msgspec.Meta, or make it a Pydantic model"
 
 
-def _fields_within(hints: Iterable[Any]) -> Iterator[tuple[type[Any], str, Any]]:
+def fields_within(hints: Iterable[Any]) -> Iterator[tuple[type[Any], str, Any]]:
+    """Yield the fields of all classes in annotations, at any depth: the class, the JSON key, and the annotation."""
     todo, seen = list(hints), set[type[Any]]()
     while todo:
         hint = meant(todo.pop())
@@ -242,7 +244,9 @@ def _fields_within(hints: Iterable[Any]) -> Iterator[tuple[type[Any], str, Any]]
 
 
 def _hints(owner: type[Any]) -> Mapping[str, Any]:
-    """Return the annotations of a class that msgspec converts to, by their JSON names."""
+    """Return the annotations of a class that JSON is converted to, by their JSON names."""
+    if (found := pydantic_fields(owner)) is not None:
+        return {name: field.annotation for name, field in found.items()}
     if is_foreign(owner) or not (_has_keys(owner) or hasattr(owner, "_field_defaults")):
         return {}
     try:

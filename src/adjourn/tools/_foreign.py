@@ -6,7 +6,7 @@ such type is replaced by a class made here, of which every value is an instance.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, cast
 
@@ -27,6 +27,11 @@ def is_foreign(type_: object) -> bool:
     if not isinstance(type_, type):
         return False
     return hasattr(type_, "__get_pydantic_core_schema__") or "__pydantic_validator__" in vars(type_)
+
+
+def pydantic_fields(type_: type[Any]) -> Mapping[str, Any] | None:
+    """Return the fields of a Pydantic model or dataclass; None for other classes."""
+    return getattr(type_, "__pydantic_fields__", None)
 
 
 def adapted(annotation: Any) -> type[Any]:

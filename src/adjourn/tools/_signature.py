@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import re
@@ -9,8 +10,9 @@ import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType, SimpleNamespace
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, cast, get_args, get_origin
 
+import msgspec
 from msgspec import Struct
 
 from adjourn.context import RunContext
@@ -268,7 +270,7 @@ def _parameter(fn: Callable[..., Any], parameter: inspect.Parameter, tool: str) 
             "Remove the '/' from its signature."
         )
     hint = _hint(fn, parameter, tool)
-    return Parameter(name=parameter.name, hint=hint, default=_default(parameter.default))
+    return Parameter(name=parameter.name, hint=hint, default=_default(parameter.default, tool))
 
 
 def _hint(fn: Callable[..., Any], parameter: inspect.Parameter, tool: str) -> Any:
@@ -287,19 +289,41 @@ def _hint(fn: Callable[..., Any], parameter: inspect.Parameter, tool: str) -> An
     return Annotated[hint, parameter.default] if _is_field(parameter.default) else hint
 
 
-def _default(default: Any) -> Callable[[], Any] | None:
+def _default(default: Any, tool: str) -> Callable[[], Any] | None:
+    """Return what makes a default; it may stand in a `field(...)` of Pydantic, msgspec or the standard library."""
     if default is inspect.Parameter.empty:
         return None
-    if not _is_field(default):
+    if _is_field(default):
+        if default.default_factory is not None:
+            return default.default_factory
+        return None if default.is_required() else lambda: default.default
+    if not isinstance(default, dataclasses.Field | _MsgspecField):
         return lambda: default
-    if default.default_factory is not None:
-        return default.default_factory
-    return None if default.is_required() else lambda: default.default
+    field: Any = default
+    if field.name is not None:
+        raise UsageError(
+            f"Tool '{tool}' has a parameter with the default field(name={field.name!r}), but its name is that in the "
+            "signature. Leave `name` out."
+        )
+    if field.default_factory is not dataclasses.MISSING and field.default_factory is not msgspec.NODEFAULT:
+        return field.default_factory
+    is_required = field.default is dataclasses.MISSING or field.default is msgspec.NODEFAULT
+    return None if is_required else lambda: field.default
+
+
+_MsgspecField = cast("type[Any]", type(msgspec.field()))
 
 
 def _is_field(default: Any) -> bool:
     """Return whether a default is Pydantic's `Field(...)`, which holds more than a default."""
     return type(default).__module__ == "pydantic.fields" and hasattr(default, "default_factory")
+
+
+def own_defaults(fn: Callable[..., Any], name: str) -> dict[str, Any]:
+    """Return the defaults of the parameters that a model passes, by name."""
+    given = [parameter for parameter in signature_of(fn, name) if not is_context(fn, parameter)]
+    makers = {parameter.name: _default(parameter.default, name) for parameter in given}
+    return {parameter: make() for parameter, make in makers.items() if make is not None}
 
 
 def is_context(fn: Callable[..., Any], parameter: inspect.Parameter) -> bool:

@@ -20,7 +20,15 @@ from adjourn.errors import UsageError
 from adjourn.models.protocol import ToolSpec
 
 from ._arguments import Arguments, GivenArguments, TypedArguments
-from ._signature import check_takes, context_parameters, given_parameters, innermost, is_context, signature_of
+from ._signature import (
+    check_takes,
+    context_parameters,
+    given_parameters,
+    innermost,
+    is_context,
+    own_defaults,
+    signature_of,
+)
 from ._signature import read as read_docstring
 
 Approval = bool | Callable[..., bool | Awaitable[bool]]
@@ -135,6 +143,8 @@ class Tool(Struct, Generic[P, R], frozen=True, kw_only=True, eq=False):
             raise UsageError(
                 f"Tool '{self.name}' has max_result={self.max_result}. Give a number of characters above 0."
             )
+        if self.approval is not False or self.review is not None:
+            self.arguments.check_shown()
         asks = predicate(self.approval, self.name, self.schema.get("properties", ()))
         force_setattr(self, "_needs_approval", asks)
 
@@ -157,8 +167,8 @@ class Tool(Struct, Generic[P, R], frozen=True, kw_only=True, eq=False):
 
     @property
     def digest(self) -> str:
-        """A digest of what people and models know of the tool: its name, description and schema."""
-        return codec.fingerprint([self.name, self.description, dict(self.schema)])
+        """A digest of what people and models know of the tool: its name, description, schema and defaults."""
+        return codec.fingerprint([self.name, self.description, dict(self.schema), dict(self.arguments.defaults)])
 
     @property
     def thread(self) -> bool:
@@ -174,7 +184,7 @@ class Tool(Struct, Generic[P, R], frozen=True, kw_only=True, eq=False):
         return self.arguments.validate(arguments)
 
     def lower(self, converted: Mapping[str, Any]) -> dict[str, Any]:
-        """Return converted arguments as JSON data, for people and stores; defaults without a JSON form are left out."""
+        """Return converted arguments as JSON data, for people and stores; hidden defaults are left out."""
         return self.arguments.lower(converted)
 
     def show(self, converted: Mapping[str, Any]) -> dict[str, Any]:
@@ -314,7 +324,7 @@ def _arguments_of(
 ) -> Arguments:
     if schema is None:
         return TypedArguments(name, given_parameters(fn, name), descriptions)
-    given = GivenArguments(name, schema)
+    given = GivenArguments(name, schema, own_defaults(fn, name))
     check_takes(fn, name, given.schema)
     return given
 

@@ -13,6 +13,7 @@ from adjourn._calls.caller import (
     OnUnknown,
     by_name,
     check_on_unknown,
+    guarded,
 )
 from adjourn._calls.model import MODEL_RETRY
 from adjourn._checks import check_middleware, takes
@@ -119,6 +120,7 @@ class ChatConfig(AgentConfig[Deps_contra, Out_co]):
         check_on_unknown(on_unknown_tool, f"Agent '{name}'")
         self._check(tool_calls, on_tool_error)
         check_agent(self)
+        guarded(self.tools, self.middleware)  # raises if rules would decide about arguments that they cannot see
 
     def _check(self, tool_calls: str, on_tool_error: str) -> None:
         for option, value, known in (
