@@ -34,7 +34,7 @@ async def paused(store: Store, *tools: Any, **arguments: Any) -> str:
 
 async def changed_and_mended(store: Store, asked: str, changed: list[Any], mended: Any = pay) -> None:
     """The changed tools are refused before the answer counts, and the session goes on when they are mended."""
-    for answer in (True, False):
+    for answer in (True, Approve(remember="session"), Edit({"amount": 5, "currency": "EUR"})):
         with pytest.raises(ProgramChanged, match="pay"):
             await runner(changed, store=store).resume("s", {asked: answer})
     assert ran == []
@@ -85,30 +85,10 @@ async def test_a_tool_that_asked_by_itself_and_is_gone_is_missed(store: Store) -
     assert results(await runner([ask], store=store).resume("s", {asked: "it"})) == ["got it"]
 
 
-async def test_a_default_that_changed_is_still_the_one_that_was_seen(store: Store) -> None:  # rule T1, attack 5
-    asked = await paused(store)
-
-    async def other(amount: int, currency: str = "USD") -> str:
-        """Pay in another currency."""
-        ran.append((amount, currency))
-        return "paid"
-
-    await runner([tool(other, name="pay", approval=True)], store=store).resume("s", {asked: True})
-    assert ran == [(5, "EUR")]
-
-
 async def test_a_parameter_that_was_seen_and_is_gone_is_refused(store: Store) -> None:  # rules R10, T1, attack 5
     async def other(amount: int) -> str:
         """Pay in whatever currency."""
         ran.append(amount)
-        return "paid"
-
-    await changed_and_mended(store, await paused(store), [tool(other, name="pay", approval=True)])
-
-
-async def test_a_parameter_that_the_approver_did_not_see_is_a_change(store: Store) -> None:  # rules R10, T1
-    async def other(amount: int, currency: str = "EUR", account: str = "mine") -> str:
-        """Pay from an account."""
         return "paid"
 
     await changed_and_mended(store, await paused(store), [tool(other, name="pay", approval=True)])

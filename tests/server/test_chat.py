@@ -6,15 +6,16 @@ import json
 import threading
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from adjourn import ChatModelAgent, Retry, Runner, interrupt, workflow
+from adjourn import ChatModelAgent, Retry, Runner, Tool, ToolCall, interrupt, tool, workflow
 from adjourn._engine.program import Program
 from adjourn.graph import START, MessagesState, StateGraph
 from adjourn.server import App, Served
-from adjourn.testing import FunctionModel
+from adjourn.testing import FunctionModel, ScriptedModel
 
 from .agents import GATES, WORDS, booker, counter, refunds
 from .serving import Reply, Serving, ids, types
@@ -222,6 +223,33 @@ def test_a_session_of_another_agent_is_refused(server: Serving):  # rule V2
     assert (reply.status, reply.code) == (409, "program_changed")
     assert "Name the agent that began the session" in reply.json["error"]["hint"]
     assert server.get(f"/api/v1/sessions/{asked['session_id']}").json["agent"] == "booker"
+
+
+def _pay(cents: int) -> Tool:
+    async def pay(to: str, cents: int = cents) -> str:
+        """Pay."""
+        return f"paid {cents}"
+
+    return tool(pay, approval=True)
+
+
+def test_an_approval_of_less_than_would_run_is_asked_anew(tmp_path: Path):  # rules V2, R17
+    def app(cents: int) -> App:
+        call = ToolCall(id="c1", name="pay", arguments={"to": "bob"})
+        agent = ChatModelAgent("payer", model=ScriptedModel([call, "done", "done"]), tools=[_pay(cents)])
+        return App([agent], store=f"sqlite:///{tmp_path / 's.db'}")
+
+    with Serving(app(100)) as server:
+        asked = paused(server, "pay", "payer")
+    with Serving(app(999)) as server:
+        body = {"session_id": asked["session_id"], "answers": {asked["interrupts"][0]["id"]: True}}
+        reply = server.post("/api/v1/chat/resume", body)
+        assert (reply.status, reply.code) == (409, "stale_checkpoint")
+        (now,) = server.get("/api/v1/inbox").json["questions"]
+        assert now["info"]["arguments"] == {"to": "bob", "cents": 999}
+        assert reply.json["error"]["open"] == [now["id"]]
+        with server.resume(session_id=asked["session_id"], answers={now["id"]: True}) as stream:
+            assert [each.data["result"] for each in stream.all() if each.type == "tool_result"] == ["paid 999"]
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,14 @@ from msgspec import Struct
 from adjourn._engine.address import parse_segment, segment_text
 from adjourn._engine.entry import entry_of, here
 from adjourn._engine.frame import UserFrame
+from adjourn._engine.questions import Superseded
 from adjourn._engine.record import APPROVALS, Question
 from adjourn._engine.scope import SESSION_ONLY
 from adjourn._engine.values import decoded
 from adjourn._schemas.answers import Checked
 from adjourn._text import visible_line
 from adjourn._values import codec
+from adjourn._values.frozen import is_part_of, is_same_json
 from adjourn.context import current
 from adjourn.errors import (
     CheckpointCorrupt,
@@ -38,7 +40,18 @@ from adjourn.interrupts import interrupt
 from adjourn.messages import ToolCall
 from adjourn.runner import Run, Runner
 from adjourn.stores import Store
-from adjourn.tools import Approve, Decision, Edit, Reject, Tool, ToolCallInfo, approval_schema, decision, fits_pattern
+from adjourn.tools import (
+    Approve,
+    Decision,
+    Edit,
+    Reject,
+    Respond,
+    Tool,
+    ToolCallInfo,
+    approval_schema,
+    decision,
+    fits_pattern,
+)
 from adjourn.workflows import workflow
 
 from .caller import Caller
@@ -206,9 +219,9 @@ REASON = "need_approval"
 
 
 class Decided(NamedTuple):
-    """A person's decision about a call, who made it, and the converted arguments with which it may run."""
+    """What a person let run, who it was, and the converted arguments."""
 
-    decision: Decision
+    decision: Approve | Edit
     by: str | None
     converted: dict[str, Any]
 
@@ -216,7 +229,7 @@ class Decided(NamedTuple):
 async def approved(
     task: UserFrame, caller: Caller, tool: Tool, call: ToolCall, converted: dict[str, Any]
 ) -> Decided | None:
-    """Return a person's decision about a call, or None if no one needs to be asked.
+    """Return what a person let run of a call, or None if no one needs to be asked.
 
     Once a question has been asked, its answer decides; the predicate is not evaluated again.
 
@@ -232,20 +245,42 @@ async def approved(
         if await is_remembered(caller, tool, arguments):
             return None
         task.make_all_optional()  # The memos of the predicate, which is not evaluated again.
-        _ask(caller, tool, call, arguments)
-        asked = _asked(task, call)
-        if asked is None:
-            # It was answered already, and then stored as one about another call.
-            where = task.address
-            raise CheckpointCorrupt(f"the question at '{where}' is not about the call there", task.scope.session_id)
+        asked = _ask(task, caller, tool, call, arguments)
     question, shown = asked
+    runs = None if question.is_open else _seen(task.address, tool, shown.arguments, call.arguments)
+    if runs is None and not question.is_open:
+        # More would run than was shown: the answer does not count, and the question is superseded (rule I14).
+        for each in task.questions or ():
+            if _shown(each, call) is None:  # The predicate has asked it.
+                entry_of(task).passed(each)
+        question, shown = _ask(task, caller, tool, call, tool.show(converted))
+        runs = converted
     found = await _answer(task, caller, tool, call, dict(shown.arguments), question)
-    if isinstance(found, Approve):
-        # Made from what the approver saw, and from nothing else.
-        converted = _seen(task.address, tool, shown.arguments)
-    elif isinstance(found, Edit):
-        converted = tool.validate(found.arguments)
-    return Decided(found, question.by, converted)
+    if isinstance(found, Edit):
+        return Decided(found, question.by, tool.validate(found.arguments))
+    assert isinstance(found, Approve)
+    assert runs is not None
+    return Decided(found, question.by, runs)
+
+
+def refused(task: UserFrame, call: ToolCall) -> Reject | Respond | None:
+    """Return a person's answer to an approval that runs nothing, so that it counts whatever became of the tool."""
+    asked = _asked(task, call)
+    found = None if asked is None else _refusal(asked[0])
+    if found is not None:
+        assert asked is not None
+        _pass(task, asked[0])
+    return found
+
+
+def _refusal(question: Question) -> Reject | Respond | None:
+    if question.how == "expired":
+        return Reject("no one decided in time")
+    try:
+        found = None if question.is_open else decision(decoded(question.value))
+    except ValueError:
+        return None
+    return found if isinstance(found, Reject | Respond) else None
 
 
 def must_ask(caller: Caller, tool: Tool) -> bool:
@@ -254,16 +289,26 @@ def must_ask(caller: Caller, tool: Tool) -> bool:
     return tool.approval is True and caller.scope.user_id is None and not in_session(caller)
 
 
-def _seen(address: str, tool: Tool, seen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that the approver saw, converted.
+def _seen(address: str, tool: Tool, seen: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the arguments that the approver saw, converted; None if the tool would get more, or has other defaults.
+
+    `given` is what the model wrote.
 
     Raises:
         ProgramChanged: the tool can no longer be called with them.
     """
     found = _fit(address, tool, seen)
-    if not _are_same(tool.lower(found), seen):
-        raise ProgramChanged(address, "the tool now converts the approved arguments differently")
-    return found
+    now = _show(address, tool, found)
+    if is_same_json(now, seen):
+        defaults = {name: value for name, value in tool.arguments.defaults.items() if name not in given}
+        return found if all(is_same_json(seen[name], value) for name, value in defaults.items()) else None
+    # A validator may make something else of its own result: then what the approver saw comes from what was given.
+    found = _fit(address, tool, given)
+    if is_same_json(_show(address, tool, found), seen):
+        return found
+    if is_part_of(seen, now):
+        return None
+    raise ProgramChanged(address, "the tool now converts the approved arguments differently")
 
 
 def _fit(address: str, tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -273,20 +318,26 @@ def _fit(address: str, tool: Tool, arguments: Mapping[str, Any]) -> dict[str, An
         raise ProgramChanged(address, f"the arguments no longer fit the tool ({error})") from error
 
 
-def _are_same(arguments: Mapping[str, Any], seen: Mapping[str, Any]) -> bool:
-    """Return whether arguments are those that the approver saw; a default that was added since is a difference."""
-    # As JSON, since True equals 1 in Python.
-    return msgspec.json.encode(arguments, order="sorted") == msgspec.json.encode(seen, order="sorted")
+def _show(address: str, tool: Tool, converted: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return tool.show(converted)
+    except InvalidArguments as error:
+        raise ProgramChanged(address, f"the arguments can no longer be shown ({error})") from error
 
 
 def _asked(task: UserFrame, call: ToolCall) -> tuple[Question, ToolCallInfo] | None:
     """Return the approval's question and the call that it shows; questions of the tool may have the same key."""
     for question in reversed(task.questions or ()):
-        if question.key == KEY and question.reason == REASON:
-            info: object = decoded(question.info)
-            if isinstance(info, ToolCallInfo) and info.call_id == call.id:
-                return question, info
+        if (info := _shown(question, call)) is not None:
+            return question, info
     return None
+
+
+def _shown(question: Question, call: ToolCall) -> ToolCallInfo | None:
+    if question.key != KEY or question.reason != REASON:
+        return None
+    info: object = decoded(question.info)
+    return info if isinstance(info, ToolCallInfo) and info.call_id == call.id else None
 
 
 def _pass(task: UserFrame, question: Question) -> None:
@@ -297,7 +348,10 @@ def _pass(task: UserFrame, question: Question) -> None:
             return
 
 
-def _ask(caller: Caller, tool: Tool, call: ToolCall, arguments: dict[str, Any], why: str = "") -> None:
+def _ask(
+    task: UserFrame, caller: Caller, tool: Tool, call: ToolCall, arguments: dict[str, Any], why: str = ""
+) -> tuple[Question, ToolCallInfo]:
+    """Ask, and pause; return the question, with the call that it shows, if it was answered before."""
     shown = visible_line(msgspec.json.encode(arguments).decode())
     name, reach = caller.audience.name, _reach(caller, tool)
     interrupt(
@@ -308,6 +362,11 @@ def _ask(caller: Caller, tool: Tool, call: ToolCall, arguments: dict[str, Any], 
         prompt=f"{why}May {name} call {tool.name} with {shown}?",
         schema=_schema(tool),
     )
+    asked = [question for question in task.questions or () if entry_of(task).has_met(question)]
+    if not asked or (found := _shown(asked[-1], call)) is None:
+        # It was stored as one about another call.
+        raise CheckpointCorrupt(f"the question at '{task.address}' is not about the call there", task.scope.session_id)
+    return asked[-1], found
 
 
 @lru_cache(maxsize=256)
@@ -326,15 +385,13 @@ async def _answer(
     _pass(task, question)
     if question.is_open:
         entry_of(task).wait_for(question)
-    if question.how == "expired":
-        return Reject("no one decided in time")
     try:
         found = _read(tool, decoded(question.value))
     except (InvalidArguments, ValueError) as error:
         # It passed or bypassed the JSON Schema but cannot be used: ask again instead of failing for good.
         entry_of(task).refuse(question)
         what = "edited arguments do" if isinstance(error, InvalidArguments) else "answer does"
-        _ask(caller, tool, call, arguments, f"The {what} not fit ({error}). ")
+        _ask(task, caller, tool, call, arguments, f"The {what} not fit ({error}). ")
         raise  # never reached: asking raises
     if isinstance(found, Approve) and found.remember is not None:
         await remember(caller, tool, found, question.by)
@@ -344,7 +401,9 @@ async def _answer(
 def _read(tool: Tool, answer: Any) -> Decision:
     found = decision(answer)
     if isinstance(found, Edit):
-        tool.show(tool.validate(found.arguments))
+        edited = tool.show(tool.validate(found.arguments))
+        if not is_same_json(tool.show(tool.validate(edited)), edited):
+            raise InvalidArguments(tool.name, ["a validator makes something else of what it has returned"])
     return found
 
 
@@ -352,25 +411,33 @@ def check_call(
     address: str,
     question: Question,
     tools: Mapping[str, Tool],
-    arguments: Mapping[str, Any] | None = None,
+    arguments: Mapping[str, Any],
     *,
     handles_unknown: bool = False,
 ) -> None:
-    """Refuse an answer about the call at `address`, or below it, that could not run any more (rule R17).
+    """Refuse the answer of a question about the call at `address`, or below it, that could not run any more (rule R17).
 
-    With `handles_unknown`, a function answers calls of tools that do not exist, and may have asked the question.
+    `arguments` are those that the model wrote. With `handles_unknown`, a function answers calls of tools that do not
+    exist, and may have asked the question.
 
     Raises:
         ProgramChanged: there is no such tool any more, or it takes something else than was shown.
+        Superseded: it would get more than was shown, or has other defaults.
     """
+    info: object = decoded(question.info)
+    is_own = question.address == address and question.reason in APPROVALS
+    shown = info.arguments if is_own and isinstance(info, ToolCallInfo) else None
+    if shown is not None and question.key == KEY and _refusal(question) is not None:
+        return
     name = parse_segment(address.rpartition(";")[2]).id
     tool = tools.get(name)
     if tool is None and handles_unknown and question.reason not in APPROVALS:
         return
     if tool is None:
         raise ProgramChanged(address, f"there is no tool '{name}' any more")
-    info: object = decoded(question.info)
-    if question.address == address and question.reason in APPROVALS and isinstance(info, ToolCallInfo):
-        _seen(address, tool, info.arguments)
-    elif arguments is not None:
+    if shown is None:
         _fit(address, tool, arguments)
+    elif _seen(address, tool, shown, arguments) is None:
+        if question.key == KEY:
+            raise Superseded
+        raise ProgramChanged(address, "the tool now gets more than was shown, or has other defaults")

@@ -40,9 +40,9 @@ from adjourn.events import Delta, Retrying, ToolCalled
 from adjourn.messages import Part, TextPart, ToolCall
 from adjourn.middleware.hooks import ToolRequest
 from adjourn.models import close_stream
-from adjourn.tools import Approve, Edit, Reject, Respond, Tool, result_text
+from adjourn.tools import Edit, Reject, Respond, Tool, result_text
 
-from .approval import approved, is_remembered
+from .approval import approved, is_remembered, refused
 from .at_most_once import begun
 from .caller import Caller, Kit, program_options
 from .hidden import hidden_content
@@ -71,6 +71,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 async def use(task: UserFrame, caller: Caller, kit: Kit, call: ToolCall) -> Outcome:
     """Run a tool call in the frame `task`; only pauses, cancellations and what the kit wants raised are raised."""
+    if task.questions and (decision := refused(task, call)) is not None:
+        return _not_run(decision)
     tool = kit.tools.get(call.name)
     if tool is None:
         return await _unknown(task, caller, kit, call)
@@ -119,17 +121,15 @@ async def _decided(
         return _failed(task, caller, kit, call, error)
     if found is None:
         return await _run(task, caller, kit, tool, call, converted)
-    match found.decision:
-        case Approve():
-            return await _run(task, caller, kit, tool, call, found.converted)
-        case Edit():
-            edited = tool.show(found.converted), found.by
-            return await _run(task, caller, kit, tool, call, found.converted, edited)
-        case Reject(reason=reason):
-            why = f": {reason}" if reason else "."
-            return Outcome(content=f"A person refused this call{why}", error="refused")
-        case Respond(text=text):
-            return Outcome(content=text)
+    edited = (tool.show(found.converted), found.by) if isinstance(found.decision, Edit) else (None, None)
+    return await _run(task, caller, kit, tool, call, found.converted, edited)
+
+
+def _not_run(decision: Reject | Respond) -> Outcome:
+    if isinstance(decision, Respond):
+        return Outcome(content=decision.text)
+    why = f": {decision.reason}" if decision.reason else "."
+    return Outcome(content=f"A person refused this call{why}", error="refused")
 
 
 async def _run(

@@ -49,6 +49,10 @@ MAX_WAIT = 1_000 * 365 * 86_400.0
 """The most seconds that a question can wait: beyond that, its date cannot be written."""
 
 
+class Superseded(Exception):
+    """The question that an answer is about would not be asked any more, but another one in its place (rule I14)."""
+
+
 class AnswerWith(msgspec.Struct, frozen=True):
     """What a question is answered with when it expires."""
 

@@ -216,10 +216,11 @@ class Frame:
         """Keep this frame from running until it is woken."""
 
     def check_answer(self, question: Question) -> None:
-        """Refuse an answer that the code here could not use; the question was asked here or below (rule R17).
+        """Refuse the answer of a question that was asked here or below, if the code could not use it (rule R17).
 
         Raises:
             ProgramChanged: what asked is gone, or has changed.
+            Superseded: the code would ask something else in its place.
         """
 
     def check_types(self) -> None:

@@ -96,10 +96,11 @@ class Node:
         """Bind the stored frames below a task whose programs are known before any code runs."""
 
     def check_answer(self, task: Any, question: Question) -> None:
-        """Refuse an answer to a question of this task, or of what is below it, that it could not use.
+        """Refuse the answer of a question of this task, or of what is below it, if it could not use it.
 
         Raises:
             ProgramChanged: what asked is gone, or has changed.
+            Superseded: something else would be asked in its place.
         """
 
     def check_restored(self, task: Any, below: Iterable[str]) -> None:

@@ -12,15 +12,17 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import count
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
+
+from msgspec.structs import replace
 
 from adjourn._engine import record
 from adjourn._engine.address import segment_text
 from adjourn._engine.asked import Opened
 from adjourn._engine.entry import current_place
 from adjourn._engine.program import Program, ProgramFrame
-from adjourn._engine.questions import open_interrupts
-from adjourn._engine.record import UserImage
+from adjourn._engine.questions import Superseded, open_interrupts
+from adjourn._engine.record import UserImage, without_message
 from adjourn._engine.scope import TURN, Frame, Scope, live_scopes
 from adjourn._engine.values import check_tags
 from adjourn._owner import has_ended, is_dead, process_id
@@ -106,6 +108,7 @@ class LiveSession:
         "seq_before",
         "since",
         "status",
+        "superseded",
         "takes_next",
     )
     root: ProgramFrame
@@ -152,6 +155,8 @@ class LiveSession:
         """Whether the process that ends its turn begins the next one of its queue."""
         self.queued: int = 0
         """How many inputs waited when its run ended."""
+        self.superseded: tuple[Answer, ...] = ()
+        """The answers that it was claimed with only to ask something else in place of their questions (rule R17)."""
         self.seq_before: int = 0
         self.since: float = 0.0
         self.readers: Readers | None = None
@@ -167,7 +172,7 @@ class LiveSession:
         scope.yield_deadline = sessions.yield_deadline
         scope.closed = scope.cancellation.mode = None
         self.is_to_hand_over = False
-        self.queued, self.begins = 0, None
+        self.queued, self.begins, self.superseded = 0, None, ()
         if sessions.settings.max_threads != scope.max_threads:
             scope.max_threads, scope.share = sessions.settings.max_threads, None
         if slots is not None:
@@ -488,18 +493,28 @@ async def resolve(
         raise error from None
 
 
-def check_usable(live: LiveSession, answers: Sequence[Answer | Answered]) -> None:
+AnyAnswer = TypeVar("AnyAnswer", Answer, Answered)
+
+
+def check_usable(live: LiveSession, answers: Sequence[AnyAnswer]) -> tuple[AnyAnswer, ...]:
     """Refuse answers that could not be used here, before they count (rule R17).
+
+    Returns those to questions in whose place something else would be asked.
 
     Raises:
         ProgramChanged: what asked is gone or has changed, or holds values of types that this process lacks.
     """
-    frames = _Frames(live.root, bind=True)
+    frames, superseded = _Frames(live.root, bind=True), list[AnyAnswer]()
     for answer in answers:
         path, question = live.scope.questions.open[answer.id]
-        for frame in frames.leading_to(path):
-            frame.check_answer(question)
+        answered = replace(question, how=answer.how, value=without_message(answer.value)[0])
+        try:
+            for frame in frames.leading_to(path):
+                frame.check_answer(answered)
+        except Superseded:
+            superseded.append(answer)
         live.scope.check_types(path)
+    return tuple(superseded)
 
 
 def check_can_go_on(live: LiveSession) -> None:

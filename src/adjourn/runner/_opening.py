@@ -8,7 +8,7 @@ import inspect
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Literal, Protocol, TypedDict, cast
+from typing import Any, Literal, NoReturn, Protocol, TypedDict, cast
 
 import msgspec
 
@@ -42,7 +42,7 @@ from adjourn.sessions._settings import check_name
 from adjourn.stores._logging import note
 from adjourn.stores.types import Answer, Claimed, Head, QueuedInput, SessionRef
 
-from ._driving import end_cut_off
+from ._driving import drive, end_cut_off
 from ._journal import Persistence
 from ._live import (
     TRIES,
@@ -256,7 +256,24 @@ class SessionOpener:
         """Return a session with answers in place, claimed; None when a live owner has it and takes the answers up.
 
         It is also None when the same answers were given before, under the same id: then what they led to is read.
+
+        Raises:
+            StaleCheckpoint: something else is asked now in place of what was answered.
         """
+        live = await self._resumed(call, given, by, checkpoint_id, state, reader)
+        if live is not None and live.superseded:
+            await self._ask_anew(live)
+        return live
+
+    async def _resumed(
+        self,
+        call: Call,
+        given: Answers,
+        by: str | None,
+        checkpoint_id: str | None,
+        state: Mapping[str, Any] | None,
+        reader: Reader,
+    ) -> LiveSession | None:
         if call.answer_id is None:
             return await self._resume(call, given, by, checkpoint_id, state, reader)
         place = await place_of(self._settings.store, self._ref(call), call.answer_id)
@@ -269,6 +286,18 @@ class SessionOpener:
                 if place is None:
                     raise
         return await self._follow(call, place, reader)
+
+    async def _ask_anew(self, live: LiveSession) -> NoReturn:
+        """Record the questions that take the place of those that were answered (rule R17)."""
+        session_id, answered = live.scope.session_id, live.superseded[0]
+        self._sessions.running[session_id] = live
+        live.begin()
+        try:
+            await drive(live)
+        finally:
+            self._sessions.ended(live, well=False)
+        asked = tuple(live.scope.questions.open)
+        raise StaleCheckpoint(session_id, "", live.journal.records.head or "", token=answered.id, open=asked)
 
     async def _follow(self, call: Call, place: int, reader: Reader) -> LiveSession | None:
         """Let a reader follow what happened after an event, and go on with it if whoever should have is gone."""
@@ -343,7 +372,9 @@ class SessionOpener:
         if not live.is_running:  # Otherwise its owner goes on, who may have what is missing here.
             _check_deps(live)
             if not cached:
-                check_usable(live, taken)
+                # The others of these answers stay with their caller, who looks again.
+                live.superseded = check_usable(live, taken)
+                taken = live.superseded or taken
         apply_answers(live, taken, now)
         return taken
 
@@ -380,9 +411,9 @@ class SessionOpener:
     ) -> LiveSession | None:
         """Claim the session with the answers; `needs` are arguments that no run but the one begun here can use."""
         try:
-            claimed = await self._claim(live, "resume", taken, alone=bool(needs))
+            claimed = await self._claim(live, "resume", taken, alone=bool(needs or live.superseded))
         except SessionBusy as busy:
-            if cached:
+            if cached or live.superseded:
                 raise Conflict(live.scope.session_id, "it moved since it was kept") from None
             if needs and taken:
                 raise SessionBusy(busy.session_id, busy.owner_id, busy.expires, needs) from None

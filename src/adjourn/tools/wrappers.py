@@ -27,6 +27,8 @@ else:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+KEY = "review"
+
 MAX_ROUNDS = 100
 """How often a reviewer may edit arguments so that they fit the schema but the tool still rejects them."""
 
@@ -81,6 +83,7 @@ async def _ask(inside: Tool, arguments: Mapping[str, Any]) -> tuple[Decision, st
     for _ in range(MAX_ROUNDS):
         answer = interrupt(
             info,
+            key=KEY,  # If a changed tool would get something else, it is asked anew (rule I14).
             reason="need_review",
             tags=inside.tags,
             prompt=f"{why}Review the call of {inside.name} with {shown}: accept, edit or refuse.",

@@ -277,12 +277,14 @@ class ChatFrame(HandoffFrame):
 
         Raises:
             ProgramChanged: the tool is gone, or takes something else than was shown.
+            Superseded: something else would be asked in its place.
         """
         if not having(self._middleware, "before_agent"):
             transfer = [transfer_tool(agents)] if (agents := self.reachable) else []
             tools = {tool.name: tool for tool in (*self.agent.tools, *transfer)}
             handles = callable(self.agent.on_unknown_tool)
-            check_call(task.address, question, tools, call_of(task, self.calls).arguments, handles_unknown=handles)
+            given = call_of(task, self.calls).arguments
+            check_call(task.address, question, tools, given, handles_unknown=handles)
 
     def _check_call_limit(self, number: int) -> None:
         """Raise if a tool call exceeds the limit; those before it in its batch run."""

@@ -117,8 +117,11 @@ class ToolsNode(Node):
     def check_answer(self, task: Task, question: Question) -> None:
         below = question.address.removeprefix(task.address).lstrip(";")
         if below and not middleware_around(task):
-            address, handles = f"{task.address};{below.partition(';')[0]}", callable(self.on_unknown)
-            check_call(address, question, self._plain.tools, handles_unknown=handles)
+            segment, handles = below.partition(";")[0], callable(self.on_unknown)
+            calls = self._asking(history(task)).calls
+            given = {_segment(call): call.arguments for call in calls}
+            address = f"{task.address};{segment}"
+            check_call(address, question, self._plain.tools, given.get(segment, {}), handles_unknown=handles)
 
     def check_restored(self, task: Task, below: Iterable[str]) -> None:
         check_no_graph(task, below)
@@ -185,7 +188,11 @@ class ToolsNode(Node):
             )
             return [message, None if outcome.arguments is None else dict(outcome.arguments)]
 
-        return cast("_End", await beside(segment_text("tool", call.name, call.id), run))
+        return cast("_End", await beside(_segment(call), run))
+
+
+def _segment(call: ToolCall) -> str:
+    return segment_text("tool", call.name, call.id)
 
 
 def _is_list_of_messages(value: object) -> TypeGuard[list[Message]]:

@@ -1,0 +1,295 @@
+"""Tools that get more than was shown: whoever answers is shown the rest first, and only then does it run."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import make_dataclass
+from typing import Annotated, Any
+
+import pytest
+from pydantic import AfterValidator
+
+from adjourn import Approve, Edit, Reject, Respond, Runner, tool
+from adjourn.errors import ProgramChanged, ReplayMismatch, StaleCheckpoint
+from adjourn.graph import START, MessagesState, StateGraph
+from adjourn.messages import Message
+from adjourn.runner import Worker
+from adjourn.sessions import Sessions
+from adjourn.stores import Store
+from adjourn.tools import reviewed
+from tests.agents.calling import agent, all_of, call, lone, results, runner
+
+ran: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    ran.clear()
+
+
+@tool(name="pay", approval=True)
+async def pay(amount: int, currency: str = "EUR") -> str:
+    """Pay."""
+    ran.append((amount, currency))
+    return "paid"
+
+
+def pay_from(account: str, currency: str = "EUR") -> Any:
+    """The same tool after a deployment that added an optional parameter."""
+
+    async def pay(amount: int, currency: str = currency, account: str = account) -> str:
+        """Pay."""
+        ran.append((amount, currency, account))
+        return "paid"
+
+    return tool(pay, approval=True)
+
+
+def pay_in(currency: str) -> Any:
+    """The same tool with another default."""
+
+    async def pay(amount: int, currency: str = currency) -> str:
+        """Pay."""
+        ran.append((amount, currency))
+        return "paid"
+
+    return tool(pay, approval=True)
+
+
+async def paused(store: Store, *tools: Any) -> str:
+    return lone(await runner(tools or [pay], call("pay", amount=5), store=store).run("go", session_id="s"))
+
+
+async def superseded(made: Runner, asked: str, answer: Any = True) -> str:
+    """The id of what is asked in place of what was answered."""
+    with pytest.raises(StaleCheckpoint) as caught:
+        await made.resume("s", {asked: answer}, by="ann@example.org")
+    assert caught.value.token == asked
+    (now,) = await made.pending("s")
+    assert (caught.value.open, ran) == ((now.id,), [])
+    assert now.id != asked
+    return now.id
+
+
+NEW: dict[str, tuple[Any, dict[str, Any], tuple[Any, ...]]] = {
+    "parameter": (pay_from("mine"), {"amount": 5, "currency": "EUR", "account": "mine"}, (5, "EUR", "mine")),
+    "default": (pay_in("USD"), {"amount": 5, "currency": "USD"}, (5, "USD")),
+}
+
+
+@pytest.mark.parametrize("new", NEW)
+@pytest.mark.parametrize("answer", [True, Approve(remember="session"), Edit({"amount": 6, "currency": "EUR"})])
+async def test_what_was_not_shown_is_asked_about(store: Store, new: str, answer: Any) -> None:  # rules R17, T1, I14
+    asked = await paused(store)
+    made, shown, runs = NEW[new]
+    other = runner([made], store=store)
+    again = await superseded(other, asked, answer)
+    (now,) = await other.pending("s")
+    assert now.info.arguments == shown
+    first, second = await other.audit("s")
+    assert (first.outcome, first.by, second.outcome) == ("answered", "ann@example.org", None)
+    assert results(await other.resume("s", {again: True})) == ["paid"]
+    assert ran == [runs]
+
+
+async def test_an_edit_of_what_is_asked_now_runs(store: Store) -> None:  # rules R17, T4
+    other = runner([pay_from("mine")], store=store)
+    again = await superseded(other, await paused(store))
+    await other.resume("s", {again: Edit({"amount": 6, "currency": "EUR", "account": "yours"})})
+    assert ran == [(6, "EUR", "yours")]
+
+
+@pytest.mark.parametrize("tools", [[], [pay_from("mine")], [pay_in("USD")], [tool(lambda: "x", name="pay")]])
+@pytest.mark.parametrize("answer", [False, Reject("no"), Respond("later")])
+async def test_a_refusal_needs_no_tool(store: Store, tools: list[Any], answer: Any) -> None:  # rules R17, T4
+    asked = await paused(store)
+    (text,) = results(await runner(tools, store=store).resume("s", {asked: answer}))
+    assert (text, ran) == ("later" if isinstance(answer, Respond) else text, [])
+    assert text.startswith(("A person refused this call", "later"))
+
+
+async def test_an_answer_that_was_given_elsewhere_asks_anew(store: Store) -> None:  # rules R17, T1
+    asked = await paused(store)
+    await Sessions(store).answer("s", {asked: True})  # by somebody who does not have the program
+    other = runner([pay_from("mine")], store=store)
+    again = lone(await other.recover("s"))
+    assert (again != asked, ran) == (True, [])
+    assert results(await other.resume("s", {again: True})) == ["paid"]
+    assert ran == [(5, "EUR", "mine")]
+
+
+async def test_a_worker_asks_anew(store: Store) -> None:  # rules R17, T1
+    asked = await paused(store)
+    other = runner([pay_in("USD")], store=store)
+    async with Worker([other], poll=0.01):
+        await Sessions(store).answer("s", {asked: True})
+        again = await open_after(store, asked)
+        assert ran == []
+        await Sessions(store).answer("s", {again: True})
+        while (await Sessions(store).status("s")).status != "done":  # noqa: ASYNC110  # the store has no event here
+            await asyncio.sleep(0.005)
+    assert ran == [(5, "USD")]
+
+
+async def open_after(store: Store, asked: str) -> str:
+    """The id of the next question; a test that waits in vain is ended by its time limit."""
+    while not (now := [each.id for each in await Sessions(store).pending("s") if each.id != asked]):  # noqa: ASYNC110  # as above
+        await asyncio.sleep(0.005)
+    return now[0]
+
+
+async def test_nothing_is_streamed_before(store: Store) -> None:  # rule R17
+    asked = await paused(store)
+    run = runner([pay_in("USD")], store=store).resume("s", {asked: True})
+    with pytest.raises(StaleCheckpoint):
+        await run.start()
+    asked = (await Sessions(store).pending("s"))[0].id
+    with pytest.raises(StaleCheckpoint):
+        await all_of(runner([pay_in("GBP")], store=store).resume("s", {asked: True}))
+    assert ran == []
+
+
+async def test_answers_to_other_questions_stay_with_who_gave_them(store: Store) -> None:  # rules R7, R17
+    @tool(approval=True)
+    async def mail(to: str) -> str:
+        """Mail."""
+        ran.append(to)
+        return "sent"
+
+    first = runner([pay, mail], [call("pay", "c1", amount=5), call("mail", "c2", to="bob")], store=store)
+    one, two = [each.id for each in (await first.run("go", session_id="s")).interrupts]
+    other = runner([pay_in("USD"), mail], store=store)
+    with pytest.raises(StaleCheckpoint) as caught:
+        await other.resume("s", {one: True, two: True})
+    assert (set(caught.value.open) - {two}, ran) == ({f"{one}#2"}, [])
+    await other.resume("s", {f"{one}#2": True, two: True})
+    assert sorted(ran, key=str) == [(5, "USD"), "bob"]
+
+
+async def test_three_answers_in_a_row_that_are_not_used_are_a_mistake(store: Store) -> None:  # rules R17, I14
+    asked = await paused(store)
+    for currency in ("USD", "GBP"):
+        asked = await superseded(runner([pay_in(currency)], store=store), asked)
+    with pytest.raises(ReplayMismatch, match="different every time"):
+        await runner([pay_in("SEK")], store=store).resume("s", {asked: True})
+    assert ran == []
+    assert results(await runner([pay_in("GBP")], store=store).recover("s")) == ["paid"]
+    assert ran == [(5, "GBP")]
+
+
+async def test_an_earlier_answer_counts_when_its_code_comes_back(store: Store) -> None:  # rules I14, R17
+    asked = await paused(store)
+    again = await superseded(runner([pay_in("USD")], store=store), asked)
+    with pytest.raises(StaleCheckpoint):
+        await runner([pay], store=store).resume("s", {again: True})
+    assert ran == [(5, "EUR")]
+
+
+async def test_what_is_added_inside_an_object_is_shown_too(store: Store) -> None:  # rules R17, T1
+    def make(*fields: tuple[str, Any, Any]) -> Any:
+        kind = make_dataclass("Order", [("cents", int), *fields])
+
+        def pay(order: Any) -> str:
+            """Pay."""
+            ran.append(order)
+            return "paid"
+
+        pay.__annotations__["order"] = kind
+        return tool(pay, approval=True)
+
+    first = runner([make()], call("pay", order={"cents": 1}), store=store)
+    asked = lone(await first.run("go", session_id="s"))
+    other = runner([make(("to", str, "shop"))], store=store)
+    again = await superseded(other, asked)
+    (now,) = await other.pending("s")
+    assert now.info.arguments == {"order": {"cents": 1, "to": "shop"}}
+    await other.resume("s", {again: True})
+    assert [each.to for each in ran] == ["shop"]
+
+
+async def test_so_it_is_in_a_tools_node(store: Store) -> None:  # rules R17, L6
+    def ask(state: Any) -> dict[str, Any]:
+        return {"messages": [Message.assistant("", tool_calls=[call("pay", amount=5)])]}
+
+    def graph(made: Any) -> Any:
+        return (
+            StateGraph(MessagesState, name="desk")
+            .add_node("ask", ask)
+            .add_tools_node("tools", [made])
+            .add_edge(START, "ask")
+            .add_edge("ask", "tools")
+            .compile(store=store)
+        )
+
+    (asked,) = (await graph(pay).run({}, session_id="s")).interrupts
+    with pytest.raises(StaleCheckpoint) as caught:
+        await graph(pay_in("USD")).resume("s", {asked.id: True})
+    await graph(pay_in("USD")).resume("s", {caught.value.open[0]: True})
+    assert ran == [(5, "USD")]
+
+
+async def test_so_it_is_below_a_tool_that_is_an_agent(store: Store) -> None:  # rule R17
+    def outer(made: Any) -> Runner:
+        inner = agent([made], call("pay", "c2", amount=5), name="B")
+        return runner([inner.as_tool()], call("B", request="go"), store=store)
+
+    asked = lone(await outer(pay).run("go", session_id="s"))
+    # What is below a tool is not known before its code runs, so the caller hears of it as of any new question.
+    again = lone(await outer(pay_in("USD")).resume("s", {asked: True}))
+    assert (again, ran) == (f"{asked}#2", [])
+    await outer(pay_in("USD")).resume("s", {again: True})
+    assert ran == [(5, "USD")]
+
+
+@pytest.mark.parametrize("new", [pay_in("USD"), pay_from("mine")])
+async def test_a_review_is_asked_anew_too(store: Store, new: Any) -> None:  # rules R17, I14
+    made = runner([reviewed(tool(pay.fn, name="pay"))], call("pay", amount=5), store=store)
+    asked = lone(await made.run("go", session_id="s"))
+    other = runner([reviewed(tool(new.fn, name="pay"))], store=store)
+    again = lone(await other.resume("s", {asked: True}))
+    assert (again, ran) == (f"{asked}#2", [])
+    assert results(await other.resume("s", {again: True})) == ["paid"]
+    assert len(ran) == 1
+
+
+# Validators
+
+
+def _more(amount: int) -> int:
+    return amount + 1
+
+
+def _less(amount: int) -> int:
+    return -amount
+
+
+async def test_a_validator_that_makes_something_else_each_time(store: Store) -> None:  # rules T1, T4
+    @tool(approval=True)
+    async def pay(amount: Annotated[int, AfterValidator(_more)], to: Annotated[str, AfterValidator(str.strip)]) -> str:
+        """Pay."""
+        ran.append((amount, to))
+        return "paid"
+
+    made = runner([pay], call("pay", amount=1, to=" bob "), store=store)
+    (asked,) = (await made.run("go", session_id="s")).interrupts
+    assert asked.info.arguments == {"amount": 2, "to": "bob"}
+    (again,) = (await runner([pay], store=store).resume("s", {asked.id: Edit({"amount": 5, "to": "bob"})})).interrupts
+    assert "makes something else" in (again.prompt or "")
+    await runner([pay], store=store).resume("s", {again.id: True})
+    assert ran == [(2, "bob")]
+
+
+async def test_a_validator_that_changed_is_told(store: Store) -> None:  # rules R10, R17
+    def made(change: Any) -> Any:
+        def pay(amount: int) -> str:
+            """Pay."""
+            ran.append(amount)
+            return "paid"
+
+        pay.__annotations__["amount"] = Annotated[int, AfterValidator(change)]
+        return tool(pay, approval=True)
+
+    asked = lone(await runner([made(_more)], call("pay", amount=1), store=store).run("go", session_id="s"))
+    with pytest.raises(ProgramChanged, match="converts"):
+        await runner([made(_less)], store=store).resume("s", {asked: True})
+    assert ran == []
