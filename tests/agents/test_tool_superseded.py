@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import AfterValidator
 
-from adjourn import Approve, Edit, Reject, Respond, Runner, tool
+from adjourn import Approve, Edit, Reject, Respond, Runner, interrupt, tool
 from adjourn.errors import ProgramChanged, ReplayMismatch, StaleCheckpoint
 from adjourn.graph import START, MessagesState, StateGraph
 from adjourn.messages import Message
@@ -207,24 +207,26 @@ async def test_what_is_added_inside_an_object_is_shown_too(store: Store) -> None
     assert [each.to for each in ran] == ["shop"]
 
 
+def desk(made: Any, ask: Any, store: Store) -> Any:
+    """A graph with a tools node that answers what another node wrote."""
+    return (
+        StateGraph(MessagesState, name="desk")
+        .add_node("ask", ask)
+        .add_tools_node("tools", [made])
+        .add_edge(START, "ask")
+        .add_edge("ask", "tools")
+        .compile(store=store)
+    )
+
+
 async def test_so_it_is_in_a_tools_node(store: Store) -> None:  # rules R17, L6
     def ask(state: Any) -> dict[str, Any]:
         return {"messages": [Message.assistant("", tool_calls=[call("pay", amount=5)])]}
 
-    def graph(made: Any) -> Any:
-        return (
-            StateGraph(MessagesState, name="desk")
-            .add_node("ask", ask)
-            .add_tools_node("tools", [made])
-            .add_edge(START, "ask")
-            .add_edge("ask", "tools")
-            .compile(store=store)
-        )
-
-    (asked,) = (await graph(pay).run({}, session_id="s")).interrupts
+    (asked,) = (await desk(pay, ask, store).run({}, session_id="s")).interrupts
     with pytest.raises(StaleCheckpoint) as caught:
-        await graph(pay_in("USD")).resume("s", {asked.id: True})
-    await graph(pay_in("USD")).resume("s", {caught.value.open[0]: True})
+        await desk(pay_in("USD"), ask, store).resume("s", {asked.id: True})
+    await desk(pay_in("USD"), ask, store).resume("s", {caught.value.open[0]: True})
     assert ran == [(5, "USD")]
 
 
@@ -250,6 +252,40 @@ async def test_a_review_is_asked_anew_too(store: Store, new: Any) -> None:  # ru
     assert (again, ran) == (f"{asked}#2", [])
     assert results(await other.resume("s", {again: True})) == ["paid"]
     assert len(ran) == 1
+
+
+def _asking(currency: str) -> Any:
+    async def pay(amount: int, currency: str = currency) -> str:
+        """Pay from an account."""
+        ran.append((interrupt("Which account?", key="account", schema=str), currency))
+        return "paid"
+
+    return tool(pay, approval=True)
+
+
+async def test_a_question_of_the_tool_itself_keeps_its_answer(store: Store) -> None:  # rules R17, R6
+    made = runner([_asking("EUR")], call("pay", amount=5), store=store)
+    lone(await made.run("go", session_id="s"))
+    lone(await made.resume("s", {"approval": True}))
+    other = runner([_asking("USD")], store=store)
+    (now,) = (await other.resume("s", {"account": "NL1"})).interrupts
+    assert (now.key, now.info.arguments, ran) == ("approval", {"amount": 5, "currency": "USD"}, [])
+    assert results(await other.resume("s", {now.id: True})) == ["paid"]
+    assert ran == [("NL1", "USD")]
+
+
+async def test_each_of_several_calls_in_a_node_has_its_own(store: Store) -> None:  # rules R17, T3
+    calls = [call("pay", "c1", amount=1), call("pay", "c2", amount=2)]
+
+    def ask(state: Any) -> dict[str, Any]:
+        return {"messages": [Message.assistant("", tool_calls=calls)]}
+
+    for asked in (await desk(pay, ask, store).run({}, session_id="s")).interrupts:
+        with pytest.raises(StaleCheckpoint):
+            await desk(pay_in("USD"), ask, store).resume("s", {asked.id: True})
+    for asked in await desk(pay, ask, store).pending("s"):
+        await desk(pay_in("USD"), ask, store).resume("s", {asked.id: True})
+    assert sorted(ran) == [(1, "USD"), (2, "USD")]
 
 
 # Validators

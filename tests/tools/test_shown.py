@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, RootModel
+from pydantic import BaseModel, Field, RootModel, computed_field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from adjourn import Tool, tool
@@ -87,6 +87,15 @@ class Checked:
     limit: int = 5
 
 
+class Counted(BaseModel):
+    order: int = 1
+
+    @computed_field
+    @property
+    def double(self) -> int:
+        return 2 * self.order
+
+
 class Models(RootModel[list[Model]]):
     pass
 
@@ -131,6 +140,9 @@ INSIDE: list[tuple[Any, Any, Any]] = [
     (Model, {"order": 1, "payment": {"to": "bob"}}, {**MODEL, "payment": {**PAYMENT, "cents": 7}}),
     (Models, [{"order": 1}], [MODEL]),
     (Checked, {"order": 1}, {"order": 1, "limit": 5}),
+    (Counted, {}, {"order": 1}),
+    (list[Counted], [{}], [{"order": 1}]),
+    (dict[Color, Slotted], {"red": {"order": 1}}, {"red": {"order": 1, "limit": 3}}),
 ]
 
 
@@ -162,6 +174,7 @@ CONVERTED: list[tuple[Any, Any, Any, Any]] = [
     (set, [1], {1}, [1]),
     (frozenset[str], {"b", "a"}, frozenset({"a", "b"}), ["a", "b"]),
     (dict[str, float], {"a": 1}, {"a": 1.0}, {"a": 1.0}),
+    (dict[Color, int], {Color.RED: 1}, {Color.RED: 1}, {"red": 1}),
     (date, "2026-01-31", date(2026, 1, 31), "2026-01-31"),
     (UUID, "12345678-1234-5678-1234-567812345678", UUID(int=0x12345678123456781234567812345678), None),
     (int, None, None, None),

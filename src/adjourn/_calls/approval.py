@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import msgspec
@@ -250,9 +251,8 @@ async def approved(
     runs = None if question.is_open else _seen(task.address, tool, shown.arguments, call.arguments)
     if runs is None and not question.is_open:
         # More would run than was shown: the answer does not count, and the question is superseded (rule I14).
-        for each in task.questions or ():
-            if _shown(each, call) is None:  # The predicate has asked it.
-                entry_of(task).passed(each)
+        for each in _asked_before(task, call):
+            entry_of(task).passed(each)
         question, shown = _ask(task, caller, tool, call, tool.show(converted))
         runs = converted
     found = await _answer(task, caller, tool, call, dict(shown.arguments), question)
@@ -269,7 +269,7 @@ def refused(task: UserFrame, call: ToolCall) -> Reject | Respond | None:
     found = None if asked is None else _refusal(asked[0])
     if found is not None:
         assert asked is not None
-        _pass(task, asked[0])
+        _pass(task, call)
     return found
 
 
@@ -340,12 +340,16 @@ def _shown(question: Question, call: ToolCall) -> ToolCallInfo | None:
     return info if isinstance(info, ToolCallInfo) and info.call_id == call.id else None
 
 
-def _pass(task: UserFrame, question: Question) -> None:
-    """Count the approval's question and those of the predicate before it as asked in this entry."""
-    for each in task.questions or ():
+def _asked_before(task: UserFrame, call: ToolCall) -> Iterable[Question]:
+    """Return what the predicate asked; the function's own questions come after the approval."""
+    return takewhile(lambda question: _shown(question, call) is None, task.questions or ())
+
+
+def _pass(task: UserFrame, call: ToolCall) -> None:
+    """Count the approval's questions and those of the predicate before it as asked in this entry."""
+    approvals = [question for question in task.questions or () if _shown(question, call) is not None]
+    for each in (*_asked_before(task, call), *approvals):
         entry_of(task).passed(each)
-        if each is question:
-            return
 
 
 def _ask(
@@ -382,7 +386,7 @@ async def _answer(
     arguments: dict[str, Any],
     question: Question,
 ) -> Decision:
-    _pass(task, question)
+    _pass(task, call)
     if question.is_open:
         entry_of(task).wait_for(question)
     try:

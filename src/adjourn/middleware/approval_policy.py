@@ -57,7 +57,7 @@ class ApprovalPolicy(Middleware):
     When a call is denied, the model gets the rule's reason. The tool call itself asks, so answers, and what they
     remember, work as for any approval. A rule that can never apply, because it names an argument that none of its tools
     has, is a `UsageError` when the agent or node is set up; a policy of the runner is checked where a rule names its
-    tool without `*`.
+    tool without `*`. So is a rule that asks about a tool, or looks at its arguments, if these could not all be shown.
     """
 
     @checks_options

@@ -79,14 +79,14 @@ def _default_of(owner: type[Any], name: str) -> Any:
     """Return the default of a field; none if the class makes something else of it."""
     if hasattr(owner, "__post_init__"):
         return NODEFAULT
+    if (named := getattr(owner, "_field_defaults", None)) is not None:
+        return named.get(name, NODEFAULT)
     if issubclass(owner, Struct):
         return next((field.default for field in fields(owner) if field.encode_name == name), NODEFAULT)
-    found = (
-        [field.default for field in dataclasses.fields(owner) if field.name == name]
-        if dataclasses.is_dataclass(owner)
-        else []
-    )
-    return NODEFAULT if not found or found[0] is dataclasses.MISSING else found[0]
+    if not dataclasses.is_dataclass(owner):
+        return NODEFAULT
+    default = next((field.default for field in dataclasses.fields(owner) if field.name == name), dataclasses.MISSING)
+    return NODEFAULT if default is dataclasses.MISSING else default
 
 
 def _is_of_type(default: Any, hint: Any) -> bool:

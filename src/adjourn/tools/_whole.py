@@ -67,7 +67,7 @@ def _container(value: Any) -> Any:
 
 
 def _key(key: Any) -> str:
-    return key if type(key) is str else next(iter(_decode(_encode({key: None}))))
+    return key if type(key) is str else next(iter(_decode(msgspec.json.encode({key: None}))))
 
 
 def _struct(value: Struct) -> Any:
@@ -120,7 +120,7 @@ def has_json_form(value: object) -> bool:
 
 
 def _check_whole(value: Any, data: Any, where: str) -> None:
-    """Refuse the JSON of a value that Pydantic wrote if a field is missing in it.
+    """Refuse the JSON of a value that Pydantic wrote if a field is missing in it; drop what is only computed.
 
     Raises:
         ValueError: naming the field.
@@ -132,6 +132,8 @@ def _check_whole(value: Any, data: Any, where: str) -> None:
     elif keys is not None:
         if not isinstance(data, Mapping):
             raise ValueError(f"{where} is written as {shorten(data)}, which does not show its fields")
+        for name, computed in _computed(kind).items():
+            cast("dict[str, Any]", data).pop(computed.info.alias or name, None)  # It follows from the fields.
         for name, key in keys.items():
             if key not in data:
                 raise ValueError(f"{where}.{name} is left out by its serializer, or is excluded")
@@ -149,6 +151,11 @@ def _check_parts(parts: Sequence[Any], data: Any, where: str) -> None:
         raise ValueError(f"{where} has {len(parts)} parts, of which {len(shown)} are written")
     for part, each in zip(parts, shown, strict=True):
         _check_whole(part, each, where)
+
+
+def _computed(kind: type[Any]) -> Mapping[str, Any]:
+    decorators: Any = getattr(kind, "__pydantic_decorators__", None)
+    return {} if decorators is None else decorators.computed_fields
 
 
 def _keys(kind: type[Any]) -> Mapping[str, str] | None:

@@ -275,7 +275,8 @@ def tool(
     name: the name that models see; the function's name by default.
     description: the description that models see; by default the docstring, without its list of parameters.
     approval: True if a person must approve each call, or a function that takes some of the tool's parameters by name
-        (or all of them in a mapping called `arguments`) and returns whether one must.
+        (or all of them in a mapping called `arguments`) and returns whether one must. All arguments must have a JSON
+        form then, defaults included.
     return_directly: True if the result is the agent's answer, without asking the model again.
     timeout: how many seconds one attempt may take; None for no limit.
     retry: one or more `Retry` policies for failed attempts; by default there are no retries.
