@@ -440,9 +440,11 @@ def _plain(tool: str, arguments: Mapping[str, Any], defaults: Mapping[str, Any])
             check_json(arguments, "$")
         except (TypeError, ValueError) as error:
             raise InvalidArguments(tool, _named([str(error)])) from error
-    data = msgspec.to_builtins(arguments)
-    if defaults and isinstance(data, dict):
-        data |= msgspec.to_builtins({name: value for name, value in defaults.items() if name not in data})
+    data: Any = msgspec.to_builtins(arguments)
+    if defaults and isinstance(arguments, dict):
+        for name, value in defaults.items():
+            if name not in data:
+                data[name] = value if type(value) in PLAIN else msgspec.to_builtins(value)
     return data
 
 

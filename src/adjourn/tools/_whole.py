@@ -62,7 +62,7 @@ def whole(value: Any) -> Any:
 def _container(value: Any) -> Any:
     if isinstance(value, dict):
         return {_key(key): whole(each) for key, each in cast("dict[Any, Any]", value).items()}
-    parts = [whole(each) for each in value]
+    parts = [each if type(each) in PLAIN else whole(each) for each in value]
     return sorted(parts, key=_encode) if isinstance(value, set | frozenset) else parts
 
 
