@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import make_dataclass
+from dataclasses import field, make_dataclass
 from typing import Annotated, Any
+from uuid import uuid4
 
 import pytest
 from pydantic import AfterValidator
@@ -101,9 +102,12 @@ async def test_an_edit_of_what_is_asked_now_runs(store: Store) -> None:  # rules
 
 @pytest.mark.parametrize("tools", [[], [pay_from("mine")], [pay_in("USD")], [tool(lambda: "x", name="pay")]])
 @pytest.mark.parametrize("answer", [False, Reject("no"), Respond("later")])
-async def test_a_refusal_needs_no_tool(store: Store, tools: list[Any], answer: Any) -> None:  # rules R17, T4
-    asked = await paused(store)
-    (text,) = results(await runner(tools, store=store).resume("s", {asked: answer}))
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_a_refusal_needs_no_tool(store: Store, tools: list[Any], answer: Any, elsewhere: bool) -> None:
+    asked, made = await paused(store), runner(tools, store=store)  # rules R17, T4
+    if elsewhere:
+        await Sessions(store).answer("s", {asked: answer})
+    (text,) = results(await (made.recover("s") if elsewhere else made.resume("s", {asked: answer})))
     assert (text, ran) == ("later" if isinstance(answer, Respond) else text, [])
     assert text.startswith(("A person refused this call", "later"))
 
@@ -185,26 +189,65 @@ async def test_an_earlier_answer_counts_when_its_code_comes_back(store: Store) -
     assert ran == [(5, "EUR")]
 
 
-async def test_what_is_added_inside_an_object_is_shown_too(store: Store) -> None:  # rules R17, T1
-    def make(*fields: tuple[str, Any, Any]) -> Any:
-        kind = make_dataclass("Order", [("cents", int), *fields])
+def pay_order(*fields: tuple[str, Any, Any]) -> Any:
+    """A tool that takes an object with these optional fields."""
+    kind = make_dataclass("Order", [("cents", int), *fields])
 
-        def pay(order: Any) -> str:
-            """Pay."""
-            ran.append(order)
-            return "paid"
+    def pay(order: Any) -> str:
+        """Pay."""
+        ran.append(order)
+        return "paid"
 
-        pay.__annotations__["order"] = kind
-        return tool(pay, approval=True)
+    pay.__annotations__["order"] = kind
+    return tool(pay, approval=True)
 
-    first = runner([make()], call("pay", order={"cents": 1}), store=store)
+
+@pytest.mark.parametrize("before", [[], [("to", str, "shop")]], ids=["added", "changed"])
+async def test_what_is_new_inside_an_object_is_shown_too(store: Store, before: Any) -> None:  # rules R17, T1
+    first = runner([pay_order(*before)], call("pay", order={"cents": 1}), store=store)
     asked = lone(await first.run("go", session_id="s"))
-    other = runner([make(("to", str, "shop"))], store=store)
+    other = runner([pay_order(("to", str, "thief"))], store=store)
     again = await superseded(other, asked)
     (now,) = await other.pending("s")
-    assert now.info.arguments == {"order": {"cents": 1, "to": "shop"}}
+    assert now.info.arguments == {"order": {"cents": 1, "to": "thief"}}
     await other.resume("s", {again: True})
-    assert [each.to for each in ran] == ["shop"]
+    assert [each.to for each in ran] == ["thief"]
+
+
+async def test_an_edit_does_not_take_in_a_default_that_its_author_has_not_seen(store: Store) -> None:  # rules T1, T4
+    made = pay_order(("to", str, "shop"))
+    first = runner([made], call("pay", order={"cents": 1, "to": "bob"}), store=store)
+    asked = lone(await first.run("go", session_id="s"))
+    other = runner([pay_order(("to", str, "thief"))], store=store)
+    (again,) = (await other.resume("s", {asked: Edit({"order": {"cents": 2}})})).interrupts
+    assert ("defaults have changed" in (again.prompt or ""), ran) == (True, [])
+    await other.resume("s", {again.id: Edit({"order": {"cents": 2, "to": "eve"}})})
+    assert [each.to for each in ran] == ["eve"]
+
+
+async def test_a_default_that_is_another_each_time_is_the_one_that_was_shown(store: Store) -> None:  # rules R17, T1
+    def made() -> Any:
+        return pay_order(("id", str, field(default_factory=lambda: uuid4().hex)))
+
+    asked = (await runner([made()], call("pay", order={"cents": 1}), store=store).run("go", session_id="s")).interrupts
+    await runner([made()], store=store).resume("s", {asked[0].id: True})
+    assert [each.id for each in ran] == [asked[0].info.arguments["order"]["id"]]
+
+
+async def test_a_function_beside_a_given_schema_has_its_defaults_shown(store: Store) -> None:  # rules R17, T1
+    schema = {
+        "type": "object",
+        "properties": {"amount": {"type": "integer"}, "currency": {"type": "string"}},
+        "required": ["amount"],
+    }
+
+    def made(currency: str) -> Any:
+        return tool(pay_in(currency).fn, name="pay", schema=schema, approval=True)
+
+    asked = await paused(store, made("EUR"))
+    again = await superseded(runner([made("USD")], store=store), asked)
+    await runner([made("USD")], store=store).resume("s", {again: True})
+    assert ran == [(5, "USD")]
 
 
 def desk(made: Any, ask: Any, store: Store) -> Any:

@@ -24,7 +24,7 @@ from adjourn._engine.questions import Superseded
 from adjourn._engine.record import APPROVALS, Question
 from adjourn._engine.scope import SESSION_ONLY
 from adjourn._engine.values import decoded
-from adjourn._schemas.answers import Checked
+from adjourn._schemas.answers import Checked, essence
 from adjourn._text import visible_line
 from adjourn._values import codec
 from adjourn._values.frozen import is_part_of, is_same_json
@@ -248,7 +248,7 @@ async def approved(
         task.make_all_optional()  # The memos of the predicate, which is not evaluated again.
         asked = _ask(task, caller, tool, call, arguments)
     question, shown = asked
-    runs = None if question.is_open else _seen(task.address, tool, shown.arguments, call.arguments)
+    runs = None if question.is_open else _seen(task.address, tool, question, shown.arguments, converted)
     if runs is None and not question.is_open:
         # More would run than was shown: the answer does not count, and the question is superseded (rule I14).
         for each in _asked_before(task, call):
@@ -289,26 +289,32 @@ def must_ask(caller: Caller, tool: Tool) -> bool:
     return tool.approval is True and caller.scope.user_id is None and not in_session(caller)
 
 
-def _seen(address: str, tool: Tool, seen: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any] | None:
+def _seen(
+    address: str, tool: Tool, question: Question, seen: Mapping[str, Any], converted: dict[str, Any]
+) -> dict[str, Any] | None:
     """Return the arguments that the approver saw, converted; None if the tool would get more, or has other defaults.
 
-    `given` is what the model wrote.
+    `converted` is what the model wrote.
 
     Raises:
         ProgramChanged: the tool can no longer be called with them.
     """
+    if is_same_json(_show(address, tool, converted), seen):
+        return converted
     found = _fit(address, tool, seen)
     now = _show(address, tool, found)
     if is_same_json(now, seen):
-        defaults = {name: value for name, value in tool.arguments.defaults.items() if name not in given}
-        return found if all(is_same_json(seen[name], value) for name, value in defaults.items()) else None
-    # A validator may make something else of its own result: then what the approver saw comes from what was given.
-    found = _fit(address, tool, given)
-    if is_same_json(_show(address, tool, found), seen):
-        return found
+        # A factory may make another default each time: that alone is no change.
+        return None if _has_other_defaults(tool, question) else found
     if is_part_of(seen, now):
         return None
     raise ProgramChanged(address, "the tool now converts the approved arguments differently")
+
+
+def _has_other_defaults(tool: Tool, question: Question) -> bool:
+    """Return whether the tool has other defaults than when the question was asked, at any depth."""
+    asked, now = (essence(dict(schema), keep="default") for schema in (question.schema or {}, _schema(tool)))
+    return not is_same_json(asked, msgspec.to_builtins(now))
 
 
 def _fit(address: str, tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -390,7 +396,7 @@ async def _answer(
     if question.is_open:
         entry_of(task).wait_for(question)
     try:
-        found = _read(tool, decoded(question.value))
+        found = _read(tool, question)
     except (InvalidArguments, ValueError) as error:
         # It passed or bypassed the JSON Schema but cannot be used: ask again instead of failing for good.
         entry_of(task).refuse(question)
@@ -402,12 +408,14 @@ async def _answer(
     return found
 
 
-def _read(tool: Tool, answer: Any) -> Decision:
-    found = decision(answer)
+def _read(tool: Tool, question: Question) -> Decision:
+    found = decision(decoded(question.value))
     if isinstance(found, Edit):
         edited = tool.show(tool.validate(found.arguments))
         if not is_same_json(tool.show(tool.validate(edited)), edited):
             raise InvalidArguments(tool.name, ["a validator makes something else of what it has returned"])
+        if _has_other_defaults(tool, question) and not is_same_json(edited, found.arguments):
+            raise InvalidArguments(tool.name, ["they leave something out, and the tool's defaults have changed"])
     return found
 
 
@@ -439,9 +447,8 @@ def check_call(
         return
     if tool is None:
         raise ProgramChanged(address, f"there is no tool '{name}' any more")
-    if shown is None:
-        _fit(address, tool, arguments)
-    elif _seen(address, tool, shown, arguments) is None:
+    converted = _fit(address, tool, arguments)
+    if shown is not None and _seen(address, tool, question, shown, converted) is None:
         if question.key == KEY:
             raise Superseded
         raise ProgramChanged(address, "the tool now gets more than was shown, or has other defaults")

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, cast
 from uuid import UUID
@@ -484,9 +485,11 @@ def patterns_in(schema: JSONSchema) -> set[str]:
     return found
 
 
-def essence(schema: JSONSchema) -> JSONSchema:
-    """Return the schema without annotations, so that a change of wording makes no difference."""
-    return {key: _each_part(key, value, essence) for key, value in schema.items() if key not in NOTES}
+def essence(schema: JSONSchema, *, keep: str = "") -> JSONSchema:
+    """Return the schema without annotations (but one to `keep`), so that a change of wording makes no difference."""
+    notes = NOTES - {keep}
+    inner = partial(essence, keep=keep)
+    return {key: _each_part(key, value, inner) for key, value in schema.items() if key not in notes}
 
 
 def rewritten(schema: JSONSchema, change: Callable[[JSONSchema], JSONSchema]) -> JSONSchema:

@@ -375,11 +375,12 @@ class GivenArguments:
                 "{'type': 'object', 'properties': {...}}."
             )
         is_open = self.schema.get("additionalProperties", True) is not False
-        given = {
-            name: value for name, value in defaults.items() if is_open or name in self.schema.get("properties", ())
-        }
+        properties = self.schema.get("properties", {})
+        given = {name: value for name, value in defaults.items() if is_open or name in properties}
         self.defaults = {name: value for name, value in given.items() if is_plain(value) and _is_json(value)}
         self._hidden = {name: value for name, value in given.items() if name not in self.defaults}
+        for name in self.defaults.keys() & properties.keys():
+            properties[name] = {"default": self.defaults[name], **properties[name]}
 
     def check_shown(self) -> None:
         for name, value in self._hidden.items():
