@@ -299,6 +299,9 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
 
         A run that is under way takes the answers up. `values`, `state`, `max_steps` and `for_agents` cannot reach it:
         with any of them the call is refused with `SessionBusy` then, and nothing is answered.
+
+        If an approved tool would get more by now than was shown, such as a new parameter with a default, it is
+        `StaleCheckpoint`: nothing has run, and what is asked now shows everything.
         """
         user_id = self._settings.user(user_id)
         call = Call(
