@@ -144,6 +144,9 @@ class Audience(NamedTuple):
 EVERYONE = Audience()
 
 
+OWN = "~own:"
+"""Prefix of the session values that the library's middleware keeps; people can see them, and only it writes them."""
+
 SESSION_ONLY = "~session:"
 """Prefix of session values that count only in their own session: a fork does not get them."""
 

@@ -16,7 +16,7 @@ from adjourn._engine.address import address_of
 from adjourn._engine.frame import UserFrame
 from adjourn._engine.program import Report
 from adjourn._engine.record import GraphImage, UserImage
-from adjourn._engine.scope import ACTION, Audience, Frame, Request, Scope
+from adjourn._engine.scope import ACTION, OWN, Audience, Frame, Request, Scope
 from adjourn._engine.values import GONE, lift_values
 from adjourn.errors import CheckpointCorrupt, ProgramChanged, UsageError
 from adjourn.events import Event, ToolResult
@@ -274,7 +274,9 @@ class AgentFrame(TranscriptFrame):
         state = {
             "messages": messages,
             "active": list(self.fields.values["active"]),
-            "values": {key: value for key, value in self._values.items() if not key.startswith("~")},
+            "values": {
+                key: value for key, value in self._values.items() if not key.startswith("~") or key.startswith(OWN)
+            },
             "approvals": list(self._approved().values()),
         }
         value = None if ending.value is None else value_of(self.agent, ending)

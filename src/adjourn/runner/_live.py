@@ -329,10 +329,12 @@ class LiveSessions:
         self.yield_deadline: float = 0.0
 
     def new(self, session_id: str, user_id: str | None, persistence: Persistence) -> LiveSession:
-        """Make a session that does not exist yet."""
+        """Make a session that does not exist yet, with the values that every session begins with."""
         live = LiveSession(self, session_id, user_id, persistence)
         live.scope.branch = self.settings.new_branch()
         live.root = live.scope.root = self.program.open(live.scope, None, self.segment, None)
+        if self.settings.values:
+            live.root.set_values(self.settings.values)
         return live
 
     async def find(self, ref: SessionRef, checkpoint_id: str | None = None) -> LiveSession | None:

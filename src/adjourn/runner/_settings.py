@@ -10,6 +10,7 @@ import msgspec
 from adjourn._checks import check_middleware, is_count, is_positive
 from adjourn._engine.concurrency import MAX_OF_A_SESSION
 from adjourn._engine.record import MAX_BYTES
+from adjourn._engine.values import adopt_value
 from adjourn._generics import Deps
 from adjourn._habits import instead_of
 from adjourn._temporary import temporary_id
@@ -31,6 +32,7 @@ class Options(TypedDict, Generic[Deps], total=False):
 
     store: where sessions are kept: a store or its URL, such as "sqlite:///file.db"; None keeps them in this runner.
     deps: what code of a run finds as `current().deps` when a call gives none: a value, or a function of the status.
+    values: the session values that a new session begins with; what later calls and code write lies over them.
     require_token: whether an approval must be answered by its token, so that it counts only for what was shown.
     streaming: whether models are asked for their answers piece by piece; True by default.
     durability: when a step is stored: "step" before it is reported, "async" while the next runs, "pause" at pauses.
@@ -55,6 +57,7 @@ class Options(TypedDict, Generic[Deps], total=False):
 
     store: Store | str | None
     deps: Deps | Callable[[SessionStatus], Deps] | None
+    values: Mapping[str, Any]
     require_token: bool
     streaming: bool
     durability: Durability
@@ -115,6 +118,7 @@ class RunnerSettings(Settings):
         if self.notify is not None and not hasattr(self.notify, "notices"):
             raise UsageError(f"notify={self.notify!r}: give an object with a method `notices`, such as `Webhooks`.")
         self.deps: Any = options.get("deps")
+        self.values: dict[str, Any] = checked_values(options.get("values"), "Runner")
         self.durability: Durability = options.get("durability", "pause" if self.has_own_store else "step")
         if self.durability not in ("step", "pause", "async"):
             raise UsageError(f"durability={self.durability!r}: use 'step', 'pause' or 'async'.")
@@ -172,6 +176,18 @@ def stored_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     for name in sorted(_RESERVED & stored.keys()):
         raise UsageError(f"metadata has '{name}', which edits and forks write. Choose another name.")
     return stored
+
+
+def checked_values(values: Mapping[str, Any] | None, where: str) -> dict[str, Any]:
+    """Return the values that a new session begins with, as the runner's own.
+
+    Raises:
+        UsageError: they are no mapping, or have a name that is reserved.
+        NotStorable: one cannot be kept.
+    """
+    if values is not None and not isinstance(cast("object", values), Mapping):
+        raise UsageError(f"{where}(values={values!r}): give a mapping of names to session values.")
+    return {name: adopt_value(name, value) for name, value in (values or {}).items()}
 
 
 def _listing(name: str, values: Any) -> tuple[Any, ...]:  # Any: users pass anything

@@ -53,6 +53,7 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
 
         store: where sessions are kept: a store or its URL, such as "sqlite:///file.db"; None keeps them in this runner.
         deps: what code of a run finds as `current().deps` when a call gives none: a value, or a function of the status.
+        values: the session values that a new session begins with; what later calls and code write lies over them.
         require_token: whether an approval must be answered by its token, so that it counts only for what was shown.
         streaming: whether models are asked for their answers piece by piece; True by default.
         durability: when a step is stored: "step" before it is reported, "async" while the next runs, "pause" at pauses.

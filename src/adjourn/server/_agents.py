@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, Unpack
 
 import msgspec
@@ -35,6 +35,26 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     runner: Runner
     served: Served
+
+    def check_values(self, given: Mapping[str, Any] | None, caller: Caller) -> None:
+        """Refuse session values that a caller may not set.
+
+        Raises:
+            ApiError: the agent does not declare them, or they are the library's own.
+        """
+        allowed, is_admin = list(self.served.caller_values), caller.has("admin")
+        refused = [name for name in given or () if name.startswith("~") or not (is_admin or name in allowed)]
+        if not refused:
+            return
+        may = "any whose name does not begin with '~'" if is_admin else ", ".join(allowed) or "none"
+        raise ApiError(
+            422,
+            "values_refused",
+            f"Agent '{self.name}' does not let you set the session values {', '.join(map(repr, refused))}.",
+            f"You may set {may}. The operator of the server lists them as `caller_values` of the agent.",
+            refused=refused,
+            allowed=allowed,
+        )
 
     def takes_as_answer(self, asked: Sequence[Interrupt]) -> bool:
         """Return whether a message that comes while these questions are open is the answer to the only one of them.
@@ -143,6 +163,8 @@ class Agents:
             options["may_answer"] = _not_oneself(
                 program.options.get("may_answer") if isinstance(program, Runner) else None
             )
+        if served.values:
+            options["values"] = served.values
         if served.require_token:
             options["require_token"] = True
         if not served.interrupts:
@@ -168,17 +190,6 @@ class Agents:
             meant = did_you_mean(name, names)
             raise ApiError(404, "agent_not_found", f"There is no agent '{name}'.{meant}", _choose(names), agents=names)
         return self._by_name[name]
-
-    async def first_values(
-        self, agent: ServedAgent, session_id: str | None, given: dict[str, Any] | None, user_id: str | None
-    ) -> dict[str, Any] | None:
-        """Return the session values to set before a turn; a new session begins with those of its agent."""
-        first = agent.served.values
-        if not first:
-            return given
-        if session_id is not None and await self.store.head(SessionRef(session_id, self.app_name, user_id)) is not None:
-            return given
-        return {**first, **(given or {})}
 
     async def of_session(self, session_id: str, caller: Caller) -> ServedAgent:
         """Return the agent that a session belongs to.

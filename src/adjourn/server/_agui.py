@@ -160,13 +160,11 @@ class AgUi:
 
     async def _start(self, turn: _Turn, agent: ServedAgent, said: Message | Data, *, abandons: bool) -> Run:
         thread_id, user_id, served = turn.given.thread_id, turn.caller.user_id, agent.served
-        values = await self._agents.first_values(agent, thread_id, None, user_id)
         on_pending = "abandon" if abandons else served.on_pending
         run = agent.runner.run(
             said,
             session_id=thread_id,
             user_id=user_id,
-            values=values,
             # In a queue, a turn may have to wait for days, and no front end can.
             on_busy="error" if served.on_busy == "queue" else served.on_busy,
             on_pending=on_pending,

@@ -53,6 +53,7 @@ class Chats:
         caller = self._callers.of(request)
         given = await read(request, Chat, self._max_body)
         agent = self._agents.named(given.agent, caller)
+        agent.check_values(given.values, caller)
         on_busy, key = given.on_busy or agent.served.on_busy, key_of(request)
         try:
             if key is not None:
@@ -73,7 +74,7 @@ class Chats:
             given.message,
             session_id=given.session_id,
             user_id=caller.user_id,
-            values=await self._agents.first_values(agent, given.session_id, given.values, caller.user_id),
+            values=given.values,
             metadata=given.metadata,
             on_busy=on_busy,
             on_pending=on_pending,
@@ -129,7 +130,7 @@ class Chats:
             session_id=session_id,
             id=input_id,
             user_id=caller.user_id,
-            values=await self._agents.first_values(agent, given.session_id, given.values, caller.user_id),
+            values=given.values,
             metadata=given.metadata,
             on_busy=on_busy,
             on_pending="abandon" if on_pending == "abandon" else "error",

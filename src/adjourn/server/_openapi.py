@@ -49,6 +49,7 @@ CODES: dict[str, int] = {
     "unavailable": 503,
     "unknown_host": 421,
     "unsupported_media_type": 415,
+    "values_refused": 422,
 }
 """The status of every code that a refusal may have."""
 
@@ -134,6 +135,7 @@ OPERATIONS: dict[str, Operation] = {
             "interrupt_expired",
             "input_refused",
             "input_withdrawn",
+            "values_refused",
         ),
     ),
     "POST /api/v1/chat/resume": Operation(
@@ -246,7 +248,7 @@ OPERATIONS: dict[str, Operation] = {
         status=202,
         body=Submit,
         answer=Submission,
-        refusals=(*_TAKEN, *_SESSION, "agent_not_found", "pending_interrupts", "unfinished_run"),
+        refusals=(*_TAKEN, *_SESSION, "agent_not_found", "pending_interrupts", "unfinished_run", "values_refused"),
     ),
     f"DELETE {_ONE}/inputs/{{input}}": Operation(
         name="withdraw",

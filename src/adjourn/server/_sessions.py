@@ -84,7 +84,7 @@ class Edit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Submit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """An input to store; whoever has room begins its turn."""
+    """An input to store; whoever has room begins its turn. `values` are those of the agent's `caller_values`."""
 
     message: str | dict[str, Any]
     agent: str | None = None
@@ -230,6 +230,7 @@ class SessionRoutes:
             raise ApiError(400, "invalid_request", message, "Choose a shorter one, such as a hash of it.")
         given = await read(request, Submit, self._max_body)
         agent = self._agents.named(given.agent, caller)
+        agent.check_values(given.values, caller)
         key = key_of(request)
         found = await agent.runner.submit(
             given.message,

@@ -402,6 +402,7 @@ class _Folder:
             on_pending=spec.on_pending,
             answer_pending=spec.answer_pending,
             values=spec.values,
+            caller_values=tuple(spec.caller_values),
             file=document.file,
         )
 

@@ -127,6 +127,11 @@ class ChatConfig(AgentConfig[Deps_contra, Out_co]):
         ):
             if value not in known:
                 raise UsageError(f"Agent '{self.name}': {option}={value!r}. Use one of: {', '.join(known)}.")
+        if self.output_key is not None and self.output_key.startswith("~"):
+            raise UsageError(
+                f"Agent '{self.name}': output_key={self.output_key!r} begins with '~': such session values are the "
+                "library's own. Choose another name."
+            )
         if self.output_mode is not None and self.output_mode not in get_args(OutputMode):
             known = ", ".join(get_args(OutputMode))
             raise UsageError(f"Agent '{self.name}': output_mode={self.output_mode!r}. Use one of: {known}; or None.")

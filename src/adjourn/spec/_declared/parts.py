@@ -27,6 +27,8 @@ SecretRef: TypeAlias = Annotated[str, Meta(pattern=SECRET, examples=["${OPENAI_A
 EnvText: TypeAlias = Annotated[str, Meta(min_length=1, extra={"kind": "env"})]
 Count: TypeAlias = Annotated[int, Meta(ge=1)]
 Seconds: TypeAlias = Annotated[float, Meta(gt=0)]
+VALUE_NAME = r"^[^~]"
+ValueName: TypeAlias = Annotated[str, Meta(pattern=VALUE_NAME, min_length=1)]
 Texts: TypeAlias = list[Annotated[str, Meta(min_length=1)]]
 
 
