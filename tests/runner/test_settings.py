@@ -43,6 +43,7 @@ WRONG: dict[str, list[Any]] = {
     "durability": ["maybe", None, 5, ["step"]],
     "app_name": [5, None, b"x"],
     "deps": [],
+    "values": [5, "limit", None, ["limit"]],
     "require_token": ["no", 0, None],
     "require_by": ["yes", 1, None],
     "may_answer": ["ann", 5, True],

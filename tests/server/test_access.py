@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from adjourn import UsageError
 from adjourn.server import App, Caller, Tokens
+from adjourn.server._callers import Role
 from adjourn.server._guards import ACCESS, Access
 from adjourn.server.serve import Server
 
@@ -317,6 +318,47 @@ def test_the_file_has_no_secret_and_nobody_else_reads_it(tmp_path: Path):
     tokens.path.with_name("tokens.json.new").touch()
     with pytest.raises(UsageError, match="Somebody else is changing"):
         tokens.create("bob")
+
+
+NAMELESS: list[tuple[str | None, list[Role]]] = [
+    (None, ["use"]),
+    (None, []),
+    (None, ["metrics"]),
+    (None, ["use", "review"]),
+    ("", ["use"]),
+    (" ", ["review"]),
+    ("", ["admin"]),
+]
+
+
+@pytest.mark.parametrize(("name", "roles"), NAMELESS)
+def test_a_caller_without_a_name_is_nobody(tmp_path: Path, name: str | None, roles: list[Role]):  # rule V18
+    def who(_: Any) -> Caller:
+        return Caller(name=name, roles=frozenset(roles))
+
+    with pytest.raises(UsageError, match="Give a name"):
+        who(None)
+    with Serving(App([booker()], identify=who)) as server:
+        reply = server.get("/api/v1/sessions")
+        assert (reply.status, reply.code) == (503, "unavailable")
+        assert b"Caller(" not in reply.body
+    if name is not None:
+        tokens = Tokens(tmp_path / "tokens.json")
+        with pytest.raises(UsageError, match="Give a name"):
+            tokens.create(name, roles=roles)
+        tokens.create("ann")
+        tokens.path.write_text(tokens.path.read_text().replace('"ann"', f'"{name}"'))
+        with pytest.raises(UsageError, match="not a file of tokens"):
+            App([booker()], tokens=tokens.path)
+
+
+@pytest.mark.parametrize("roles", [["admin"], ["review"], ["review", "metrics"], ["admin", "use"]])
+def test_reviewers_and_admins_need_no_name(roles: list[Role]):  # rule V18
+    with Serving(App([booker()], identify=lambda _: Caller(roles=frozenset(roles)))) as server:
+        assert server.get("/api/v1/sessions").status == 200
+        is_admin = "admin" in roles
+        assert server.request("DELETE", "/api/v1/sessions/nothing").status == (404 if is_admin else 403)
+        assert server.post("/api/v1/chat", {"message": "hi"}).status == (200 if is_admin else 403)
 
 
 async def known(_: Any) -> Caller | None:

@@ -8,6 +8,7 @@ import pytest
 
 from adjourn import UsageError
 from adjourn.server import App, Caller, Limits
+from adjourn.server._callers import everybody
 from adjourn.server._errors import ApiError
 from adjourn.server._limits import Usage
 
@@ -79,8 +80,8 @@ def test_turns_are_counted_by_the_minute():
 def test_where_nobody_has_a_name_nothing_is_counted():
     usage = Usage(Limits(requests=1, turns=1))
     for _ in range(3):
-        usage.open(Caller())
-        assert usage.begin_turn(Caller()) == {}
+        usage.open(everybody())
+        assert usage.begin_turn(everybody()) == {}
 
 
 def test_a_body_that_does_not_arrive_is_not_waited_for():  # failure F86

@@ -118,7 +118,7 @@ class RunnerSettings(Settings):
         if self.notify is not None and not hasattr(self.notify, "notices"):
             raise UsageError(f"notify={self.notify!r}: give an object with a method `notices`, such as `Webhooks`.")
         self.deps: Any = options.get("deps")
-        self.values: dict[str, Any] = checked_values(options.get("values"), "Runner")
+        self.values: dict[str, Any] = _values(options.get("values", {}))
         self.durability: Durability = options.get("durability", "pause" if self.has_own_store else "step")
         if self.durability not in ("step", "pause", "async"):
             raise UsageError(f"durability={self.durability!r}: use 'step', 'pause' or 'async'.")
@@ -178,16 +178,11 @@ def stored_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     return stored
 
 
-def checked_values(values: Mapping[str, Any] | None, where: str) -> dict[str, Any]:
-    """Return the values that a new session begins with, as the runner's own.
-
-    Raises:
-        UsageError: they are no mapping, or have a name that is reserved.
-        NotStorable: one cannot be kept.
-    """
-    if values is not None and not isinstance(cast("object", values), Mapping):
-        raise UsageError(f"{where}(values={values!r}): give a mapping of names to session values.")
-    return {name: adopt_value(name, value) for name, value in (values or {}).items()}
+def _values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that a new session begins with, as the runner's own."""
+    if not isinstance(values, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
+        raise UsageError(f"values={values!r}: give a mapping of names to session values.")
+    return {name: adopt_value(name, value) for name, value in values.items()}
 
 
 def _listing(name: str, values: Any) -> tuple[Any, ...]:  # Any: users pass anything

@@ -170,13 +170,18 @@ class Guard:
         return response
 
     async def _caller(self, request: Request) -> Caller:
-        if self._tokens is not None:
-            found = self._of_token(request, self._tokens)
-        elif self._identify is not None:
-            said = self._identify(request)
-            found = await said if inspect.isawaitable(said) else said
-        else:
-            return everybody()
+        try:
+            if self._tokens is not None:
+                found = self._of_token(request, self._tokens)
+            elif self._identify is not None:
+                said = self._identify(request)
+                found = await said if inspect.isawaitable(said) else said
+            else:
+                return everybody()
+        except UsageError as error:  # The operator's mistake, which is nothing for a client to read.
+            log.error("nobody is let in: %s", visible_line(str(error)))
+            message = "Callers cannot be told apart at the moment."
+            raise ApiError(503, "unavailable", message, "Try again soon.") from None
         if found is None:
             refusal = ApiError(
                 401,
@@ -194,7 +199,7 @@ class Guard:
             return True
         try:
             return self._of_token(request, self._tokens) == caller
-        except ApiError:
+        except UsageError:
             return False
 
     def _of_token(self, request: Request, tokens: Tokens) -> Caller | None:
@@ -206,11 +211,7 @@ class Guard:
             text = rest.strip() if kind.lower() == "bearer" else ""
         else:
             text = texts[0].strip()
-        try:
-            return tokens.caller(text)
-        except UsageError as error:
-            log.error("nobody is let in: %s", visible_line(str(error)))
-            raise ApiError(503, "unavailable", "Tokens cannot be checked at the moment.", "Try again soon.") from None
+        return tokens.caller(text)
 
 
 def _admitted(caller: Caller, access: Access) -> Caller:
