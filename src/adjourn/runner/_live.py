@@ -303,11 +303,11 @@ Ending = Literal["done", "waiting", "failed", "cancelled", "handed_over", "taken
 class RunObserver(Protocol):
     """Hears of every run that a runner drives, on the event loop that drives it; it must not raise anything."""
 
-    def began(self) -> None:
-        """Note that a run begins: a turn, a resume or a recovery."""
+    def began(self, user_id: str | None) -> None:
+        """Note that a run begins in a turn of a user: a turn, a resume or a recovery."""
         ...
 
-    def ended(self, ending: Ending, before: Usage, after: Usage, seconds: float) -> None:
+    def ended(self, user_id: str | None, ending: Ending, before: Usage, after: Usage, seconds: float) -> None:
         """Note that a run has ended; its turn had used `before` when it began, and has used `after`."""
         ...
 

@@ -116,7 +116,8 @@ class App:
         if reload is not None and not is_positive(reload):
             raise UsageError(f"App(reload={reload!r}): give a number of seconds above zero, or None.")
         chosen = store_for(given, store)
-        self._metrics = Metrics()
+        usage = Usage(limits or Limits())
+        self._metrics = Metrics(usage)
         self.webhooks: Webhooks | None = _webhooks(webhooks, public_url)
         self.agents: Agents = Agents(
             expanded(given),
@@ -130,7 +131,6 @@ class App:
         self._backlog = Backlog(self.agents.store, app_name)
         self._callers = Callers()
         limits = limits or Limits()
-        usage = Usage(limits)
         opened = frozenset(["GET /metrics"] if open_metrics else [])
         self._guard = Guard(self.agents, self._callers, usage, _tokens(tokens), identify, opened)
         if not self_approval and not self.is_closed:
@@ -139,7 +139,7 @@ class App:
         self._reload = reload
         self.grace = grace
         self._sessions = Sessions(self.agents.store, app_name=app_name)
-        self._runs = Runs(self.agents.runners, usage, self._metrics, concurrency=concurrency)
+        self._runs = Runs(self.agents.runners, self._metrics, concurrency=concurrency)
         self._streams = Streams(keep_alive=keep_alive, stall=limits.stall)
         self._chats = Chats(self.agents, self._runs, self._streams, self._callers, self._sessions, max_body=max_body)
         self._about_sessions = SessionRoutes(self.agents, self._sessions, self._runs, self._callers, max_body=max_body)

@@ -86,6 +86,12 @@ ACCESS: dict[str, Access] = {
 }
 """Who may use each route. A route that is not here is for admins."""
 
+BEGIN = frozenset(name for name, access in ACCESS.items() if access is Access.OWN) | {
+    f"POST {_SESSION}/recover",
+    f"POST {_SESSION}/fork",
+}
+"""The routes that count as turns of their callers. Answers do not: they are taken always."""
+
 
 class Guard:
     """Lets callers in, or tells them why not."""
@@ -125,7 +131,8 @@ class Guard:
         found: list[BaseRoute] = []
         for route in routes:
             assert isinstance(route, Route)  # What is mounted would have doors of its own.
-            closed = self._closed(route.endpoint, self._access(route))
+            begins = any(f"{method} {route.path}" in BEGIN for method in route.methods or ())
+            closed = self._closed(route.endpoint, self._access(route), begins=begins)
             found.append(Route(route.path, closed, methods=list(route.methods or ())))
         return found
 
@@ -141,7 +148,7 @@ class Guard:
             return Access.ADMIN
         return Access.OPEN if self.is_open(name) else ACCESS.get(name, Access.ADMIN)
 
-    def _closed(self, endpoint: Endpoint, access: Access) -> Endpoint:
+    def _closed(self, endpoint: Endpoint, access: Access, *, begins: bool) -> Endpoint:
         if access is Access.OPEN:
             return endpoint
 
@@ -150,7 +157,7 @@ class Guard:
             caller = _admitted(known, access)
             self._usage.open(caller)
             try:
-                response = await self._answered(request, endpoint, access, caller)
+                response = await self._answered(request, endpoint, access, caller, begins=begins)
             except BaseException:
                 self._usage.close(caller)
                 raise
@@ -160,12 +167,16 @@ class Guard:
 
         return closed
 
-    async def _answered(self, request: Request, endpoint: Endpoint, access: Access, caller: Caller) -> Response:
-        headers = self._usage.begin_turn(caller) if access is Access.OWN else {}
+    async def _answered(
+        self, request: Request, endpoint: Endpoint, access: Access, caller: Caller, *, begins: bool
+    ) -> Response:
         if caller.is_limited and "id" in request.path_params and access is not Access.OWN:
             await self._agents.of_session(named(request, "id"), caller)
         self._callers.admit(request, caller)
-        response = await endpoint(request)
+        if not begins:
+            return await endpoint(request)
+        with self._usage.turn(caller) as headers:
+            response = await endpoint(request)
         response.headers.update(headers)
         return response
 
