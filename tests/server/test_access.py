@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -387,3 +388,88 @@ def test_who_lets_everybody_in_listens_only_to_this_machine(tmp_path: Path):  # 
     Server(App([booker()], tokens=tmp_path / "tokens.json"), host="0.0.0.0")
     with pytest.raises(UsageError, match="nobody knows who approves"):
         App([booker()], self_approval=False)
+
+
+BODIES: dict[str, tuple[str, Any]] = {
+    "chat": ("POST /api/v1/chat", {"agent": "counter", "message": "count", "session_id": "ID", "stream": False}),
+    "queued chat": ("POST /api/v1/chat", {"agent": "counter", "message": "x", "session_id": "ID", "on_busy": "queue"}),
+    "abandoning chat": (
+        "POST /api/v1/chat",
+        {"agent": "counter", "message": "x", "session_id": "ID", "on_pending": "abandon"},
+    ),
+    "overtaking chat": (
+        "POST /api/v1/chat",
+        {"agent": "counter", "message": "x", "session_id": "ID", "on_busy": "rollback"},
+    ),
+    "resume": ("POST /api/v1/chat/resume", {"session_id": "ID", "answer": "yes", "stream": False}),
+    "input": ("POST /api/v1/sessions/ID/inputs", {"agent": "counter", "message": "count"}),
+    "fork": ("POST /api/v1/sessions/OWN/fork", {"to": "ID"}),
+}
+
+
+@pytest.mark.parametrize("kind", BODIES)
+def test_a_session_of_another_agent_is_unknown_in_every_body(desk: Desk, kind: str):  # rule V18
+    paused, who = desk.paused(), "ann for another agent"
+    session_id = paused["session_id"]
+    chat = {"agent": "counter", "message": "count", "stream": False}
+    own = desk.request(who, "POST", "/api/v1/chat", chat).json["session_id"]
+    (method, _, path), body = BODIES[kind][0].partition(" "), BODIES[kind][1]
+    path = path.replace("ID", session_id).replace("OWN", own)
+    body = {name: session_id if value == "ID" else value for name, value in body.items()}
+    unknown = desk.request(who, "GET", "/api/v1/sessions/nothing").body.replace(b"nothing", session_id.encode())
+    for headers in ({}, {"idempotency_key": kind.replace(" ", "-")}):
+        headers["authorization"] = f"Bearer {desk.tokens[who]}"
+        reply = desk.server.request(method, path, body, **headers)
+        assert (reply.status, reply.body) == (404, unknown)
+    still = desk.request("ann", "GET", f"/api/v1/sessions/{session_id}").json
+    assert (still["status"], still["checkpoint_id"], still["inputs"]) == ("waiting", paused["checkpoint_id"], 0)
+
+
+@pytest.mark.parametrize("resume", [[], [{"interruptId": "x", "status": "cancelled"}]])
+def test_a_thread_of_another_agent_is_unknown(desk: Desk, resume: list[Any]):  # rule V18
+    paused, who = desk.paused(), "ann for another agent"
+    said = [{"id": "m", "role": "user", "content": "count"}]
+    told = [
+        desk.server.post(
+            "/api/v1/ag-ui/counter",
+            {"threadId": thread, "runId": "r", "messages": said, "resume": resume},
+            authorization=f"Bearer {desk.tokens[token]}",
+        ).body.replace(thread.encode(), b"THREAD")
+        for thread, token in ((paused["session_id"], who), (paused["session_id"], "bob"))
+    ]
+    assert b'"code":"checkpoint_not_found"' in told[0]
+    assert b"agent:" not in told[0]
+    if not resume:
+        assert told[0] == told[1]
+    still = desk.request("ann", "GET", f"/api/v1/sessions/{paused['session_id']}").json
+    assert (still["status"], still["checkpoint_id"]) == ("waiting", paused["checkpoint_id"])
+
+
+def test_a_cursor_says_nothing_of_what_a_caller_may_not_see(tmp_path: Path):  # rule V18
+    file = Tokens(tmp_path / "tokens.json")
+    tokens = {"ann": file.create("ann")[1], "limited": file.create("ann", agents=["asker"])[1]}
+    agents = [booker(), booker("asker")]
+    with Serving(App(agents, tokens=file)) as server:
+        desk = Desk(server, tokens, file)
+        mine: list[str] = []
+        for agent in ["booker", "asker", "booker", "booker", "asker", "asker", "booker", "booker", "asker", "booker"]:
+            chat = {"agent": agent, "message": "book Rome", "stream": False}
+            begun = desk.request("ann", "POST", "/api/v1/chat", chat).json["session_id"]
+            mine += [begun] if agent == "asker" else []
+        for route, what in (("sessions", "sessions"), ("inbox", "questions")):
+            everything = desk.request("ann", "GET", f"/api/v1/{route}?limit=100").json[what]
+            hidden = {each["session_id"] for each in everything} - set(mine)
+            assert len(hidden) == 6
+            for limit in range(1, 12):
+                after, found, pages = "", list[str](), 0
+                while after is not None:
+                    page = desk.request("limited", "GET", f"/api/v1/{route}?limit={limit}{after and '&after='}{after}")
+                    items, after = page.json[what], page.json["next"]
+                    found += [each["session_id"] for each in items]
+                    pages += 1
+                    assert 0 < len(items) <= limit
+                    if after is not None and route == "sessions":
+                        told = urlsafe_b64decode(after).decode()
+                        assert items[-1]["session_id"] in told
+                        assert not any(each in told for each in hidden)
+                assert (sorted(found), pages <= len(mine)) == (sorted(mine), True)

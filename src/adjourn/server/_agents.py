@@ -191,6 +191,17 @@ class Agents:
             raise ApiError(404, "agent_not_found", f"There is no agent '{name}'.{meant}", _choose(names), agents=names)
         return self._by_name[name]
 
+    async def check_open_to(self, caller: Caller, session_id: str | None) -> None:
+        """Refuse the session of an agent that a caller may not use, as if there were none; there need not be one.
+
+        Raises:
+            CheckpointNotFound: it is.
+        """
+        if caller.is_limited and session_id is not None:
+            head = await self.store.head(SessionRef(session_id, self.app_name, caller.user_id))
+            if head is not None and head.program and not caller.may_use(agent_name(head.program)):
+                raise CheckpointNotFound(session_id)
+
     async def of_session(self, session_id: str, caller: Caller) -> ServedAgent:
         """Return the agent that a session belongs to.
 

@@ -94,6 +94,7 @@ class AgUi:
         given = await read(request, RunInput, self._max_body)
         turn = _Turn(agent.runner, given, caller)
         try:
+            await self._agents.check_open_to(caller, given.thread_id)
             known = await turn.messages()
             said = None if given.resume else new_message(given.messages, known)
             started = await self._begin(turn, agent, said)

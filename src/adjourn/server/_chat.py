@@ -54,6 +54,7 @@ class Chats:
         given = await read(request, Chat, self._max_body)
         agent = self._agents.named(given.agent, caller)
         agent.check_values(given.values, caller)
+        await self._agents.check_open_to(caller, given.session_id)
         on_busy, key = given.on_busy or agent.served.on_busy, key_of(request)
         try:
             if key is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -12,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 from adjourn._documents import checkpoint as checkpoint_row
 from adjourn._documents import plain, question, questions
 from adjourn.errors import UnknownInterrupt
-from adjourn.sessions import AuditEntry, Checkpoint, Sessions
+from adjourn.sessions import AuditEntry, Checkpoint, Page, Sessions, SessionStatus
 from adjourn.stores.types import Status
 
 from ._agents import Agents, agent_name
@@ -22,6 +23,8 @@ from ._errors import ApiError
 from ._idempotency import Once, key_of
 from ._runs import Runs
 from ._wire import LONGEST, Answering, Name, OnBusy, named, query, read, respond, status, summary
+
+T = TypeVar("T")
 
 PAGE = 50
 """How many items a list has, unless the request says."""
@@ -95,6 +98,41 @@ class Submit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     metadata: dict[str, Any] | None = None
 
 
+Fetch: TypeAlias = Callable[[str | None, int], Awaitable[Page[T]]]
+"""Reads a page of a list, from a cursor on."""
+
+
+async def seen_page(
+    caller: Caller, fetch: Fetch[T], may_see: Callable[[T], bool], after: str | None, limit: int
+) -> Page[T]:
+    """Return a page of what a caller may see; it may be shorter, and its cursor tells nothing of anything else.
+
+    A cursor names the last item of its page, so that is one that they see, as is one that follows.
+    """
+    while caller.is_limited:
+        page = await fetch(after, limit)
+        places = [place for place, each in enumerate(page) if may_see(each)]
+        seen = [page[place] for place in places]
+        if page.next is None:
+            return Page(seen)
+        if not places:
+            after = page.next
+        elif places[-1] + 1 < len(page):
+            limit = places[-1] + 1  # Again, to the last item that they see.
+        else:
+            return Page(seen, next=page.next if await _follows(fetch, may_see, page.next) else None)
+    return await fetch(after, limit)
+
+
+async def _follows(fetch: Fetch[T], may_see: Callable[[T], bool], after: str | None) -> bool:
+    while after is not None:
+        page = await fetch(after, PAGE)
+        if any(map(may_see, page)):
+            return True
+        after = page.next
+    return False
+
+
 class SessionRoutes:
     """The routes about single sessions, and the list of them."""
 
@@ -139,11 +177,15 @@ class SessionRoutes:
     async def list(self, request: Request) -> Response:
         """List sessions, most recently written first."""
         caller, wanted = self._callers.of(request), query(request, Listing)
-        found = await self._sessions.sessions(
-            user_id=caller.user_id, status=wanted.status, after=wanted.after, limit=wanted.limit
-        )
-        shown = [status(each) for each in found if not caller.is_limited or caller.may_use(agent_name(each.program))]
-        return respond({"sessions": shown, "next": found.next})
+
+        async def fetch(after: str | None, limit: int) -> Page[SessionStatus]:
+            return await self._sessions.sessions(user_id=caller.user_id, status=wanted.status, after=after, limit=limit)
+
+        def may_see(each: SessionStatus) -> bool:
+            return caller.may_use(agent_name(each.program))
+
+        found = await seen_page(caller, fetch, may_see, wanted.after, wanted.limit)
+        return respond({"sessions": [status(each) for each in found], "next": found.next})
 
     async def show(self, request: Request) -> Response:
         """Show one session with its open questions."""
@@ -231,6 +273,7 @@ class SessionRoutes:
         given = await read(request, Submit, self._max_body)
         agent = self._agents.named(given.agent, caller)
         agent.check_values(given.values, caller)
+        await self._agents.check_open_to(caller, session_id)
         key = key_of(request)
         found = await agent.runner.submit(
             given.message,
@@ -308,6 +351,7 @@ class SessionRoutes:
         caller, session_id = self._asked(request)
         given = await read(request, Fork, self._max_body, may_be_empty=True)
         agent = await self._agents.of_session(session_id, caller)
+        await self._agents.check_open_to(caller, given.to)
         new = await agent.runner.fork(
             session_id, checkpoint_id=given.checkpoint_id, to=given.to, user_id=caller.user_id
         )
