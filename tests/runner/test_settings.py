@@ -11,6 +11,7 @@ from adjourn.errors import MaxStepsExceeded
 from adjourn.middleware import LogCalls
 from adjourn.runner import TurnOptions
 from adjourn.runner._settings import Options
+from adjourn.stores import MemoryStore
 from adjourn.testing import ScriptedModel
 
 from .programs import steps
@@ -72,6 +73,22 @@ def test_an_option_that_cannot_work_is_refused(option: str, make: Any):
     for value in WRONG[option]:
         with pytest.raises(UsageError, match=option):
             make(**{option: value})
+
+
+@pytest.mark.parametrize("name", [".", "..", ""])
+async def test_a_name_that_vanishes_from_urls_is_refused(name: str):  # rule C12
+    runner = running(store=MemoryStore())
+    await runner.run({}, session_id="s")
+    with pytest.raises(UsageError, match="session_id"):
+        await runner.run({}, session_id=name)
+    with pytest.raises(UsageError, match="session_id"):
+        await runner.submit({}, session_id=name)
+    with pytest.raises(UsageError, match="session_id"):
+        await runner.fork("s", to=name)
+    with pytest.raises(UsageError, match="id"):
+        await runner.submit({}, session_id="s", id=name)
+    for fine in ("...", "./", " ."):
+        await runner.run({}, session_id=fine)
 
 
 def test_every_option_is_checked():

@@ -17,7 +17,7 @@ from adjourn.events import Interrupt
 from adjourn.runner import Notify, Options, Runner
 from adjourn.sessions import MayAnswer
 from adjourn.spec import Served
-from adjourn.stores import MemoryStore, SessionRef, Store, open_store
+from adjourn.stores import Head, MemoryStore, SessionRef, Store, open_store
 
 from ._callers import Caller
 from ._errors import ApiError
@@ -209,14 +209,27 @@ class Agents:
             CheckpointNotFound: there is no such session that the caller may see.
             ProgramChanged: its agent is not served here.
         """
-        head = await self.store.head(SessionRef(session_id, self.app_name, caller.user_id))
-        if head is None or (caller.is_limited and not caller.may_use(agent_name(head.program))):
-            raise CheckpointNotFound(session_id)
+        head = await self._seen(session_id, caller)
         if not head.program and len(self._by_name) == 1:
             return next(iter(self._by_name.values()))
         if head.program not in self._by_program:
             raise ProgramChanged(head.program, "this server does not serve it")
         return self._by_program[head.program]
+
+    async def reader_of(self, session_id: str, caller: Caller) -> Runner:
+        """Return a runner that can read, cancel and delete a session: its agent's, or any if that is not served here.
+
+        Raises:
+            CheckpointNotFound: there is no such session that the caller may see.
+        """
+        head = await self._seen(session_id, caller)
+        return self._by_program.get(head.program, next(iter(self._by_name.values()))).runner
+
+    async def _seen(self, session_id: str, caller: Caller) -> Head:
+        head = await self.store.head(SessionRef(session_id, self.app_name, caller.user_id))
+        if head is None or (caller.is_limited and not caller.may_use(agent_name(head.program))):
+            raise CheckpointNotFound(session_id)
+        return head
 
 
 def _not_oneself(rule: MayAnswer | None) -> MayAnswer:

@@ -276,12 +276,12 @@ class App:
         """Read a session from any event on: GET /api/v1/sessions/{id}/events."""
         caller, session_id, after = self._callers.of(request), named(request, "id"), place(request)
         wanted = query(request, Following)
-        agent = await self.agents.of_session(session_id, caller)
-        await check_still_there(agent.runner, SessionRef(session_id, self.agents.app_name, caller.user_id), after)
-        run = agent.runner.attach(session_id, after=after, user_id=caller.user_id)
+        runner = await self.agents.reader_of(session_id, caller)
+        await check_still_there(runner, SessionRef(session_id, self.agents.app_name, caller.user_id), after)
+        run = runner.attach(session_id, after=after, user_id=caller.user_id)
         await run.start()
         watch = run.watch(stay=wanted.follow == "session", outlast=True)
-        return self._streams.of(watch, agent.runner, session_id, caller.user_id, is_turn=False)
+        return self._streams.of(watch, runner, session_id, caller.user_id, is_turn=False)
 
 
 def _webhooks(given: Webhooks | Iterable[Webhook] | None, public_url: str | None) -> Webhooks | None:

@@ -171,7 +171,7 @@ class Guard:
         self, request: Request, endpoint: Endpoint, access: Access, caller: Caller, *, begins: bool
     ) -> Response:
         if caller.is_limited and "id" in request.path_params and access is not Access.OWN:
-            await self._agents.of_session(named(request, "id"), caller)
+            await self._agents.reader_of(named(request, "id"), caller)
         self._callers.admit(request, caller)
         if not begins:
             return await endpoint(request)

@@ -195,8 +195,8 @@ class SessionRoutes:
     async def messages(self, request: Request) -> Response:
         """List the conversation."""
         caller, session_id = self._asked(request)
-        agent = await self._agents.of_session(session_id, caller)
-        found = await agent.runner.messages(session_id, user_id=caller.user_id)
+        runner = await self._agents.reader_of(session_id, caller)
+        found = await runner.messages(session_id, user_id=caller.user_id)
         return respond({"session_id": session_id, "messages": [plain(each) for each in found]})
 
     async def audit(self, request: Request) -> Response:
@@ -240,15 +240,15 @@ class SessionRoutes:
         """Stop the run of a session, wherever it runs."""
         caller, session_id = self._asked(request)
         given = await read(request, Cancel, self._max_body, may_be_empty=True)
-        agent = await self._agents.of_session(session_id, caller)
-        was_stopped = await agent.runner.cancel(session_id, given.mode, user_id=caller.user_id)
+        runner = await self._agents.reader_of(session_id, caller)
+        was_stopped = await runner.cancel(session_id, given.mode, user_id=caller.user_id)
         return respond({"session_id": session_id, "cancelled": was_stopped}, 202)
 
     async def delete(self, request: Request) -> Response:
         """Remove a session."""
         caller, session_id = self._asked(request)
-        agent = await self._agents.of_session(session_id, caller)
-        await agent.runner.delete(session_id, user_id=caller.user_id)
+        runner = await self._agents.reader_of(session_id, caller)
+        await runner.delete(session_id, user_id=caller.user_id)
         return Response(status_code=204)
 
     # The queue
@@ -316,8 +316,8 @@ class SessionRoutes:
     async def checkpoint(self, request: Request) -> Response:
         """Show one checkpoint with its state."""
         caller, session_id = self._asked(request)
-        agent = await self._agents.of_session(session_id, caller)
-        found = await agent.runner.checkpoint(session_id, named(request, "checkpoint"), user_id=caller.user_id)
+        runner = await self._agents.reader_of(session_id, caller)
+        found = await runner.checkpoint(session_id, named(request, "checkpoint"), user_id=caller.user_id)
         return respond({**_point(found), "state": plain(found.state)})
 
     async def tree(self, request: Request) -> Response:
@@ -331,18 +331,16 @@ class SessionRoutes:
         """Show the state at a checkpoint, by default the most recent."""
         caller, session_id = self._asked(request)
         wanted = query(request, At)
-        agent = await self._agents.of_session(session_id, caller)
-        found = await agent.runner.state(
-            session_id, checkpoint_id=wanted.checkpoint_id, at=wanted.at, user_id=caller.user_id
-        )
+        runner = await self._agents.reader_of(session_id, caller)
+        found = await runner.state(session_id, checkpoint_id=wanted.checkpoint_id, at=wanted.at, user_id=caller.user_id)
         return respond({"session_id": session_id, "state": plain(found)})
 
     async def diff(self, request: Request) -> Response:
         """Show what differs between two checkpoints."""
         caller, session_id = self._asked(request)
         wanted = query(request, Between)
-        agent = await self._agents.of_session(session_id, caller)
-        found = await agent.runner.diff(session_id, wanted.a, wanted.b, user_id=caller.user_id)
+        runner = await self._agents.reader_of(session_id, caller)
+        found = await runner.diff(session_id, wanted.a, wanted.b, user_id=caller.user_id)
         parts = {"added": found.added, "removed": found.removed, "changed": found.changed}
         return respond({"session_id": session_id, **{name: plain(part) for name, part in parts.items()}})
 

@@ -56,6 +56,21 @@ async def fork(settings: Settings, ref: SessionRef, checkpoint_id: str | None, t
     return target
 
 
+async def cancel(settings: Settings, ref: SessionRef) -> None:
+    """Cancel a session that nobody runs, without its program, on a new branch; its questions stay open there.
+
+    Raises:
+        Conflict, SessionBusy: somebody writes or runs it.
+    """
+    contents = await Contents.at(settings.store, ref, None)
+    contents.scope.clock = settings.clock
+    past = await read_past(settings.store, ref, contents.checkpoint, contents.scope)
+    with Reading(ref.id):
+        _take_up(contents)
+    header = replace(await _header(settings.store, ref, contents), source="cancel", metadata=contents.scope.metadata)
+    await _write(settings, ref, contents, past, header, contents.head, "cancelled")
+
+
 def _leave_behind(scope: Scope) -> None:
     """Drop the session values that count only in their own session."""
     for _, image in scope.dormant.everything():
@@ -88,6 +103,7 @@ async def _write(
     past: tuple[Question, ...],
     header: Header,
     origin: Head | None,
+    status: Status | None = None,
 ) -> None:
     scope, store, branch = contents.scope, settings.store, settings.new_branch()
     chain = Chain(settings.audit_keys[0] if settings.audit_keys else None)
@@ -98,7 +114,8 @@ async def _write(
         chain.leave(await read_left(store, origin))
     with Reading(contents.head.session):
         record, asks = _record(contents, ref.id), with_past(past, _asks(contents))
-    status: Status = "waiting" if scope.questions.open else "cancelled" if header.next else "done"
+    if status is None:
+        status = "waiting" if scope.questions.open else "cancelled" if header.next else "done"
     parent = None if origin is None else contents.checkpoint
     body = chain.encode(record, chain.proof(status, asks, {}), ref, f"{branch}.0", parent, header, b"")
     chain.move()

@@ -109,7 +109,7 @@ def check_name(what: str, text: object) -> None:
     """Refuse a name that is not valid text: it could be stored, but not read back.
 
     Raises:
-        UsageError: naming `what`; also for the id of a session, an input or an answer that is empty.
+        UsageError: naming `what`; also for the id of a session, an input or an answer that is empty, "." or "..".
     """
     if type(text) is not str or not text.isascii():
         try:
@@ -118,6 +118,9 @@ def check_name(what: str, text: object) -> None:
             raise UsageError(str(error)) from error
     if what in ("session_id", "id") and not text:
         raise UsageError(f"{what} is empty. Give a name, or None for a new one.")
+    if what in ("session_id", "id") and text in (".", ".."):
+        # Clients and proxies take them for folders in a path, and leave them out: other routes would be meant.
+        raise UsageError(f"{what}={text!r} would vanish from URLs. Choose another name.")
 
 
 def random_id() -> str:
