@@ -32,7 +32,7 @@ from adjourn.events import Interrupt
 from .entry import QUESTIONS, Entry, Flow, Place, current_place
 from .failures import handled_now
 from .memos import NONE, Kind
-from .record import Question, token_of
+from .record import APPROVALS, Question, token_of
 from .scope import Frame, Scope
 from .values import decoded
 
@@ -206,6 +206,8 @@ def _open(place: Place, question: Question, flow: Flow = None, handled: Handled 
     elif not question.raised:
         _check_new(place, question)
     question.title = frame.title
+    if question.reason in APPROVALS:
+        question.turn = frame.scope.turn
     frame.questions.append(question)
     frame.scope.ask(frame, question, place.address)
     if entry.asked is not None:

@@ -58,6 +58,10 @@ class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
     default: Raw = NONE
     raised: bool = False
     concurrent: bool = False
+    turn: int = 0
+    """Of an approval: the turn in which it was asked."""
+    again: bool = False
+    """Whether its answer counts on this branch although it had acted before (rule R19), since a caller said so."""
     state: Raw = NONE
     void: bool = False
     """Whether its answer does not count: it was refused, or has been applied for good."""

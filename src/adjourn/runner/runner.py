@@ -138,6 +138,7 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         on_pending: OnPending = "error",
         on_busy: OnBusy = "error",
         checkpoint_id: str | None = None,
+        again: bool = False,
         max_steps: int | None = None,
         model_options: Mapping[str, Any] | None = None,
         for_agents: Mapping[str, AgentOptions] | None = None,
@@ -155,6 +156,8 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         on_busy: while a turn runs, or others wait for theirs: "error" (the default), "queue" to wait behind them,
             "cancel" them, or "rollback" to before the turn that runs.
         checkpoint_id: the checkpoint to go on from, on a new branch.
+        again: whether approvals that a node asked before that checkpoint, and that have acted since, count once more;
+            otherwise it is `ApprovalSpent`.
         max_steps: how many supersteps this run may take; by default what the graph was compiled with.
         model_options: options for every model call of the turn, under the provider's names.
         for_agents: model options and limits for single agents of the program, by name; kept with the turn.
@@ -194,7 +197,9 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
                     "run(checkpoint_id=...) goes on from a checkpoint, in the turn that it belongs to: give it a "
                     "session_id, None as input, and neither state, metadata nor on_busy."
                 )
-            begin = partial(self._opener.travel, call, checkpoint_id)
+            begin = partial(self._opener.travel, call, checkpoint_id, again)
+        elif again:
+            raise UsageError("run(again=True) is for going back: give it a checkpoint_id, too.")
         return self._run(call, begin)
 
     @explains_options
@@ -477,15 +482,23 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         checkpoint_id: str | None = None,
         as_node: str | None = None,
         at: str | None = None,
+        again: bool = False,
         user_id: str | None = None,
     ) -> Checkpoint:
         """Change the state by hand, through reducers, on a new branch; `recover` goes on there.
 
         With `as_node` it is as if that node had returned the values: what follows it runs next, or, if other nodes run
         at the same time as that node, when these have finished.
+
+        An edit of the head of an unfinished turn leaves approvals as they are, unless it changes a field that one of
+        them showed: then it is made where that one was asked, so that it is asked again. With `again` they count once
+        more, wherever the edit is made; the audit says so.
+
+        Raises:
+            ApprovalSpent: an approval that a node asked before the checkpoint has acted since.
         """
         ref = self._settings.ref(session_id, user_id)
-        point = await self._editor.edit(ref, values, checkpoint_id, as_node, at)
+        point = await self._editor.edit(ref, values, checkpoint_id, as_node, at, again=again)
         return await self.checkpoint(session_id, point, user_id=user_id)
 
     async def fork(
@@ -494,20 +507,23 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         *,
         checkpoint_id: str | None = None,
         to: str | None = None,
+        again: bool = False,
         user_id: str | None = None,
     ) -> str:
         """Begin a new session as this one was at a checkpoint, and return its id.
 
-        With its own id as `to`, it is a new branch of this session instead.
+        With its own id as `to`, it is a new branch of this session instead. With `again`, approvals that a node asked
+        in the unfinished turn, and that have acted since, count once more; the audit says so.
 
         Raises:
+            ApprovalSpent: there are such approvals, and `again` is not given.
             ProgramChanged, StateInvalid, CheckpointCorrupt: the program could not go on from there.
         """
         ref = self._settings.ref(session_id, user_id)
         await self._live.load(ref, checkpoint_id)
         if to == session_id:
             self._live.pop(ref)
-        return await super().fork(session_id, checkpoint_id=checkpoint_id, to=to, user_id=user_id)
+        return await super().fork(session_id, checkpoint_id=checkpoint_id, to=to, again=again, user_id=user_id)
 
     # From sync code
 

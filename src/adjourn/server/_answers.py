@@ -96,6 +96,7 @@ class AuditedQuestion(Question):
     by: str | None
     at: datetime | None
     inherited: bool
+    again: bool
 
 
 class Audit(_Answer):

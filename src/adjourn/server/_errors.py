@@ -40,6 +40,10 @@ _STATUS: dict[type[Exception], tuple[int, str]] = {
     errors.UnfinishedRun: (409, "Finish it with POST /api/v1/sessions/{id}/recover, or choose on_pending."),
     errors.AlreadyResumed: (409, f"Somebody was faster. Follow the session with {EVENTS}."),
     errors.StaleCheckpoint: (409, "Look at what is open now: GET /api/v1/sessions/{id}. Then answer that."),
+    errors.ApprovalSpent: (
+        409,
+        "POST /api/v1/sessions/{id}/recover goes on at the head. An admin can fork where it is asked again.",
+    ),
     errors.ProgramChanged: (
         409,
         "Name the agent that began the session: GET /api/v1/sessions/{id} says which. If you did, versions differ.",
@@ -74,7 +78,7 @@ def _status(kind: type[AdjournError]) -> tuple[int, str]:
 
 _FACTS = (
     *("session_id", "interrupt_id", "checkpoint_id", "input_id", "head", "token", "open", "live", "by", "at"),
-    *("problems", "status", "owner", "refused", "inputs", "reason"),
+    *("problems", "status", "owner", "refused", "inputs", "reason", "approvals", "asked_at", "pending"),
 )
 """Attributes of errors that a client may want."""
 

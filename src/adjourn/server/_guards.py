@@ -154,7 +154,7 @@ class Guard:
 
         async def closed(request: Request) -> Response:
             known = await self._caller(request)
-            caller = _admitted(known, access)
+            caller = admitted(known, access)
             self._usage.open(caller)
             try:
                 response = await self._answered(request, endpoint, access, caller, begins=begins)
@@ -225,7 +225,7 @@ class Guard:
         return tokens.caller(text)
 
 
-def _admitted(caller: Caller, access: Access) -> Caller:
+def admitted(caller: Caller, access: Access) -> Caller:
     """Return a caller as a route sees them.
 
     Raises:

@@ -293,14 +293,17 @@ OPERATIONS: dict[str, Operation] = {
         body=Fork,
         is_body_needed=False,
         answer=sent.Forked,
-        refusals=(*_AGENT, "conflict"),
+        refusals=(*_AGENT, "approval_spent", "conflict"),
     ),
     f"POST {_ONE}/edit": Operation(
         name="edit",
         summary="Change the state by hand, on a new branch.",
         body=Edit,
         answer=sent.CheckpointView,
-        refusals=(*_AGENT, "session_busy", "conflict", "node_not_found", "state_invalid", "not_storable"),
+        refusals=(
+            *(*_AGENT, "approval_spent", "session_busy", "conflict"),
+            *("node_not_found", "state_invalid", "not_storable"),
+        ),
     ),
 }
 """Every route, by its method and path."""

@@ -20,6 +20,7 @@ from ._agents import Agents, agent_name
 from ._callers import Caller, Callers
 from ._chat import answers_of
 from ._errors import ApiError
+from ._guards import Access, admitted
 from ._idempotency import Once, key_of
 from ._runs import Runs
 from ._wire import LONGEST, Answering, Name, OnBusy, named, query, read, respond, status, summary
@@ -71,10 +72,11 @@ class Cancel(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Fork(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """From where, and to which session; a new one by default."""
+    """From where, and to which session, a new one by default; a checkpoint and `again` are for admins to give."""
 
     checkpoint_id: str | None = None
     to: Name | None = None
+    again: bool = False
 
 
 class Edit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -84,6 +86,7 @@ class Edit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     checkpoint_id: str | None = None
     as_node: str | None = None
     at: str | None = None
+    again: bool = False
 
 
 class Submit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -348,10 +351,12 @@ class SessionRoutes:
         """Begin a new session as this one was at a checkpoint."""
         caller, session_id = self._asked(request)
         given = await read(request, Fork, self._max_body, may_be_empty=True)
+        if given.again or given.checkpoint_id is not None:
+            admitted(caller, Access.ADMIN)
         agent = await self._agents.of_session(session_id, caller)
         await self._agents.check_open_to(caller, given.to)
         new = await agent.runner.fork(
-            session_id, checkpoint_id=given.checkpoint_id, to=given.to, user_id=caller.user_id
+            session_id, checkpoint_id=given.checkpoint_id, to=given.to, again=given.again, user_id=caller.user_id
         )
         return respond({"session_id": new}, 201)
 
@@ -366,6 +371,7 @@ class SessionRoutes:
             checkpoint_id=given.checkpoint_id,
             as_node=given.as_node,
             at=given.at,
+            again=given.again,
             user_id=caller.user_id,
         )
         return respond({**_point(found), "state": plain(found.state)})
@@ -380,6 +386,7 @@ def _entry(entry: AuditEntry) -> dict[str, Any]:
         "by": entry.by,
         "at": entry.at,
         "inherited": entry.inherited,
+        "again": entry.again,
     }
 
 

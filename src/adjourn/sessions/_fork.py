@@ -18,20 +18,23 @@ from ._chain import Chain, read_left
 from ._contents import Contents
 from ._log import ended, read_past, stored_question, with_past
 from ._settings import Settings, check_name
+from ._spent import check_unspent
 from .history import Listed
 
 TTL = 30.0
 """Seconds within which a fork must be written."""
 
 
-async def fork(settings: Settings, ref: SessionRef, checkpoint_id: str | None, to: str | None) -> str:
+async def fork(settings: Settings, ref: SessionRef, checkpoint_id: str | None, to: str | None, *, again: bool) -> str:
     """Begin a new session as another one was at a checkpoint, by default its head, and return its id.
 
     With the session's own id as `to` it is a new branch of that session. Answers that were recorded there also count
     in the fork, whether a run has taken them up or not; but an approval is spent where it was given, so it is asked
-    again (rule R16), and what was remembered for the session is left behind.
+    again (rule R16), and what was remembered for the session is left behind. With `again`, approvals that have acted
+    already may do so once more (rule R19).
 
     Raises:
+        ApprovalSpent: there are such approvals.
         CheckpointNotFound: there is no such session or checkpoint.
         UsageError: the new session exists already.
         SessionBusy: a new branch was asked for, and somebody runs the session.
@@ -44,6 +47,7 @@ async def fork(settings: Settings, ref: SessionRef, checkpoint_id: str | None, t
     contents = await Contents.at(store, ref, checkpoint_id)
     contents.scope.clock = settings.clock
     past = await read_past(store, ref, contents.checkpoint, contents.scope)
+    past = await check_unspent(store, ref, contents.checkpoint, past, contents.scope, again=again)
     with Reading(ref.id):
         _take_up(contents)
         contents.scope.reopen_approvals()

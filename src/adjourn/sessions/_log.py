@@ -66,7 +66,10 @@ class _Row(Question, kw_only=True, omit_defaults=True):
     inherited: bool = False
 
 
-_LASTING = ("reason", "tags", "key", "prompt", "title", "schema", "expires", "default", "raised", "concurrent")
+_LASTING = (
+    *("reason", "tags", "key", "prompt", "title", "schema", "expires", "default"),
+    *("raised", "concurrent", "turn", "again"),
+)
 """What a row may leave out; how a question ends is in the other columns of its row, or in records."""
 
 _encoder = msgspec.json.Encoder()
@@ -201,6 +204,13 @@ def _past(row: AuditEntry) -> types.Question:
     question.how = how = cast("Outcome", row.how)
     ended = Answered(id=row.id, value=row.value or b"", how=how, by=row.by, at=row.at or question.created)
     return stored_question(question, None, ended)
+
+
+def used_again(question: types.Question) -> types.Question:
+    """Return a question that had ended before, whose answer counts once more where a branch begins."""
+    row = read_question(question.body)
+    row.again = True
+    return msgspec.structs.replace(question, body=seal(_encoder.encode(row)))
 
 
 def with_past(past: Sequence[types.Question], asks: Sequence[types.Question]) -> tuple[types.Question, ...]:

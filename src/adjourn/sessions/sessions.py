@@ -422,13 +422,18 @@ class Sessions:
         *,
         checkpoint_id: str | None = None,
         to: str | None = None,
+        again: bool = False,
         user_id: str | None = None,
     ) -> str:
         """Begin a new session as this one was at a checkpoint, and return its id.
 
-        With its own id as `to`, it is a new branch of this session instead.
+        With its own id as `to`, it is a new branch of this session instead. With `again`, approvals that a node asked
+        in the unfinished turn, and that have acted since, count once more; the audit says so.
+
+        Raises:
+            ApprovalSpent: there are such approvals, and `again` is not given.
         """
-        return await _fork.fork(self._settings, await self._ref(session_id, user_id), checkpoint_id, to)
+        return await _fork.fork(self._settings, await self._ref(session_id, user_id), checkpoint_id, to, again=again)
 
     # Removing
 
