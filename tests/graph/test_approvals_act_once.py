@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, NotRequired, TypedDict
 
 import pytest
@@ -103,9 +104,11 @@ async def test_what_begins_after_an_approval_is_refused(store: Store, way: str) 
     graph = desk(store)
     asked_at = await approved(graph)
     point, before = await step(graph, "pay"), await graph.tree("s")
-    for _ in range(3):
-        with pytest.raises(ApprovalSpent) as refused:
+    for _ in range(2):
+        with pytest.raises(ApprovalSpent):
             await begin(store, way, point)
+    with pytest.raises(ApprovalSpent) as refused:
+        await begin(store, way, point)
     error = refused.value
     assert (error.checkpoint_id, error.approvals) == (point, ("runnable:desk;node:manager",))
     assert (error.asked_at, error.pending) == (asked_at, ("manager",))
@@ -298,10 +301,14 @@ class Two(TypedDict):
     two: NotRequired[bool]
 
 
+def last(state: Two) -> dict[str, Any]:
+    return {}
+
+
 async def test_two_approvals_of_which_one_has_acted(store: Store) -> None:  # rule R19
     graph = (
         StateGraph(Two, name="g")
-        .add_sequence(asking("first", "one"), asking("second", "two"), check)
+        .add_sequence(asking("first", "one"), asking("second", "two"), last)
         .add_edge(START, "first")
         .compile(store=store)
     )
@@ -312,7 +319,7 @@ async def test_two_approvals_of_which_one_has_acted(store: Store) -> None:  # ru
     assert (refused.value.approvals, refused.value.asked_at) == (("runnable:g;node:first",), asked_at)
     await graph.resume("s", {"second": True})
     with pytest.raises(ApprovalSpent) as refused:
-        await graph.fork("s", checkpoint_id=await step(graph, "check"))
+        await graph.fork("s", checkpoint_id=await step(graph, "last"))
     assert (len(refused.value.approvals), refused.value.asked_at) == (2, asked_at)
 
 
@@ -560,3 +567,37 @@ async def test_what_was_asked_in_another_session_cannot_be_asked_anew(store: Sto
     await graph.edit(fork, {"account": "DE1"})
     assert (await graph.recover(fork)).status == "done"
     assert [(entry.by, entry.again) for entry in await graph.audit(fork)] == [("ann", True)]
+
+
+async def test_a_rollback_does_not_lead_back_behind_an_approval(store: Store) -> None:  # rules R19, V11
+    waits = asyncio.Event()
+
+    async def look(state: Refund) -> dict[str, Any]:
+        if state.get("order") == "wait":
+            waits.set()
+            await asyncio.Event().wait()
+        return {}
+
+    graph = StateGraph(Refund, name="desk").add_sequence(look, manager, pay).add_edge(START, "look")
+    desk = graph.compile(store=store)
+    await approved(desk, failing=True)
+    run = desk.run({"order": "wait"}, session_id="s", on_pending="abandon")
+    running = asyncio.ensure_future(run)
+    await waits.wait()
+    with pytest.raises(UsageError, match="an approval has acted: runnable:desk;node:manager"):
+        await desk.run({"order": "B"}, session_id="s", on_busy="rollback")
+    assert (await desk.status("s")).status == "running", "nothing was cancelled"
+    await desk.cancel("s")
+    assert (await running).status == "cancelled"
+    assert len(paid) == 1
+
+
+async def test_an_edit_inside_a_nested_graph_is_refused_if_it_changes_what_was_shown(store: Store) -> None:  # rule R19
+    outer = StateGraph(Refund, name="outer").add_subgraph("refund", desk(None)).add_edge(START, "refund")
+    graph = outer.compile(store=store)
+    await approved(graph, failing=True)
+    at = "runnable:outer;node:refund"
+    with pytest.raises(ApprovalSpent):
+        await graph.edit("s", {"amount": 1.0}, at=at)
+    await graph.edit("s", {"account": "DE1"}, at=at)
+    assert (await graph.recover("s")).state.get("receipt") == "r1"

@@ -91,11 +91,11 @@ class Editor:
             if spent is not None and (refusal := _refusal(live, spent, values, as_node, at)):
                 if again:
                     past = use_again(spent, past, live.scope)
-                elif refusal.asked_at is None or as_node is not None or point != live.head.checkpoint:
-                    raise refusal
-                else:
-                    checkpoint_id = refusal.asked_at
+                elif point == live.head.checkpoint and as_node is None and at is None and refusal.asked_at is not None:
+                    checkpoint_id = refusal.asked_at  # There, it is asked with the new values.
                     continue
+                else:
+                    raise refusal
             left = await read_left(self._settings.store, live.head)
             live.journal.records.branch_off(self._settings.new_branch(), point, past, left)
             self._keep_answers(live)

@@ -81,7 +81,7 @@ ACCESS: dict[str, Access] = {
     f"GET {_SESSION}/tree": Access.LOOK,
     f"GET {_SESSION}/state": Access.LOOK,
     f"GET {_SESSION}/diff": Access.LOOK,
-    f"POST {_SESSION}/fork": Access.CHANGE,
+    f"POST {_SESSION}/fork": Access.CHANGE,  # From a checkpoint, or with `again`, only by admins.
     f"POST {_SESSION}/edit": Access.ADMIN,  # Values that are written can step over a question.
 }
 """Who may use each route. A route that is not here is for admins."""
