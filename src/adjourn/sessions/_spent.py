@@ -126,7 +126,7 @@ def _is_unfinished(tree: Tree) -> bool:
     if isinstance(root, UserImage):
         return root.status != "done"
     return any(
-        image.phase == "route" or image.targets or image.deferred or image.ended
+        image.phase == "route" or image.targets or image.deferred
         if isinstance(image, GraphImage)
         else True  # The frames of tasks are dropped when what they led to is known.
         for image in tree.frames.values()
