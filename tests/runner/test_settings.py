@@ -46,6 +46,7 @@ WRONG: dict[str, list[Any]] = {
     "deps": [],
     "values": [5, "limit", None, ["limit"]],
     "require_token": ["no", 0, None],
+    "self_approval": ["no", 0, None],
     "require_by": ["yes", 1, None],
     "may_answer": ["ann", 5, True],
     "notify": ["https://example.com", 5, True],

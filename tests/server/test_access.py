@@ -35,6 +35,12 @@ class Desk(NamedTuple):
             is_stream = stream.headers.get("content-type", "").startswith("text/event-stream")
             return Reply(stream.status, stream.headers, b"" if is_stream else stream.rest())
 
+    def answer(self, who: str, paused: Any, answer: Any, **more: Any) -> Any:
+        """Answer the only question of a session, wait, and return what came of it."""
+        body = {"session_id": paused["session_id"], "answer": answer, "stream": False, **more}
+        reply = self.request(who, "POST", "/api/v1/chat/resume", body)
+        return reply.json if reply.status == 200 else (reply.status, reply.code)
+
     def paused(self) -> Any:
         """A session of ann's that waits for an approval."""
         return self.paused_by("ann")
@@ -52,6 +58,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
         "ann": file.create("ann")[1],
         "bob": file.create("bob")[1],
         "reviewer": file.create("rita", roles=["review"])[1],
+        "another reviewer": file.create("dora", roles=["review"])[1],
         "admin": file.create("ada", roles=["admin"])[1],
         "reviewer of another agent": file.create("carl", roles=["review"], agents=["count*"])[1],
         "ann for another agent": file.create("ann", agents=["count*"])[1],
@@ -219,6 +226,46 @@ def test_nobody_approves_their_own_request_and_nobody_in_anothers_name(desk: Des
     assert desk.request("reviewer", "POST", path, answer).status == 202
     (entry,) = desk.request("ann", "GET", f"/api/v1/sessions/{paused['session_id']}/audit").json["entries"]
     assert (entry["by"], entry["answer"]) == ("rita", "yes")
+
+
+OSLO = {"decision": "edit", "arguments": {"place": "Oslo"}}
+
+
+def test_a_reviewer_alone_neither_edits_nor_leads_a_call_into_their_own(desk: Desk):  # rules T4, V19
+    edited = desk.answer("reviewer", desk.paused(), OSLO)
+    led = desk.answer("reviewer", desk.paused(), "no", message="book Oslo")
+    for again in (edited, led):
+        (asked,) = again["interrupts"]
+        assert (asked["info"]["arguments"], asked["requesters"]) == ({"place": "Oslo"}, ["ann", "rita"])
+        for who in ("ann", "reviewer"):
+            assert desk.answer(who, again, "yes") == (403, "answer_refused")
+        assert desk.answer("another reviewer", again, "yes")["output"] == "Result: booked: Oslo"
+    messages = desk.request("ann", "GET", f"/api/v1/sessions/{led['session_id']}/messages").json["messages"]
+    assert [each.get("name") for each in messages if each["content"] == "book Oslo"] == ["rita"]
+
+
+def test_a_reviewer_does_not_approve_everything_for_others(desk: Desk):  # rule V19
+    paused = desk.paused()
+    always = {"decision": "approve", "remember": "always"}
+    assert desk.answer("reviewer", paused, always) == (422, "invalid_answer")
+    assert desk.answer("reviewer", paused, {**always, "pattern": {"place": "Lima"}})["output"] == "Result: booked: Rome"
+
+
+def test_whoever_asks_may_take_it_back(desk: Desk):  # rule V19
+    assert desk.answer("ann", desk.paused(), "no")["output"] == "Result: A person refused this call."
+
+
+def test_a_front_end_that_edits_is_asked_anew(desk: Desk):  # rule V19
+    paused = desk.paused()
+    payload = {"approved": True, "editedArgs": {"place": "Oslo"}}
+    resume = [{"interruptId": paused["interrupts"][0]["token"], "status": "resolved", "payload": payload}]
+    body = {"threadId": paused["session_id"], "runId": "r", "resume": resume}
+    headers = {"authorization": f"Bearer {desk.tokens['ann']}"}
+    with desk.server.open("POST", "/api/v1/ag-ui/booker", body, **headers) as stream:
+        *_, last = [each for each in stream.frames() if each.data is not None]
+    assert last.data["type"] == "RUN_FINISHED"
+    (asked,) = desk.request("ann", "GET", f"/api/v1/sessions/{paused['session_id']}").json["pending"]
+    assert (asked["info"]["arguments"], asked["requesters"]) == ({"place": "Oslo"}, ["ann"])
 
 
 def test_front_ends_get_around_neither_the_rule_nor_the_owner(desk: Desk):  # rule V7, attack 7

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,6 +20,7 @@ from msgspec import Struct
 from adjourn._engine.address import parse_segment, segment_text
 from adjourn._engine.entry import entry_of, here
 from adjourn._engine.frame import UserFrame
+from adjourn._engine.questions import ask_for
 from adjourn._engine.record import APPROVALS, Question
 from adjourn._engine.scope import SESSION_ONLY
 from adjourn._engine.values import decoded
@@ -34,11 +36,11 @@ from adjourn.errors import (
     ProgramChanged,
     SessionBusy,
 )
-from adjourn.interrupts import interrupt
 from adjourn.messages import ToolCall
 from adjourn.runner import Run, Runner
 from adjourn.stores import Store
 from adjourn.tools import Approve, Decision, Edit, Reject, Tool, ToolCallInfo, approval_schema, decision, fits_pattern
+from adjourn.tools.decisions import has_words
 from adjourn.workflows import workflow
 
 from .caller import Caller
@@ -170,9 +172,13 @@ def in_session(caller: Caller) -> list[Approval]:
 async def is_remembered(caller: Caller, tool: Tool, arguments: Mapping[str, Any]) -> bool:
     """Return whether an approval that covers this call is remembered."""
     known, scope, agent = in_session(caller), caller.scope, caller.audience.name
-    if scope.user_id is not None and not any(each.covers(agent, tool, arguments) for each in known):
+
+    def counts(each: Approval) -> bool:
+        return scope.may_approve(each.by) and each.covers(agent, tool, arguments)
+
+    if scope.user_id is not None and not any(map(counts, known)):
         known = await Approvals(scope.journal.store, app_name=scope.app).list(scope.user_id)
-    return any(each.covers(agent, tool, arguments) for each in known)
+    return any(map(counts, known))
 
 
 async def remember(caller: Caller, tool: Tool, given: Approve, by: str | None) -> None:
@@ -243,6 +249,8 @@ async def approved(
     if isinstance(found, Approve):
         # Made from what the approver saw, and from nothing else.
         converted = _seen(task.address, tool, shown.arguments)
+        if (edited := _edit_before(task, call, question)) is not None:
+            return Decided(Edit(shown.arguments), edited.by, converted)
     elif isinstance(found, Edit):
         converted = tool.validate(found.arguments)
     return Decided(found, question.by, converted)
@@ -280,13 +288,35 @@ def _are_same(arguments: Mapping[str, Any], seen: Mapping[str, Any]) -> bool:
 
 
 def _asked(task: UserFrame, call: ToolCall) -> tuple[Question, ToolCallInfo] | None:
-    """Return the approval's question and the call that it shows; questions of the tool may have the same key."""
+    """Return the approval's question and the call that it shows."""
+    return next(_all_asked(task, call), None)
+
+
+def _all_asked(task: UserFrame, call: ToolCall) -> Iterator[tuple[Question, ToolCallInfo]]:
+    """Yield the questions about a call, the last one first; questions of the tool may have the same key."""
     for question in reversed(task.questions or ()):
         if question.key == KEY and question.reason == REASON:
             info: object = decoded(question.info)
             if isinstance(info, ToolCallInfo) and info.call_id == call.id:
-                return question, info
+                yield question, info
+
+
+def _edit_before(task: UserFrame, call: ToolCall, approved: Question) -> Question | None:
+    """Return the question whose answer made the arguments that were approved later, if a person edited them."""
+    if approved.requesters is None:
+        return None
+    for (_, shown), (earlier, before) in pairwise(_all_asked(task, call)):
+        # An edit that did not fit is followed by a question that shows the same as before.
+        if not _are_same(shown.arguments, before.arguments) and isinstance(_decision_of(earlier), Edit):
+            return earlier
     return None
+
+
+def _decision_of(question: Question) -> Decision | None:
+    try:
+        return decision(decoded(question.value))
+    except ValueError:
+        return None
 
 
 def _pass(task: UserFrame, question: Question) -> None:
@@ -297,10 +327,19 @@ def _pass(task: UserFrame, question: Question) -> None:
             return
 
 
-def _ask(caller: Caller, tool: Tool, call: ToolCall, arguments: dict[str, Any], why: str = "") -> None:
+def _ask(
+    caller: Caller,
+    tool: Tool,
+    call: ToolCall,
+    arguments: dict[str, Any],
+    why: str = "",
+    requesters: tuple[str, ...] | None = None,
+) -> None:
+    """Ask for an approval; `requesters` are those of the question that this one supersedes."""
     shown = visible_line(msgspec.json.encode(arguments).decode())
     name, reach = caller.audience.name, _reach(caller, tool)
-    interrupt(
+    ask_for(
+        requesters,
         ToolCallInfo(tool=tool.name, arguments=arguments, call_id=call.id, agent=name, reach=reach),
         key=KEY,
         reason=REASON,
@@ -334,8 +373,15 @@ async def _answer(
         # It passed or bypassed the JSON Schema but cannot be used: ask again instead of failing for good.
         entry_of(task).refuse(question)
         what = "edited arguments do" if isinstance(error, InvalidArguments) else "answer does"
-        _ask(caller, tool, call, arguments, f"The {what} not fit ({error}). ")
+        _ask(caller, tool, call, arguments, f"The {what} not fit ({error}). ", question.requesters)
         raise  # never reached: asking raises
+    if question.requesters is not None and isinstance(found, Edit):
+        # It is a request of its author, which another person has to approve (rule V19).
+        entry_of(task).refuse(question)
+        edited, by = tool.show(tool.validate(found.arguments)), question.by or ""
+        _ask(caller, tool, call, edited, f"{visible_line(by)} edited the call. ", (*question.requesters, by))
+    if has_words(found):
+        task.scope.note_speaker(question.by)
     if isinstance(found, Approve) and found.remember is not None:
         await remember(caller, tool, found, question.by)
     return found

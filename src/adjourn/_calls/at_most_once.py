@@ -22,6 +22,7 @@ from adjourn.errors import ToolError
 from adjourn.interrupts import interrupt
 from adjourn.middleware.hooks import ToolRequest
 from adjourn.tools import Approve, Edit, Reject, Respond, Tool, ToolCallInfo, approval_schema, decision
+from adjourn.tools.decisions import has_words
 
 KEY = "at_most_once"
 REASON = "need_decision"
@@ -98,7 +99,10 @@ def _decided(task: UserFrame, tool: Tool, request: ToolRequest, question: Questi
         _ask(task, tool, request, why)
     if question.is_open:
         entry_of(task).wait_for(question)
-    match decision(decoded(question.value)):
+    found = decision(decoded(question.value))
+    if has_words(found):
+        task.scope.note_speaker(question.by)
+    match found:
         case Respond(text=text):
             return text
         case Reject(reason=reason):

@@ -57,6 +57,10 @@ class AnswerWith(msgspec.Struct, frozen=True):
 
 def ask(place: Place, asked: Question, schema: Any) -> Any:
     """Return the answer to a question, once there is one; until then raise `Pause`."""
+    return _answered(place, asked, schema)[0]
+
+
+def _answered(place: Place, asked: Question, schema: Any) -> tuple[Any, Question]:
     scope, caller, prompt = place.frame.scope, threading.get_ident(), asked.prompt
     handled = handled_now() if place.entry.failures else ()
     while True:
@@ -64,11 +68,19 @@ def ask(place: Place, asked: Question, schema: Any) -> Any:
         if question.how is None:
             raise Pause(question.id)
         try:
-            return _delivered(scope, question, schema)
+            return _delivered(scope, question, schema), question
         except ValueError as error:
             # It fits the JSON Schema, but the type itself rejects it: ask again rather than fail for good.
             scope.on_loop(place.entry.refuse)(question)
             asked = msgspec.structs.replace(asked, prompt=_told_why(prompt or _prompt(decoded(asked.info)), error))
+
+
+def ask_for(requesters: tuple[str, ...] | None, info: Any, *, schema: Any, **options: Any) -> tuple[Any, Question]:
+    """Ask as `interrupt` does, also in the name of these people (rule V19); return the question with its answer."""
+    at = asking_place("interrupt")
+    question = new_question(at.frame.scope, info, schema=schema, **options)
+    question.requesters = requesters
+    return _answered(at, question, schema)
 
 
 def ask_by_hand(place: Place, asked: Question, *, is_composite: bool) -> NoReturn:
@@ -401,7 +413,9 @@ class OpenNow:
         )
         # Apart: with more than 15 keywords, Python makes a dict for the call.
         choices = answers.choices_of(question.schema) if question.schema else ()
-        return msgspec.structs.replace(shown, choices=choices) if choices else shown
+        if not choices and question.requesters is None:
+            return shown
+        return msgspec.structs.replace(shown, choices=choices, requesters=question.requesters)
 
 
 def open_interrupts(scope: Scope, checkpoint_id: str | None) -> tuple[Interrupt, ...]:

@@ -21,7 +21,7 @@ from adjourn._hiding import known
 from adjourn._values import codec
 from adjourn._values.codec import check_nesting
 from adjourn.errors import CheckpointCorrupt, CheckpointTooNew, NotStorable
-from adjourn.messages import Usage
+from adjourn.messages import Message, Usage
 
 from .memos import NONE, Memo, without_writes
 from .proof import DIGEST_SIZE, Proof
@@ -56,6 +56,8 @@ class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
     schema: dict[str, object] | None = None
     expires: float | None = None
     default: Raw = NONE
+    requesters: tuple[str, ...] | None = None
+    """Who asks for it, and so must not approve it; None if they may (rule V19)."""
     raised: bool = False
     concurrent: bool = False
     turn: int = 0
@@ -82,6 +84,11 @@ class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
     def address(self) -> str:
         """Where it is asked; the number after it in the id distinguishes it from others at the same place."""
         return self.id.partition("#")[0]
+
+    @property
+    def message(self) -> Message | None:
+        """What was said together with the answer, as the model reads it: it bears the name of its author."""
+        return None if self.said is None else Message.user(self.said, name=self.by)
 
     @property
     def is_spent(self) -> bool:
@@ -251,9 +258,10 @@ def place_of(app: str, session_id: str, branch: str) -> str:
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One commit. `dropped` names frames that ended, with all below them; a trailing `;` keeps the frame itself.
 
-    With a `turn` come its `options`, those `for_agents` and its `metadata`, and whether it was begun with deps, so that
-    it needs them again. `changed` are questions with something new, by id: mostly that they have ended. The questions
-    themselves and their answers are stored beside the log, once, in rows that people and engine both read.
+    With a `turn` come its `options`, those `for_agents` and its `metadata`, whether it was begun with deps, so that it
+    needs them again, and its `speakers` (see `Scope`). `changed` are questions with something new, by id: mostly that
+    they have ended. The questions themselves and their answers are stored beside the log, once, in rows that people and
+    engine both read.
 
     `session` and `app` say whose record it is, and must match its row. `user` is who began the turn.
     `line`, of a full record on a branch that is not a lineage's first, has the branches that lead to it, the first one
@@ -268,6 +276,7 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     for_agents: dict[str, Any] = {}
     metadata: dict[str, Any] = {}
     needs_deps: bool = False
+    speakers: list[str] | None = None
     session: str | UnsetType = UNSET
     app: str | UnsetType = UNSET
     user: str | None | UnsetType = UNSET
@@ -288,6 +297,7 @@ class Tree(msgspec.Struct, kw_only=True):
     for_agents: dict[str, Any] = {}
     metadata: dict[str, Any] = {}
     needs_deps: bool = False
+    speakers: list[str] | None = None
     session: str = ""
     app: str = ""
     user: str | None = None
@@ -496,6 +506,7 @@ def apply(tree: Tree, record: Record) -> None:
     if record.turn is not UNSET:
         tree.turn, tree.options, tree.needs_deps = record.turn, record.options, record.needs_deps
         tree.for_agents, tree.metadata = record.for_agents, record.metadata
+        tree.speakers = record.speakers
     if record.usage is not UNSET:
         tree.usage = record.usage
     if record.session is not UNSET:

@@ -23,6 +23,7 @@ from .concurrency import MAX_OF_A_SESSION, Cancellation, Share, waiting
 from .dormant import Dormant
 from .memos import NONE
 from .record import (
+    APPROVALS,
     FORMAT,
     Change,
     Image,
@@ -388,6 +389,7 @@ class Scope:
         "session_user",
         "share",
         "slots",
+        "speakers",
         "thread",
         "turn",
         "turn_options",
@@ -416,6 +418,8 @@ class Scope:
         self.metadata: dict[str, Any] = NO_METADATA
         """What the caller of the turn noted; every checkpoint of the turn is listed with it."""
         self.needs_deps: bool = False
+        self.speakers: tuple[str, ...] | None = None
+        """Who has told the model something in this turn, beside its user; None if requesters may approve (rule V19)."""
         self.usage: Usage = NOTHING_USED
         self.yield_deadline: float = 0.0
         self.has_boundaries: bool = True
@@ -449,6 +453,8 @@ class Scope:
         self.usage = NOTHING_USED
         self.turn_options, self.needs_deps = options, self.deps is not None
         self.for_agents, self.metadata = for_agents, metadata
+        if self.speakers:
+            self.speakers = ()
 
     def replace_for_agents(self, for_agents: Mapping[str, Any]) -> None:
         """Give single agents other options for the rest of the turn."""
@@ -489,6 +495,8 @@ class Scope:
         self.turn, self.user_id = tree.turn, tree.user
         self.turn_options, self.needs_deps = tree.options, tree.needs_deps
         self.for_agents, self.metadata = tree.for_agents, tree.metadata
+        if tree.speakers is not None:
+            self.speakers = tuple(tree.speakers)
         if tree.line:
             self.line = tuple(tree.line)
         self.usage = tree.usage or NOTHING_USED
@@ -556,6 +564,9 @@ class Scope:
     def ask(self, frame: Frame, question: Question, address: str) -> None:
         """Open a question of `frame` at `address`, under the next id of that place."""
         questions, path = self.questions, frame.path
+        if self.speakers is not None or question.requesters is not None:
+            known = (self.user_id, *(self.speakers or ()), *(question.requesters or ()))
+            question.requesters = tuple(dict.fromkeys(each for each in known if each is not None))
         questions.number(question, address)
         questions.askers[path] = frame
         questions.all[question.id] = question
@@ -586,7 +597,19 @@ class Scope:
         question.how, question.by, question.at = how, by, at
         question.value, question.said = without_message(value)
         self.questions.changed[question_id] = question
+        if question.requesters is not None and (question.said is not None or _is_data(question)):
+            self.note_speaker(by)
         self._wake(path, find)
+
+    def may_approve(self, name: str | None) -> bool:
+        """Return whether an approval by this person, given before, covers what the model asks for now (rule V19)."""
+        return self.speakers is None or name not in (None, self.user_id, *self.speakers)
+
+    def note_speaker(self, name: str | None) -> None:
+        """Note who has told the model something: what it asks for next in this turn is their request, too."""
+        if self.speakers is not None and name is not None and name != self.user_id and name not in self.speakers:
+            self.speakers = (*self.speakers, name)
+            self.changes.turn = -1  # What belongs to the turn is stored again.
 
     def reopen_approvals(self) -> None:
         """Reopen the approvals that were given on the branch being left, and make their askers wait.
@@ -742,6 +765,7 @@ class Scope:
             record.turn = changes.turn = self.turn
             record.options, record.needs_deps = dict(self.turn_options), self.needs_deps
             record.for_agents, record.metadata = dict(self.for_agents), self.metadata
+            record.speakers = None if self.speakers is None else list(self.speakers)
         if full or self.user_id != changes.user_id:
             record.user = changes.user_id = self.user_id
         if self.usage is not changes.usage or (full and self.usage.calls):
@@ -750,3 +774,8 @@ class Scope:
         if questions.asked_new or questions.changed:
             questions.asked_new, questions.changed = {}, {}
         return record
+
+
+def _is_data(question: Question) -> bool:
+    """Return whether an answer gives something to work with, rather than permitting it or only going on."""
+    return question.reason not in APPROVALS and bytes(question.value) not in (b"", b"null")

@@ -24,7 +24,6 @@ from adjourn.graph._frame import Routing, Task
 from adjourn.graph._node import Node, Plan, Send
 from adjourn.graph.reducers import append, merge
 from adjourn.graph.schema import Schema
-from adjourn.messages import Message
 
 from ._config import AgentConfig, input_messages, value_of
 from ._nodes import CallNode, call_of
@@ -307,7 +306,7 @@ class AgentFrame(TranscriptFrame):
 
     def abandon(self) -> None:
         whole = self.whole(closing=True)
-        said = [self.entry(Message.user(text), "") for text in said_below(self)]
+        said = [self.entry(message, "") for message in said_below(self)]
         self.join([*whole[len(self.fields.values["entries"]) :], *said])
         super().abandon()
 

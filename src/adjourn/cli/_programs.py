@@ -161,6 +161,8 @@ def _described(folder: str, name: str, allow: Collection[str]) -> Named:
         "require_token": served.require_token,
         "values": served.values,
     }
+    if not served.self_approval:
+        given["self_approval"] = False
     if store is not None and (store.url is not None or store.backend == "memory"):
         given["store"] = store.store_url()
     runner = with_options(loaded.agents[name], given)

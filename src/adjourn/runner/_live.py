@@ -121,6 +121,7 @@ class LiveSession:
         scope = Scope(session_id, app=settings.app, user_id=user_id, clock=settings.clock)
         self.scope: Scope = scope
         scope.interrupts, scope.program_options = settings.interrupts, settings.program
+        scope.speakers = None if settings.permission.self_approval else ()
         ref = SessionRef(session_id, settings.app, user_id)
         self.ref: SessionRef = ref
         chain = Chain(settings.audit_keys[0] if settings.audit_keys else None)

@@ -39,6 +39,7 @@ class Options(TypedDict, Generic[Deps], total=False):
     app_name: whose sessions these are, as the same id in another app is another session; "adjourn" by default.
     require_by: True refuses an approval that does not say who gave it, as `by`.
     may_answer: a function of a question, `by` and the turn's user, which returns True or why the answer is refused.
+    self_approval: False if an approval counts only by somebody who is none of its requesters; True by default.
     notify: who is told of pauses and ends, such as `Webhooks([...])`; None tells nobody.
     audit_key: a secret that signs the log, so that nobody without it can change the log unnoticed; or several.
     middleware: what wraps the calls of models and tools in every agent that this runner runs.
@@ -64,6 +65,7 @@ class Options(TypedDict, Generic[Deps], total=False):
     app_name: str
     require_by: bool
     may_answer: MayAnswer | None
+    self_approval: bool
     notify: Notify | None
     audit_key: AuditKey | None
     middleware: Sequence[Any]
@@ -110,6 +112,7 @@ class RunnerSettings(Settings):
             require_token=options.get("require_token", False),
             require_by=options.get("require_by", False),
             may_answer=options.get("may_answer"),
+            self_approval=options.get("self_approval", True),
             audit_key=options.get("audit_key"),
         )
         self.has_own_store: bool = store is None

@@ -60,6 +60,7 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         app_name: whose sessions these are, as the same id in another app is another session; "adjourn" by default.
         require_by: True refuses an approval that does not say who gave it, as `by`.
         may_answer: a function of a question, `by` and the turn's user, which returns True or why the answer is refused.
+        self_approval: False if an approval counts only by somebody who is none of its requesters; True by default.
         notify: who is told of pauses and ends, such as `Webhooks([...])`; None tells nobody.
         audit_key: a secret that signs the log, so that nobody without it can change the log unnoticed; or several.
         middleware: what wraps the calls of models and tools in every agent that this runner runs.
@@ -90,6 +91,7 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
             require_token=settings.require_token,
             require_by=settings.permission.require_by,
             may_answer=settings.permission.may_answer,
+            self_approval=settings.permission.self_approval,
             audit_key=settings.audit_keys or None,
             clock=settings.clock,
             new_id=settings.new_id,

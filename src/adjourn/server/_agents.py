@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, Unpack
 
@@ -15,7 +14,6 @@ from adjourn._text import did_you_mean
 from adjourn.errors import CheckpointNotFound, ProgramChanged, UsageError
 from adjourn.events import Interrupt
 from adjourn.runner import Notify, Options, Runner
-from adjourn.sessions import MayAnswer
 from adjourn.spec import Served
 from adjourn.stores import Head, MemoryStore, SessionRef, Store, open_store
 
@@ -158,11 +156,8 @@ class Agents:
             options["deps"] = self._deps
         if self._notify is not None:
             options["notify"] = self._notify
-        if not self._self_approval:
-            program = served.program
-            options["may_answer"] = _not_oneself(
-                program.options.get("may_answer") if isinstance(program, Runner) else None
-            )
+        if not (self._self_approval and served.self_approval):
+            options["self_approval"] = False
         if served.values:
             options["values"] = served.values
         if served.require_token:
@@ -230,18 +225,6 @@ class Agents:
         if head is None or (caller.is_limited and not caller.may_use(agent_name(head.program))):
             raise CheckpointNotFound(session_id)
         return head
-
-
-def _not_oneself(rule: MayAnswer | None) -> MayAnswer:
-    """Return a rule by which nobody approves what their own turn asks for; what another rule says counts as well."""
-
-    async def may_answer(asked: Interrupt, by: str | None, user_id: str | None) -> bool | str:
-        if asked.reason in APPROVALS and by == user_id:
-            return "nobody approves a request of their own here"
-        said = True if rule is None else rule(asked, by, user_id)
-        return await said if inspect.isawaitable(said) else said
-
-    return may_answer
 
 
 def agent_name(program: str) -> str:

@@ -96,7 +96,7 @@ class App:
         tokens: who may make requests, as a file that `adjourn token` writes; without it and `identify`, everybody may
             do everything.
         identify: a function of a request that returns its `Caller`, or None for somebody who is not known.
-        self_approval: False if an approval counts only from somebody else than whose turn asks for it.
+        self_approval: False if an approval counts only by somebody who is none of its requesters (rule V19).
         open_metrics: True if anybody may read `GET /metrics`; else it takes a token of the role `metrics` or `admin`.
         hosts: names that clients reach the server by, besides localhost and addresses; "*" for any.
         origins: origins whose pages may use it, such as "https://desk.example.com"; those of its own always may.
@@ -133,8 +133,8 @@ class App:
         limits = limits or Limits()
         opened = frozenset(["GET /metrics"] if open_metrics else [])
         self._guard = Guard(self.agents, self._callers, usage, _tokens(tokens), identify, opened)
-        if not self_approval and not self.is_closed:
-            raise UsageError("App(self_approval=False): without tokens or identify, nobody knows who approves.")
+        if not self.is_closed and any(runner.options.get("self_approval") is False for runner in self.agents.runners):
+            raise UsageError("App with self_approval=False: without tokens or identify, nobody knows who approves.")
         self._folders = Folders(given, self.replace)
         self._reload = reload
         self.grace = grace

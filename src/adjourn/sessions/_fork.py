@@ -174,6 +174,7 @@ def _record(contents: Contents, session_id: str) -> Record:
     )
     record.options, record.needs_deps = dict(scope.turn_options), scope.needs_deps
     record.for_agents, record.metadata = dict(scope.for_agents), scope.metadata
+    record.speakers = None if scope.speakers is None else list(scope.speakers)
     if scope.usage.calls:
         record.usage = scope.usage
     record.frames = dict(scope.dormant.snapshot(""))

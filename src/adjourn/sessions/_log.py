@@ -68,7 +68,7 @@ class _Row(Question, kw_only=True, omit_defaults=True):
 
 _LASTING = (
     *("reason", "tags", "key", "prompt", "title", "schema", "expires", "default"),
-    *("raised", "concurrent", "turn", "again"),
+    *("requesters", "raised", "concurrent", "turn", "again"),
 )
 """What a row may leave out; how a question ends is in the other columns of its row, or in records."""
 
@@ -294,6 +294,7 @@ def _interrupt(kept: _Row, ref: SessionRef, branch: str, checkpoint_id: str | No
         checkpoint_id=checkpoint_id,
         session_id=ref.id,
         parent=above or parent_at(address.rpartition(";")[0]),
+        requesters=kept.requesters,
     )
 
 

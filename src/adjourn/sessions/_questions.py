@@ -45,7 +45,7 @@ from adjourn.stores.types import Answer, Head, OpenQuestion, SessionRef
 
 from ._contents import Contents
 from ._log import read_interrupt, read_question
-from ._permission import Permission, TurnUser
+from ._permission import Permission, TurnUser, check_requesters
 from ._status import owner_of
 
 Answers = Mapping[Any, Any] | Sequence[Any] | None  # Any: keys are tokens, ids, keys of questions, or interrupts
@@ -141,7 +141,7 @@ class OpenQuestions:
         answers calls this, and the number of the last event so far.
 
         Raises:
-            UnknownInterrupt, InvalidAnswer: naming the first that is wrong.
+            UnknownInterrupt, InvalidAnswer, AnswerRefused: naming the first that is wrong.
             UsageError: the answers are not a mapping or a list, or name one question twice.
         """
         by = by and known.hide(by)
@@ -161,9 +161,9 @@ class OpenQuestions:
                 self._check_token(question)
             if question.id in found:
                 raise UsageError(f"The answers name question '{question.id}' twice. Name it once.")
-            found[question.id] = Answer(
-                id=question.id, value=self._checked(question, value), by=by, branch=self._branch
-            )
+            encoded = self._checked(question, value)
+            check_requesters(self._session_id, question, by, value)
+            found[question.id] = Answer(id=question.id, value=encoded, by=by, branch=self._branch)
         return tuple(found.values())
 
     def _with_message(self, answers: tuple[Answer, ...], message: str) -> tuple[Answer, ...]:
@@ -221,6 +221,8 @@ class OpenQuestions:
             raise InvalidAnswer(
                 self._session_id, first, ["it needs an answer with data, so it cannot be resumed without one"]
             )
+        for question in taking:
+            check_requesters(self._session_id, question, by, None)
         return tuple(Answer(id=question.id, value=b"null", by=by, branch=self._branch) for question in taking)
 
     def _checked(self, question: Question, value: Any) -> bytes:

@@ -39,6 +39,7 @@ class Settings:
         require_token: bool = False,
         require_by: bool = False,
         may_answer: MayAnswer | None = None,
+        self_approval: bool = True,
         audit_key: AuditKey | None = None,
     ) -> None:
         if app_name is not None:
@@ -49,7 +50,11 @@ class Settings:
         self.store: Store = _store(store, self.clock)
         self.require_token: bool = choice("require_token", require_token)
         self.audit_keys: tuple[bytes, ...] = _keys(audit_key)
-        self.permission: Permission = Permission(choice("require_by", require_by), _function("may_answer", may_answer))
+        self.permission: Permission = Permission(
+            choice("require_by", require_by),
+            _function("may_answer", may_answer),
+            self_approval=choice("self_approval", self_approval),
+        )
 
     def for_user(self, user_id: str) -> Self:
         """Return the same settings, bound to one user."""

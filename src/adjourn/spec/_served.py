@@ -18,6 +18,7 @@ class Served(Struct, frozen=True, kw_only=True):
 
     interrupts: False if it must not ask anything.
     require_token: whether an approval must be answered by its token, so that it counts only for what was shown.
+    self_approval: False if an approval counts only by somebody who is none of its requesters.
     on_busy, on_pending: what a message does while a turn runs, or while one is unfinished, unless the request says.
     answer_pending: whether a message that comes while one question is open is the answer to it.
     values: the session values that a new session begins with; without any, those of a runner.
@@ -29,6 +30,7 @@ class Served(Struct, frozen=True, kw_only=True):
     description: str = ""
     interrupts: bool = True
     require_token: bool = False
+    self_approval: bool = True
     on_busy: Literal["error", "queue", "cancel", "rollback"] = "error"
     on_pending: Literal["error", "abandon", "finish"] = "error"
     answer_pending: bool = False

@@ -51,9 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_store_option(parser)
     parser.add_argument("--deps", metavar=METAVAR, help="the value of current().deps; a function is called to get it")
     add_tokens_option(parser)
-    parser.add_argument(
-        "--no-self-approval", action="store_true", help="approvals count only from others than who asked for them"
-    )
+    add_self_approval_option(parser)
     parser.add_argument("--open-metrics", action="store_true", help="let anybody read GET /metrics, without a token")
     parser.add_argument("--allow-host", metavar="NAME", action="append", default=[], help="a name of this server")
     parser.add_argument(
@@ -192,6 +190,13 @@ def _program(name: str, options: argparse.Namespace) -> Loaded | Served | Progra
         raise UsageError(f"There is no folder '{name}'. Name a folder of YAML agents, or MODULE:ATTRIBUTE.")
     found = named(name, options.allow)
     return found.served or found.program
+
+
+def add_self_approval_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option by which nobody approves a request of their own."""
+    parser.add_argument(
+        "--no-self-approval", action="store_true", help="approvals count only by others than who asks for them"
+    )
 
 
 def add_webhooks_options(parser: argparse.ArgumentParser) -> None:

@@ -40,11 +40,13 @@ class InterruptSpec(Part, frozen=True, kw_only=True):
 
     enabled: whether it may ask at all; false by default.
     require_token: whether an approval must name exactly what was shown.
+    self_approval: false if an approval counts only by somebody who is none of its requesters.
     checkpoint: where sessions are stored, if that is not said under `spec`.
     """
 
     enabled: bool = False
     require_token: bool = False
+    self_approval: bool = True
     checkpoint: CheckpointSpec | None = None
 
 
