@@ -648,7 +648,7 @@ class StoreError(AdjournError):
 
 
 class Conflict(StoreError):
-    """The session moved on, or its lease was taken over; nothing was written."""
+    """The session moved on, its lease was taken over, or an `id` stands for something else; nothing was written."""
 
     def __init__(
         self,

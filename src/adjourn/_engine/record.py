@@ -129,9 +129,9 @@ def with_answer_id(stored: bytes, id: str, after: int) -> bytes:
     return msgspec.json.encode(_AnswerAndMessage(value, message, id, after))
 
 
-def place_of_answer(stored: bytes, id: str) -> int | None:
+def place_of_answer(stored: bytes | None, id: str) -> int | None:
     """Return the number of the event before an answer, if its sender calls it this."""
-    if not stored.startswith(_WITH_MESSAGE):
+    if stored is None or not stored.startswith(_WITH_MESSAGE):
         return None
     found = msgspec.json.decode(stored, type=_AnswerAndMessage)
     return found.after if found.id == id else None

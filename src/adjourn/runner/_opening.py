@@ -258,16 +258,20 @@ class SessionOpener:
         """Return a session with answers in place, claimed; None when a live owner has it and takes the answers up.
 
         It is also None when the same answers were given before, under the same id: then what they led to is read.
+
+        Raises:
+            Conflict: other answers were given under the id.
         """
         if call.answer_id is None:
             return await self._resume(call, given, by, checkpoint_id, state, reader)
-        place = await place_of(self._settings.store, self._ref(call), call.answer_id)
+        store, ref = self._settings.store, self._ref(call)
+        place = await place_of(store, ref, call.answer_id, given, by, call.message)
         if place is None:
             try:
                 return await self._resume(call, given, by, checkpoint_id, state, reader)
             except SessionError:
                 # Somebody who sends the same may have been faster.
-                place = await place_of(self._settings.store, self._ref(call), call.answer_id)
+                place = await place_of(store, ref, call.answer_id, given, by, call.message)
                 if place is None:
                     raise
         return await self._follow(call, place, reader)

@@ -302,7 +302,7 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         max_steps: how many supersteps this run may take.
         for_agents: model options and limits for single agents, in place of those that they have in this turn.
         id: what you call this answer. Under the same id it counts once, whichever process it is sent to again: that
-            one is not refused, and follows what the first one led to.
+            one is not refused, and follows what the first one led to. Another answer under it is a `Conflict`.
         user_id: whose session it is; that of another user is not found.
 
         A run that is under way takes the answers up. `values`, `state`, `max_steps` and `for_agents` cannot reach it:

@@ -50,7 +50,7 @@ _STATUS: dict[type[Exception], tuple[int, str]] = {
     ),
     errors.InputRefused: (409, "Remove it with DELETE /api/v1/sessions/{id}/inputs/{input}."),
     errors.InputWithdrawn: (409, "Send it again if it is still wanted."),
-    errors.Conflict: (409, "Others keep writing this session. Try again."),
+    errors.Conflict: (409, "Others keep writing this session: try again. If the id is in use, choose another."),
     errors.InterruptExpired: (410, "The question is closed. GET /api/v1/sessions/{id} shows what is open now."),
     errors.AnswerRefused: (403, "Somebody who may answer it has to."),
     errors.InvalidAnswer: (422, "The question's `schema` says what fits. It is still open."),
