@@ -10,6 +10,7 @@ from urllib.parse import quote
 from uuid import uuid4
 
 import pytest
+from starlette.requests import Request
 from starlette.routing import Route
 
 from adjourn import UsageError
@@ -253,6 +254,19 @@ def test_a_reviewer_does_not_approve_everything_for_others(desk: Desk):  # rule 
 
 def test_whoever_asks_may_take_it_back(desk: Desk):  # rule V19
     assert desk.answer("ann", desk.paused(), "no")["output"] == "Result: A person refused this call."
+
+
+def test_who_has_no_name_cannot_be_two():  # rules V18, V19
+    def known(request: Request) -> Caller:
+        name = request.headers.get("x-user")
+        return Caller(name=name, roles=frozenset(["use" if name else "review"]))
+
+    with Serving(App([booker()], identify=known, self_approval=False)) as server:
+        chat = {"message": "book Rome", "stream": False}
+        session_id = server.post("/api/v1/chat", chat, x_user="ann").json["session_id"]
+        for path in ("chat/resume", f"sessions/{session_id}/answers"):
+            body = {"answer": "yes", "by": "carl"} | ({"session_id": session_id} if path == "chat/resume" else {})
+            assert server.post(f"/api/v1/{path}", body).code == "answer_refused"
 
 
 def test_a_front_end_that_edits_is_asked_anew(desk: Desk):  # rule V19

@@ -375,11 +375,11 @@ async def _answer(
         what = "edited arguments do" if isinstance(error, InvalidArguments) else "answer does"
         _ask(caller, tool, call, arguments, f"The {what} not fit ({error}). ", question.requesters)
         raise  # never reached: asking raises
-    if question.requesters is not None and isinstance(found, Edit):
+    if isinstance(found, Edit) and task.scope.needs_another(question):
         # It is a request of its author, which another person has to approve (rule V19).
         entry_of(task).refuse(question)
         edited, by = tool.show(tool.validate(found.arguments)), question.by or ""
-        _ask(caller, tool, call, edited, f"{visible_line(by)} edited the call. ", (*question.requesters, by))
+        _ask(caller, tool, call, edited, f"{visible_line(by)} edited the call. ", (*(question.requesters or ()), by))
     if has_words(found):
         task.scope.note_speaker(question.by)
     if isinstance(found, Approve) and found.remember is not None:

@@ -55,12 +55,8 @@ class AnswerWith(msgspec.Struct, frozen=True):
     value: Any
 
 
-def ask(place: Place, asked: Question, schema: Any) -> Any:
-    """Return the answer to a question, once there is one; until then raise `Pause`."""
-    return _answered(place, asked, schema)[0]
-
-
-def _answered(place: Place, asked: Question, schema: Any) -> tuple[Any, Question]:
+def ask(place: Place, asked: Question, schema: Any) -> tuple[Any, Question]:
+    """Return the answer to a question, and the question as it was answered; until then raise `Pause`."""
     scope, caller, prompt = place.frame.scope, threading.get_ident(), asked.prompt
     handled = handled_now() if place.entry.failures else ()
     while True:
@@ -80,7 +76,7 @@ def ask_for(requesters: tuple[str, ...] | None, info: Any, *, schema: Any, **opt
     at = asking_place("interrupt")
     question = new_question(at.frame.scope, info, schema=schema, **options)
     question.requesters = requesters
-    return _answered(at, question, schema)
+    return ask(at, question, schema)
 
 
 def ask_by_hand(place: Place, asked: Question, *, is_composite: bool) -> NoReturn:

@@ -597,9 +597,13 @@ class Scope:
         question.how, question.by, question.at = how, by, at
         question.value, question.said = without_message(value)
         self.questions.changed[question_id] = question
-        if question.requesters is not None and (question.said is not None or _is_data(question)):
+        if self.needs_another(question) and (question.said is not None or _is_data(question)):
             self.note_speaker(by)
         self._wake(path, find)
+
+    def needs_another(self, question: Question) -> bool:
+        """Return whether those who ask a question cannot approve it (rule V19)."""
+        return self.speakers is not None or question.requesters is not None
 
     def may_approve(self, name: str | None) -> bool:
         """Return whether an approval by this person, given before, covers what the model asks for now (rule V19)."""

@@ -63,6 +63,10 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
             return False
         return asked[0].reason not in APPROVALS or not self.runner.options.get("require_token", False)
 
+    def author(self, caller: Caller, by: str | None) -> str | None:
+        """Return who gives an answer: the caller; one without a name may say who, unless that would let them be two."""
+        return by if caller.name is None and self.runner.options.get("self_approval", True) else caller.name
+
 
 def described(agent: ServedAgent) -> dict[str, Any]:
     """Return an agent as a client may choose it."""

@@ -196,7 +196,7 @@ class Chats:
             run = agent.runner.resume(
                 given.session_id,
                 answers,
-                by=caller.name or given.by,
+                by=agent.author(caller, given.by),
                 message=given.message,
                 checkpoint_id=given.checkpoint_id,
                 id=key and key.name,

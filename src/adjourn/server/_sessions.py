@@ -231,7 +231,7 @@ class SessionRoutes:
             found = await agent.runner.answer(
                 session_id,
                 answers,
-                by=caller.name or given.by,
+                by=agent.author(caller, given.by),
                 message=given.message,
                 checkpoint_id=given.checkpoint_id,
                 id=key and key.name,

@@ -94,10 +94,10 @@ async def _ask(inside: Tool, arguments: Mapping[str, Any]) -> tuple[Decision, st
         if problem:
             # It fits the JSON Schema, but a type may have additional rules: ask again rather than fail.
             why, requesters = f"The edited arguments do not fit ({problem}). ", question.requesters
-        elif isinstance(found, Edit) and question.requesters is not None:
+        elif isinstance(found, Edit) and here("reviewed").frame.scope.needs_another(question):
             # It is a request of its author, which another person has to accept (rule V19).
             edited, by = (found, question.by), question.by or ""
-            arguments, requesters = inside.show(inside.validate(found.arguments)), (*question.requesters, by)
+            arguments, requesters = inside.show(inside.validate(found.arguments)), (*(question.requesters or ()), by)
             why = f"{visible_line(by)} edited the call. "
         elif has_words(found):
             here("reviewed").frame.scope.note_speaker(question.by)
