@@ -13,11 +13,12 @@ import pytest
 from starlette.requests import Request
 from starlette.routing import Route
 
-from adjourn import UsageError
+from adjourn import Runner, UsageError
 from adjourn.server import App, Caller, Tokens
 from adjourn.server._callers import Role
 from adjourn.server._guards import ACCESS, Access
 from adjourn.server.serve import Server
+from adjourn.spec import Served
 
 from .agents import booker, counter
 from .serving import Reply, Serving
@@ -254,6 +255,20 @@ def test_a_reviewer_does_not_approve_everything_for_others(desk: Desk):  # rule 
 
 def test_whoever_asks_may_take_it_back(desk: Desk):  # rule V19
     assert desk.answer("ann", desk.paused(), "no")["output"] == "Result: A person refused this call."
+
+
+@pytest.mark.parametrize(
+    "program", [Runner(booker(), self_approval=False), Served(program=booker(), self_approval=False)]
+)
+def test_one_agent_alone_may_need_two_people(tmp_path: Path, program: Any):  # rule V19
+    tokens = Tokens(tmp_path / "tokens.json")
+    headers = {"authorization": f"Bearer {tokens.create('ann')[1]}"}
+    with Serving(App([program, counter()], tokens=tokens)) as server:
+        chat = {"agent": "booker", "message": "book Rome", "stream": False}
+        (asked,) = server.post("/api/v1/chat", chat, **headers).json["interrupts"]
+        assert asked["requesters"] == ["ann"]
+    with pytest.raises(UsageError, match="nobody knows who approves"):
+        App([program])
 
 
 def test_who_has_no_name_cannot_be_two():  # rules V18, V19

@@ -286,7 +286,8 @@ def test_how_an_agent_is_served_is_in_its_file(folder: Folder):
     found = served(
         folder,
         "a",
-        f"{CHAT}description: Helps.\nvalues: {{n: 1}}\ninterrupt: {{enabled: true, require_token: true}}\n"
+        f"{CHAT}description: Helps.\nvalues: {{n: 1}}\n"
+        "interrupt: {enabled: true, require_token: true, self_approval: false}\n"
         "on_busy: queue\non_pending: abandon\nanswer_pending: true",
     )
     assert found == Served(
@@ -294,6 +295,7 @@ def test_how_an_agent_is_served_is_in_its_file(folder: Folder):
         description="Helps.",
         interrupts=True,
         require_token=True,
+        self_approval=False,
         on_busy="queue",
         on_pending="abandon",
         answer_pending=True,
