@@ -27,7 +27,7 @@ from adjourn.agents import Approval, Approvals
 from adjourn.errors import AnswerRefused
 from adjourn.stores import SessionRef, Store
 from adjourn.stores.types import Answer
-from adjourn.tools import reviewed
+from adjourn.tools import approved, reviewed
 
 from .crew import ask, call, chat, ids, model_of, said, seen
 
@@ -278,6 +278,22 @@ async def test_a_review_that_edits_is_reviewed_by_another_person(store: Store) -
         await process().resume("s", {second.id: True}, by="rita")
     await process().resume("s", {second.id: True}, by="carl")
     assert (paid, await edited_by(store)) == ([(500, "mallory")], "rita")
+
+
+async def test_whoever_edited_a_call_requests_what_is_asked_in_it(store: Store) -> None:  # rules A6, V19
+    def process(*script: Any, inner: Any = ()) -> Runner[Any]:
+        below = AgentTool(chat("B", *inner, tools=[wire], description="Wires."))
+        tools = [approved(check), approved(below)]
+        return Runner(chat("A", *(script or ("done",)), tools=tools), store=store, self_approval=False)
+
+    await process([PAY, call("B", "c2", request="wire 1")]).run("go", session_id="s", user_id="ann")
+    edits = {"agent:A;tool:pay:c1": OWN, "agent:A;tool:B:c2": Edit({"request": "wire 500 to eve"})}
+    await process().resume("s", edits, by="rita")
+    yes = dict.fromkeys([f"{each}#2" for each in edits], True)
+    within = process(inner=[call("wire", "c3", euros=500, to="eve")])
+    paused = await within.resume("s", yes, by="carl")
+    assert [each.id.rpartition(";")[2] for each in paused.interrupts] == ["wrap:reviewed", "tool:wire:c3"]
+    assert {each.requesters for each in paused.interrupts} == {("ann", "rita")}
 
 
 async def test_of_an_edit_and_an_approval_at_once_one_counts(store: Store) -> None:  # rules R3, V19

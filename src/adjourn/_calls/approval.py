@@ -333,13 +333,13 @@ def _ask(
     call: ToolCall,
     arguments: dict[str, Any],
     why: str = "",
-    requesters: tuple[str, ...] | None = None,
+    editor: str | None = None,
 ) -> None:
-    """Ask for an approval; `requesters` are those of the question that this one supersedes."""
+    """Ask for an approval; the `editor` is the person who wants these arguments."""
     shown = visible_line(msgspec.json.encode(arguments).decode())
     name, reach = caller.audience.name, _reach(caller, tool)
     ask_for(
-        requesters,
+        editor,
         ToolCallInfo(tool=tool.name, arguments=arguments, call_id=call.id, agent=name, reach=reach),
         key=KEY,
         reason=REASON,
@@ -373,13 +373,13 @@ async def _answer(
         # It passed or bypassed the JSON Schema but cannot be used: ask again instead of failing for good.
         entry_of(task).refuse(question)
         what = "edited arguments do" if isinstance(error, InvalidArguments) else "answer does"
-        _ask(caller, tool, call, arguments, f"The {what} not fit ({error}). ", question.requesters)
+        _ask(caller, tool, call, arguments, f"The {what} not fit ({error}). ")
         raise  # never reached: asking raises
     if isinstance(found, Edit) and task.scope.needs_another(question):
         # It is a request of its author, which another person has to approve (rule V19).
         entry_of(task).refuse(question)
         edited, by = tool.show(tool.validate(found.arguments)), question.by or ""
-        _ask(caller, tool, call, edited, f"{visible_line(by)} edited the call. ", (*(question.requesters or ()), by))
+        _ask(caller, tool, call, edited, f"{visible_line(by)} edited the call. ", by)
     if has_words(found):
         task.scope.note_speaker(question.by)
     if isinstance(found, Approve) and found.remember is not None:

@@ -71,11 +71,11 @@ def ask(place: Place, asked: Question, schema: Any) -> tuple[Any, Question]:
             asked = msgspec.structs.replace(asked, prompt=_told_why(prompt or _prompt(decoded(asked.info)), error))
 
 
-def ask_for(requesters: tuple[str, ...] | None, info: Any, *, schema: Any, **options: Any) -> tuple[Any, Question]:
-    """Ask as `interrupt` does, also in the name of these people (rule V19); return the question with its answer."""
+def ask_for(editor: str | None, info: Any, *, schema: Any, **options: Any) -> tuple[Any, Question]:
+    """Ask as `interrupt` does, also for the editor of what is shown (rule V19); return the question with its answer."""
     at = asking_place("interrupt")
     question = new_question(at.frame.scope, info, schema=schema, **options)
-    question.requesters = requesters
+    question.requesters = None if editor is None else (editor,)
     return ask(at, question, schema)
 
 

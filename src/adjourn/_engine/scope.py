@@ -565,8 +565,7 @@ class Scope:
         """Open a question of `frame` at `address`, under the next id of that place."""
         questions, path = self.questions, frame.path
         if self.speakers is not None or question.requesters is not None:
-            known = (self.user_id, *(self.speakers or ()), *(question.requesters or ()))
-            question.requesters = tuple(dict.fromkeys(each for each in known if each is not None))
+            question.requesters = self._requesters(frame, question)
         questions.number(question, address)
         questions.askers[path] = frame
         questions.all[question.id] = question
@@ -600,6 +599,17 @@ class Scope:
         if self.needs_another(question) and (question.said is not None or _is_data(question)):
             self.note_speaker(by)
         self._wake(path, find)
+
+    def _requesters(self, frame: Frame, question: Question) -> tuple[str, ...]:
+        """Return who asks a question: who edited a call at or above its frame is in the questions about that call."""
+        found = [self.user_id, *(self.speakers or ())]
+        above: Frame | None = frame
+        while above is not None:
+            for asked in above.questions or ():
+                found += asked.requesters or () if asked.reason in APPROVALS else ()
+            above = above.parent
+        found += question.requesters or ()
+        return tuple(dict.fromkeys(each for each in found if each is not None))
 
     def needs_another(self, question: Question) -> bool:
         """Return whether those who ask a question cannot approve it (rule V19)."""

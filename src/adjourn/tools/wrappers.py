@@ -77,12 +77,11 @@ async def _review(inside: Tool, values: Mapping[str, Any]) -> Reviewed:
 async def _ask(inside: Tool, arguments: Mapping[str, Any]) -> tuple[Decision, str | None]:
     """Return the reviewer's decision, and who it was; of an edit that another person had to accept, its author."""
     edited: tuple[Decision, str | None] | None = None
-    requesters: tuple[str, ...] | None = None
-    why = ""
+    editor, why = None, ""
     for _ in range(MAX_ROUNDS):
         shown = visible_line(msgspec.json.encode(arguments).decode())
         answer, question = ask_for(
-            requesters,
+            editor,
             _info(inside, arguments),
             reason="need_review",
             tags=inside.tags,
@@ -93,12 +92,11 @@ async def _ask(inside: Tool, arguments: Mapping[str, Any]) -> tuple[Decision, st
         problem = _problem(inside, found)
         if problem:
             # It fits the JSON Schema, but a type may have additional rules: ask again rather than fail.
-            why, requesters = f"The edited arguments do not fit ({problem}). ", question.requesters
+            editor, why = None, f"The edited arguments do not fit ({problem}). "
         elif isinstance(found, Edit) and here("reviewed").frame.scope.needs_another(question):
             # It is a request of its author, which another person has to accept (rule V19).
-            edited, by = (found, question.by), question.by or ""
-            arguments, requesters = inside.show(inside.validate(found.arguments)), (*(question.requesters or ()), by)
-            why = f"{visible_line(by)} edited the call. "
+            edited, editor = (found, question.by), question.by or ""
+            arguments, why = inside.show(inside.validate(found.arguments)), f"{visible_line(editor)} edited the call. "
         elif has_words(found):
             here("reviewed").frame.scope.note_speaker(question.by)
             return found, question.by
