@@ -36,6 +36,7 @@ from ._guards import Fence, Guard, Identify
 from ._idempotency import Idempotency
 from ._inbox import Inbox
 from ._limits import Limits, Usage
+from ._media import MediaHosts
 from ._metrics import CONTENT_TYPE, Metrics
 from ._openapi import document
 from ._runs import Runs
@@ -76,6 +77,7 @@ class App:
         open_metrics: bool = False,
         hosts: Iterable[str] = (),
         origins: Iterable[str] = (),
+        media_hosts: Iterable[str] = (),
         limits: Limits | None = None,
         webhooks: Webhooks | Iterable[Webhook] | None = None,
         public_url: str | None = None,
@@ -100,6 +102,8 @@ class App:
         open_metrics: True if anybody may read `GET /metrics`; else it takes a token of the role `metrics` or `admin`.
         hosts: names that clients reach the server by, besides localhost and addresses; "*" for any.
         origins: origins whose pages may use it, such as "https://desk.example.com"; those of its own always may.
+        media_hosts: hosts that callers may name in the URLs of images, audio and files, such as "images.example.com": a
+            model's server fetches them. They have to be https.
         limits: how much each caller may do at a time; by default, what `Limits()` says.
         webhooks: who is told when a run waits or has ended, or a question is about to expire.
         public_url: where clients reach the server, such as "https://desk.example.com", for the links in webhooks.
@@ -141,9 +145,14 @@ class App:
         self._sessions = Sessions(self.agents.store, app_name=app_name)
         self._runs = Runs(self.agents.runners, self._metrics, concurrency=concurrency)
         self._streams = Streams(keep_alive=keep_alive, stall=limits.stall)
-        self._chats = Chats(self.agents, self._runs, self._streams, self._callers, self._sessions, max_body=max_body)
-        self._about_sessions = SessionRoutes(self.agents, self._sessions, self._runs, self._callers, max_body=max_body)
-        self._ag_ui = AgUi(self.agents, self._runs, self._streams, self._callers, max_body=max_body)
+        media = MediaHosts(media_hosts)
+        self._chats = Chats(
+            self.agents, self._runs, self._streams, self._callers, self._sessions, media, max_body=max_body
+        )
+        self._about_sessions = SessionRoutes(
+            self.agents, self._sessions, self._runs, self._callers, media, max_body=max_body
+        )
+        self._ag_ui = AgUi(self.agents, self._runs, self._streams, self._callers, media, max_body=max_body)
         self._inbox = Inbox(self._sessions, self._streams, self._callers)
         self._keys = Idempotency(self.agents, self._streams, self._callers, max_body=max_body)
         self._draining: asyncio.Task[None] | None = None

@@ -22,6 +22,7 @@ from ._chat import answers_of
 from ._errors import ApiError
 from ._guards import Access, admitted
 from ._idempotency import Once, key_of
+from ._media import MediaHosts
 from ._runs import Runs
 from ._wire import LONGEST, Answering, Name, OnBusy, named, query, read, respond, status, summary
 
@@ -139,11 +140,14 @@ async def _follows(fetch: Fetch[T], may_see: Callable[[T], bool], after: str | N
 class SessionRoutes:
     """The routes about single sessions, and the list of them."""
 
-    def __init__(self, agents: Agents, sessions: Sessions, runs: Runs, callers: Callers, *, max_body: int) -> None:
+    def __init__(
+        self, agents: Agents, sessions: Sessions, runs: Runs, callers: Callers, media: MediaHosts, *, max_body: int
+    ) -> None:
         self._agents = agents
         self._sessions = sessions
         self._runs = runs
         self._callers = callers
+        self._media = media
         self._max_body = max_body
 
     def routes(self, prefix: str, once: Once) -> list[BaseRoute]:
@@ -225,6 +229,7 @@ class SessionRoutes:
         """Record answers; whoever has room goes on."""
         caller, session_id = self._asked(request)
         given = await read(request, Answering, self._max_body)
+        self._media.check([given.answer, given.answers])
         agent, key = await self._agents.of_session(session_id, caller), key_of(request)
         with self._runs.metrics.answering():
             answers = await answers_of(self._sessions, session_id, given, caller, key)
@@ -274,6 +279,7 @@ class SessionRoutes:
             message = f"The id of a session has {LONGEST} characters at most."
             raise ApiError(400, "invalid_request", message, "Choose a shorter one, such as a hash of it.")
         given = await read(request, Submit, self._max_body)
+        self._media.check(given.message)
         agent = self._agents.named(given.agent, caller)
         agent.check_values(given.values, caller)
         await self._agents.check_open_to(caller, session_id)

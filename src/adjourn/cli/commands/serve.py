@@ -57,6 +57,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-origin", metavar="ORIGIN", action="append", default=[], help="an origin whose pages may use it"
     )
+    parser.add_argument(
+        "--allow-media-host", metavar="HOST", action="append", default=[], help="a host of images that callers may name"
+    )
     add_webhooks_options(parser)
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)")
     parser.add_argument("--port", type=int, default=8000, help="the port to listen on (8000); 0 for a free one")
@@ -118,6 +121,7 @@ def _app(options: argparse.Namespace) -> App:
         open_metrics=options.open_metrics,
         hosts=options.allow_host,
         origins=options.allow_origin,
+        media_hosts=options.allow_media_host,
         webhooks=webhooks_of(options),
     )
 
