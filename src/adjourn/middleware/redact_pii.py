@@ -34,7 +34,8 @@ class _Held:
     def __init__(self, *, is_whole: bool) -> None:
         self.name: str = "text"
         self.is_changed = self.ever_changed = False
-        self._text = ""
+        self._pieces: list[str] = []
+        self._size = 0
         self._is_whole = is_whole
         self._enough = 0
 
@@ -45,14 +46,16 @@ class _Held:
         if name != self.name:
             yield from self.rest()
             self.name, self.is_changed = name, False
-        self._text += text
-        # A long text without a break is not searched again for every piece.
-        if not self._is_whole and len(self._text) >= self._enough:
-            end = safe_end(self._text)
-            out, self._text = self._text[:end], self._text[end:]
-            self._enough = len(self._text) + len(self._text) // 4
-            if out:
-                yield out
+        self._pieces.append(text)
+        self._size += len(text)
+        # A long text without a break is not copied and searched again for every piece.
+        if not self._is_whole and self._size >= self._enough:
+            held = "".join(self._pieces)
+            end = safe_end(held)
+            self._pieces, self._size = [held[end:]], len(held) - end
+            self._enough = self._size + self._size // 4
+            if end:
+                yield held[:end]
 
     def note(self, *, is_changed: bool) -> None:
         """Note whether what went out was changed: the text that goes on, and the answer as a whole."""
@@ -61,7 +64,8 @@ class _Held:
 
     def rest(self) -> Iterator[str]:
         """Yield what is still held back, if anything."""
-        out, self._text, self._enough = self._text, "", 0
+        out = "".join(self._pieces)
+        self._pieces, self._size, self._enough = [], 0, 0
         if out:
             yield out
 
@@ -78,7 +82,7 @@ class RedactPII(Middleware):
     by word, until nothing of it can be part of what is replaced (with `patterns` or `detectors`, until it is complete).
     With `answers=False` answers are left alone. Not replaced: the agent's instruction, images, audio and files, what
     users said and tools returned in the record and in events, and the arguments that tools get. It finds what has a
-    fixed form, in ASCII, full-width and other digits, with spaces, dots and dashes in between; it does not find names,
+    fixed form, in ASCII, full-width and other digits, with spaces, dots, slashes and dashes in between; it does not find names,
     postal addresses, or data that somebody took care to disguise. Put it before other middleware that sends messages to
     a model, such as `Summarize`.
     """
