@@ -82,9 +82,9 @@ class RedactPII(Middleware):
     by word, until nothing of it can be part of what is replaced (with `patterns` or `detectors`, until it is complete).
     With `answers=False` answers are left alone. Not replaced: the agent's instruction, images, audio and files, what
     users said and tools returned in the record and in events, and the arguments that tools get. It finds what has a
-    fixed form, in ASCII, full-width and other digits, with spaces, dots, slashes and dashes in between; it does not find names,
-    postal addresses, or data that somebody took care to disguise. Put it before other middleware that sends messages to
-    a model, such as `Summarize`.
+    fixed form, in ASCII, full-width and other digits, with spaces, dots, slashes and dashes in between; it does not
+    find names, postal addresses, or data that somebody took care to disguise. Put it before other middleware that sends
+    messages to a model, such as `Summarize`.
     """
 
     @checks_options
