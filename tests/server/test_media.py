@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adjourn import ChatModelAgent, UsageError, interrupt, workflow
+from adjourn import ChatModelAgent, Message, UsageError, interrupt, workflow
 from adjourn.messages import ImagePart
 from adjourn.models import ModelRequest
 from adjourn.server import App
@@ -31,10 +31,15 @@ async def photo(_: str) -> str:
     return str(interrupt("Which photo?", schema=ImagePart | str))
 
 
+@workflow
+async def relay(_: str) -> str:
+    return str(interrupt("What shall I pass on?", schema=Message))
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[Serving]:
     hosts = ["images.example.com", "CDN.example.com:8443", "203.0.113.7", "xn--mnchen-3ya.example"]
-    with Serving(App([looker(), refunds(), photo], media_hosts=hosts)) as serving:
+    with Serving(App([looker(), refunds(), photo, relay], media_hosts=hosts)) as serving:
         yield serving
 
 
@@ -152,6 +157,20 @@ def test_parts_in_answers_are_refused_and_the_question_stays_open(server: Servin
     assert b'"code":"media_not_allowed"' in server.post("/api/v1/ag-ui/photo", run).body
     ended = server.post("/api/v1/chat/resume", {**body, "answer": {**PART, "url": "https://images.example.com/a.png"}})
     assert "https://images.example.com/a.png" in ended.json["output"]
+
+
+OPAQUE = {"type": "opaque", "provider": "openai", "data": {"type": "image_url", "image_url": {"url": "file:///a"}}}
+
+
+@pytest.mark.parametrize("part", [PART, OPAQUE], ids=["image", "opaque"])
+def test_a_message_as_an_answer_is_read_as_well(server: Serving, part: dict[str, Any]):  # rule V17
+    session = f"relay-{part['type']}"
+    server.post("/api/v1/chat", {"agent": "relay", "message": "go", "session_id": session, "stream": False})
+    answer = {"$t": "message", "role": "user", "content": [{"type": "text", "text": "look"}, part]}
+    body = {"session_id": session, "answer": answer, "stream": False}
+    assert refusal(server.post("/api/v1/chat/resume", body)) == (422, "media_not_allowed")
+    answer["content"] = [{"type": "text", "text": "look"}]
+    assert "look" in server.post("/api/v1/chat/resume", body).json["output"]
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,8 @@ class MediaHosts:
                 data = cast("Mapping[str, Any]", given)
                 if data.get("type") in _KINDS and isinstance(data.get("url"), str):
                     self._check_url(data["url"])
+                if data.get("type") == "opaque" and "provider" in data:
+                    raise _refusal("what only its provider understands")
                 for each in data.values():
                     self.check(each)
             case list():
@@ -58,13 +60,17 @@ class MediaHosts:
             return
         found = _URL.fullmatch(url)
         if found is None or found[1].lower().removesuffix(":443") not in self._hosts:
-            raise ApiError(
-                422,
-                "media_not_allowed",
-                f"The server of a model would fetch {shorten(visible_line(url))}, which this server does not allow.",
-                "Send the data itself. The operator can allow hosts, whose URLs have to be https, with `adjourn serve "
-                "--allow-media-host HOST` or App(media_hosts=[...]).",
-            )
+            raise _refusal(shorten(visible_line(url)))
+
+
+def _refusal(what: str) -> ApiError:
+    return ApiError(
+        422,
+        "media_not_allowed",
+        f"A model's server would fetch {what}, which is not allowed here.",
+        "Send the data itself. The operator can allow hosts, whose URLs have to be https, with `adjourn serve "
+        "--allow-media-host HOST` or App(media_hosts=[...]).",
+    )
 
 
 def _read(host: str) -> str:
