@@ -399,6 +399,25 @@ async def test_a_detector_can_be_plugged_in() -> None:
     assert threading.get_ident() not in threads
 
 
+async def test_long_arguments_and_reasoning_are_searched_in_a_thread_too() -> None:
+    threads = set[int]()
+
+    def note(kind: str, _: str) -> str:
+        threads.add(threading.get_ident())
+        return f"[{kind}]"
+
+    long = "x " * 20_000 + "a@b.org"
+    for said in (
+        Message.assistant([ReasoningPart(text=long), TextPart(text="ok")]),
+        Message.assistant("ok", tool_calls=[call("lookup", "c1", name=long)]),
+    ):
+        agent, model = scripted("done", middleware=[RedactPII(replace=note)])
+        await Runner(agent).run([said, Message.tool("x", tool_call_id="c1"), "go"] if said.tool_calls else [said, "go"])
+        assert "a@b.org" not in repr(model.requests[0].messages)
+    assert threads
+    assert threading.get_ident() not in threads
+
+
 def test_what_overlaps_is_replaced_as_a_whole() -> None:
     middleware = RedactPII(["email"], detectors=[lambda text: [Found("name", 0, 6)]], patterns={"at": "b@"})
     assert middleware.redact("Ann Bob@b.org!") == "[name]!"

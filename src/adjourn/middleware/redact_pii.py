@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, cast
 
+from msgspec.json import encode
 from msgspec.structs import replace
 
 from adjourn._engine.concurrency import in_thread
@@ -112,7 +113,7 @@ class RedactPII(Middleware):
         self._needs_thread = bool(custom or detectors)
 
     async def before_model(self, state: ModelState, ctx: RunContext) -> ModelState:
-        size = sum(len(message.text) for message in state.messages)
+        size = sum(map(_size, state.messages))
         return ModelState(messages=await self._run(partial(self._messages, state.messages), size))
 
     def wrap_model_stream(self, call: ModelStream, request: ModelRequest) -> AsyncIterator[Chunk]:
@@ -226,6 +227,12 @@ class RedactPII(Middleware):
                 name, number = f"{self.redact(key)}~{number}", number + 1
             redacted[name] = self._data(value)
         return redacted
+
+
+def _size(message: Message) -> int:
+    """Return about how many characters of a message are searched."""
+    texts = sum(len(part.text) for part in message.parts if isinstance(part, TextPart | ReasoningPart))
+    return texts + sum(len(encode(call.arguments)) + len(call.raw or "") for call in message.tool_calls)
 
 
 def _apart(found: Iterable[Found]) -> list[Found]:
