@@ -7,7 +7,6 @@ a separate session per user, so that no two users share them; without a user id,
 from __future__ import annotations
 
 import asyncio
-import inspect
 import random
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
@@ -19,6 +18,7 @@ from msgspec import Struct
 
 from adjourn._engine.address import parse_segment, segment_text
 from adjourn._engine.entry import entry_of, here
+from adjourn._engine.failures import LooseGate
 from adjourn._engine.frame import UserFrame
 from adjourn._engine.questions import ask_for
 from adjourn._engine.record import APPROVALS, Question
@@ -231,8 +231,7 @@ async def approved(
     """
     asked = _asked(task, call)
     if asked is None:
-        needs = tool.needs_approval(converted)
-        if needs is not True and not (await needs if inspect.isawaitable(needs) else needs):
+        if tool.approval is not True and not await needs_approval(tool, converted):
             return None
         arguments = tool.show(converted)
         if await is_remembered(caller, tool, arguments):
@@ -254,6 +253,15 @@ async def approved(
     elif isinstance(found, Edit):
         converted = tool.validate(found.arguments)
     return Decided(found, question.by, converted)
+
+
+async def needs_approval(tool: Tool, converted: Mapping[str, Any]) -> bool:
+    """Return whether a person must approve a call; if the tool does not say so clearly, the run fails (rule T9)."""
+    try:
+        return await tool.needs_approval(converted)
+    except LooseGate as error:
+        here("needs_approval").entry.failed(error)  # Code around the call must not swallow it.
+        raise
 
 
 def must_ask(caller: Caller, tool: Tool) -> bool:

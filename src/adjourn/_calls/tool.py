@@ -42,7 +42,7 @@ from adjourn.middleware.hooks import ToolRequest
 from adjourn.models import close_stream
 from adjourn.tools import Approve, Edit, Reject, Respond, Tool, result_text
 
-from .approval import approved, is_remembered
+from .approval import approved, is_remembered, needs_approval
 from .at_most_once import begun
 from .caller import Caller, Kit, program_options
 from .hidden import hidden_content
@@ -453,8 +453,7 @@ class _Running:
         """Return whether a person has decided about this call, or would have to with these arguments."""
         if self.task.questions:
             return True
-        needs = self.tool.needs_approval(made)
-        if not (await needs if inspect.isawaitable(needs) else needs):
+        if not await needs_approval(self.tool, made):
             return False
         return not await is_remembered(self.caller, self.tool, self.tool.show(made))
 

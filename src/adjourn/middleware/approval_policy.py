@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal
@@ -77,8 +76,7 @@ class ApprovalPolicy(Middleware):
             rule = self._rule(tool.name, tool.lower(arguments))
             if rule is not None:
                 return rule.action == "ask"
-            needs = tool.needs_approval(arguments)
-            return bool(await needs if inspect.isawaitable(needs) else needs)
+            return await tool.needs_approval(arguments)
 
         return replace(tool, approval=asks)
 
