@@ -65,7 +65,6 @@ tools:
   - ref: python://parts:pay
     name: wire
     description: Send money.
-    at_most_once: true
     retry: {{attempts: 2, backoff_seconds: 0}}
     max_result: 10
     tags: [money]
@@ -73,13 +72,15 @@ tools:
     name: ask_b
     description: Asks b.
     full_history: true
+    at_most_once: true
   - python://parts:agent
 interrupt: {{enabled: true}}
 """,
     )
     assert isinstance(agent_of(found), ChatModelAgent)
     wire, ask, made = agent_of(found).tools
-    assert (wire.name, wire.description, wire.approval, wire.at_most_once) == ("wire", "Send money.", True, True)
+    assert (wire.name, wire.description, wire.approval, wire.at_most_once) == ("wire", "Send money.", True, False)
+    assert (ask.at_most_once, ask.retry) == (True, ())
     assert (wire.retry, wire.max_result, wire.tags) == ((Retry(attempts=2, backoff=0.0),), 10, ("money",))
     assert (ask.name, ask.description, made.name) == ("ask_b", "Asks b.", "made")
     assert list(folder.load().agents) == ["a"]

@@ -6,12 +6,14 @@ import asyncio
 import inspect
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from itertools import groupby
 from typing import Any, cast, get_args
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from adjourn._engine.child import inner, layer
 from adjourn._engine.entry import Entry, Place, current_place, entry_of, here
@@ -43,7 +45,7 @@ from adjourn.models import close_stream
 from adjourn.tools import Approve, Edit, Reject, Respond, Tool, result_text
 
 from .approval import approved, is_remembered, needs_approval
-from .at_most_once import begun
+from .at_most_once import TIMED_OUT, begun, failed_with, note_failure, settle
 from .caller import Caller, Kit, program_options
 from .hidden import hidden_content
 
@@ -89,7 +91,14 @@ async def use(task: UserFrame, caller: Caller, kit: Kit, call: ToolCall) -> Outc
 
 def _has_begun(task: UserFrame) -> bool:
     """Return whether the call has run before and left something to continue from."""
-    return bool(task.questions or task.memos or task.children or task.scope.dormant.below(task.path))
+    scope = task.scope
+    return bool(
+        task.questions
+        or task.memos
+        or task.children
+        or scope.dormant.below(task.path)
+        or any(each.path == task.path for each in scope.unsettled.values())
+    )
 
 
 async def _unknown(task: UserFrame, caller: Caller, kit: Kit, call: ToolCall) -> Outcome:
@@ -349,9 +358,17 @@ class _Running:
         self.shown = encode(request.arguments) if kit.wrap_tool or kit.wrap_tool_stream else b""
 
     async def at_most_once(self) -> Any:
-        """Return the result, unless the call was interrupted earlier: then a person decides."""
-        async with begun(self.task, self.tool, self.request) as decided:
-            return await self.content() if decided is None else decided
+        """Return the result; what ends without one does not run again unless a person says so."""
+        try:
+            content = await self.content()
+        except Pause:
+            raise
+        except BaseException as error:
+            if not entry_of(self.task).pausing:
+                note_failure(self.task, TIMED_OUT if isinstance(error, ToolTimeout) else failed_with(error))
+            raise
+        settle(self.task)
+        return content
 
     async def content(self) -> Any:
         """Return the result as the model reads it."""
@@ -421,19 +438,30 @@ class _Running:
         else:
             # An attempt may change what it is given: the next one must not run with that.
             arguments = self.tool.copy_of(self.converted) if self.tool.retry else self.converted
-        if self.tool.kind != "stream":
-            arguments = await self._reviewed(arguments) if self.tool.review is not None else arguments
+        if self.tool.kind == "stream":
+            await self.task.scope.journal.assure()
+            return await self._streamed(request, arguments)
+        if self.tool.review is not None:
+            arguments = await self._reviewed(arguments)
+        if not self.tool.at_most_once:
+            return await self._returned(arguments)
+        async with self._begun(arguments) as decided:
+            return data_of(await self._returned(arguments)) if decided is None else decided
+
+    def _begun(self, arguments: Mapping[str, Any]) -> AbstractAsyncContextManager[str | None]:
+        return begun(self.task.path, self.tool, replace(self.request, arguments=self.tool.lower(arguments)))
+
+    async def _returned(self, arguments: Mapping[str, Any]) -> Any:
+        """Return what the function returns."""
         await self.task.scope.journal.assure()
         match self.tool.kind:
             case "async":
                 return await self.tool.call(arguments)
             case "inline":
                 return self.tool.call(arguments)
-            case "sync":
+            case _:
                 run = partial(_in_its_thread, here("a tool").entry, self.tool, arguments)
                 return await self.task.scope.in_thread(run)
-            case "stream":
-                return await self._streamed(request, arguments)
 
     async def _changed(self, request: ToolRequest) -> dict[str, Any]:
         """Return the arguments that a wrapper made; if a person decides about the call, what was approved must run.
@@ -500,7 +528,8 @@ class _Running:
 
     def _pieces(self, place: int, request: ToolRequest, arguments: Mapping[str, Any]) -> AsyncIterator[Any]:
         if place == len(self.kit.wrap_tool_stream):
-            return self.tool.call(arguments) if self.tool.review is None else self._reviewed_pieces(arguments)
+            is_plain = self.tool.review is None and not self.tool.at_most_once
+            return self.tool.call(arguments) if is_plain else self._last_pieces(dict(arguments))
 
         def call(request: ToolRequest) -> AsyncIterator[Any]:
             if request is self.request:
@@ -509,13 +538,20 @@ class _Running:
 
         return self.kit.wrap_tool_stream[place].wrap_tool_stream(call, request)
 
-    async def _reviewed_pieces(self, arguments: Mapping[str, Any]) -> AsyncIterator[Any]:
-        chunks = self.tool.call(await self._reviewed(dict(arguments)))
-        try:
-            async for piece in chunks:
-                yield piece
-        finally:
-            await close_stream(chunks)
+    async def _last_pieces(self, arguments: dict[str, Any]) -> AsyncIterator[Any]:
+        """Give the pieces of the function itself, or the result that a person gave instead."""
+        if self.tool.review is not None:
+            arguments = await self._reviewed(arguments)
+        async with self._begun(arguments) if self.tool.at_most_once else nullcontext() as decided:
+            if decided is not None:
+                yield decided
+                return
+            chunks = self.tool.call(arguments)
+            try:
+                async for piece in chunks:
+                    yield piece
+            finally:
+                await close_stream(chunks)
 
     async def _pieces_of(self, place: int, request: ToolRequest) -> AsyncIterator[Any]:
         chunks = self._pieces(place, request, await self._changed(request))

@@ -255,6 +255,13 @@ def place_of(app: str, session_id: str, branch: str) -> str:
     return codec.fingerprint([app, session_id, branch])
 
 
+class Unsettled(msgspec.Struct, frozen=True, array_like=True):
+    """A call that may happen at most once and has no result: the path of its frame, and how it ended, in words."""
+
+    path: str
+    how: str
+
+
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One commit. `dropped` names frames that ended, with all below them; a trailing `;` keeps the frame itself.
 
@@ -262,6 +269,7 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     needs them again, and its `speakers` (see `Scope`). `changed` are questions with something new, by id: mostly that
     they have ended. The questions themselves and their answers are stored beside the log, once, in rows that people and
     engine both read.
+    `unsettled` are the calls of the turn that may happen at most once and have no result, by their digests.
 
     `session` and `app` say whose record it is, and must match its row. `user` is who began the turn.
     `line`, of a full record on a branch that is not a lineage's first, has the branches that lead to it, the first one
@@ -272,6 +280,7 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     full: bool = False
     turn: int | UnsetType = UNSET
     usage: Usage | UnsetType = UNSET
+    unsettled: dict[str, Unsettled] | UnsetType = UNSET
     options: dict[str, Any] = {}
     for_agents: dict[str, Any] = {}
     metadata: dict[str, Any] = {}
@@ -293,6 +302,7 @@ class Tree(msgspec.Struct, kw_only=True):
 
     turn: int = 0
     usage: Usage | None = None
+    unsettled: dict[str, Unsettled] = {}
     options: dict[str, Any] = {}
     for_agents: dict[str, Any] = {}
     metadata: dict[str, Any] = {}
@@ -509,6 +519,8 @@ def apply(tree: Tree, record: Record) -> None:
         tree.speakers = record.speakers
     if record.usage is not UNSET:
         tree.usage = record.usage
+    if record.unsettled is not UNSET:
+        tree.unsettled = record.unsettled
     if record.session is not UNSET:
         tree.session = record.session
     if record.app is not UNSET:

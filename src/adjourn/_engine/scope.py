@@ -31,6 +31,7 @@ from .record import (
     Question,
     Record,
     Tree,
+    Unsettled,
     UserImage,
     drop_values,
     place_of,
@@ -47,6 +48,7 @@ TURN = 0.005
 
 
 NOTHING_USED = Usage()
+NOTHING_UNSETTLED: Mapping[str, Unsettled] = MappingProxyType({})
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 NO_METADATA: dict[str, Any] = {}  # never changed; a dict, since it is encoded as it is
 
@@ -329,15 +331,16 @@ class Frame:
 class Changes:
     """What the next record must hold: frames with something new, frames that ended, dormant frames that were touched.
 
-    `turn`, `user_id` and `usage` are those on record.
+    `turn`, `user_id`, `usage` and `unsettled` are those on record.
     """
 
-    __slots__ = ("dirty", "dropped", "touched", "turn", "usage", "user_id")
+    __slots__ = ("dirty", "dropped", "touched", "turn", "unsettled", "usage", "user_id")
 
     def __init__(self) -> None:
         self.turn: int = 0
         self.user_id: str | None = None
         self.usage: Usage = NOTHING_USED
+        self.unsettled: Mapping[str, Unsettled] = NOTHING_UNSETTLED
         self.dirty: dict[Frame, None] = {}
         self.dropped: dict[str, None] = {}
         self.touched: dict[str, Image] = {}
@@ -393,6 +396,7 @@ class Scope:
         "thread",
         "turn",
         "turn_options",
+        "unsettled",
         "usage",
         "user_id",
         "yield_deadline",
@@ -421,6 +425,8 @@ class Scope:
         self.speakers: tuple[str, ...] | None = None
         """Who has told the model something in this turn, beside its user; None if requesters may approve (rule V19)."""
         self.usage: Usage = NOTHING_USED
+        self.unsettled: Mapping[str, Unsettled] = NOTHING_UNSETTLED
+        """The calls of this turn that may happen at most once, have begun and have no result, by their digests."""
         self.yield_deadline: float = 0.0
         self.has_boundaries: bool = True
         self.has_reader: bool = False
@@ -450,7 +456,7 @@ class Scope:
         """Begin a turn of this user: usage is counted from here; its options, and whether it has deps, are stored."""
         self.turn += 1
         self.user_id = user_id
-        self.usage = NOTHING_USED
+        self.usage, self.unsettled = NOTHING_USED, NOTHING_UNSETTLED
         self.turn_options, self.needs_deps = options, self.deps is not None
         self.for_agents, self.metadata = for_agents, metadata
         if self.speakers:
@@ -500,7 +506,9 @@ class Scope:
         if tree.line:
             self.line = tuple(tree.line)
         self.usage = tree.usage or NOTHING_USED
-        self.changes.turn, self.changes.user_id, self.changes.usage = self.turn, self.user_id, self.usage
+        self.unsettled = tree.unsettled or NOTHING_UNSETTLED
+        self.changes.turn, self.changes.user_id = self.turn, self.user_id
+        self.changes.usage, self.changes.unsettled = self.usage, self.unsettled
         self.questions.restore(tree)
         self.dormant.restore(tree)
 
@@ -784,6 +792,8 @@ class Scope:
             record.user = changes.user_id = self.user_id
         if self.usage is not changes.usage or (full and self.usage.calls):
             record.usage = changes.usage = self.usage
+        if self.unsettled is not changes.unsettled or (full and self.unsettled):
+            record.unsettled, changes.unsettled = dict(self.unsettled), self.unsettled
         changes.clear()
         if questions.asked_new or questions.changed:
             questions.asked_new, questions.changed = {}, {}

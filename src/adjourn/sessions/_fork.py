@@ -177,6 +177,8 @@ def _record(contents: Contents, session_id: str) -> Record:
     record.speakers = None if scope.speakers is None else list(scope.speakers)
     if scope.usage.calls:
         record.usage = scope.usage
+    if scope.unsettled:
+        record.unsettled = dict(scope.unsettled)
     record.frames = dict(scope.dormant.snapshot(""))
     record.changed = scope.questions.changes(record.frames)
     branch, _, number = contents.checkpoint.rpartition(".")

@@ -136,6 +136,11 @@ class Tool(Struct, Generic[P, R], frozen=True, kw_only=True, eq=False):
             raise UsageError(
                 f"Tool '{self.name}' has max_result={self.max_result}. Give a number of characters above 0."
             )
+        if self.at_most_once and self.retry:
+            raise UsageError(
+                f"Tool '{self.name}' has at_most_once=True and also retry=...: only a person may have it run again. "
+                "Leave one of the two out."
+            )
         asks = predicate(self.approval, self.name, self.schema.get("properties", ()))
         force_setattr(self, "_needs_approval", asks)
 
@@ -282,7 +287,8 @@ def tool(
     return_directly: True if the result is the agent's answer, without asking the model again.
     timeout: how many seconds one attempt may take; None for no limit.
     retry: one or more `Retry` policies for failed attempts; by default there are no retries.
-    at_most_once: True to ask a person after a crash during a call, instead of running it again.
+    at_most_once: True to ask a person before a call that ended without a result (it failed, timed out, was cut off)
+        runs again, whatever would run it. Not together with `retry`.
     tags: the tags of the questions that are asked about its calls; people list questions by them.
     raises: exceptions of the tool after which middleware may ask a person, besides built-in ones and Adjourn's own.
     thread: whether a sync function runs in a thread (the default) or on the event loop, which it then blocks.

@@ -95,7 +95,7 @@ class ToolSpec(Part, frozen=True, kw_only=True):
     approval: true if a person must approve each call, or python:// with a function of the arguments that decides.
     timeout_seconds: seconds that one attempt may take.
     return_directly: true if the result is the answer, without asking the model again.
-    at_most_once: true to ask a person after a crash during a call, instead of running it again.
+    at_most_once: true to ask a person before a call that ended without a result runs again; not together with retry.
     retry: when to try a failed call again.
     max_result: how many characters of a result the model sees.
     tags: the tags of the questions that are asked about its calls.
