@@ -175,7 +175,7 @@ async def test_after_a_timeout_the_model_cannot_call_again_unasked():  # rule T6
 async def test_a_late_result_of_a_thread_changes_nothing():  # rule T6
     late, left = threading.Event(), threading.Event()
 
-    @tool(at_most_once=True, timeout=0.01)
+    @tool(at_most_once=True, timeout=0.2)
     def pay(cents: int) -> str:
         """Pay, late."""
         ran.append(cents)

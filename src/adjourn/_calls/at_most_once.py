@@ -35,14 +35,16 @@ REASON = "need_decision"
 
 # How a call that has no result has ended. The first three are no ends; nobody reads them.
 BEGUN, PAUSED, RAN = "begun", "paused", "ran"
-CUT_OFF = "was cut off"
-TIMED_OUT = "timed out"
 HIDDEN = "failed, and the code around it went on"
 
 CRASHED = "was running when its process died"
 TWICE = "has run already in this call"
 BESIDE = "was called with the same arguments in this turn, and has no result yet"
 ELSEWHERE = "may have run before, on another branch or fork of this session"
+
+
+class ToolTimeout(ToolError):
+    """A tool took longer than its timeout."""
 
 
 @asynccontextmanager
@@ -71,7 +73,7 @@ async def begun(path: str, tool: Tool, request: ToolRequest) -> AsyncGenerator[s
         elif isinstance(error, ReplayMismatch | ProgramChanged) and before == Unsettled(path, PAUSED):
             _note(scope, digest, path, PAUSED)  # Mended code goes on from the pause (rule R6).
         elif isinstance(error, Exception):
-            _note(scope, digest, path, failed_with(error))
+            _note(scope, digest, path, _words(error))
         raise
     _note(scope, digest, path, PAUSED if at.entry.pausing else RAN)
 
@@ -82,16 +84,18 @@ def settle(call: UserFrame) -> None:
         _end(call, HIDDEN, drop=True)
 
 
-def note_failure(call: UserFrame, how: str) -> None:
+def note_failure(call: UserFrame, error: BaseException) -> None:
     """Note that a call has ended without a result."""
-    _end(call, how, drop=False)
+    _end(call, _words(error), drop=False)
 
 
-def failed_with(error: BaseException) -> str:
+def _words(error: BaseException) -> str:
     """Return how a call has ended, in words that people may read: without the text of the error."""
+    if isinstance(error, ToolTimeout):
+        return "timed out"
     if isinstance(error, Exception | SystemExit):
         return f"failed with {visible_line(type(error).__name__)}"
-    return CUT_OFF
+    return "was cut off"
 
 
 def _end(call: UserFrame, how: str, *, drop: bool) -> None:

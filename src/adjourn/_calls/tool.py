@@ -45,7 +45,7 @@ from adjourn.models import close_stream
 from adjourn.tools import Approve, Edit, Reject, Respond, Tool, result_text
 
 from .approval import approved, is_remembered, needs_approval
-from .at_most_once import TIMED_OUT, begun, failed_with, note_failure, settle
+from .at_most_once import ToolTimeout, begun, note_failure, settle
 from .caller import Caller, Kit, program_options
 from .hidden import hidden_content
 
@@ -330,10 +330,6 @@ async def _end(work: asyncio.Task[Any]) -> None:
 _PARTS = get_args(Part)
 
 
-class ToolTimeout(ToolError):
-    """A tool took longer than its timeout."""
-
-
 def run_tool(
     task: UserFrame, caller: Caller, kit: Kit, tool: Tool, request: ToolRequest, converted: dict[str, Any]
 ) -> Awaitable[Any]:
@@ -365,7 +361,7 @@ class _Running:
             raise
         except BaseException as error:
             if not entry_of(self.task).pausing:
-                note_failure(self.task, TIMED_OUT if isinstance(error, ToolTimeout) else failed_with(error))
+                note_failure(self.task, error)
             raise
         settle(self.task)
         return content
@@ -396,25 +392,36 @@ class _Running:
 
     def _attempts(self, request: ToolRequest) -> Awaitable[Any]:
         tool = self.tool
+        if tool.at_most_once and tool.kind != "stream":
+            return self._once(request)
         if tool.timeout is None and not tool.retry:
             return self._called(request)
         at = here("a tool")
         if not tool.retry:
-            return self._attempt(at, request)
+            return self._attempt(at, self._called(request))
         before = at.entry.mark()
 
         async def again() -> Any:
             at.entry.go_back(before)
-            return await self._attempt(at, request)
+            return await self._attempt(at, self._called(request))
 
         return attempted(at.frame, tool.retry, again, self.caller.emit_live)
 
-    async def _attempt(self, at: Place, request: ToolRequest) -> Any:
+    async def _once(self, request: ToolRequest) -> Any:
+        """Return the result of a run of the function, or the one that a person gave instead."""
+        arguments = await self._prepared(request)
+        async with self._begun(arguments) as decided:
+            # Only what has a form for the model is a result.
+            return (
+                data_of(await self._attempt(here("a tool"), self._returned(arguments))) if decided is None else decided
+            )
+
+    async def _attempt(self, at: Place, call: Coroutine[Any, Any, Any]) -> Any:
         """Make one attempt at a place that ends with it, so that a thread it leaves behind cannot use it."""
         place = Place(at.entry, at.extra, at.once)
         token = current_place.set(place)
         try:
-            return await self._timed(place, request)
+            return await self._timed(place, call)
         except Exception:
             if at.entry.pausing or at.entry.fault is not None:
                 raise Pause(at.address) from None  # It has asked, whatever its code did with the pause: do not retry.
@@ -423,30 +430,32 @@ class _Running:
             place.over = True
             current_place.reset(token)
 
-    async def _timed(self, place: Place, request: ToolRequest) -> Any:
+    async def _timed(self, place: Place, call: Coroutine[Any, Any, Any]) -> Any:
         seconds = self.tool.timeout
         if seconds is None:
-            return await self._called(request)
+            return await call
         try:
-            return await within(seconds, place.entry, self._called(request))
+            return await within(seconds, place.entry, call)
         except Late as late:
             raise ToolTimeout(f"'{self.tool.name}' gave no result within {seconds:g} s") from late
 
     async def _called(self, request: ToolRequest) -> Any:
+        arguments = await self._prepared(request)
+        if self.tool.kind == "stream":
+            await self.task.scope.journal.assure()
+            return await self._streamed(request, arguments)
+        return await self._returned(arguments)
+
+    async def _prepared(self, request: ToolRequest) -> dict[str, Any]:
+        """Return the arguments to run with, once a reviewer has let them run; those of a stream are reviewed later."""
         if request is not self.request:
             arguments = await self._changed(request)
         else:
             # An attempt may change what it is given: the next one must not run with that.
             arguments = self.tool.copy_of(self.converted) if self.tool.retry else self.converted
-        if self.tool.kind == "stream":
-            await self.task.scope.journal.assure()
-            return await self._streamed(request, arguments)
-        if self.tool.review is not None:
-            arguments = await self._reviewed(arguments)
-        if not self.tool.at_most_once:
-            return await self._returned(arguments)
-        async with self._begun(arguments) as decided:
-            return data_of(await self._returned(arguments)) if decided is None else decided
+        if self.tool.review is not None and self.tool.kind != "stream":
+            return await self._reviewed(arguments)
+        return arguments
 
     def _begun(self, arguments: Mapping[str, Any]) -> AbstractAsyncContextManager[str | None]:
         return begun(self.task.path, self.tool, replace(self.request, arguments=self.tool.lower(arguments)))
