@@ -39,7 +39,17 @@ from adjourn.errors import (
 from adjourn.messages import ToolCall
 from adjourn.runner import Run, Runner
 from adjourn.stores import Store
-from adjourn.tools import Approve, Decision, Edit, Reject, Tool, ToolCallInfo, approval_schema, decision, fits_pattern
+from adjourn.tools import (
+    Approve,
+    Decision,
+    Edit,
+    Reject,
+    Tool,
+    ToolCallInfo,
+    approval_schema,
+    decision,
+    fits_pattern,
+)
 from adjourn.tools.decisions import has_words
 from adjourn.workflows import workflow
 
