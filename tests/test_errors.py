@@ -23,6 +23,7 @@ from adjourn.spec import Mistake
 ARGUMENTS: dict[str, Any] = {
     "address": "node:a",
     "agent": "A",
+    "approvals": ["node:a"],
     "attempts": 3,
     "by": "ann",
     "checkpoint_id": "c1",
@@ -64,6 +65,7 @@ ARGUMENTS: dict[str, Any] = {
     "what": "model_calls",
 }
 OPTIONAL: dict[type[AdjournError], dict[str, Any]] = {
+    errors.ApprovalSpent: {"asked_at": "b.1", "pending": ["a"]},
     errors.NodeNotFound: {"keys": ["x"]},
     errors.AlreadyResumed: {"live": True, "by": "ann", "at": 3.5},
     errors.SessionBusy: {"owner_id": "host/1/2", "expires": 12.5},

@@ -162,7 +162,7 @@ def test_every_promised_name_can_be_imported_from_where_it_is_promised(module: s
 ERRORS = {
     "UsageError": "GraphError NotInRun AmbiguousInterrupt InterruptsDisabled",
     "SessionError": "CheckpointNotFound SessionBusy PendingInterrupts UnfinishedRun AlreadyResumed UnknownInterrupt "
-    "InvalidAnswer InterruptExpired StaleCheckpoint",
+    "InvalidAnswer InterruptExpired StaleCheckpoint ApprovalSpent",
     "RunError": "NodeNotFound WriteConflict StateInvalid MaxStepsExceeded MaxIterationsExceeded LimitExceeded "
     "NodeTimeout RetryExhausted ReplayMismatch ProgramChanged GraphInterrupted ModelError ToolError",
     "StoreError": "Conflict StoreUnavailable CheckpointCorrupt CheckpointTooNew MissingKey NotStorable",

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .context import set_session_value as set_session_value
     from .errors import AdjournError as AdjournError
     from .errors import AlreadyResumed as AlreadyResumed
+    from .errors import ApprovalSpent as ApprovalSpent
     from .errors import CheckpointNotFound as CheckpointNotFound
     from .errors import InterruptExpired as InterruptExpired
     from .errors import InvalidAnswer as InvalidAnswer
@@ -101,7 +102,7 @@ _HOMES = {
     "SequentialAgent Supervisor",
     "context": "RunContext address_segment current has_resume_value resume_value session_value session_values "
     "set_session_value",
-    "errors": "AdjournError AlreadyResumed CheckpointNotFound InterruptExpired InvalidAnswer "
+    "errors": "AdjournError AlreadyResumed ApprovalSpent CheckpointNotFound InterruptExpired InvalidAnswer "
     "PendingInterrupts RunError SessionBusy SessionError StaleCheckpoint StoreError ToolError "
     "UnfinishedRun UnknownInterrupt UsageError",
     "events": "Cancelled Custom Delta Done Event Failed Interrupted MessageEvent NodeEnd NodeStart Retrying "

@@ -85,6 +85,7 @@ def question(asked: Interrupt) -> dict[str, Any]:
         "choices": list(asked.choices),
         "created": _text(asked.created),
         "expires": _text(asked.expires),
+        "requesters": None if asked.requesters is None else list(asked.requesters),
         "checkpoint_id": asked.checkpoint_id,
     }
 

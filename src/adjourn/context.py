@@ -14,8 +14,8 @@ from ._engine.entry import Place, current_place, here, question_key
 from ._engine.memos import NONE
 from ._engine.once import idempotency_key
 from ._engine.program import Program
-from ._engine.scope import Frame, Request
-from ._engine.values import GONE, adopt_value, decoded
+from ._engine.scope import OWN, Frame, Request
+from ._engine.values import GONE, adopt_value, check_value_name, decoded
 from ._generics import Defaulted, Deps_co
 from ._schemas.answers import convert, to_json_data
 from ._values import codec
@@ -64,6 +64,7 @@ class SessionValues(MutableMapping[str, Any]):
         self._write(key, adopt_value(key, value))
 
     def __delitem__(self, key: str) -> None:
+        check_value_name(key)
         self[key]
         self._write(key, GONE)
 
@@ -75,6 +76,23 @@ class SessionValues(MutableMapping[str, Any]):
 
     def __repr__(self) -> str:
         return repr(dict(self))
+
+
+class OwnValues(SessionValues):
+    """What the library's middleware keeps in the session: values whose names callers and programs cannot write."""
+
+    def __getitem__(self, key: str) -> Any:
+        return super().__getitem__(OWN + key)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._write(OWN + key, codec.adopt(value, f"values[{key!r}]")[0])
+
+    def __delitem__(self, key: str) -> None:
+        self[key]
+        self._write(OWN + key, GONE)
+
+    def __iter__(self) -> Iterator[str]:
+        return (key.removeprefix(OWN) for key in self._frame.all_values() if key.startswith(OWN))
 
 
 class RunContext(Defaulted, Generic[Deps_co]):
@@ -275,6 +293,11 @@ def current() -> RunContext[Any]:
         NotInRun: there is no run around this call.
     """
     return RunContext(here("current"))
+
+
+def own_values() -> OwnValues:
+    """What the library's middleware keeps in the session of the calling code."""
+    return OwnValues(here("own_values"))
 
 
 @contextmanager

@@ -10,7 +10,7 @@ AdjournError
 ├── SessionError          the session is not in a state for this call
 │   ├── CheckpointNotFound, SessionBusy, PendingInterrupts, UnfinishedRun
 │   ├── AlreadyResumed, UnknownInterrupt, InvalidAnswer, InterruptExpired
-│   └── StaleCheckpoint, AnswerRefused, InputRefused, InputWithdrawn
+│   └── StaleCheckpoint, ApprovalSpent, AnswerRefused, InputRefused, InputWithdrawn
 ├── RunError              the run failed; the session can be recovered
 │   ├── NodeNotFound, WriteConflict, StateInvalid, MaxStepsExceeded, MaxIterationsExceeded
 │   ├── LimitExceeded, TooManyCalls, ThreadsUsedUp, NodeTimeout, RunTimeout, RetryExhausted
@@ -344,6 +344,39 @@ class StaleCheckpoint(SessionError):
             )
 
 
+class ApprovalSpent(SessionError):
+    """What begins at this checkpoint would act a second time on approvals that were given for what came before it.
+
+    `approvals` are their questions. `asked_at` is the last checkpoint before they were answered: what begins there asks
+    them again, and `pending` is what runs next there. It is None if the session has no such checkpoint.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        checkpoint_id: str,
+        approvals: Sequence[str],
+        asked_at: str | None = None,
+        pending: Sequence[str] = (),
+        *,
+        edited: Sequence[str] = (),
+    ) -> None:
+        self.checkpoint_id = checkpoint_id
+        self.approvals: tuple[str, ...] = tuple(approvals)
+        self.asked_at = asked_at
+        self.pending: tuple[str, ...] = tuple(pending)
+        what = f"changes {', '.join(edited)}, which were shown with" if edited else "would act again on"
+        where = "It is asked again at no checkpoint of this session"
+        if asked_at is not None:
+            where = f"Begin at checkpoint '{asked_at}', where it is asked again"
+            where += f" (next: {', '.join(self.pending)})" if pending else ""
+        super().__init__(
+            session_id,
+            f"What begins at checkpoint '{checkpoint_id}' of session '{session_id}' {what} an approval that counts "
+            f"once: {', '.join(self.approvals)}. {where}; again=True lets it count once more.",
+        )
+
+
 class RunError(AdjournError):
     """A run failed; its session stays as it was stored and can be recovered."""
 
@@ -615,7 +648,7 @@ class StoreError(AdjournError):
 
 
 class Conflict(StoreError):
-    """The session moved on, or its lease was taken over; nothing was written."""
+    """The session moved on, its lease was taken over, or an `id` stands for something else; nothing was written."""
 
     def __init__(
         self,

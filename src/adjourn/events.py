@@ -23,8 +23,8 @@ class Interrupt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
 
     `title` is that of the graph's node that asks, if it has one. `tags` are labels that people select questions by.
     `token` names exactly this question as it is shown here: given in place of the id, the answer counts for nothing
-    else. `is_root_cause` is True for a question that can be answered, and False for its parents, which only give
-    context.
+    else. `requesters` asked for it, so another person must approve it; None if they may, too. `is_root_cause` is True
+    for a question that can be answered, and False for its parents, which only give context.
     """
 
     id: str
@@ -44,6 +44,7 @@ class Interrupt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
     parent: Interrupt | None = None
     checkpoint_id: str | None = None
     session_id: str = ""
+    requesters: tuple[str, ...] | None = None
 
     def _repr_html_(self) -> str:
         rows = {

@@ -95,7 +95,7 @@ def interrupt(
         expires_in=expires_in,
         on_expire=on_expire,
     )
-    return ask(at, question, schema)
+    return ask(at, question, schema)[0]
 
 
 def raise_interrupt(

@@ -266,7 +266,7 @@ WAYS: dict[str, Callable[[type[Any]], Any]] = {
     "reviewed": lambda kind: reviewed(tool_of(kind)),
     "asks": lambda kind: runner_of(tool_of(kind), {}, ApprovalPolicy([ApprovalRule(tool="p*")])),
     "denies": lambda kind: runner_of(
-        tool_of(kind), {}, ApprovalPolicy([ApprovalRule(arguments={"order": "*"}, action="deny")])
+        tool_of(kind), {}, ApprovalPolicy([ApprovalRule(arguments={"order": {}}, action="deny")])
     ),
 }
 

@@ -99,7 +99,7 @@ async def test_todos_are_kept_and_told(store: Store) -> None:
     again = deep(call("read_todos", "c3"), "end", tools=[ask])
     result = await Runner(again, store=store).resume("s", {"agent:Deep;tool:ask:c2": "y"})
     assert results(result.messages)[-1] == "[>] one\n[ ] two"
-    assert [todo["status"] for todo in result.state["values"]["todos:Deep"]] == ["in_progress", "pending"]
+    assert [todo["status"] for todo in result.state["values"]["~own:todos:Deep"]] == ["in_progress", "pending"]
 
 
 async def test_the_todos_of_a_deep_sub_agent_are_its_own(store: Store) -> None:
@@ -205,7 +205,7 @@ async def test_files_of_a_sub_agent_are_there_when_it_has_ended(store: Store) ->
     assert ids(paused) == ["agent:Deep;tool:task:k1;agent:general_purpose;tool:ask:a1"]
     result = await Runner(agent(), store=store).resume("s", dict.fromkeys(ids(paused), "yes"))
     assert results(result.messages) == ["written", "from below"]
-    assert result.state["values"]["files:b.md"] == "from below"
+    assert result.state["values"]["~own:files:b.md"] == "from below"
 
 
 async def test_files_of_a_folder(tmp_path: Path, store: Store) -> None:

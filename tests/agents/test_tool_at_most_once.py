@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from adjourn import Approve, ChatModelAgent, Edit, Reject, Respond, Retry, Runner, current, interrupt, tool
+from adjourn import Approve, ChatModelAgent, Edit, Reject, Respond, Runner, current, interrupt, tool
 from adjourn.stores import SessionRef, Store
 from adjourn.testing import ScriptedModel
 from tests.agents.calling import call, lone, results, runner
@@ -148,39 +148,6 @@ async def test_asked_again_by_its_own_code_after_it_was_allowed_again(store: Sto
     for answer in (True, "this", "now"):
         asked = await runner([pay], store=store).resume("s", {lone(asked): answer})
     assert results(await runner([pay], store=store).resume("s", {lone(asked): "me"})) == ["this now me"]
-
-
-async def test_a_timeout_is_a_result_and_is_not_asked_about(store: Store) -> None:  # rule T6
-    result = await runner([slow(asyncio.Event(), timeout=0.05)], call("pay"), store=store).run("go", session_id="s")
-    assert (result.status, len(ran)) == ("done", 1)
-    assert "gave no result" in results(result)[0]
-
-
-async def test_its_own_failure_is_known_and_may_be_tried_again(store: Store) -> None:  # rule T6
-    @tool(at_most_once=True)
-    async def pay() -> str:
-        """Fail once."""
-        ran.append("in")
-        if len(ran) == 1:
-            raise ConnectionError("not now")
-        return "paid"
-
-    made = runner([pay], call("pay"), store=store, on_tool_error="raise")
-    with pytest.raises(ConnectionError):
-        await made.run("go", session_id="s")
-    assert results(await made.recover("s")) == ["paid"]
-
-
-async def test_a_policy_that_says_so_tries_it_again(store: Store) -> None:  # rule T6
-    @tool(at_most_once=True, retry=Retry(backoff=0))
-    async def pay() -> str:
-        """Fail once."""
-        ran.append("in")
-        if len(ran) == 1:
-            raise ConnectionError("not now")
-        return "paid"
-
-    assert results(await runner([pay], call("pay"), store=store).run("go", session_id="s")) == ["paid"]
 
 
 async def test_a_pause_in_the_middle_is_no_crash(store: Store) -> None:  # rules T6, I1

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adjourn import Approve, Edit, Runner, ToolCall, interrupt, tool
-from adjourn.errors import ProgramChanged
+from adjourn.errors import InvalidAnswer, ProgramChanged
 from adjourn.sessions import Sessions
 from adjourn.stores import Store
 from tests.agents.calling import agent, call, lone, results, runner
@@ -160,9 +160,17 @@ async def test_a_remembered_decision_is_no_decision_about_a_tool_of_another_name
     assert (await again.run("go", session_id="s")).status == "interrupted"
 
 
+@pytest.mark.parametrize("pattern", [{"amount": "*"}, {"amount": "5"}, {"amount": True}, {"amount": {"$path": "/a"}}])
+async def test_a_pattern_that_cannot_match_is_refused(store: Store, pattern: dict[str, Any]) -> None:  # rules T9, R2
+    asked, made = await paused(store), runner([pay], store=store)
+    with pytest.raises(InvalidAnswer):
+        await made.resume("s", {asked: Approve(remember="session", pattern=pattern)})
+    assert len(await made.pending("s")) == 1
+
+
 async def test_a_nonsense_pattern_remembers_nothing(store: Store) -> None:  # rule T5
     asked = await paused(store)
-    pattern = {"amount": "*", "nothing": 1}
+    pattern = {"nothing": 1}
     await runner([pay], store=store).resume("s", {asked: Approve(remember="session", pattern=pattern)})
     again = runner([pay], call("pay", "c2", amount=5), store=store)
     assert (await again.run("go", session_id="s")).status == "interrupted"

@@ -37,6 +37,8 @@ agent = ChatModelAgent(
     tools=[book_ticket],
 )
 
+strict = Runner(agent, self_approval=False)
+
 TICKET = {"location": "Beijing", "passenger_name": "Martin", "seats": 2}
 ARGUMENTS = {
     "type": "object",

@@ -432,3 +432,17 @@ def test_a_text_that_looks_like_an_option_comes_after_two_dashes(shell: Shell):
     shell.ok("chat", "desk:trip", "-m", "Bern", "--session", "s1")
     shell.ok("answer", "s1", "--question", "name", "--", "-v")
     assert answers(shell, "s1") == ["-v"]
+
+
+def test_nobody_approves_a_request_of_their_own(shell: Shell):  # rule V19
+    say = ("-m", "Book a ticket for Martin to Bern", "--value", "user=Ann", "--user", "ann", "--session", "s1")
+    shell.ok("chat", "desk:strict", *say)
+    refused = shell.run("answer", "s1", "yes", "--by", "ann", *shell.shown("s1"))
+    assert refused.code == 1
+    assert "somebody else than those who ask for it must approve it" in refused.err
+    shell.ok("answer", "s1", "--set", "location=Oslo", "--by", "bob", *shell.shown("s1"))
+    shell.ok("resume", "desk:agent", "s1")
+    assert shell.run("answer", "s1", "yes", "--by", "bob", *shell.shown("s1")).code == 1
+    shell.ok("answer", "s1", "yes", "--by", "cleo", *shell.shown("s1"))
+    shell.ok("resume", "desk:agent", "s1")
+    assert shell.ledger == ["booked Oslo for Martin"]

@@ -19,7 +19,7 @@ from tests.spec.folder import Folder
         ("desk", "Write the module, a colon and the name in it"),
         ("dask:trip", "Did you mean 'desk'?"),
         ("desk:tripp", "Did you mean 'trip'?"),
-        ("desk:nothing", "There is: agent, review, trip"),
+        ("desk:nothing", "There is: agent, strict, review, trip"),
         ("desk.py:trip", "desk:ATTRIBUTE"),
         ("desk:draft", ".compile()"),
         ("desk:plain", "@workflow"),

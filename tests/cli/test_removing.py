@@ -33,6 +33,23 @@ def test_a_fork_goes_on_by_itself(desk: Shell):  # rule C4
     assert desk.ok("tree", "s2", "--json").json[0]["metadata"]["forked_from"]["session_id"] == "s1"
 
 
+def test_a_fork_after_an_approval_needs_again(shell: Shell):  # rule R19
+    shell.ok("chat", "desk:review", "-m", "a poem", "--session", "s1")
+    shell.answer("s1", "no")
+    shell.ok("resume", "desk:review", "s1")
+    refused = shell.run("fork", "s1", "--json")
+    assert (refused.code, refused.error["code"]) == (1, "approval_spent")
+    assert "(next: approve); --again lets it count once more." in shell.run("fork", "s1").err
+    shell.ok("fork", "s1", "--to", "s2", "--again")
+    assert "again   it had acted before this branch began" in shell.ok("audit", "s2").out
+    assert [entry["again"] for entry in shell.ok("audit", "s2", "--json").json] == [True, False]
+    head = shell.ok("show", "s1", "--json").json["checkpoint_id"]
+    words = ("edit", "desk:review", "s1", "user_input=ode", "--checkpoint", head)
+    shell.ok(*words)
+    assert "--again lets it count" in shell.run(*words).err
+    shell.ok(*words, "--again")
+
+
 def test_a_fork_needs_a_new_name(desk: Shell):
     assert desk.run("fork", "s1", "--to", "s1").code == 2
 
@@ -72,7 +89,7 @@ def test_prune_removes_old_sessions(desk: Shell):
 
 
 def test_prune_removes_checkpoints_of_all_sessions(desk: Shell):  # rule C7
-    desk.ok("fork", "s1", "--to", "s2")
+    desk.ok("fork", "s1", "--to", "s2", "--again")
     assert "of all sessions" in desk.ok("prune", "--all", "--keep", "1").out
     assert desk.ok("prune", "--all", "--keep", "1", "--json").json == {"records": 0}
     assert len(desk.ok("pending", "--json").json) == 2

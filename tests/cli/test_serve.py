@@ -140,3 +140,8 @@ def test_all_addresses_of_a_name_get_one_port():
     finally:
         for each in sockets:
             each.close()
+
+
+def test_a_media_host_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]):  # rule V17
+    assert main(["serve", AGENTS[0], "--allow-media-host", "https://images.example.com"]) != 0
+    assert "'https://images.example.com' is not a host that media may come from" in capsys.readouterr().err

@@ -58,6 +58,16 @@ def test_a_session_goes_on_when_it_was_answered(shell: Shell):  # rules R3, R4
     assert "done" in shell.ok("show", "s1").out
 
 
+def test_an_edit_is_shown_anew_where_nobody_decides_alone(shell: Shell):  # rule V19
+    say = ("-m", "Book a ticket for Martin to Bern", "--value", "user=Ann", "--session", "s1")
+    shell.ok("chat", "desk:agent", *say)
+    shell.answer("s1", "--set", "location=Oslo", "--by", "bob")
+    with worker(shell, "desk:agent", "--no-self-approval") as process:
+        read_until(process, "s1: waiting after")
+    (asked,) = shell.ok("pending", "s1", "--json").json
+    assert (asked["info"]["arguments"]["location"], asked["requesters"], shell.ledger) == ("Oslo", ["bob"], [])
+
+
 @pytest.fixture
 def shipping(shell: Shell) -> Shell:
     """A session that was answered, and has two things to do."""

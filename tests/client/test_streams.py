@@ -100,6 +100,7 @@ async def test_cut_at_any_byte_it_is_the_same(server: Serving, first: int):  # r
 
 
 @pytest.mark.proof
+@pytest.mark.long
 @pytest.mark.parametrize("first", range(0, 3600, 400))
 async def test_cut_all_over_it_is_the_same(server: Serving, first: int):  # rules V10, V13, V14
     for place in range(first, first + 400, 23):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from adjourn import Runner, RunResult
+from adjourn import ApprovalSpent, Runner, RunResult
 from adjourn.spec import Loaded, load
 from tests.server.serving import PATIENCE
 from tests.servers import free_port, postgres
@@ -199,6 +199,20 @@ def test_small_refunds_need_nobody_and_large_ones_can_be_refused(agents: Loaded)
     prompts, result = talk(agents, "refund-desk", "Refund B-42", "refuse", "Then order A-17")
     assert prompts == ["Manager: refund this order?"]
     assert result.output.startswith("40.00 EUR for A-17")
+
+
+def test_one_yes_of_the_manager_pays_once(agents: Loaded):  # rule R19
+    runner = Runner(agents.agents["refund-desk"], store="memory://")
+    paused = runner.run_sync("Refund B-42", session_id="s", values=agents.served["refund-desk"].values)
+    assert runner.resume_sync("s", {paused.interrupts[0]: "refund"}).status == "done"
+    point = next(each for each in runner.history_sync("s") if each.next == ("pay",))
+    for _ in range(3):
+        with pytest.raises(ApprovalSpent) as refused:
+            runner.fork_sync("s", checkpoint_id=point.id)
+        assert (refused.value.asked_at, refused.value.pending) == (paused.checkpoint_id, ("manager",))
+    with pytest.raises(ApprovalSpent):
+        runner.run_sync(None, session_id="s", checkpoint_id=point.id)
+    assert runner.recover_sync(runner.fork_sync("s", checkpoint_id=paused.checkpoint_id)).status == "interrupted"
 
 
 def test_the_refund_desk_asks_until_it_knows_the_order(agents: Loaded):

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
+from msgspec import Struct
 from msgspec.structs import replace
 
-from adjourn import ChatModelAgent, GraphAgent, Message, Runner, ToolCall, UsageError, tool
+from adjourn import Approve, ChatModelAgent, GraphAgent, Message, Runner, ToolCall, UsageError, tool
 from adjourn.agents import DeepAgent, Supervisor
 from adjourn.errors import GraphError
 from adjourn.graph import START, MessagesState, StateGraph
 from adjourn.middleware import ApprovalPolicy, ApprovalRule, Middleware, RedactPII
-from adjourn.middleware.hooks import ToolCallable, ToolRequest
+from adjourn.middleware.hooks import Setup, ToolCallable, ToolRequest
 from adjourn.stores import Store
 from adjourn.testing import ScriptedModel
 from adjourn.tools import PathPattern
@@ -157,6 +159,127 @@ async def test_a_tool_that_takes_anything_has_every_argument() -> None:
         ChatModelAgent("A", model=ScriptedModel([sends, "done"]), tools=[made], middleware=[policy])
     ).run("go")
     assert "not allowed" in result.messages[2].text
+
+
+# Values and types
+
+
+class Person(Struct):
+    name: str
+    iban: str | None = None
+
+
+@tool
+def pay(
+    to: Person,
+    euros: Decimal = Decimal(1),
+    share: float = 1.0,
+    count: int = 1,
+    tags: tuple[str, ...] = (),
+    fast: bool = False,
+) -> str:
+    """Pay."""
+    deleted.append(to.name)
+    return "paid"
+
+
+BOB = {"name": "bob"}
+
+
+def payer(rule: ApprovalRule, arguments: dict[str, Any]) -> Runner:
+    model = ScriptedModel([ToolCall(id="c1", name="pay", arguments={"to": BOB, **arguments}), "done"])
+    return Runner(ChatModelAgent("A", model=model, tools=[pay], middleware=[ApprovalPolicy([rule])]))
+
+
+MATCHES: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
+    ({"share": 100}, {"share": 100.0}, True),
+    ({"share": 100}, {"share": 100}, True),
+    ({"share": Decimal("0.1")}, {"share": 0.1}, True),
+    ({"count": 100.0}, {"count": 100}, True),
+    ({"count": 1}, {"count": 2}, False),
+    ({"euros": 100}, {"euros": "100.00"}, True),
+    ({"euros": 100.0}, {"euros": 100}, True),
+    ({"euros": Decimal(100)}, {"euros": "1e2"}, True),
+    ({"euros": 0.1}, {"euros": "0.10"}, True),
+    ({"euros": 100}, {"euros": "100.01"}, False),
+    ({"to": BOB}, {}, True),
+    ({"to": {**BOB, "iban": "X"}}, {}, False),
+    ({"to": {"iban": "X"}}, {"to": {**BOB, "iban": "X"}}, True),
+    ({"to": {"iban": "X"}}, {"to": {**BOB, "iban": "Y"}}, False),
+    ({"tags": ["a", "b"]}, {"tags": ["a", "b"]}, True),
+    ({"tags": ["a"]}, {"tags": ["a", "b"]}, False),
+]
+
+
+@pytest.mark.parametrize(("pattern", "arguments", "matches"), MATCHES)
+async def test_rules_compare_by_value(pattern: dict[str, Any], arguments: dict[str, Any], matches: bool) -> None:
+    # rule T9
+    result = await payer(ApprovalRule(tool="pay", arguments=pattern, action="deny"), arguments).run("go")
+    assert ("not allowed" in result.messages[2].text, deleted) == (matches, [] if matches else ["bob"])
+
+
+NEVER: list[dict[str, Any]] = [
+    {"count": "1*"},
+    {"count": "1"},
+    {"count": True},
+    {"count": 1.5},
+    {"count": None},
+    {"count": PathPattern("/tmp/**")},
+    {"fast": 1},
+    {"share": "100"},
+    {"euros": "100"},
+    {"euros": "1*"},
+    {"tags": "a*"},
+    {"tags": [1]},
+    {"to": "bob"},
+    {"to": {"iban": 1}},
+    {"to": {"nam": "bob"}},
+]
+
+
+@pytest.mark.parametrize("pattern", NEVER, ids=str)
+@pytest.mark.parametrize("action", ["deny", "ask"])
+async def test_a_value_that_the_argument_cannot_have_is_refused(pattern: dict[str, Any], action: Any) -> None:
+    # rule T9
+    with pytest.raises(UsageError, match="can never apply, because of its pattern for"):
+        await payer(ApprovalRule(tool="pay", arguments=pattern, action=action), {}).run("go")
+    assert deleted == []
+
+
+def test_so_it_is_when_a_graph_or_an_agent_is_built() -> None:  # rule T9
+    policy = ApprovalPolicy([ApprovalRule(tool="delete_*", arguments={"path": 1}, action="deny")])
+    with pytest.raises((UsageError, GraphError), match="can never apply"):
+        graph("/x", policy)
+    with pytest.raises(UsageError, match="can never apply"):
+        agent("/x", policy)
+
+
+class Brings(Middleware):
+    """Brings its tools when the agent begins, as those of a server are."""
+
+    def before_agent(self, setup: Setup) -> Setup:
+        return replace(setup, tools=(*setup.tools, pay))
+
+
+@pytest.mark.parametrize("whose", ["runner", "agent"])
+async def test_calls_of_tools_that_come_later_ask_where_a_rule_cannot_match(whose: str) -> None:  # rule T9
+    policy = ApprovalPolicy([ApprovalRule(tool="pa*", arguments={"count": "1"}, action="deny")])
+    model = ScriptedModel([ToolCall(id="c1", name="pay", arguments={"to": BOB}), "done"])
+    own = [policy] if whose == "agent" else []
+    agent = ChatModelAgent("A", model=model, middleware=[Brings(), *own])
+    result = await Runner(agent, middleware=[] if own else [policy]).run("go")
+    assert (result.status, deleted) == ("interrupted", [])
+
+
+INSIDE: list[Any] = [["a*"], {"name": "b*"}, {"x": [{"y": "*"}]}, {"x": {"$path": "/tmp/**"}}]
+
+
+@pytest.mark.parametrize("inside", INSIDE, ids=str)
+def test_a_star_inside_a_list_or_an_object_is_refused(inside: Any) -> None:  # rule T9
+    with pytest.raises(UsageError, match="'to' has a '\\*' or a path pattern inside a list or an object"):
+        ApprovalRule(tool="pay", arguments={"to": inside}, action="deny")
+    with pytest.raises(ValueError, match="inside a list or an object"):
+        Approve(remember="session", pattern={"to": inside})
 
 
 # What is not a middleware

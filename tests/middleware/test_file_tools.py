@@ -173,7 +173,7 @@ async def test_nobody_is_asked_about_a_call_that_is_not_done() -> None:
     assert [each.id for each in paused.interrupts] == ["agent:A;tool:write_file:c0"]
     result = await runner.resume("s1", {paused.interrupts[0].id: True})
     assert "Nothing was done" in result_of(result.messages, "c1")
-    assert result.state["values"]["files:a"] == "0"
+    assert result.state["values"]["~own:files:a"] == "0"
 
 
 async def test_a_backend_of_ones_own_has_four_methods() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,6 +22,7 @@ from adjourn.middleware import Found, Middleware, ModelState, RedactPII, Summari
 from adjourn.middleware.hooks import ModelCall
 from adjourn.models import Chunk, ModelRequest, Origin
 from adjourn.testing import ScriptedModel
+from tests.effort import EFFORT, amount
 
 from .conftest import Reopen
 from .scripts import call, scripted
@@ -53,10 +56,37 @@ from .scripts import call, scripted
         ("１９２．１６８．０．１", "[ip]"),
         ("in 20 or 10 days, am 12. Mai 2024 um 10 Uhr", "in 20 or 10 days, am 12. Mai 2024 um 10 Uhr"),
         ("ärger 👍 ㍿", "ärger 👍 ㍿"),
+        # Domains of all scripts
+        ("à ann@é.fr.", "à [email]."),
+        ("ann@xn--e1afmkfd.xn--p1ai, ok", "[email], ok"),
+        ("на почта@пример.рф!", "на [email]!"),
+        ("σε ann@παράδειγμα.ελ", "σε [email]"),
+        ("ann@उदाहरण.भारत", "[email]"),
+        ("ann@e\u0301.fr", "[email]"),
+        ("ann@bücher.example", "[email]"),
+        ("ann@例え.テスト。", "[email]。"),
+        ("请写信给a.b@c.org谢谢", "请写信给[email]谢谢"),
+        ("请写信给ann@例え.jp谢谢", "请写信给[email]谢谢"),
+        ("a@b.org。谢谢", "[email]。谢谢"),
+        ("ann@example。org", "[email]"),
+        ("메일은 a@b.org으로", "메일은 [email]으로"),
+        ("号码DE89370400440532013000。", "号码[iban]。"),
+        ("@小明 你好, @ann, a@b, 5@3.14", "@小明 你好, @ann, a@b, 5@3.14"),
     ],
 )
 def test_what_is_found(text: str, redacted: str) -> None:
     assert RedactPII().redact(text) == redacted
+
+
+@pytest.mark.parametrize(
+    "between",
+    [*"./-_ ", *"\u2010\u2011\u2012\u2013\u2212\u00a0\u2009\u202f\u3000\u00b7\u2022\u2044\u2215\u2024", " - ", ""],
+)
+def test_groups_are_found_whatever_stands_between_them(between: str) -> None:
+    found = RedactPII().redact
+    assert found(f"a {between.join(['4111', '1111', '1111', '1111'])}, b") == "a [card], b"
+    assert found(f"a {between.join(['DE89', '3704', '0044', '0532', '0130', '00'])}, b") == "a [iban], b"
+    assert found(f"a {between.join(['+49', '170', '123', '45', '67'])}, b") == "a [phone], b"
 
 
 def test_kinds_patterns_and_replacements_are_the_users() -> None:
@@ -70,12 +100,71 @@ def test_kinds_patterns_and_replacements_are_the_users() -> None:
         RedactPII(patterns={"x": "("})
 
 
-@pytest.mark.parametrize(
-    "text", ["a" * 200_000, "a." * 100_000, "1" * 200_000, "+1 " * 60_000, "AA11 " * 40_000, "1." * 99_999]
-)
-def test_no_text_takes_long(text: str) -> None:
-    # The suite's time limit is what would tell.
-    RedactPII().redact(text)
+UNITS = [
+    *("a", "1", "é", "谢", "１", "\u200b", " ", "+", "@", ".", "-", "½", "ﷺ", "，", "\n"),
+    *(
+        "1.",
+        "1 ",
+        "12-",
+        "25.",
+        "a.",
+        "a@",
+        "a@b.",
+        "é.",
+        "谢@",
+        "@谢",
+        "+1 ",
+        "+1-(",
+        "AA11 ",
+        "aa 1 1 ",
+        "A ",
+        "Abc... ",
+    ),
+    *("a" * 64 + "@", "a@" + "b" * 190, "a@" + "b." * 95, "1.1.1.1 ", "4111 1111 1111 1111 ", "DE89 3704 0044 0532 "),
+]
+
+
+def calls(work: Callable[[], object]) -> int:
+    """How many calls something makes, those of functions in C included."""
+    count = 0
+
+    def note(*_: Any) -> None:
+        nonlocal count
+        count += 1
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_work_grows_with_the_text_and_no_faster(unit: str) -> None:
+    redact = RedactPII().redact
+    redact(unit)
+    once, twice = (calls(partial(redact, unit * (size // len(unit)))) for size in (4_000, 8_000))
+    assert once < 45 * 4_000
+    assert twice < 2.2 * once + 100
+
+
+# What regular expressions do is no call: there, the suite's time limit is what would tell.
+@pytest.mark.parametrize("unit", ["1.", "a@" + "b." * 95, "谢@"] if EFFORT == "default" else UNITS)
+def test_no_megabyte_takes_long(unit: str) -> None:
+    size = amount(default=300_000, proof=1_000_000, long=1_000_000)
+    RedactPII().redact(unit * (size // len(unit)))
+
+
+@pytest.mark.parametrize("unit", ["1.", "谢", "a@", "word, ", "@谢"])
+def test_streaming_takes_no_more_work_for_each_piece_of_a_longer_answer(unit: str) -> None:
+    def streamed(pieces: int) -> int:
+        return calls(lambda: asyncio.run(pieces_of(RedactPII(), unit * (10 * pieces), [10 * len(unit)])))
+
+    streamed(1)
+    once, twice = streamed(200), streamed(400)
+    assert twice < 2.5 * once
 
 
 async def test_the_model_sees_neither_what_is_said_nor_what_tools_give_and_the_record_stays(reopen: Reopen) -> None:
@@ -214,13 +303,37 @@ WORDS = [
         "OK",
         "é",
     ),
+    *(
+        "ann@é.fr",
+        "почта@пример.рф",
+        "ann@例え.テスト",
+        "谢谢a@b.org谢谢",
+        "@",
+        "@ ",
+        "谢",
+        "。",
+        "½",
+        "e\u0301",
+        "\u200b",
+        "_",
+        "/",
+    ),
     *("4111\u200b1111\u00a01111\u20111111", "de 89 37 04 0044 0532 0130 00", "x" * 40, "it's", "(so)", "12"),
 ]
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=8), st.lists(st.integers(1, 9), min_size=1))
 def test_however_an_answer_is_cut_into_pieces_it_is_redacted_as_a_whole(words: list[str], sizes: list[int]) -> None:
-    text, middleware = " ".join(words), RedactPII()
+    _check_pieces(" ".join(words), sizes)
+
+
+@given(st.lists(st.sampled_from([*WORDS, " "]), max_size=10), st.lists(st.integers(1, 9), min_size=1))
+def test_so_is_one_whose_words_have_nothing_between_them(words: list[str], sizes: list[int]) -> None:
+    _check_pieces("".join(words), sizes)
+
+
+def _check_pieces(text: str, sizes: list[int]) -> None:
+    middleware = RedactPII()
     assert "".join(asyncio.run(pieces_of(middleware, text, sizes))) == middleware.redact(text)
 
 
@@ -283,6 +396,25 @@ async def test_a_detector_can_be_plugged_in() -> None:
     result = await Runner(agent).run("I am Ann, a@b.org")
     assert model.requests[0].messages[0].text == "I am [name], [email]"
     assert result.output == "Hello [name]"
+    assert threading.get_ident() not in threads
+
+
+async def test_long_arguments_and_reasoning_are_searched_in_a_thread_too() -> None:
+    threads = set[int]()
+
+    def note(kind: str, _: str) -> str:
+        threads.add(threading.get_ident())
+        return f"[{kind}]"
+
+    long = "x " * 20_000 + "a@b.org"
+    for said in (
+        Message.assistant([ReasoningPart(text=long), TextPart(text="ok")]),
+        Message.assistant("ok", tool_calls=[call("lookup", "c1", name=long)]),
+    ):
+        agent, model = scripted("done", middleware=[RedactPII(replace=note)])
+        await Runner(agent).run([said, Message.tool("x", tool_call_id="c1"), "go"] if said.tool_calls else [said, "go"])
+        assert "a@b.org" not in repr(model.requests[0].messages)
+    assert threads
     assert threading.get_ident() not in threads
 
 

@@ -103,7 +103,7 @@ async def test_long_arguments_of_old_calls_are_cleared_too() -> None:
     assert [len(arguments["text"]) < 200 for arguments in seen] == [True, True, False, False]
     assert [arguments["path"] for arguments in seen] == ["0.md", "1.md", "2.md", "3.md"]
     kept = result.state["values"]
-    assert kept["files:" + path_in(seen[0]["text"])] == texts[0]
+    assert kept["~own:files:" + path_in(seen[0]["text"])] == texts[0]
     assert [m.tool_calls[0].arguments["text"] for m in result.messages if m.tool_calls] == texts
 
 

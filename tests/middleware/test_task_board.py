@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from adjourn import ChatModelAgent, Custom, ParallelAgent, Runner, ToolCall
+from adjourn import ChatModelAgent, Custom, ParallelAgent, Runner, SequentialAgent, ToolCall
 from adjourn.messages import Message
 from adjourn.middleware import TaskBoard
 from adjourn.models import ModelRequest
@@ -37,9 +37,9 @@ def told(messages: Sequence[Message], call_id: str) -> str:
     return re.sub(r"(\d+)-[0-9a-f]{6}", r"\1", result_of(messages, call_id))
 
 
-async def ran(*calls: Any, values: Mapping[str, Any] | None = None) -> Any:
+async def ran(*calls: Any) -> Any:
     agent, _ = scripted(*calls, "done", middleware=[TaskBoard()])
-    return await Runner(agent).run("go", values=values)
+    return await Runner(agent).run("go")
 
 
 async def test_tasks_have_ids_owners_and_blockers(reopen: Reopen) -> None:
@@ -101,23 +101,14 @@ async def test_agents_side_by_side_add_a_task_each() -> None:
     assert sorted(task["text"] for task in result.state["values"].values()) == ["A", "B"]
 
 
-async def test_values_that_are_not_tasks_are_left_alone() -> None:
-    foreign: dict[str, Any] = {"task:name": "hello", "task:1": 7, "task:2": {"id": "3", "text": "x"}, **_board("4")}
-    result = await ran(call("add_task", "c1", text="a"), call("list_tasks", "c2"), values=foreign)
-    assert told(result.messages, "c2") == "4. 4 (open)\n5. a (open)"
-    assert foreign.items() <= result.state["values"].items()
-
-
 async def test_agents_side_by_side_change_different_tasks() -> None:
-    team = ParallelAgent("P", agents=[_worker("1"), _worker("2")])
-    values = (await Runner(team).run("go", values=_board("1", "2"))).state["values"]
-    assert [values[f"task:{n}"]["status"] for n in ("1", "2")] == ["done", "done"]
-
-
-def _board(*ids: str) -> dict[str, Any]:
-    return {f"task:{n}": {"id": n, "text": n, "status": "open", "owner": "", "blocked_by": []} for n in ids}
+    adding = [call("add_task", f"c{text}", text=text) for text in "ab"]
+    planner = ChatModelAgent("Planner", model=ScriptedModel([*adding, "ok"]), middleware=[TaskBoard()])
+    team = SequentialAgent("S", agents=[planner, ParallelAgent("P", agents=[_worker("1"), _worker("2")])])
+    values = (await Runner(team).run("go")).state["values"]
+    assert [(each["text"], each["status"]) for each in values.values()] == [("a", "done"), ("b", "done")]
 
 
 def _worker(number: str) -> Any:
-    model = ScriptedModel([call("update_task", f"c{number}", id=number, status="done"), "ok"])
+    model = ScriptedModel([by_number("update_task", f"c{number}", id=number, status="done"), "ok"])
     return ChatModelAgent(f"W{number}", model=model, middleware=[TaskBoard()])

@@ -22,7 +22,7 @@ async def ask() -> str:
 @tool
 async def peek() -> Any:
     """The list as the program sees it."""
-    return session_value("todos", None)
+    return session_value("~own:todos", None)
 
 
 def agent(*script: Any, **options: Any) -> Any:

@@ -4,12 +4,11 @@ import pytest
 
 from adjourn.stores import EncryptedStore, Store
 from adjourn.testing import FakeClock
-from tests.effort import EFFORT
 from tests.stores import test_postgres, test_redis
 
 KEYS = {"new": bytes(range(32)), "old": b"o" * 32}
 
-pytestmark = pytest.mark.skipif(EFFORT == "default", reason="make proof runs it")
+pytestmark = pytest.mark.long
 
 
 class TestOnRedis(test_redis.TestRedisStore):

@@ -24,7 +24,7 @@ def test_servers_on_one_store_lose_nothing(kind: Kind, tmp_path: Path):  # rules
     assert under_fire(URLS[kind](tmp_path), tmp_path, servers=2, sessions=6, rounds=3) == []
 
 
-@pytest.mark.proof
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("kind", KINDS)
 def test_servers_on_one_store_lose_nothing_for_long(kind: Kind, seed: int, tmp_path: Path):  # rules V3, V8, V13
@@ -32,7 +32,7 @@ def test_servers_on_one_store_lose_nothing_for_long(kind: Kind, seed: int, tmp_p
     assert found == []
 
 
-@pytest.mark.proof
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_workers_of_one_server_lose_nothing(kind: Kind, tmp_path: Path):  # rules V3, V8, V13
     url = URLS[kind](tmp_path)

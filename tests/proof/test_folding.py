@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from adjourn import Interrupt
 from adjourn.errors import RetryExhausted
+from tests.effort import amount
 from tests.proof import agent_building, agent_plans, plans
 from tests.proof.agent_strategies import HOOKED, agents
 from tests.proof.building import Trouble, World, build
@@ -69,7 +70,7 @@ def test_a_session_goes_on_from_every_record(plan: Graph, dice: Dice):  # rule C
         engine = Folding(partial(build, plan), answer, World(), dice)
         engine.begin(GIVEN)
         ended = await driven(engine)
-        for records in range(1, len(ended.bodies) + 1)[:40]:
+        for records in range(1, len(ended.bodies) + 1)[: 40 : amount(default=4, proof=1, long=1)]:
             cut_off = ended.restored(records)
             if cut_off.scope.questions.open:
                 cut_off.answer()

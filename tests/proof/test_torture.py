@@ -19,10 +19,11 @@ from .places import KINDS, Kind
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are frozen and killed by their pids")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_lost_or_done_twice_under_fire(folder: Path, kind: Kind):  # rules C1, C6, C8, R3
     said: list[str] = []
-    seconds = amount(default=6, proof=10, long=60)
+    seconds = amount(default=10, proof=10, long=60)
     outcome = soak(kind, folder / "soak", seed=12, seconds=seconds, report=said.append, workers=2)
     assert outcome.violations == []
     assert outcome.tally["runs"] > 0, said

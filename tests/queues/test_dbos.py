@@ -373,6 +373,7 @@ def ledger(folder: Path) -> list[list[str]]:
     return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
 
+@pytest.mark.long
 async def test_a_killed_worker_costs_nothing_but_time(tmp_path: Path):
     """20 sessions, 40 answers that race, and one of two workers dies in the middle of its tools."""
     url, names = postgres().fresh(), [f"s{number}" for number in range(20)]

@@ -51,6 +51,7 @@ def server(folder: Path) -> Generator[str]:
         yield address
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_in_the_middle_is_replaced(tmp_path: Path):
     with server(tmp_path) as address:
         env = {**os.environ, "TEMPORAL_ADDRESS": address}

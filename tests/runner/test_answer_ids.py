@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 
-from adjourn import AlreadyResumed, Runner, UsageError, interrupt, workflow
+from adjourn import (
+    AlreadyResumed,
+    ChatModelAgent,
+    Reject,
+    Runner,
+    Sessions,
+    ToolCall,
+    UsageError,
+    current,
+    interrupt,
+    tool,
+    workflow,
+)
+from adjourn.errors import Conflict
 from adjourn.events import Done, Interrupted
-from adjourn.stores import Store
-from adjourn.testing import FaultStore
+from adjourn.stores import SessionRef, Store
+from adjourn.stores._wrapper import StoreWrapper
+from adjourn.stores.types import Answer, Head
+from adjourn.testing import FaultStore, ScriptedModel
 
 
 @workflow
@@ -62,6 +79,149 @@ async def test_a_message_and_an_id_go_together(store: Store):
     await runner(store).run("x", session_id="s")
     events = [event async for event in runner(failing).resume("s", {"one": "a"}, id="k")]
     assert isinstance(events[-1], Interrupted | Done)
+
+
+def doors(store: Store) -> list[Any]:
+    """Every way to answer under an id."""
+    return [runner(store).resume, runner(store).answer, Sessions(store).answer, runner(store).for_user("ann").resume]
+
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "another value": {"answers": {"one": "b"}},
+    "a value that does not fit": {"answers": {"one": 7}},
+    "another question": {"answers": {"two": "a"}},
+    "an unknown question": {"answers": {"three": "a"}},
+    "one more question": {"answers": {"one": "a", "two": "b"}},
+    "another person": {"by": "bob"},
+    "nobody": {"by": None},
+    "no data": {"answers": None},
+    "a message": {"message": "Hello."},
+}
+
+
+@pytest.mark.parametrize("moment", ["before it goes on", "while it waits", "after its end", "after the next turn"])
+@pytest.mark.parametrize("other", OTHERS)
+async def test_another_answer_under_its_id_is_a_conflict(store: Store, other: str, moment: str):  # rule R20
+    first: dict[str, Any] = {"answers": {"one": "a"}, "by": "ann"}
+    await runner(store).run("x", session_id="s", user_id="ann")
+    await runner(store).answer("s", **first, id="k")
+    if moment != "before it goes on":
+        await runner(store).recover("s")
+    if moment.startswith("after"):
+        await runner(store).resume("s", {"two": "b"})
+    if moment == "after the next turn":
+        await runner(store).run("y", session_id="s", user_id="ann")
+    before = await Sessions(store).audit("s")
+    for give in doors(store):
+        with pytest.raises(Conflict, match=r"under the id 'k'\. Choose another id"):
+            await give("s", **{**first, **OTHERS[other]}, id="k")
+    assert await Sessions(store).audit("s") == before
+    for give in doors(store):
+        await give("s", **first, id="k")  # The same is still the same.
+
+
+async def test_the_same_answer_may_name_its_question_in_other_words(store: Store):  # rule R20
+    (asked,) = (await runner(store).run("x", session_id="s")).interrupts
+    await runner(store).answer("s", {"one": "a"}, id="k")
+    for name in (asked, asked.id, asked.token, "one"):
+        await runner(store).answer("s", {name: "a"}, id="k")
+    with pytest.raises(Conflict):
+        await runner(store).answer("s", {asked.token[:-1] + ("0" if asked.token[-1] != "0" else "1"): "a"}, id="k")
+
+
+async def test_several_answers_are_the_same_in_any_order(store: Store):  # rule R20
+    tools = [pay]
+    calls = [ToolCall(id=each, name="pay", arguments={"to": each}) for each in ("c1", "c2")]
+    script = [calls, "done"]
+    made = Runner(ChatModelAgent("A", model=ScriptedModel(script), tools=tools), store=store)
+    paused = await made.run("go", session_id="s")
+    answers = {asked: Reject(f"not {asked.info.arguments['to']}") for asked in paused.interrupts}
+    await made.answer("s", answers, message="Sorry.", id="k")
+    await made.answer("s", dict(reversed(answers.items())), message="Sorry.", id="k")
+    for message in (None, "Sorry!"):
+        with pytest.raises(Conflict):
+            await made.answer("s", answers, message=message, id="k")
+    assert (await made.resume("s", answers, message="Sorry.", id="k")).output == "done"
+
+
+@tool(approval=True)
+async def pay(to: str) -> str:
+    """Pay."""
+    return f"paid {to}"
+
+
+async def test_of_two_who_say_something_else_at_once_one_counts(store: Store):  # rules R3, R20
+    await runner(store).run("x", session_id="s")
+    given = [runner(store).resume("s", {"one": value}, id="k") for value in ("a", "b")]
+    ended = await asyncio.gather(*given, return_exceptions=True)
+    assert sorted(type(each).__name__ for each in ended) == ["Conflict", "RunResult"]
+    assert [each.outcome for each in await Sessions(store).audit("s")] == ["answered", None]
+
+
+async def test_another_session_has_ids_of_its_own(store: Store):  # rule R20
+    for session in ("s", "t"):
+        await runner(store).run("x", session_id=session)
+        await runner(store).answer(session, {"one": session}, id="k")
+    assert [(await Sessions(store).audit(each))[0].answer for each in ("s", "t")] == ["s", "t"]
+
+
+async def test_a_fork_has_ids_of_its_own(store: Store):  # rule R20
+    await runner(store).run("x", session_id="s")
+    await runner(store).resume("s", {"one": "a"}, id="k")
+    await runner(store).fork("s", to="t")
+    with pytest.raises(AlreadyResumed):
+        await runner(store).answer("t", {"one": "a"}, id="k")
+    assert (await runner(store).resume("t", {"two": "b"}, id="k")).value == ["a", "b"]
+    assert (await runner(store).resume("t", {"two": "b"}, id="k")).value == ["a", "b"]
+
+
+async def test_an_answer_on_a_branch_that_was_left_is_not_told_as_given(store: Store):  # rules R16, R20
+    paused = await runner(store).run("x", session_id="s")
+    await runner(store).resume("s", {"one": "a"}, id="k")
+    again = await runner(store).run(None, session_id="s", checkpoint_id=paused.checkpoint_id)
+    assert [each.key for each in again.interrupts] == ["one"]
+    with pytest.raises(Conflict, match="under the id 'k'"):
+        await runner(store).answer("s", {"one": "a"}, id="k")
+    assert [each.outcome for each in await Sessions(store).audit("s")] == [None]
+
+
+async def test_an_answer_that_a_branch_has_inherited_is_the_same(store: Store):  # rule R20
+    (asked,) = (await runner(store).run("x", session_id="s")).interrupts
+    await runner(store).resume("s", {asked: "a"}, id="k")
+    await runner(store).fork("s", to="s")
+    assert (await runner(store).answer("s", {asked.token: "a"}, id="k")).status == "waiting"
+    with pytest.raises(Conflict):
+        await runner(store).answer("s", {"two": "a"}, id="k")
+
+
+class Between(StoreWrapper):
+    """A store that does something once, right before it records an answer."""
+
+    def __init__(self, inner: Store, before: Callable[[], Awaitable[Any]]) -> None:
+        super().__init__(inner)
+        self.before: Callable[[], Awaitable[Any]] | None = before
+
+    async def answer(self, ref: SessionRef, answers: Sequence[Answer], *, after: str | None = None) -> Head:
+        before, self.before = self.before, None
+        if before is not None:
+            await before()
+        return await super().answer(ref, answers, after=after)
+
+
+@pytest.mark.xfail(strict=True, reason="issue 22: stores know the ids of answers, and refuse a second use")
+async def test_of_two_who_answer_different_questions_at_once_one_counts(store: Store):  # rule R20
+    @workflow
+    async def both(_: str) -> Any:
+        return await current().run_all([(question, "one"), (question, "two")])
+
+    @workflow
+    async def question(name: str) -> str:
+        return interrupt(name, key=name, schema=str)
+
+    await Runner(both, store=store).run("x", session_id="s")
+    other = Between(store, lambda: Sessions(store).answer("s", {"two": "b"}, id="k"))
+    with pytest.raises(Conflict):
+        await Sessions(other).answer("s", {"one": "a"}, id="k")
 
 
 async def test_what_is_not_an_id_is_refused(store: Store):

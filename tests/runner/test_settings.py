@@ -11,6 +11,7 @@ from adjourn.errors import MaxStepsExceeded
 from adjourn.middleware import LogCalls
 from adjourn.runner import TurnOptions
 from adjourn.runner._settings import Options
+from adjourn.stores import MemoryStore
 from adjourn.testing import ScriptedModel
 
 from .programs import steps
@@ -43,7 +44,9 @@ WRONG: dict[str, list[Any]] = {
     "durability": ["maybe", None, 5, ["step"]],
     "app_name": [5, None, b"x"],
     "deps": [],
+    "values": [5, "limit", None, ["limit"]],
     "require_token": ["no", 0, None],
+    "self_approval": ["no", 0, None],
     "require_by": ["yes", 1, None],
     "may_answer": ["ann", 5, True],
     "notify": ["https://example.com", 5, True],
@@ -71,6 +74,22 @@ def test_an_option_that_cannot_work_is_refused(option: str, make: Any):
     for value in WRONG[option]:
         with pytest.raises(UsageError, match=option):
             make(**{option: value})
+
+
+@pytest.mark.parametrize("name", [".", "..", ""])
+async def test_a_name_that_vanishes_from_urls_is_refused(name: str):  # rule C12
+    runner = running(store=MemoryStore())
+    await runner.run({}, session_id="s")
+    with pytest.raises(UsageError, match="session_id"):
+        await runner.run({}, session_id=name)
+    with pytest.raises(UsageError, match="session_id"):
+        await runner.submit({}, session_id=name)
+    with pytest.raises(UsageError, match="session_id"):
+        await runner.fork("s", to=name)
+    with pytest.raises(UsageError, match="id"):
+        await runner.submit({}, session_id="s", id=name)
+    for fine in ("...", "./", " ."):
+        await runner.run({}, session_id=fine)
 
 
 def test_every_option_is_checked():

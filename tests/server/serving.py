@@ -39,10 +39,10 @@ def store_url(kind: str, folder: Path) -> str:
 class Serving:
     """An App behind a real uvicorn."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, **options: Any) -> None:
         self.app = app
         self._is_up = threading.Event()
-        self.server = Server(app, port=0, tell=lambda _: self._is_up.set())
+        self.server = Server(app, port=0, tell=lambda _: self._is_up.set(), **options)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,12 +10,15 @@ from urllib.parse import quote
 from uuid import uuid4
 
 import pytest
+from starlette.requests import Request
 from starlette.routing import Route
 
-from adjourn import UsageError
+from adjourn import Runner, UsageError
 from adjourn.server import App, Caller, Tokens
+from adjourn.server._callers import Role
 from adjourn.server._guards import ACCESS, Access
 from adjourn.server.serve import Server
+from adjourn.spec import Served
 
 from .agents import booker, counter
 from .serving import Reply, Serving
@@ -33,6 +37,12 @@ class Desk(NamedTuple):
             is_stream = stream.headers.get("content-type", "").startswith("text/event-stream")
             return Reply(stream.status, stream.headers, b"" if is_stream else stream.rest())
 
+    def answer(self, who: str, paused: Any, answer: Any, **more: Any) -> Any:
+        """Answer the only question of a session, wait, and return what came of it."""
+        body = {"session_id": paused["session_id"], "answer": answer, "stream": False, **more}
+        reply = self.request(who, "POST", "/api/v1/chat/resume", body)
+        return reply.json if reply.status == 200 else (reply.status, reply.code)
+
     def paused(self) -> Any:
         """A session of ann's that waits for an approval."""
         return self.paused_by("ann")
@@ -50,6 +60,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
         "ann": file.create("ann")[1],
         "bob": file.create("bob")[1],
         "reviewer": file.create("rita", roles=["review"])[1],
+        "another reviewer": file.create("dora", roles=["review"])[1],
         "admin": file.create("ada", roles=["admin"])[1],
         "reviewer of another agent": file.create("carl", roles=["review"], agents=["count*"])[1],
         "ann for another agent": file.create("ann", agents=["count*"])[1],
@@ -219,6 +230,73 @@ def test_nobody_approves_their_own_request_and_nobody_in_anothers_name(desk: Des
     assert (entry["by"], entry["answer"]) == ("rita", "yes")
 
 
+OSLO = {"decision": "edit", "arguments": {"place": "Oslo"}}
+
+
+def test_a_reviewer_alone_neither_edits_nor_leads_a_call_into_their_own(desk: Desk):  # rules T4, V19
+    edited = desk.answer("reviewer", desk.paused(), OSLO)
+    led = desk.answer("reviewer", desk.paused(), "no", message="book Oslo")
+    for again in (edited, led):
+        (asked,) = again["interrupts"]
+        assert (asked["info"]["arguments"], asked["requesters"]) == ({"place": "Oslo"}, ["ann", "rita"])
+        for who in ("ann", "reviewer"):
+            assert desk.answer(who, again, "yes") == (403, "answer_refused")
+        assert desk.answer("another reviewer", again, "yes")["output"] == "Result: booked: Oslo"
+    messages = desk.request("ann", "GET", f"/api/v1/sessions/{led['session_id']}/messages").json["messages"]
+    assert [each.get("name") for each in messages if each["content"] == "book Oslo"] == ["rita"]
+
+
+def test_a_reviewer_does_not_approve_everything_for_others(desk: Desk):  # rule V19
+    paused = desk.paused()
+    always = {"decision": "approve", "remember": "always"}
+    assert desk.answer("reviewer", paused, always) == (422, "invalid_answer")
+    assert desk.answer("reviewer", paused, {**always, "pattern": {"place": "Lima"}})["output"] == "Result: booked: Rome"
+
+
+def test_whoever_asks_may_take_it_back(desk: Desk):  # rule V19
+    assert desk.answer("ann", desk.paused(), "no")["output"] == "Result: A person refused this call."
+
+
+@pytest.mark.parametrize(
+    "program", [Runner(booker(), self_approval=False), Served(program=booker(), self_approval=False)]
+)
+def test_one_agent_alone_may_need_two_people(tmp_path: Path, program: Any):  # rule V19
+    tokens = Tokens(tmp_path / "tokens.json")
+    headers = {"authorization": f"Bearer {tokens.create('ann')[1]}"}
+    with Serving(App([program, counter()], tokens=tokens)) as server:
+        chat = {"agent": "booker", "message": "book Rome", "stream": False}
+        (asked,) = server.post("/api/v1/chat", chat, **headers).json["interrupts"]
+        assert asked["requesters"] == ["ann"]
+    with pytest.raises(UsageError, match="nobody knows who approves"):
+        App([program])
+
+
+def test_who_has_no_name_cannot_be_two():  # rules V18, V19
+    def known(request: Request) -> Caller:
+        name = request.headers.get("x-user")
+        return Caller(name=name, roles=frozenset(["use" if name else "review"]))
+
+    with Serving(App([booker()], identify=known, self_approval=False)) as server:
+        chat = {"message": "book Rome", "stream": False}
+        session_id = server.post("/api/v1/chat", chat, x_user="ann").json["session_id"]
+        for path in ("chat/resume", f"sessions/{session_id}/answers"):
+            body = {"answer": "yes", "by": "carl"} | ({"session_id": session_id} if path == "chat/resume" else {})
+            assert server.post(f"/api/v1/{path}", body).code == "answer_refused"
+
+
+def test_a_front_end_that_edits_is_asked_anew(desk: Desk):  # rule V19
+    paused = desk.paused()
+    payload = {"approved": True, "editedArgs": {"place": "Oslo"}}
+    resume = [{"interruptId": paused["interrupts"][0]["token"], "status": "resolved", "payload": payload}]
+    body = {"threadId": paused["session_id"], "runId": "r", "resume": resume}
+    headers = {"authorization": f"Bearer {desk.tokens['ann']}"}
+    with desk.server.open("POST", "/api/v1/ag-ui/booker", body, **headers) as stream:
+        *_, last = [each for each in stream.frames() if each.data is not None]
+    assert last.data["type"] == "RUN_FINISHED"
+    (asked,) = desk.request("ann", "GET", f"/api/v1/sessions/{paused['session_id']}").json["pending"]
+    assert (asked["info"]["arguments"], asked["requesters"]) == ({"place": "Oslo"}, ["ann"])
+
+
 def test_front_ends_get_around_neither_the_rule_nor_the_owner(desk: Desk):  # rule V7, attack 7
     paused = desk.paused()
     resume = [{"interruptId": paused["interrupts"][0]["token"], "status": "resolved", "payload": {"approved": True}}]
@@ -319,6 +397,47 @@ def test_the_file_has_no_secret_and_nobody_else_reads_it(tmp_path: Path):
         tokens.create("bob")
 
 
+NAMELESS: list[tuple[str | None, list[Role]]] = [
+    (None, ["use"]),
+    (None, []),
+    (None, ["metrics"]),
+    (None, ["use", "review"]),
+    ("", ["use"]),
+    (" ", ["review"]),
+    ("", ["admin"]),
+]
+
+
+@pytest.mark.parametrize(("name", "roles"), NAMELESS)
+def test_a_caller_without_a_name_is_nobody(tmp_path: Path, name: str | None, roles: list[Role]):  # rule V18
+    def who(_: Any) -> Caller:
+        return Caller(name=name, roles=frozenset(roles))
+
+    with pytest.raises(UsageError, match="Give a name"):
+        who(None)
+    with Serving(App([booker()], identify=who)) as server:
+        reply = server.get("/api/v1/sessions")
+        assert (reply.status, reply.code) == (503, "unavailable")
+        assert b"Caller(" not in reply.body
+    if name is not None:
+        tokens = Tokens(tmp_path / "tokens.json")
+        with pytest.raises(UsageError, match="Give a name"):
+            tokens.create(name, roles=roles)
+        tokens.create("ann")
+        tokens.path.write_text(tokens.path.read_text().replace('"ann"', f'"{name}"'))
+        with pytest.raises(UsageError, match="not a file of tokens"):
+            App([booker()], tokens=tokens.path)
+
+
+@pytest.mark.parametrize("roles", [["admin"], ["review"], ["review", "metrics"], ["admin", "use"]])
+def test_reviewers_and_admins_need_no_name(roles: list[Role]):  # rule V18
+    with Serving(App([booker()], identify=lambda _: Caller(roles=frozenset(roles)))) as server:
+        assert server.get("/api/v1/sessions").status == 200
+        is_admin = "admin" in roles
+        assert server.request("DELETE", "/api/v1/sessions/nothing").status == (404 if is_admin else 403)
+        assert server.post("/api/v1/chat", {"message": "hi"}).status == (200 if is_admin else 403)
+
+
 async def known(_: Any) -> Caller | None:
     return None
 
@@ -345,3 +464,88 @@ def test_who_lets_everybody_in_listens_only_to_this_machine(tmp_path: Path):  # 
     Server(App([booker()], tokens=tmp_path / "tokens.json"), host="0.0.0.0")
     with pytest.raises(UsageError, match="nobody knows who approves"):
         App([booker()], self_approval=False)
+
+
+BODIES: dict[str, tuple[str, Any]] = {
+    "chat": ("POST /api/v1/chat", {"agent": "counter", "message": "count", "session_id": "ID", "stream": False}),
+    "queued chat": ("POST /api/v1/chat", {"agent": "counter", "message": "x", "session_id": "ID", "on_busy": "queue"}),
+    "abandoning chat": (
+        "POST /api/v1/chat",
+        {"agent": "counter", "message": "x", "session_id": "ID", "on_pending": "abandon"},
+    ),
+    "overtaking chat": (
+        "POST /api/v1/chat",
+        {"agent": "counter", "message": "x", "session_id": "ID", "on_busy": "rollback"},
+    ),
+    "resume": ("POST /api/v1/chat/resume", {"session_id": "ID", "answer": "yes", "stream": False}),
+    "input": ("POST /api/v1/sessions/ID/inputs", {"agent": "counter", "message": "count"}),
+    "fork": ("POST /api/v1/sessions/OWN/fork", {"to": "ID"}),
+}
+
+
+@pytest.mark.parametrize("kind", BODIES)
+def test_a_session_of_another_agent_is_unknown_in_every_body(desk: Desk, kind: str):  # rule V18
+    paused, who = desk.paused(), "ann for another agent"
+    session_id = paused["session_id"]
+    chat = {"agent": "counter", "message": "count", "stream": False}
+    own = desk.request(who, "POST", "/api/v1/chat", chat).json["session_id"]
+    (method, _, path), body = BODIES[kind][0].partition(" "), BODIES[kind][1]
+    path = path.replace("ID", session_id).replace("OWN", own)
+    body = {name: session_id if value == "ID" else value for name, value in body.items()}
+    unknown = desk.request(who, "GET", "/api/v1/sessions/nothing").body.replace(b"nothing", session_id.encode())
+    for headers in ({}, {"idempotency_key": kind.replace(" ", "-")}):
+        headers["authorization"] = f"Bearer {desk.tokens[who]}"
+        reply = desk.server.request(method, path, body, **headers)
+        assert (reply.status, reply.body) == (404, unknown)
+    still = desk.request("ann", "GET", f"/api/v1/sessions/{session_id}").json
+    assert (still["status"], still["checkpoint_id"], still["inputs"]) == ("waiting", paused["checkpoint_id"], 0)
+
+
+@pytest.mark.parametrize("resume", [[], [{"interruptId": "x", "status": "cancelled"}]])
+def test_a_thread_of_another_agent_is_unknown(desk: Desk, resume: list[Any]):  # rule V18
+    paused, who = desk.paused(), "ann for another agent"
+    said = [{"id": "m", "role": "user", "content": "count"}]
+    told = [
+        desk.server.post(
+            "/api/v1/ag-ui/counter",
+            {"threadId": thread, "runId": "r", "messages": said, "resume": resume},
+            authorization=f"Bearer {desk.tokens[token]}",
+        ).body.replace(thread.encode(), b"THREAD")
+        for thread, token in ((paused["session_id"], who), (paused["session_id"], "bob"))
+    ]
+    assert b'"code":"checkpoint_not_found"' in told[0]
+    assert b"agent:" not in told[0]
+    if not resume:
+        assert told[0] == told[1]
+    still = desk.request("ann", "GET", f"/api/v1/sessions/{paused['session_id']}").json
+    assert (still["status"], still["checkpoint_id"]) == ("waiting", paused["checkpoint_id"])
+
+
+def test_a_cursor_says_nothing_of_what_a_caller_may_not_see(tmp_path: Path):  # rule V18
+    file = Tokens(tmp_path / "tokens.json")
+    tokens = {"ann": file.create("ann")[1], "limited": file.create("ann", agents=["asker"])[1]}
+    agents = [booker(), booker("asker")]
+    with Serving(App(agents, tokens=file)) as server:
+        desk = Desk(server, tokens, file)
+        mine: list[str] = []
+        for agent in ["booker", "asker", "booker", "booker", "asker", "asker", "booker", "booker", "asker", "booker"]:
+            chat = {"agent": agent, "message": "book Rome", "stream": False}
+            begun = desk.request("ann", "POST", "/api/v1/chat", chat).json["session_id"]
+            mine += [begun] if agent == "asker" else []
+        for route, what in (("sessions", "sessions"), ("inbox", "questions")):
+            everything = desk.request("ann", "GET", f"/api/v1/{route}?limit=100").json[what]
+            hidden = {each["session_id"] for each in everything} - set(mine)
+            assert len(hidden) == 6
+            for limit in range(1, 12):
+                after, found, pages = "", list[str](), 0
+                while after is not None:
+                    page = desk.request("limited", "GET", f"/api/v1/{route}?limit={limit}{after and '&after='}{after}")
+                    items, after = page.json[what], page.json["next"]
+                    found += [each["session_id"] for each in items]
+                    pages += 1
+                    assert 0 < len(items) <= limit
+                    if after is not None and route == "sessions":
+                        told = urlsafe_b64decode(after).decode()
+                        assert items[-1]["session_id"] in told
+                        assert not any(each in told for each in hidden)
+                assert (sorted(found), pages <= len(mine)) == (sorted(mine), True)

@@ -77,7 +77,7 @@ def server() -> Iterator[Serving]:
     answering = Served(program=booker("answering"), answer_pending=True)
     finishing = Served(program=booker("finishing"), on_pending="finish")
     agents = [booker(), counter(), refunds(), digger(), thinker(), watcher(), answering, finishing]
-    with Serving(App(agents)) as serving:
+    with Serving(App(agents, media_hosts=["example.com"])) as serving:
         yield serving
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from adjourn import UsageError
 from adjourn.server import App, Caller, Limits
+from adjourn.server._callers import everybody
 from adjourn.server._errors import ApiError
 from adjourn.server._limits import Usage
 
@@ -56,6 +59,61 @@ def test_a_caller_whose_turns_run_begins_no_other_and_still_answers():  # failur
         assert (again.status, again.headers["ratelimit-policy"]) == (200, '"turns";q=600;w=60')
 
 
+@pytest.fixture
+def limited() -> Iterator[Serving]:
+    with Serving(app(Limits(runs=2))) as server:
+        yield server
+
+
+def gated(server: Serving, gate: str, *, session_id: str | None = None) -> str:
+    """A session of ann's whose turn runs until its gate is opened."""
+    chat = {"agent": "counter", "message": f"count {gate}", "session_id": session_id}
+    with server.open("POST", "/api/v1/chat", chat, x_user="ann") as stream:
+        GATES.reached(gate)
+        return stream.session_id
+
+
+def test_recoveries_and_forks_are_turns(limited: Serving):  # rule V18
+    gate = "recoveries"
+    failed = gated(limited, gate)
+    path = f"/api/v1/sessions/{failed}"
+    assert limited.post(f"{path}/cancel", {}, x_user="ann").status == 202
+    with limited.events(failed, x_user="ann") as stream:
+        stream.until("cancelled")
+    forks = [limited.post(f"{path}/fork", {}, x_user="ann").json["session_id"] for _ in range(6)]
+    with ThreadPoolExecutor(6) as pool:  # All at once: none of them has begun when the next is looked at.
+
+        def recover(session_id: str) -> int:
+            with limited.open("POST", f"/api/v1/sessions/{session_id}/recover", x_user="ann") as stream:
+                return stream.status
+
+        statuses = list(pool.map(recover, forks))
+    assert sorted(statuses) == [200, 200, 429, 429, 429, 429]
+    for refused in ("fork", "recover"):
+        reply = limited.post(f"{path}/{refused}", {}, x_user="ann")
+        assert (reply.status, reply.json["error"]["limit"]) == (429, "runs")
+    GATES.open(gate)
+
+
+def test_what_the_server_begins_by_itself_are_turns_of_their_callers(limited: Serving):  # rule V18
+    for session_id, gates in (("queue", ["first", "then"]), ("beside", ["other"])):
+        for gate in gates:
+            body = {"agent": "counter", "message": f"count {gate}"}
+            assert limited.post(f"/api/v1/sessions/{session_id}/inputs", body, x_user="ann").status == 202
+        GATES.reached(gates[0])
+    chat = {"agent": "booker", "message": "hello", "stream": False}
+    for gate in ("first", "then"):  # The second input is begun by whoever has ended the first turn.
+        GATES.reached(gate)
+        assert limited.post("/api/v1/chat", chat, x_user="ann").status == 429
+        assert limited.post("/api/v1/sessions/x/inputs", chat, x_user="ann").status == 429
+        assert limited.post("/api/v1/chat", chat, x_user="bob").status == 200
+        GATES.open(gate)
+    with limited.events("queue", x_user="ann") as stream:
+        stream.until("done")
+    assert limited.post("/api/v1/chat", chat, x_user="ann").status == 200
+    GATES.open("other")
+
+
 def test_turns_are_counted_by_the_minute():
     now = [1000.0]
     usage = Usage(Limits(turns=2), clock=lambda: now[0])
@@ -79,8 +137,8 @@ def test_turns_are_counted_by_the_minute():
 def test_where_nobody_has_a_name_nothing_is_counted():
     usage = Usage(Limits(requests=1, turns=1))
     for _ in range(3):
-        usage.open(Caller())
-        assert usage.begin_turn(Caller()) == {}
+        usage.open(everybody())
+        assert usage.begin_turn(everybody()) == {}
 
 
 def test_a_body_that_does_not_arrive_is_not_waited_for():  # failure F86

@@ -65,7 +65,6 @@ tools:
   - ref: python://parts:pay
     name: wire
     description: Send money.
-    at_most_once: true
     retry: {{attempts: 2, backoff_seconds: 0}}
     max_result: 10
     tags: [money]
@@ -73,13 +72,15 @@ tools:
     name: ask_b
     description: Asks b.
     full_history: true
+    at_most_once: true
   - python://parts:agent
 interrupt: {{enabled: true}}
 """,
     )
     assert isinstance(agent_of(found), ChatModelAgent)
     wire, ask, made = agent_of(found).tools
-    assert (wire.name, wire.description, wire.approval, wire.at_most_once) == ("wire", "Send money.", True, True)
+    assert (wire.name, wire.description, wire.approval, wire.at_most_once) == ("wire", "Send money.", True, False)
+    assert (ask.at_most_once, ask.retry) == (True, ())
     assert (wire.retry, wire.max_result, wire.tags) == ((Retry(attempts=2, backoff=0.0),), 10, ("money",))
     assert (ask.name, ask.description, made.name) == ("ask_b", "Asks b.", "made")
     assert list(folder.load().agents) == ["a"]
@@ -286,7 +287,8 @@ def test_how_an_agent_is_served_is_in_its_file(folder: Folder):
     found = served(
         folder,
         "a",
-        f"{CHAT}description: Helps.\nvalues: {{n: 1}}\ninterrupt: {{enabled: true, require_token: true}}\n"
+        f"{CHAT}description: Helps.\nvalues: {{n: 1}}\n"
+        "interrupt: {enabled: true, require_token: true, self_approval: false}\n"
         "on_busy: queue\non_pending: abandon\nanswer_pending: true",
     )
     assert found == Served(
@@ -294,6 +296,7 @@ def test_how_an_agent_is_served_is_in_its_file(folder: Folder):
         description="Helps.",
         interrupts=True,
         require_token=True,
+        self_approval=False,
         on_busy="queue",
         on_pending="abandon",
         answer_pending=True,

@@ -28,7 +28,7 @@ from adjourn.stores import Input, RedisStore, SessionRef, Store, open_store
 from adjourn.stores.redis._keys import session_keys
 from adjourn.testing import FakeClock, StoreSuite
 from adjourn.testing.suite.bench import Drive, S, paused, question, refused, yes
-from tests.servers import MissingServer, Redis, redis, valkey_binaries
+from tests.servers import MissingServer, Redis, free_port, redis, valkey_binaries
 
 ROOT = Path(__file__).parents[2]
 
@@ -324,7 +324,7 @@ async def test_passwords_are_not_shown(server: Redis):
 
 
 async def test_a_cluster_is_refused_in_plain_words():  # rule K1
-    with Redis(settings={"cluster-enabled": "yes", "databases": "1"}) as server:
+    with Redis(settings={"cluster-enabled": "yes", "cluster-port": str(free_port()), "databases": "1"}) as server:
         store = RedisStore(server.url)
         error = await refused(UsageError, store.head(S))
         assert "Redis Cluster" in str(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -146,6 +147,16 @@ PATTERNS: list[tuple[dict[str, Any] | None, dict[str, Any], bool]] = [
     ({"to": "[B]onn"}, {"to": "Bonn"}, False),
     ({"seats": 1}, {"seats": True}, False),
     ({"seats": [1, {"a": 2}]}, {"seats": [1, {"a": 2}]}, True),
+    ({"seats": [1, {"a": 2}]}, {"seats": [1.0, {"a": 2.0}]}, True),
+    ({"seats": [1, {"a": 2}]}, {"seats": [True, {"a": 2}]}, False),
+    ({"seats": {"a": 2}}, {"seats": {"a": 2, "b": 3}}, False),
+    ({"seats": 100}, {"seats": 100.0}, True),
+    ({"seats": 0.1}, {"seats": 0.1}, True),
+    ({"seats": 2**53 + 1}, {"seats": float(2**53)}, False),
+    ({"seats": 100}, {"seats": "100"}, False),
+    ({"seats": Decimal(100)}, {"seats": "100.00"}, True),
+    ({"seats": 0}, {"seats": False}, False),
+    ({"seats": ["B*"]}, {"seats": ["Bonn"]}, False),  # as remembered before it was refused
 ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -415,8 +415,7 @@ async def test_a_predicate_takes_the_arguments_that_it_names(predicate: Any):
     made = tool(pay, approval=predicate)
 
     async def asks(cents: int) -> bool:
-        answer = made.needs_approval(made.validate({"account": "a1", "cents": cents}))
-        return await answer if isinstance(answer, Awaitable) else answer
+        return await made.needs_approval(made.validate({"account": "a1", "cents": cents}))
 
     assert (await asks(1), await asks(2)) == (False, True)
 

@@ -55,7 +55,8 @@ class Log(list[str]):
             "async": tool(later, name="book"),
             "stream": tool(stream, name="book"),
             "context": tool(context, name="book"),
-            "once": tool(later, name="book", at_most_once=True, timeout=60, retry=Retry(backoff=0)),
+            "once": tool(later, name="book", at_most_once=True, timeout=60),
+            "retried": tool(later, name="book", timeout=60, retry=Retry(backoff=0)),
         }
 
 

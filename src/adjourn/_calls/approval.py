@@ -7,11 +7,10 @@ a separate session per user, so that no two users share them; without a user id,
 from __future__ import annotations
 
 import asyncio
-import inspect
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,8 +18,9 @@ from msgspec import Struct
 
 from adjourn._engine.address import parse_segment, segment_text
 from adjourn._engine.entry import entry_of, here
+from adjourn._engine.failures import LooseGate
 from adjourn._engine.frame import UserFrame
-from adjourn._engine.questions import Superseded
+from adjourn._engine.questions import Superseded, ask_for
 from adjourn._engine.record import APPROVALS, Question
 from adjourn._engine.scope import SESSION_ONLY
 from adjourn._engine.values import decoded
@@ -37,7 +37,6 @@ from adjourn.errors import (
     ProgramChanged,
     SessionBusy,
 )
-from adjourn.interrupts import interrupt
 from adjourn.messages import ToolCall
 from adjourn.runner import Run, Runner
 from adjourn.stores import Store
@@ -53,6 +52,7 @@ from adjourn.tools import (
     decision,
     fits_pattern,
 )
+from adjourn.tools.decisions import has_words
 from adjourn.workflows import workflow
 
 from .caller import Caller
@@ -184,9 +184,13 @@ def in_session(caller: Caller) -> list[Approval]:
 async def is_remembered(caller: Caller, tool: Tool, arguments: Mapping[str, Any]) -> bool:
     """Return whether an approval that covers this call is remembered."""
     known, scope, agent = in_session(caller), caller.scope, caller.audience.name
-    if scope.user_id is not None and not any(each.covers(agent, tool, arguments) for each in known):
+
+    def counts(each: Approval) -> bool:
+        return scope.may_approve(each.by) and each.covers(agent, tool, arguments)
+
+    if scope.user_id is not None and not any(map(counts, known)):
         known = await Approvals(scope.journal.store, app_name=scope.app).list(scope.user_id)
-    return any(each.covers(agent, tool, arguments) for each in known)
+    return any(map(counts, known))
 
 
 async def remember(caller: Caller, tool: Tool, given: Approve, by: str | None) -> None:
@@ -239,8 +243,7 @@ async def approved(
     """
     asked = _asked(task, call)
     if asked is None:
-        needs = tool.needs_approval(converted)
-        if needs is not True and not (await needs if inspect.isawaitable(needs) else needs):
+        if tool.approval is not True and not await needs_approval(tool, converted):
             return None
         arguments = tool.show(converted)
         if await is_remembered(caller, tool, arguments):
@@ -253,13 +256,17 @@ async def approved(
         # More would run than was shown: the answer does not count, and the question is superseded (rule I14).
         for each in _asked_before(task, call):
             entry_of(task).passed(each)
+        if _edit_before(task, call, question) is not None:
+            converted = _fit(task.address, tool, shown.arguments)  # What is superseded is the edited call.
         question, shown = _ask(task, caller, tool, call, tool.show(converted))
         runs = converted
     found = await _answer(task, caller, tool, call, dict(shown.arguments), question)
+    assert not isinstance(found, Reject | Respond)  # They run nothing, and were acted on before (see `refused`).
     if isinstance(found, Edit):
         return Decided(found, question.by, tool.validate(found.arguments))
-    assert isinstance(found, Approve)
     assert runs is not None
+    if (edited := _edit_before(task, call, question)) is not None:
+        return Decided(Edit(shown.arguments), edited.by, runs)
     return Decided(found, question.by, runs)
 
 
@@ -267,20 +274,27 @@ def refused(task: UserFrame, call: ToolCall) -> Reject | Respond | None:
     """Return a person's answer to an approval that runs nothing, so that it counts whatever became of the tool."""
     asked = _asked(task, call)
     found = None if asked is None else _refusal(asked[0])
-    if found is not None:
-        assert asked is not None
+    if asked is not None and found is not None:
         _pass(task, call)
+        if has_words(found):
+            task.scope.note_speaker(asked[0].by)
     return found
 
 
 def _refusal(question: Question) -> Reject | Respond | None:
     if question.how == "expired":
         return Reject("no one decided in time")
-    try:
-        found = None if question.is_open else decision(decoded(question.value))
-    except ValueError:
-        return None
+    found = None if question.is_open else _decision_of(question)
     return found if isinstance(found, Reject | Respond) else None
+
+
+async def needs_approval(tool: Tool, converted: Mapping[str, Any]) -> bool:
+    """Return whether a person must approve a call; if the tool does not say so clearly, the run fails (rule T9)."""
+    try:
+        return await tool.needs_approval(converted)
+    except LooseGate as error:
+        here("needs_approval").entry.failed(error)  # Code around the call must not swallow it.
+        raise
 
 
 def must_ask(caller: Caller, tool: Tool) -> bool:
@@ -332,11 +346,15 @@ def _show(address: str, tool: Tool, converted: Mapping[str, Any]) -> dict[str, A
 
 
 def _asked(task: UserFrame, call: ToolCall) -> tuple[Question, ToolCallInfo] | None:
-    """Return the approval's question and the call that it shows; questions of the tool may have the same key."""
+    """Return the approval's question and the call that it shows."""
+    return next(_all_asked(task, call), None)
+
+
+def _all_asked(task: UserFrame, call: ToolCall) -> Iterator[tuple[Question, ToolCallInfo]]:
+    """Yield the questions about a call, the last one first; questions of the tool may have the same key."""
     for question in reversed(task.questions or ()):
         if (info := _shown(question, call)) is not None:
-            return question, info
-    return None
+            yield question, info
 
 
 def _shown(question: Question, call: ToolCall) -> ToolCallInfo | None:
@@ -344,6 +362,24 @@ def _shown(question: Question, call: ToolCall) -> ToolCallInfo | None:
         return None
     info: object = decoded(question.info)
     return info if isinstance(info, ToolCallInfo) and info.call_id == call.id else None
+
+
+def _edit_before(task: UserFrame, call: ToolCall, approved: Question) -> Question | None:
+    """Return the question whose answer made the arguments that were approved later, if a person edited them."""
+    if approved.requesters is None:
+        return None
+    for (_, shown), (earlier, before) in pairwise(_all_asked(task, call)):
+        # An edit that did not fit is followed by a question that shows the same as before.
+        if not is_same_json(shown.arguments, before.arguments) and isinstance(_decision_of(earlier), Edit):
+            return earlier
+    return None
+
+
+def _decision_of(question: Question) -> Decision | None:
+    try:
+        return decision(decoded(question.value))
+    except ValueError:
+        return None
 
 
 def _asked_before(task: UserFrame, call: ToolCall) -> Iterable[Question]:
@@ -359,12 +395,22 @@ def _pass(task: UserFrame, call: ToolCall) -> None:
 
 
 def _ask(
-    task: UserFrame, caller: Caller, tool: Tool, call: ToolCall, arguments: dict[str, Any], why: str = ""
+    task: UserFrame,
+    caller: Caller,
+    tool: Tool,
+    call: ToolCall,
+    arguments: dict[str, Any],
+    why: str = "",
+    editor: str | None = None,
 ) -> tuple[Question, ToolCallInfo]:
-    """Ask, and pause; return the question, with the call that it shows, if it was answered before."""
+    """Ask, and pause; return the question, with the call that it shows, if it was answered before.
+
+    The `editor` is the person who wants these arguments.
+    """
     shown = visible_line(msgspec.json.encode(arguments).decode())
     name, reach = caller.audience.name, _reach(caller, tool)
-    interrupt(
+    _, question = ask_for(
+        editor,
         ToolCallInfo(tool=tool.name, arguments=arguments, call_id=call.id, agent=name, reach=reach),
         key=KEY,
         reason=REASON,
@@ -372,11 +418,10 @@ def _ask(
         prompt=f"{why}May {name} call {tool.name} with {shown}?",
         schema=_schema(tool),
     )
-    asked = [question for question in task.questions or () if entry_of(task).has_met(question)]
-    if not asked or (found := _shown(asked[-1], call)) is None:
+    if (found := _shown(question, call)) is None:
         # It was stored as one about another call.
         raise CheckpointCorrupt(f"the question at '{task.address}' is not about the call there", task.scope.session_id)
-    return asked[-1], found
+    return question, found
 
 
 @lru_cache(maxsize=256)
@@ -403,6 +448,11 @@ async def _answer(
         what = "edited arguments do" if isinstance(error, InvalidArguments) else "answer does"
         _ask(task, caller, tool, call, arguments, f"The {what} not fit ({error}). ")
         raise  # never reached: asking raises
+    if isinstance(found, Edit) and task.scope.needs_another(question):
+        # It is a request of its author, which another person has to approve (rule V19).
+        entry_of(task).refuse(question)
+        edited, by = tool.show(tool.validate(found.arguments)), question.by or ""
+        _ask(task, caller, tool, call, edited, f"{visible_line(by)} edited the call. ", by)
     if isinstance(found, Approve) and found.remember is not None:
         await remember(caller, tool, found, question.by)
     return found

@@ -1,69 +1,129 @@
 """Tools that run at most once.
 
-They never run again automatically, neither after a crash in the middle nor on another branch or fork: a person is
-asked instead. That a call begins is stored under a digest that all branches and forks of a session have in common, and
-that outlives them. It is stored before anybody looks: of two forks that begin at once, each finds the other.
+Once such a call has begun, nothing runs it again without a person, unless it has ended with a result. What has begun
+and has no result is part of the session's records, by the digest of the call (`Scope.unsettled`): a crash, `recover`, a
+retry, a middleware that calls twice and an equal call later in the turn all find it there. A pause is no end: the call
+that has paused goes on.
+
+That a call begins is also stored under a digest that all branches and forks of a session have in common, and that
+outlives them. It is stored before anybody looks: of two forks that begin at once, each finds the other.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from itertools import count
 from typing import NoReturn
 
-from adjourn._engine.entry import entry_of
+import msgspec
+
+from adjourn._engine.entry import entry_of, here
 from adjourn._engine.frame import UserFrame
-from adjourn._engine.record import Question
+from adjourn._engine.record import Question, Unsettled
+from adjourn._engine.scope import Scope
 from adjourn._engine.values import decoded
+from adjourn._text import visible_line
 from adjourn._values import codec
-from adjourn.errors import ToolError
+from adjourn.errors import Pause, ProgramChanged, ReplayMismatch, ToolError
 from adjourn.interrupts import interrupt
 from adjourn.middleware.hooks import ToolRequest
 from adjourn.tools import Approve, Edit, Reject, Respond, Tool, ToolCallInfo, approval_schema, decision
+from adjourn.tools.decisions import has_words
 
 KEY = "at_most_once"
 REASON = "need_decision"
 
+# How a call that has no result has ended. The first three are no ends; nobody reads them.
+BEGUN, PAUSED, RAN = "begun", "paused", "ran"
+HIDDEN = "failed, and the code around it went on"
+
 CRASHED = "was running when its process died"
+TWICE = "has run already in this call"
+BESIDE = "was called with the same arguments in this turn, and has no result yet"
 ELSEWHERE = "may have run before, on another branch or fork of this session"
 
 
+class ToolTimeout(ToolError):
+    """A tool took longer than its timeout."""
+
+
 @asynccontextmanager
-async def begun(task: UserFrame, tool: Tool, request: ToolRequest) -> AsyncGenerator[str | None]:
-    """Surround a call of a tool; yield a result if a person provided one instead."""
-    number = next(each for each in count(1) if not task.is_noted("left", each))
-    crashed = task.is_noted("began", number)  # But not "left": its process died in between, or it was cancelled.
-    asked = _passed(task, request)
-    waiting = next((each for each in asked if each.is_open or not _was_used(task, each)), None)
-    if crashed or waiting is not None:
-        text = _decided(task, tool, request, waiting, CRASHED if crashed else ELSEWHERE)
+async def begun(path: str, tool: Tool, request: ToolRequest) -> AsyncGenerator[str | None]:
+    """Surround a run of a tool's function for the call at `path`; yield a result if a person provided one instead."""
+    at = here("a tool")
+    frame, scope = at.frame, at.frame.scope
+    digest = codec.fingerprint([scope.lineage, request.tool, dict(request.arguments)])
+    before = scope.unsettled.get(digest)
+    why, asked = _why(before, path), _passed(frame, request)
+    waiting = next((each for each in asked if each.is_open or not _was_used(frame, each)), None)
+    if why or waiting is not None:
+        text = _decided(frame, tool, request, waiting, why or ELSEWHERE)
         if text is not None:
             yield text
             return
-    if crashed:
-        task.note("left", number)
-        number += 1
-    task.note("began", number)
-    if await _has_begun_elsewhere(task, request) and not any(_was_used(task, each) for each in asked):
-        task.note("left", number)
-        _ask(task, tool, request, ELSEWHERE)
+    _note(scope, digest, path, BEGUN)
+    if await _has_begun_elsewhere(scope, digest) and not any(_was_used(frame, each) for each in asked):
+        _note(scope, digest, path, ELSEWHERE)
+        _ask(frame, tool, request, ELSEWHERE)
     try:
         yield None
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        raise  # It stopped in the middle.
-    except BaseException:
-        task.note("left", number)
+    except BaseException as error:
+        if at.entry.pausing or isinstance(error, Pause):
+            _note(scope, digest, path, PAUSED)
+        elif isinstance(error, ReplayMismatch | ProgramChanged) and before == Unsettled(path, PAUSED):
+            _note(scope, digest, path, PAUSED)  # Mended code goes on from the pause (rule R6).
+        elif isinstance(error, Exception):
+            _note(scope, digest, path, _words(error))
         raise
-    # It ended with a result, a failure or a pause: what it did is known, so it may be tried again.
-    task.note("left", number)
+    _note(scope, digest, path, PAUSED if at.entry.pausing else RAN)
 
 
-async def _has_begun_elsewhere(task: UserFrame, request: ToolRequest) -> bool:
+def settle(call: UserFrame) -> None:
+    """Note that a call has ended with a result: an equal one may run."""
+    if not entry_of(call).missing:  # Otherwise its frame fails, since the code has taken another path than before.
+        _end(call, HIDDEN, drop=True)
+
+
+def note_failure(call: UserFrame, error: BaseException) -> None:
+    """Note that a call has ended without a result."""
+    _end(call, _words(error), drop=False)
+
+
+def _words(error: BaseException) -> str:
+    """Return how a call has ended, in words that people may read: without the text of the error."""
+    if isinstance(error, ToolTimeout):
+        return "timed out"
+    if isinstance(error, Exception | SystemExit):
+        return f"failed with {visible_line(type(error).__name__)}"
+    return "was cut off"
+
+
+def _end(call: UserFrame, how: str, *, drop: bool) -> None:
+    scope, path = call.scope, call.path
+    for digest, each in scope.unsettled.items():
+        if each.path != path or each.how not in (BEGUN, RAN):
+            continue
+        if drop and each.how == RAN:
+            scope.unsettled = {key: other for key, other in scope.unsettled.items() if key != digest}
+        else:
+            _note(scope, digest, path, how)
+
+
+def _note(scope: Scope, digest: str, path: str, how: str) -> None:
+    scope.unsettled = {**scope.unsettled, digest: Unsettled(path, how)}
+
+
+def _why(found: Unsettled | None, path: str) -> str:
+    """Return why a person must decide whether the call at `path` runs; empty if it may run."""
+    if found is None:
+        return ""
+    if found.how not in (BEGUN, PAUSED, RAN):
+        return found.how
+    return {BEGUN: CRASHED, PAUSED: "", RAN: TWICE}[found.how] if found.path == path else BESIDE
+
+
+async def _has_begun_elsewhere(scope: Scope, digest: str) -> bool:
     """Store that the call begins, and return whether it has begun in a place that does not lead here."""
-    scope = task.scope
-    digest = codec.fingerprint([scope.lineage, request.tool, dict(request.arguments)])
     begun = await scope.journal.note_begin(digest)
     return not all(scope.leads_here(each.place, each.number) for each in begun)
 
@@ -79,7 +139,13 @@ def _passed(task: UserFrame, request: ToolRequest) -> list[Question]:
 
 def _is_about(question: Question, request: ToolRequest) -> bool:
     info = decoded(question.info)
-    return isinstance(info, ToolCallInfo) and info.call_id == request.call_id
+    if not isinstance(info, ToolCallInfo) or info.call_id != request.call_id:
+        return False
+    # As JSON, since True equals 1 in Python: a wrapper may have called with something else than was shown.
+    return _encode(info.arguments) == _encode(request.arguments)
+
+
+_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def _was_used(task: UserFrame, question: Question) -> bool:
@@ -98,7 +164,10 @@ def _decided(task: UserFrame, tool: Tool, request: ToolRequest, question: Questi
         _ask(task, tool, request, why)
     if question.is_open:
         entry_of(task).wait_for(question)
-    match decision(decoded(question.value)):
+    found = decision(decoded(question.value))
+    if has_words(found):
+        task.scope.note_speaker(question.by)
+    match found:
         case Respond(text=text):
             return text
         case Reject(reason=reason):

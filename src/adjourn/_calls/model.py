@@ -33,6 +33,7 @@ from adjourn.models import (
     generate,
     stream,
 )
+from adjourn.models.bounds import AnswerBounds, bounds_of, in_time
 from adjourn.models.calling import answered
 
 from .caller import Caller, Kit, program_options
@@ -251,9 +252,10 @@ class Asking:
         with self._blaming_the_model():
             if not self._streams:
                 return await generate(model, request)
-            chunks = _stream(model, request)
+            chunks, bounds = _stream(model, request), bounds_of(model)
             try:
-                return await self._show(chunks)
+                async with in_time(bounds):
+                    return await self._show(chunks, bounds)
             finally:
                 await close_stream(chunks)
 
@@ -270,9 +272,9 @@ class Asking:
 
     # Streaming
 
-    async def _show(self, chunks: AsyncIterator[Chunk]) -> Message:
+    async def _show(self, chunks: AsyncIterator[Chunk], bounds: AnswerBounds) -> Message:
         """Return the message that the chunks add up to, and give readers each piece as it arrives."""
-        caller, gathering, message_id = self.caller, Gathering(), self.caller.answer_id()
+        caller, gathering, message_id = self.caller, Gathering(bounds), self.caller.answer_id()
         emit_live, (name, path, _), address = caller.scope.journal.emit_live, caller.audience, caller.address
         if self._is_shown:
             self._reset("the model is asked again")
@@ -298,15 +300,16 @@ class Asking:
 
     async def _wrapped_stream(self, model: ChatModel, request: ModelRequest) -> Message:
         """Return the message that the chunks add up to after the middleware, whether or not somebody reads them."""
-        opened = list[AsyncIterator[Chunk]]()
+        opened, bounds = list[AsyncIterator[Chunk]](), bounds_of(model)
         try:
-            chunks = _checked(self._open(0, model, request, opened))
-            if self._streams:
-                return await self._show(chunks)
-            gathering = Gathering()
-            async for chunk in chunks:
-                gathering.add(chunk)
-            return answered(gathering)
+            async with in_time(bounds):
+                chunks = _checked(self._open(0, model, request, opened))
+                if self._streams:
+                    return await self._show(chunks, bounds)
+                gathering = Gathering(bounds)
+                async for chunk in chunks:
+                    gathering.add(chunk)
+                return answered(gathering)
         finally:
             # All of them: a generator that is closed early leaves the one that it reads open.
             for chunks in reversed(opened):
@@ -332,9 +335,10 @@ class Asking:
                 for chunk in chunks_of(await generate(model, request)):
                     yield chunk
                 return
-            chunks = _stream(model, request)
+            chunks, gathering = _stream(model, request), Gathering(bounds_of(model))
             try:
                 async for chunk in chunks:
+                    gathering.add(chunk)  # Middleware may hold back what it gets, so that is bounded, too.
                     yield chunk
             finally:
                 await close_stream(chunks)

@@ -6,12 +6,14 @@ import asyncio
 import inspect
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from itertools import groupby
 from typing import Any, cast, get_args
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from adjourn._engine.child import inner, layer
 from adjourn._engine.entry import Entry, Place, current_place, entry_of, here
@@ -42,8 +44,8 @@ from adjourn.middleware.hooks import ToolRequest
 from adjourn.models import close_stream
 from adjourn.tools import Edit, Reject, Respond, Tool, result_text
 
-from .approval import approved, is_remembered, refused
-from .at_most_once import begun
+from .approval import approved, is_remembered, needs_approval, refused
+from .at_most_once import ToolTimeout, begun, note_failure, settle
 from .caller import Caller, Kit, program_options
 from .hidden import hidden_content
 
@@ -91,7 +93,14 @@ async def use(task: UserFrame, caller: Caller, kit: Kit, call: ToolCall) -> Outc
 
 def _has_begun(task: UserFrame) -> bool:
     """Return whether the call has run before and left something to continue from."""
-    return bool(task.questions or task.memos or task.children or task.scope.dormant.below(task.path))
+    scope = task.scope
+    return bool(
+        task.questions
+        or task.memos
+        or task.children
+        or scope.dormant.below(task.path)
+        or any(each.path == task.path for each in scope.unsettled.values())
+    )
 
 
 async def _unknown(task: UserFrame, caller: Caller, kit: Kit, call: ToolCall) -> Outcome:
@@ -321,10 +330,6 @@ async def _end(work: asyncio.Task[Any]) -> None:
 _PARTS = get_args(Part)
 
 
-class ToolTimeout(ToolError):
-    """A tool took longer than its timeout."""
-
-
 def run_tool(
     task: UserFrame, caller: Caller, kit: Kit, tool: Tool, request: ToolRequest, converted: dict[str, Any]
 ) -> Awaitable[Any]:
@@ -349,9 +354,17 @@ class _Running:
         self.shown = encode(request.arguments) if kit.wrap_tool or kit.wrap_tool_stream else b""
 
     async def at_most_once(self) -> Any:
-        """Return the result, unless the call was interrupted earlier: then a person decides."""
-        async with begun(self.task, self.tool, self.request) as decided:
-            return await self.content() if decided is None else decided
+        """Return the result; what ends without one does not run again unless a person says so."""
+        try:
+            content = await self.content()
+        except Pause:
+            raise
+        except BaseException as error:
+            if not entry_of(self.task).pausing:
+                note_failure(self.task, error)
+            raise
+        settle(self.task)
+        return content
 
     async def content(self) -> Any:
         """Return the result as the model reads it."""
@@ -379,25 +392,36 @@ class _Running:
 
     def _attempts(self, request: ToolRequest) -> Awaitable[Any]:
         tool = self.tool
+        if tool.at_most_once and tool.kind != "stream":
+            return self._once(request)
         if tool.timeout is None and not tool.retry:
             return self._called(request)
         at = here("a tool")
         if not tool.retry:
-            return self._attempt(at, request)
+            return self._attempt(at, self._called(request))
         before = at.entry.mark()
 
         async def again() -> Any:
             at.entry.go_back(before)
-            return await self._attempt(at, request)
+            return await self._attempt(at, self._called(request))
 
         return attempted(at.frame, tool.retry, again, self.caller.emit_live)
 
-    async def _attempt(self, at: Place, request: ToolRequest) -> Any:
+    async def _once(self, request: ToolRequest) -> Any:
+        """Return the result of a run of the function, or the one that a person gave instead."""
+        arguments = await self._prepared(request)
+        async with self._begun(arguments) as decided:
+            # Only what has a form for the model is a result.
+            return (
+                data_of(await self._attempt(here("a tool"), self._returned(arguments))) if decided is None else decided
+            )
+
+    async def _attempt(self, at: Place, call: Coroutine[Any, Any, Any]) -> Any:
         """Make one attempt at a place that ends with it, so that a thread it leaves behind cannot use it."""
         place = Place(at.entry, at.extra, at.once)
         token = current_place.set(place)
         try:
-            return await self._timed(place, request)
+            return await self._timed(place, call)
         except Exception:
             if at.entry.pausing or at.entry.fault is not None:
                 raise Pause(at.address) from None  # It has asked, whatever its code did with the pause: do not retry.
@@ -406,34 +430,47 @@ class _Running:
             place.over = True
             current_place.reset(token)
 
-    async def _timed(self, place: Place, request: ToolRequest) -> Any:
+    async def _timed(self, place: Place, call: Coroutine[Any, Any, Any]) -> Any:
         seconds = self.tool.timeout
         if seconds is None:
-            return await self._called(request)
+            return await call
         try:
-            return await within(seconds, place.entry, self._called(request))
+            return await within(seconds, place.entry, call)
         except Late as late:
             raise ToolTimeout(f"'{self.tool.name}' gave no result within {seconds:g} s") from late
 
     async def _called(self, request: ToolRequest) -> Any:
+        arguments = await self._prepared(request)
+        if self.tool.kind == "stream":
+            await self.task.scope.journal.assure()
+            return await self._streamed(request, arguments)
+        return await self._returned(arguments)
+
+    async def _prepared(self, request: ToolRequest) -> dict[str, Any]:
+        """Return the arguments to run with, once a reviewer has let them run; those of a stream are reviewed later."""
         if request is not self.request:
             arguments = await self._changed(request)
         else:
             # An attempt may change what it is given: the next one must not run with that.
             arguments = self.tool.copy_of(self.converted) if self.tool.retry else self.converted
-        if self.tool.kind != "stream":
-            arguments = await self._reviewed(arguments) if self.tool.review is not None else arguments
+        if self.tool.review is not None and self.tool.kind != "stream":
+            return await self._reviewed(arguments)
+        return arguments
+
+    def _begun(self, arguments: Mapping[str, Any]) -> AbstractAsyncContextManager[str | None]:
+        return begun(self.task.path, self.tool, replace(self.request, arguments=self.tool.lower(arguments)))
+
+    async def _returned(self, arguments: Mapping[str, Any]) -> Any:
+        """Return what the function returns."""
         await self.task.scope.journal.assure()
         match self.tool.kind:
             case "async":
                 return await self.tool.call(arguments)
             case "inline":
                 return self.tool.call(arguments)
-            case "sync":
+            case _:
                 run = partial(_in_its_thread, here("a tool").entry, self.tool, arguments)
                 return await self.task.scope.in_thread(run)
-            case "stream":
-                return await self._streamed(request, arguments)
 
     async def _changed(self, request: ToolRequest) -> dict[str, Any]:
         """Return the arguments that a wrapper made; if a person decides about the call, what was approved must run.
@@ -453,8 +490,7 @@ class _Running:
         """Return whether a person has decided about this call, or would have to with these arguments."""
         if self.task.questions:
             return True
-        needs = self.tool.needs_approval(made)
-        if not (await needs if inspect.isawaitable(needs) else needs):
+        if not await needs_approval(self.tool, made):
             return False
         return not await is_remembered(self.caller, self.tool, self.tool.show(made))
 
@@ -501,7 +537,8 @@ class _Running:
 
     def _pieces(self, place: int, request: ToolRequest, arguments: Mapping[str, Any]) -> AsyncIterator[Any]:
         if place == len(self.kit.wrap_tool_stream):
-            return self.tool.call(arguments) if self.tool.review is None else self._reviewed_pieces(arguments)
+            is_plain = self.tool.review is None and not self.tool.at_most_once
+            return self.tool.call(arguments) if is_plain else self._last_pieces(dict(arguments))
 
         def call(request: ToolRequest) -> AsyncIterator[Any]:
             if request is self.request:
@@ -510,13 +547,20 @@ class _Running:
 
         return self.kit.wrap_tool_stream[place].wrap_tool_stream(call, request)
 
-    async def _reviewed_pieces(self, arguments: Mapping[str, Any]) -> AsyncIterator[Any]:
-        chunks = self.tool.call(await self._reviewed(dict(arguments)))
-        try:
-            async for piece in chunks:
-                yield piece
-        finally:
-            await close_stream(chunks)
+    async def _last_pieces(self, arguments: dict[str, Any]) -> AsyncIterator[Any]:
+        """Give the pieces of the function itself, or the result that a person gave instead."""
+        if self.tool.review is not None:
+            arguments = await self._reviewed(arguments)
+        async with self._begun(arguments) if self.tool.at_most_once else nullcontext() as decided:
+            if decided is not None:
+                yield decided
+                return
+            chunks = self.tool.call(arguments)
+            try:
+                async for piece in chunks:
+                    yield piece
+            finally:
+                await close_stream(chunks)
 
     async def _pieces_of(self, place: int, request: ToolRequest) -> AsyncIterator[Any]:
         chunks = self._pieces(place, request, await self._changed(request))

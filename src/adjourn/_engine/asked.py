@@ -140,9 +140,13 @@ class Questions:
 
     def has_ended(self, question_id: str) -> bool:
         """Return whether this question was asked on this branch and is not open any more."""
-        address, mark, number = question_id.partition("#")
-        count = _number_of(number) if mark else 1
-        return 0 < count <= self.asked.get(address, 0) and question_id not in self.open
+        return was_asked(question_id, self.asked) and question_id not in self.open
+
+
+def was_asked(question_id: str, asked: Mapping[str, int]) -> bool:
+    """Return whether a place has asked this question, if it has asked as many as `asked` says."""
+    address, mark, number = question_id.partition("#")
+    return 0 < (_number_of(number) if mark else 1) <= asked.get(address, 0)
 
 
 def _number_of(text: str) -> int:

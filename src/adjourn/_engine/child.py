@@ -16,7 +16,7 @@ from adjourn.errors import NotStorable, Pause, ProgramChanged, ReplayMismatch, U
 from .address import CALL, address_of, parse_segment, segment_text
 from .entry import Entry, Failed, Flow, Place, current_place, here
 from .execution import in_context
-from .failures import Classes, Source, check_classes, handled_now, until_cut_off
+from .failures import Classes, LooseGate, Source, check_classes, handled_now, until_cut_off
 from .frame import UserFrame
 from .function import FunctionFrame
 from .memos import Key, Kind
@@ -223,8 +223,8 @@ async def _nothing(_: _End) -> None:
 def _note_failure(entry: Entry, call: _Call, child: Frame, error: BaseException, flow: Flow) -> None:
     if entry.frame.running is not entry or entry.frame.scope.closed is not None:
         return
-    if isinstance(error, ReplayMismatch | ProgramChanged):
-        entry.failed(error)  # Nothing that its caller does with it can help: the code does not fit what is stored.
+    if isinstance(error, ReplayMismatch | ProgramChanged | LooseGate):
+        entry.failed(error)  # Nothing that its caller does with it can help: the code has to be mended first.
         return
     if entry.pausing and isinstance(error, asyncio.CancelledError):
         return  # The pause has cancelled its caller, and not the child itself.

@@ -129,8 +129,8 @@ class Entry(Struct, eq=False):
             if not memo.optional:
                 missing[key] = None if memo.concurrent else _group(key)
         for question in frame.questions or ():
-            if question.said is not None:
-                self.write_value(f"{SAID}{question.id}", question.said)
+            if (message := question.message) is not None:
+                self.write_value(f"{SAID}{question.id}", message)
             if not question.raised and not question.void and not question.optional:
                 missing[question_key(question)] = None if question.concurrent else QUESTIONS
         for segment in (*(frame.children or ()), *frame.scope.dormant.below(frame.path)):

@@ -21,6 +21,10 @@ from .values import decoded
 Classes: TypeAlias = Sequence[type[Exception]]
 
 
+class LooseGate(UsageError):
+    """What guards a call did not say whether it may run. Nothing around the call may make up for that."""
+
+
 PATIENCE = 10.0
 """Seconds after which a call that waits to be cut off is logged."""
 

@@ -114,7 +114,8 @@ class UserFrame(Frame):
     def keep_failure(self, key: Key, failure: Failure, child: Frame | None, *, concurrent: bool) -> None:
         """Keep how a call failed, or a child run, for the next time this code runs."""
         self._set_memo(key, Memo(failure=failure, concurrent=concurrent))
-        if child is not None and self.children:
+        # A wrapper that calls again does so in the same frame, which may be asking now.
+        if child is not None and self.children and child.segment not in (self.advancing or ()):
             child.drop()
             del self.children[child.segment]
 

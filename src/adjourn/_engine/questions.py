@@ -32,7 +32,7 @@ from adjourn.events import Interrupt
 from .entry import QUESTIONS, Entry, Flow, Place, current_place
 from .failures import handled_now
 from .memos import NONE, Kind
-from .record import Question, token_of
+from .record import APPROVALS, Question, token_of
 from .scope import Frame, Scope
 from .values import decoded
 
@@ -59,8 +59,8 @@ class AnswerWith(msgspec.Struct, frozen=True):
     value: Any
 
 
-def ask(place: Place, asked: Question, schema: Any) -> Any:
-    """Return the answer to a question, once there is one; until then raise `Pause`."""
+def ask(place: Place, asked: Question, schema: Any) -> tuple[Any, Question]:
+    """Return the answer to a question, and the question as it was answered; until then raise `Pause`."""
     scope, caller, prompt = place.frame.scope, threading.get_ident(), asked.prompt
     handled = handled_now() if place.entry.failures else ()
     while True:
@@ -68,11 +68,19 @@ def ask(place: Place, asked: Question, schema: Any) -> Any:
         if question.how is None:
             raise Pause(question.id)
         try:
-            return _delivered(scope, question, schema)
+            return _delivered(scope, question, schema), question
         except ValueError as error:
             # It fits the JSON Schema, but the type itself rejects it: ask again rather than fail for good.
             scope.on_loop(place.entry.refuse)(question)
             asked = msgspec.structs.replace(asked, prompt=_told_why(prompt or _prompt(decoded(asked.info)), error))
+
+
+def ask_for(editor: str | None, info: Any, *, schema: Any, **options: Any) -> tuple[Any, Question]:
+    """Ask as `interrupt` does, also for the editor of what is shown (rule V19); return the question with its answer."""
+    at = asking_place("interrupt")
+    question = new_question(at.frame.scope, info, schema=schema, **options)
+    question.requesters = None if editor is None else (editor,)
+    return ask(at, question, schema)
 
 
 def ask_by_hand(place: Place, asked: Question, *, is_composite: bool) -> NoReturn:
@@ -210,6 +218,8 @@ def _open(place: Place, question: Question, flow: Flow = None, handled: Handled 
     elif not question.raised:
         _check_new(place, question)
     question.title = frame.title
+    if question.reason in APPROVALS:
+        question.turn = frame.scope.turn
     frame.questions.append(question)
     frame.scope.ask(frame, question, place.address)
     if entry.asked is not None:
@@ -403,7 +413,9 @@ class OpenNow:
         )
         # Apart: with more than 15 keywords, Python makes a dict for the call.
         choices = answers.choices_of(question.schema) if question.schema else ()
-        return msgspec.structs.replace(shown, choices=choices) if choices else shown
+        if not choices and question.requesters is None:
+            return shown
+        return msgspec.structs.replace(shown, choices=choices, requesters=question.requesters)
 
 
 def open_interrupts(scope: Scope, checkpoint_id: str | None) -> tuple[Interrupt, ...]:

@@ -21,7 +21,7 @@ from adjourn._hiding import known
 from adjourn._values import codec
 from adjourn._values.codec import check_nesting
 from adjourn.errors import CheckpointCorrupt, CheckpointTooNew, NotStorable
-from adjourn.messages import Usage
+from adjourn.messages import Message, Usage
 
 from .memos import NONE, Memo, without_writes
 from .proof import DIGEST_SIZE, Proof
@@ -56,8 +56,14 @@ class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
     schema: dict[str, object] | None = None
     expires: float | None = None
     default: Raw = NONE
+    requesters: tuple[str, ...] | None = None
+    """Who asks for it, and so must not approve it; None if they may (rule V19)."""
     raised: bool = False
     concurrent: bool = False
+    turn: int = 0
+    """Of an approval: the turn in which it was asked."""
+    again: bool = False
+    """Whether its answer counts on this branch although it had acted before (rule R19), since a caller said so."""
     state: Raw = NONE
     void: bool = False
     """Whether its answer does not count: it was refused, or has been applied for good."""
@@ -78,6 +84,11 @@ class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
     def address(self) -> str:
         """Where it is asked; the number after it in the id distinguishes it from others at the same place."""
         return self.id.partition("#")[0]
+
+    @property
+    def message(self) -> Message | None:
+        """What was said together with the answer, as the model reads it: it bears the name of its author."""
+        return None if self.said is None else Message.user(self.said, name=self.by)
 
     @property
     def is_spent(self) -> bool:
@@ -118,9 +129,9 @@ def with_answer_id(stored: bytes, id: str, after: int) -> bytes:
     return msgspec.json.encode(_AnswerAndMessage(value, message, id, after))
 
 
-def place_of_answer(stored: bytes, id: str) -> int | None:
+def place_of_answer(stored: bytes | None, id: str) -> int | None:
     """Return the number of the event before an answer, if its sender calls it this."""
-    if not stored.startswith(_WITH_MESSAGE):
+    if stored is None or not stored.startswith(_WITH_MESSAGE):
         return None
     found = msgspec.json.decode(stored, type=_AnswerAndMessage)
     return found.after if found.id == id else None
@@ -244,12 +255,21 @@ def place_of(app: str, session_id: str, branch: str) -> str:
     return codec.fingerprint([app, session_id, branch])
 
 
+class Unsettled(msgspec.Struct, frozen=True, array_like=True):
+    """A call that may happen at most once and has no result: the path of its frame, and how it ended, in words."""
+
+    path: str
+    how: str
+
+
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One commit. `dropped` names frames that ended, with all below them; a trailing `;` keeps the frame itself.
 
-    With a `turn` come its `options`, those `for_agents` and its `metadata`, and whether it was begun with deps, so that
-    it needs them again. `changed` are questions with something new, by id: mostly that they have ended. The questions
-    themselves and their answers are stored beside the log, once, in rows that people and engine both read.
+    With a `turn` come its `options`, those `for_agents` and its `metadata`, whether it was begun with deps, so that it
+    needs them again, and its `speakers` (see `Scope`). `changed` are questions with something new, by id: mostly that
+    they have ended. The questions themselves and their answers are stored beside the log, once, in rows that people and
+    engine both read.
+    `unsettled` are the calls of the turn that may happen at most once and have no result, by their digests.
 
     `session` and `app` say whose record it is, and must match its row. `user` is who began the turn.
     `line`, of a full record on a branch that is not a lineage's first, has the branches that lead to it, the first one
@@ -260,10 +280,12 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     full: bool = False
     turn: int | UnsetType = UNSET
     usage: Usage | UnsetType = UNSET
+    unsettled: dict[str, Unsettled] | UnsetType = UNSET
     options: dict[str, Any] = {}
     for_agents: dict[str, Any] = {}
     metadata: dict[str, Any] = {}
     needs_deps: bool = False
+    speakers: list[str] | None = None
     session: str | UnsetType = UNSET
     app: str | UnsetType = UNSET
     user: str | None | UnsetType = UNSET
@@ -280,10 +302,12 @@ class Tree(msgspec.Struct, kw_only=True):
 
     turn: int = 0
     usage: Usage | None = None
+    unsettled: dict[str, Unsettled] = {}
     options: dict[str, Any] = {}
     for_agents: dict[str, Any] = {}
     metadata: dict[str, Any] = {}
     needs_deps: bool = False
+    speakers: list[str] | None = None
     session: str = ""
     app: str = ""
     user: str | None = None
@@ -492,8 +516,11 @@ def apply(tree: Tree, record: Record) -> None:
     if record.turn is not UNSET:
         tree.turn, tree.options, tree.needs_deps = record.turn, record.options, record.needs_deps
         tree.for_agents, tree.metadata = record.for_agents, record.metadata
+        tree.speakers = record.speakers
     if record.usage is not UNSET:
         tree.usage = record.usage
+    if record.unsettled is not UNSET:
+        tree.unsettled = record.unsettled
     if record.session is not UNSET:
         tree.session = record.session
     if record.app is not UNSET:

@@ -23,6 +23,7 @@ from .concurrency import MAX_OF_A_SESSION, Cancellation, Share, waiting
 from .dormant import Dormant
 from .memos import NONE
 from .record import (
+    APPROVALS,
     FORMAT,
     Change,
     Image,
@@ -30,6 +31,7 @@ from .record import (
     Question,
     Record,
     Tree,
+    Unsettled,
     UserImage,
     drop_values,
     place_of,
@@ -46,6 +48,7 @@ TURN = 0.005
 
 
 NOTHING_USED = Usage()
+NOTHING_UNSETTLED: Mapping[str, Unsettled] = MappingProxyType({})
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 NO_METADATA: dict[str, Any] = {}  # never changed; a dict, since it is encoded as it is
 
@@ -143,6 +146,9 @@ class Audience(NamedTuple):
 
 EVERYONE = Audience()
 
+
+OWN = "~own:"
+"""Prefix of the session values that the library's middleware keeps; people can see them, and only it writes them."""
 
 SESSION_ONLY = "~session:"
 """Prefix of session values that count only in their own session: a fork does not get them."""
@@ -326,15 +332,16 @@ class Frame:
 class Changes:
     """What the next record must hold: frames with something new, frames that ended, dormant frames that were touched.
 
-    `turn`, `user_id` and `usage` are those on record.
+    `turn`, `user_id`, `usage` and `unsettled` are those on record.
     """
 
-    __slots__ = ("dirty", "dropped", "touched", "turn", "usage", "user_id")
+    __slots__ = ("dirty", "dropped", "touched", "turn", "unsettled", "usage", "user_id")
 
     def __init__(self) -> None:
         self.turn: int = 0
         self.user_id: str | None = None
         self.usage: Usage = NOTHING_USED
+        self.unsettled: Mapping[str, Unsettled] = NOTHING_UNSETTLED
         self.dirty: dict[Frame, None] = {}
         self.dropped: dict[str, None] = {}
         self.touched: dict[str, Image] = {}
@@ -386,9 +393,11 @@ class Scope:
         "session_user",
         "share",
         "slots",
+        "speakers",
         "thread",
         "turn",
         "turn_options",
+        "unsettled",
         "usage",
         "user_id",
         "yield_deadline",
@@ -414,7 +423,11 @@ class Scope:
         self.metadata: dict[str, Any] = NO_METADATA
         """What the caller of the turn noted; every checkpoint of the turn is listed with it."""
         self.needs_deps: bool = False
+        self.speakers: tuple[str, ...] | None = None
+        """Who has told the model something in this turn, beside its user; None if requesters may approve (rule V19)."""
         self.usage: Usage = NOTHING_USED
+        self.unsettled: Mapping[str, Unsettled] = NOTHING_UNSETTLED
+        """The calls of this turn that may happen at most once, have begun and have no result, by their digests."""
         self.yield_deadline: float = 0.0
         self.has_boundaries: bool = True
         self.has_reader: bool = False
@@ -444,9 +457,11 @@ class Scope:
         """Begin a turn of this user: usage is counted from here; its options, and whether it has deps, are stored."""
         self.turn += 1
         self.user_id = user_id
-        self.usage = NOTHING_USED
+        self.usage, self.unsettled = NOTHING_USED, NOTHING_UNSETTLED
         self.turn_options, self.needs_deps = options, self.deps is not None
         self.for_agents, self.metadata = for_agents, metadata
+        if self.speakers:
+            self.speakers = ()
 
     def replace_for_agents(self, for_agents: Mapping[str, Any]) -> None:
         """Give single agents other options for the rest of the turn."""
@@ -487,10 +502,14 @@ class Scope:
         self.turn, self.user_id = tree.turn, tree.user
         self.turn_options, self.needs_deps = tree.options, tree.needs_deps
         self.for_agents, self.metadata = tree.for_agents, tree.metadata
+        if tree.speakers is not None:
+            self.speakers = tuple(tree.speakers)
         if tree.line:
             self.line = tuple(tree.line)
         self.usage = tree.usage or NOTHING_USED
-        self.changes.turn, self.changes.user_id, self.changes.usage = self.turn, self.user_id, self.usage
+        self.unsettled = tree.unsettled or NOTHING_UNSETTLED
+        self.changes.turn, self.changes.user_id = self.turn, self.user_id
+        self.changes.usage, self.changes.unsettled = self.usage, self.unsettled
         self.questions.restore(tree)
         self.dormant.restore(tree)
 
@@ -554,6 +573,8 @@ class Scope:
     def ask(self, frame: Frame, question: Question, address: str) -> None:
         """Open a question of `frame` at `address`, under the next id of that place."""
         questions, path = self.questions, frame.path
+        if self.speakers is not None or question.requesters is not None:
+            question.requesters = self._requesters(frame, question)
         questions.number(question, address)
         questions.askers[path] = frame
         questions.all[question.id] = question
@@ -584,7 +605,34 @@ class Scope:
         question.how, question.by, question.at = how, by, at
         question.value, question.said = without_message(value)
         self.questions.changed[question_id] = question
+        if self.needs_another(question) and (question.said is not None or _is_data(question)):
+            self.note_speaker(by)
         self._wake(path, find)
+
+    def _requesters(self, frame: Frame, question: Question) -> tuple[str, ...]:
+        """Return who asks a question: who edited a call at or above its frame is in the questions about that call."""
+        found = [self.user_id, *(self.speakers or ())]
+        above: Frame | None = frame
+        while above is not None:
+            for asked in above.questions or ():
+                found += asked.requesters or () if asked.reason in APPROVALS else ()
+            above = above.parent
+        found += question.requesters or ()
+        return tuple(dict.fromkeys(each for each in found if each is not None))
+
+    def needs_another(self, question: Question) -> bool:
+        """Return whether those who ask a question cannot approve it (rule V19)."""
+        return self.speakers is not None or question.requesters is not None
+
+    def may_approve(self, name: str | None) -> bool:
+        """Return whether an approval by this person, given before, covers what the model asks for now (rule V19)."""
+        return self.speakers is None or name not in (None, self.user_id, *self.speakers)
+
+    def note_speaker(self, name: str | None) -> None:
+        """Note who has told the model something: what it asks for next in this turn is their request, too."""
+        if self.speakers is not None and name is not None and name != self.user_id and name not in self.speakers:
+            self.speakers = (*self.speakers, name)
+            self.changes.turn = -1  # What belongs to the turn is stored again.
 
     def reopen_approvals(self) -> None:
         """Reopen the approvals that were given on the branch being left, and make their askers wait.
@@ -740,11 +788,19 @@ class Scope:
             record.turn = changes.turn = self.turn
             record.options, record.needs_deps = dict(self.turn_options), self.needs_deps
             record.for_agents, record.metadata = dict(self.for_agents), self.metadata
+            record.speakers = None if self.speakers is None else list(self.speakers)
         if full or self.user_id != changes.user_id:
             record.user = changes.user_id = self.user_id
         if self.usage is not changes.usage or (full and self.usage.calls):
             record.usage = changes.usage = self.usage
+        if self.unsettled is not changes.unsettled or (full and self.unsettled):
+            record.unsettled, changes.unsettled = dict(self.unsettled), self.unsettled
         changes.clear()
         if questions.asked_new or questions.changed:
             questions.asked_new, questions.changed = {}, {}
         return record
+
+
+def _is_data(question: Question) -> bool:
+    """Return whether an answer gives something to work with, rather than permitting it or only going on."""
+    return question.reason not in APPROVALS and bytes(question.value) not in (b"", b"null")

@@ -33,21 +33,30 @@ def check_tags(path: str, *encoded: object) -> None:
             )
 
 
+def check_value_name(key: str) -> None:
+    """Refuse the name of a session value that callers and programs cannot write.
+
+    Raises:
+        UsageError: it is not text, or is reserved for what the library itself keeps.
+    """
+    try:
+        check_text(key, "The name of a session value")
+    except (TypeError, ValueError) as error:
+        raise UsageError(str(error)) from error
+    if key.startswith("~"):
+        raise UsageError(
+            f"The session value {key!r} begins with '~': such values are the library's own. Choose another name."
+        )
+
+
 def adopt_value(key: str, value: object) -> Any:
     """Return a session value as the session's own.
 
     Raises:
-        UsageError: its name is not text, or is reserved for the engine.
+        UsageError: its name is not text, or is reserved.
         NotStorable: it cannot be kept.
     """
-    try:
-        check_text(key, "The name of a session value")
-        if key.startswith("~"):
-            raise ValueError(
-                f"The session value {key!r} begins with '~', which is reserved for the engine. Choose another name."
-            )
-    except (TypeError, ValueError) as error:
-        raise UsageError(str(error)) from error
+    check_value_name(key)
     return codec.adopt(value, f"values[{key!r}]")[0]
 
 

@@ -16,7 +16,7 @@ from adjourn._engine.address import address_of
 from adjourn._engine.frame import UserFrame
 from adjourn._engine.program import Report
 from adjourn._engine.record import GraphImage, UserImage
-from adjourn._engine.scope import ACTION, Audience, Frame, Request, Scope
+from adjourn._engine.scope import ACTION, OWN, Audience, Frame, Request, Scope
 from adjourn._engine.values import GONE, lift_values
 from adjourn.errors import CheckpointCorrupt, ProgramChanged, UsageError
 from adjourn.events import Event, ToolResult
@@ -24,7 +24,6 @@ from adjourn.graph._frame import Routing, Task
 from adjourn.graph._node import Node, Plan, Send
 from adjourn.graph.reducers import append, merge
 from adjourn.graph.schema import Schema
-from adjourn.messages import Message
 
 from ._config import AgentConfig, input_messages, value_of
 from ._nodes import CallNode, call_of
@@ -274,7 +273,9 @@ class AgentFrame(TranscriptFrame):
         state = {
             "messages": messages,
             "active": list(self.fields.values["active"]),
-            "values": {key: value for key, value in self._values.items() if not key.startswith("~")},
+            "values": {
+                key: value for key, value in self._values.items() if not key.startswith("~") or key.startswith(OWN)
+            },
             "approvals": list(self._approved().values()),
         }
         value = None if ending.value is None else value_of(self.agent, ending)
@@ -305,7 +306,7 @@ class AgentFrame(TranscriptFrame):
 
     def abandon(self) -> None:
         whole = self.whole(closing=True)
-        said = [self.entry(Message.user(text), "") for text in said_below(self)]
+        said = [self.entry(message, "") for message in said_below(self)]
         self.join([*whole[len(self.fields.values["entries"]) :], *said])
         super().abandon()
 

@@ -356,13 +356,13 @@ def _handed_up(task: Task) -> list[TranscriptEntry]:
     return [entry for values in kept for key, value in values.items() if key.startswith(ENTRIES) for entry in value]
 
 
-def said_below(frame: TranscriptFrame) -> list[str]:
+def said_below(frame: TranscriptFrame) -> list[Message]:
     """Return what was said together with answers and is not in the transcript, because other answers are missing."""
     found = list(frame.progress.said)
     for child in frame.live_children():
         if not isinstance(child, UserFrame):
             continue
-        said = {f"{SAID}{question.id}": question.said for question in child.questions or ()}
+        said = {f"{SAID}{question.id}": question.message for question in child.questions or ()}
         said.update({key: value for key, value in (child.written or {}).items() if key.startswith(SAID)})
         found += filter(None, said.values())
         child.bind_dormant()

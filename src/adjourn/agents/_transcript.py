@@ -55,7 +55,7 @@ class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field=
     batch: int = -1
     rounds: int = 0
     model: int = 0
-    said: tuple[str, ...] = ()
+    said: tuple[Message, ...] = ()
     misfits: int = 0
     trail: tuple[str, ...] = ()
     ending: Ending | None = None

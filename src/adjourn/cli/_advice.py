@@ -10,6 +10,7 @@ from adjourn._text import did_you_mean, undotted
 from adjourn.errors import (
     AdjournError,
     AlreadyResumed,
+    ApprovalSpent,
     CheckpointNotFound,
     InvalidAnswer,
     PendingInterrupts,
@@ -62,6 +63,11 @@ def _(error: CheckpointNotFound, options: argparse.Namespace) -> str:
     meant = did_you_mean(error.session_id, (head.session for head in heads))
     sessions = command(options, "sessions")
     return f"There is no session '{error.session_id}' in {shown_url(url)}.{meant} `{sessions}` lists them."
+
+
+@advice.register
+def _(error: ApprovalSpent, options: argparse.Namespace) -> str:
+    return str(error).replace("again=True", "--again")
 
 
 @advice.register

@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from adjourn._text import did_you_mean, visible_line
@@ -147,15 +146,13 @@ class LocalSession(Session):
 
     def __init__(self, options: argparse.Namespace, *, existing: bool) -> None:
         super().__init__(options)
-        program, served = named_in(options)
-        runner = runner_of(program, options, existing=existing)
+        runner = runner_of(named_in(options).program, options, existing=existing)
         self.runner = runner if options.user is None else runner.for_user(options.user)
         options.app = self.runner.app_name  # for the commands that are printed: those without a program must name it
         self.id = options.session or f"chat-{uuid.uuid4().hex[:8]}"
         self.name = self.runner.program.name
         self.is_kept = self.runner.has_store
         self._deps = deps_of(options)
-        self._first_values: Mapping[str, Any] = {} if served is None else served.values
 
     def close(self) -> None:
         """Close the store and the event loop."""
@@ -168,18 +165,11 @@ class LocalSession(Session):
             self.runner.run(
                 self._input(text),
                 session_id=self.id,
-                values=self._values(),
+                values=values_of(self._options.value),
                 deps=self._deps,
                 on_pending="abandon" if gives_up else "error",
             )
         )
-
-    def _values(self) -> dict[str, Any] | None:
-        """Return the values that are given; a new session begins with those of its file, too."""
-        given = values_of(self._options.value)
-        if not self._first_values or self.status() is not None:
-            return given
-        return {**self._first_values, **(given or {})}
 
     def _input(self, text: str) -> Any:  # Any: what the program takes
         """Return the text; for a graph, a state if it is a JSON object.

@@ -156,7 +156,13 @@ def _described(folder: str, name: str, allow: Collection[str]) -> Named:
         meant = did_you_mean(name, loaded.served)
         raise UsageError(f"{folder} has no agent {name!r}.{meant} There is: {', '.join(loaded.served) or 'none'}.")
     served, store = loaded.served[name], loaded.checkpoint
-    given: Options = {"interrupts": served.interrupts, "require_token": served.require_token}
+    given: Options = {
+        "interrupts": served.interrupts,
+        "require_token": served.require_token,
+        "values": served.values,
+    }
+    if not served.self_approval:
+        given["self_approval"] = False
     if store is not None and (store.url is not None or store.backend == "memory"):
         given["store"] = store.store_url()
     runner = with_options(loaded.agents[name], given)

@@ -393,9 +393,17 @@ class Client:
         """Return what differs between the states at two checkpoints."""
         return await self._get(Diff, session_id, "/diff", a=a, b=b)
 
-    async def fork(self, session_id: str, *, checkpoint_id: str | None = None, to: str | None = None) -> str:
-        """Begin a new session as this one was at a checkpoint, and return its id."""
-        body = {"checkpoint_id": checkpoint_id, "to": to}
+    async def fork(
+        self, session_id: str, *, checkpoint_id: str | None = None, to: str | None = None, again: bool = False
+    ) -> str:
+        """Begin a new session as this one was at a checkpoint, and return its id.
+
+        A `checkpoint_id`, and `again`, which lets approvals that have acted count once more, are for admins to give.
+
+        Raises:
+            ApprovalSpent: an approval that a node asked before the checkpoint has acted since.
+        """
+        body = {"checkpoint_id": checkpoint_id, "to": to, "again": again or None}
         return (await self._post(Forked, session_id, "/fork", body)).session_id
 
     async def edit(
@@ -406,9 +414,16 @@ class Client:
         checkpoint_id: str | None = None,
         as_node: str | None = None,
         at: str | None = None,
+        again: bool = False,
     ) -> Checkpoint:
-        """Write values into the state at a checkpoint, on a new branch, and return the new checkpoint."""
-        body = {"values": values, "checkpoint_id": checkpoint_id, "as_node": as_node, "at": at}
+        """Write values into the state at a checkpoint, on a new branch, and return the new checkpoint.
+
+        With `again`, approvals that have acted count once more.
+
+        Raises:
+            ApprovalSpent: an approval that a node asked before the checkpoint has acted since.
+        """
+        body = {"values": values, "checkpoint_id": checkpoint_id, "as_node": as_node, "at": at, "again": again or None}
         return (await self._post(Point, session_id, "/edit", body)).checkpoint()
 
     async def delete(self, session_id: str) -> None:

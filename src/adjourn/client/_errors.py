@@ -121,6 +121,13 @@ _KNOWN: dict[str, Callable[[Facts], AdjournError]] = {
         token=it.text("token"),
         open=it.texts("open"),
     ),
+    "approval_spent": lambda it: errors.ApprovalSpent(
+        it.session,
+        it.text("checkpoint_id") or "",
+        it.texts("approvals"),
+        it.text("asked_at"),
+        it.texts("pending"),
+    ),
     "input_refused": lambda it: errors.InputRefused(it.session, it.text("input_id") or "", it.text("detail") or ""),
     "input_withdrawn": lambda it: errors.InputWithdrawn(it.session, it.text("input_id") or ""),
     "program_changed": lambda it: errors.ProgramChanged(it.text("address") or "", it.text("missing") or ""),

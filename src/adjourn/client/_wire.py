@@ -189,6 +189,7 @@ class Audited(Interrupt, frozen=True, kw_only=True):
     by: str | None = None
     at: datetime | None = None
     inherited: bool = False
+    again: bool = False
 
     def entry(self) -> AuditEntry:
         """Return it as the library has it."""
@@ -201,6 +202,7 @@ class Audited(Interrupt, frozen=True, kw_only=True):
             by=self.by,
             at=self.at,
             inherited=self.inherited,
+            again=self.again,
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -20,8 +19,7 @@ def asked_unless(refused: Callable[[str], bool], tool: Tool) -> Tool:
     async def asks(**arguments: Any) -> bool:
         if refused(_call_id()):
             return False
-        needs = tool.needs_approval(arguments)
-        return bool(await needs if inspect.isawaitable(needs) else needs)
+        return await tool.needs_approval(arguments)
 
     return replace(tool, approval=asks)
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal
@@ -16,6 +15,7 @@ from msgspec.structs import replace
 from adjourn._habits import checks_options
 from adjourn.errors import ToolError, UsageError
 from adjourn.tools import Tool, fits_pattern
+from adjourn.tools.decisions import check_pattern, misfit
 
 from .hooks import Middleware, ToolCallable, ToolRequest
 
@@ -23,8 +23,8 @@ from .hooks import Middleware, ToolCallable, ToolRequest
 class ApprovalRule(Struct, frozen=True, kw_only=True):
     """What to do with calls of tools whose names match `tool` (`*` is a wildcard) and whose arguments fit.
 
-    `arguments` has the values that some arguments must have; in a text, `*` matches anything. For a path, give a
-    `PathPattern`: as text, `/tmp/*` would also match `/tmp/../etc/passwd`.
+    `arguments` has the values that some arguments must have; in a text, `*` matches anything. Numbers are compared by
+    value. For a path, give a `PathPattern`: as text, `/tmp/*` would also match `/tmp/../etc/passwd`.
     """
 
     tool: str = "*"
@@ -35,13 +35,26 @@ class ApprovalRule(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.action not in ("ask", "allow", "deny"):
             raise UsageError(f"ApprovalRule(action={self.action!r}): use 'ask', 'allow' or 'deny'.")
+        try:
+            check_pattern(self.arguments or {})
+        except ValueError as error:
+            raise UsageError(f"ApprovalRule(tool={self.tool!r}): {error}") from None
 
     def covers(self, tool: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether the rule applies to this call; `arguments` are JSON.
 
-        A path that a `PathPattern` may match or not counts as matched, unless the rule would allow the call.
+        Unless the rule would allow the call, a path that a `PathPattern` may match or not counts as matched, and so do
+        an object that has more than the wanted one and a text that is the wanted number.
         """
-        return fnmatchcase(tool, self.tool) and fits_pattern(arguments, self.arguments, surely=self.action == "allow")
+        return fnmatchcase(tool, self.tool) and fits_pattern(arguments, self.arguments, surely=self._is_sure)
+
+    @property
+    def _is_sure(self) -> bool:
+        return self.action == "allow"
+
+    def meant(self, tools: Sequence[Tool]) -> list[Tool]:
+        """Return the tools that the rule names."""
+        return [tool for tool in tools if fnmatchcase(tool.name, self.tool)]
 
     def is_possible(self, tool: Tool) -> bool:
         """Return whether calls of a tool can have all the arguments that the rule names."""
@@ -50,6 +63,10 @@ class ApprovalRule(Struct, frozen=True, kw_only=True):
             return True
         return all(name in schema.get("properties", ()) for name in self.arguments or ())
 
+    def misfit(self, tool: Tool) -> str:
+        """Return why no call of a tool that has the arguments can have these values; empty if one can."""
+        return misfit(self.arguments or {}, tool.schema, surely=self._is_sure) if self.is_possible(tool) else ""
+
 
 class ApprovalPolicy(Middleware):
     """Decides by rules whether a call needs approval; the first matching rule wins, else the tool's `approval` decides.
@@ -57,7 +74,9 @@ class ApprovalPolicy(Middleware):
     When a call is denied, the model gets the rule's reason. The tool call itself asks, so answers, and what they
     remember, work as for any approval. A rule that can never apply, because it names an argument that none of its tools
     has, is a `UsageError` when the agent or node is set up; a policy of the runner is checked where a rule names its
-    tool without `*`. So is a rule that asks about a tool, or looks at its arguments, if these could not all be shown.
+    tool without `*`. A value that the argument cannot have is a `UsageError` when the agent or node is built; calls of
+    tools that come later ask instead. So is a rule that asks about a tool, or looks at its arguments, if these
+    could not all be shown.
     """
 
     @checks_options
@@ -66,7 +85,11 @@ class ApprovalPolicy(Middleware):
 
     def check_tools(self, tools: Sequence[Tool]) -> None:
         for rule in self.rules:
-            _check_possible(rule, [tool for tool in tools if fnmatchcase(tool.name, rule.tool)])
+            _check_possible(rule, rule.meant(tools))
+
+    def check_own_tools(self, tools: Sequence[Tool]) -> None:
+        for rule in self.rules:
+            _check_types(rule, rule.meant(tools))
 
     def guard_tool(self, tool: Tool) -> Tool:
         rules = [rule for rule in self.rules if fnmatchcase(tool.name, rule.tool)]
@@ -76,12 +99,16 @@ class ApprovalPolicy(Middleware):
         if tool.approval is False and not any(rule.action == "ask" or rule.arguments for rule in rules):
             return tool
 
+        # It was meant for this tool and can never match: what it is to decide, a person decides.
+        misfits = any(rule.meant([tool]) and rule.misfit(tool) for rule in self.rules)
+
         async def asks(arguments: Mapping[str, Any]) -> bool:
+            if misfits:
+                return True
             rule = self._rule(tool.name, tool.show(arguments))
             if rule is not None:
                 return rule.action == "ask"
-            needs = tool.needs_approval(arguments)
-            return bool(await needs if inspect.isawaitable(needs) else needs)
+            return await tool.needs_approval(arguments)
 
         return replace(tool, approval=asks)
 
@@ -101,4 +128,13 @@ def _check_possible(rule: ApprovalRule, tools: Sequence[Tool]) -> None:
         raise UsageError(
             f"ApprovalRule(tool={rule.tool!r}) names the arguments {', '.join(rule.arguments or ())}, and no such tool "
             f"has them, so it would never apply. There are: {known}."
+        )
+
+
+def _check_types(rule: ApprovalRule, tools: Sequence[Tool]) -> None:
+    found = [rule.misfit(tool) for tool in tools if rule.is_possible(tool)]
+    if found and all(found):
+        raise UsageError(
+            f"ApprovalRule(tool={rule.tool!r}) can never apply, because of its pattern for {found[0].rstrip('.')}. "
+            "Give a value that the argument can have."
         )

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from adjourn._habits import checks_options
-from adjourn.context import RunContext, current
+from adjourn.context import RunContext, current, own_values
 from adjourn.errors import LimitExceeded, ToolError, UsageError
 from adjourn.messages import Message, ToolCall
 from adjourn.models import ModelRequest
@@ -21,7 +21,7 @@ from ._refusals import asked_unless
 from .hooks import Middleware, ModelCall, ModelState, Setup, ToolCallable, ToolRequest
 
 COUNTS = "calls:"
-"""Prefix of the session values that hold an agent's counts."""
+"""Prefix of the names under which an agent's counts are kept."""
 REACHED = "limit"
 """The `finish_reason` of the message that replaces a model call over the limit."""
 
@@ -81,7 +81,7 @@ class CallLimits(Middleware):
         counts["tokens"] += 0 if message.usage is None else message.usage.total_tokens
         for call in message.tool_calls:
             self._count(call, counts, refused, ctx)
-        ctx.values[COUNTS + _agent(ctx)] = {**counts, "refused": refused}
+        own_values()[COUNTS + _agent(ctx)] = {**counts, "refused": refused}
         return state
 
     def _count(self, call: ToolCall, counts: Counter[str], refused: list[str], ctx: RunContext) -> None:
@@ -101,12 +101,11 @@ class CallLimits(Middleware):
 
 
 def _is_refused(call_id: str) -> bool:
-    ctx = current()
-    return call_id in ctx.values.get(COUNTS + _agent(ctx), {}).get("refused", ())
+    return call_id in own_values().get(COUNTS + _agent(current()), {}).get("refused", ())
 
 
 def _counts(ctx: RunContext) -> dict[str, int]:
-    kept = dict(ctx.values.get(COUNTS + _agent(ctx), {}))
+    kept = dict(own_values().get(COUNTS + _agent(ctx), {}))
     kept.pop("refused", None)
     return kept
 

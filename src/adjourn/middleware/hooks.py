@@ -111,6 +111,9 @@ class Middleware:
     def check_tools(self, tools: Sequence[Tool]) -> None:
         """Refuse, with a `UsageError`, to work with the tools of the agent or node that it was given to."""
 
+    def check_own_tools(self, tools: Sequence[Tool]) -> None:
+        """Refuse, with a `UsageError`, the tools that the agent or node is built with; hooks may bring more later."""
+
     def guard_tool(self, tool: Tool) -> Tool:
         """Return a tool as it may be called, such as with an `approval`; every tool that a call can reach comes here.
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, cast
 
+from msgspec.json import encode
 from msgspec.structs import replace
 
 from adjourn._engine.concurrency import in_thread
@@ -34,7 +35,8 @@ class _Held:
     def __init__(self, *, is_whole: bool) -> None:
         self.name: str = "text"
         self.is_changed = self.ever_changed = False
-        self._text = ""
+        self._pieces: list[str] = []
+        self._size = 0
         self._is_whole = is_whole
         self._enough = 0
 
@@ -45,14 +47,16 @@ class _Held:
         if name != self.name:
             yield from self.rest()
             self.name, self.is_changed = name, False
-        self._text += text
-        # A long text without a break is not searched again for every piece.
-        if not self._is_whole and len(self._text) >= self._enough:
-            end = safe_end(self._text)
-            out, self._text = self._text[:end], self._text[end:]
-            self._enough = len(self._text) + len(self._text) // 4
-            if out:
-                yield out
+        self._pieces.append(text)
+        self._size += len(text)
+        # A long text without a break is not copied and searched again for every piece.
+        if not self._is_whole and self._size >= self._enough:
+            held = "".join(self._pieces)
+            end = safe_end(held)
+            self._pieces, self._size = [held[end:]], len(held) - end
+            self._enough = self._size + self._size // 4
+            if end:
+                yield held[:end]
 
     def note(self, *, is_changed: bool) -> None:
         """Note whether what went out was changed: the text that goes on, and the answer as a whole."""
@@ -61,7 +65,8 @@ class _Held:
 
     def rest(self) -> Iterator[str]:
         """Yield what is still held back, if anything."""
-        out, self._text, self._enough = self._text, "", 0
+        out = "".join(self._pieces)
+        self._pieces, self._size, self._enough = [], 0, 0
         if out:
             yield out
 
@@ -78,9 +83,9 @@ class RedactPII(Middleware):
     by word, until nothing of it can be part of what is replaced (with `patterns` or `detectors`, until it is complete).
     With `answers=False` answers are left alone. Not replaced: the agent's instruction, images, audio and files, what
     users said and tools returned in the record and in events, and the arguments that tools get. It finds what has a
-    fixed form, in ASCII, full-width and other digits, with spaces, dots and dashes in between; it does not find names,
-    postal addresses, or data that somebody took care to disguise. Put it before other middleware that sends messages to
-    a model, such as `Summarize`.
+    fixed form, in ASCII, full-width and other digits, with spaces, dots, slashes and dashes in between; it does not
+    find names, postal addresses, or data that somebody took care to disguise. Put it before other middleware that sends
+    messages to a model, such as `Summarize`.
     """
 
     @checks_options
@@ -108,7 +113,7 @@ class RedactPII(Middleware):
         self._needs_thread = bool(custom or detectors)
 
     async def before_model(self, state: ModelState, ctx: RunContext) -> ModelState:
-        size = sum(len(message.text) for message in state.messages)
+        size = sum(map(_size, state.messages))
         return ModelState(messages=await self._run(partial(self._messages, state.messages), size))
 
     def wrap_model_stream(self, call: ModelStream, request: ModelRequest) -> AsyncIterator[Chunk]:
@@ -222,6 +227,12 @@ class RedactPII(Middleware):
                 name, number = f"{self.redact(key)}~{number}", number + 1
             redacted[name] = self._data(value)
         return redacted
+
+
+def _size(message: Message) -> int:
+    """Return about how many characters of a message are searched."""
+    texts = sum(len(part.text) for part in message.parts if isinstance(part, TextPart | ReasoningPart))
+    return texts + sum(len(encode(call.arguments)) + len(call.raw or "") for call in message.tool_calls)
 
 
 def _apart(found: Iterable[Found]) -> list[Found]:

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from adjourn._habits import checks_options
-from adjourn.context import current
+from adjourn.context import current, own_values
 from adjourn.errors import ToolError
 from adjourn.tools import tool
 
@@ -44,9 +44,9 @@ class BoardTask(Struct, frozen=True, kw_only=True):
 class TaskBoard(Middleware):
     """Provides an agent with a board of tasks: `add_task`, `update_task` and `list_tasks`.
 
-    Tasks are session values, one each, such as `task:1-3fa9c2` (another `prefix` makes another board), so that calls
-    and agents that run side by side add their own tasks, and do not undo each other's changes of different ones. Values
-    that are not tasks are left alone. Each change is a `Custom` event with the whole task: `{"task": {...}}`.
+    Tasks are session values that only these tools write, one each, such as `~own:task:1-3fa9c2` (another `prefix` makes
+    another board), so that calls and agents that run side by side add their own tasks, and do not undo each other's
+    changes of different ones. Each change is a `Custom` event with the whole task: `{"task": {...}}`.
     """
 
     @checks_options
@@ -110,10 +110,10 @@ class TaskBoard(Middleware):
         return "\n".join(_line(tasks, task) for task in tasks.values()) or "There are no tasks."
 
     def _tasks(self) -> dict[str, BoardTask]:
-        values, prefix = current().values, self._prefix
+        values, prefix = own_values(), self._prefix
         ids = [key.removeprefix(prefix) for key in values if key.startswith(prefix)]
-        found = [_task(values[prefix + each], each) for each in ids if _ID.fullmatch(each)]
-        return {task.id: task for task in sorted(filter(None, found), key=lambda task: (_number(task.id), task.id))}
+        found = [msgspec.convert(values[prefix + each], BoardTask) for each in ids if _ID.fullmatch(each)]
+        return {task.id: task for task in sorted(found, key=lambda task: (_number(task.id), task.id))}
 
     def _put(self, tasks: dict[str, BoardTask], task: BoardTask) -> str:
         unknown = [each for each in task.blocked_by if each not in tasks]
@@ -126,7 +126,7 @@ class TaskBoard(Middleware):
             raise ToolError(f"Task '{task.id}' would wait for itself. Give other ids in blocked_by.")
         data: dict[str, Any] = msgspec.to_builtins(task)
         ctx = current()
-        ctx.values[self._prefix + task.id] = data
+        own_values()[self._prefix + task.id] = data
         ctx.emit({"task": data})
         return _line(tasks, task)
 
@@ -139,15 +139,6 @@ def _new_id(tasks: Iterable[str]) -> str:
 
 def _number(id: str) -> int:
     return int(id.partition("-")[0])
-
-
-def _task(value: object, id: str) -> BoardTask | None:
-    """Return a session value as the task with this id, or None if it is something else."""
-    try:
-        task = msgspec.convert(value, BoardTask)
-    except msgspec.ValidationError:
-        return None
-    return task if task.id == id else None
 
 
 def _blockers(tasks: Mapping[str, BoardTask], task: BoardTask) -> list[str]:

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from adjourn._habits import checks_options
-from adjourn.context import current
+from adjourn.context import current, own_values
 from adjourn.tools import tool
 
 from .hooks import Middleware, Setup
@@ -34,9 +34,9 @@ class Todo(Struct, frozen=True, kw_only=True):
 class TodoList(Middleware):
     """Provides an agent with a to-do list and the tools `write_todos` and `read_todos`.
 
-    It is the session value `todos` (or another `key`, if agents have separate lists in one session): a list of
-    `{"text": ..., "status": "pending" | "in_progress" | "done"}`. Each write replaces it and emits a `Custom` event,
-    whatever the key: `{"todos": [...]}`.
+    It is the session value `~own:todos` (or another `key`, if agents have separate lists in one session), which only
+    these tools write: a list of `{"text": ..., "status": "pending" | "in_progress" | "done"}`. Each write replaces it
+    and emits a `Custom` event, whatever the key: `{"todos": [...]}`.
     """
 
     @checks_options
@@ -56,13 +56,13 @@ class TodoList(Middleware):
             todos: All of them, in order.
         """
         ctx, listed = current(), msgspec.to_builtins(todos)
-        ctx.values[self._key] = listed
+        own_values()[self._key] = listed
         ctx.emit({"todos": listed})  # The event itself says which agent they belong to.
         return _shown(todos)
 
     async def read_todos(self) -> str:
         """Show the list of to-dos."""
-        return _shown(msgspec.convert(current().values.get(self._key, []), list[Todo]))
+        return _shown(msgspec.convert(own_values().get(self._key, []), list[Todo]))
 
 
 def _shown(todos: list[Todo]) -> str:

@@ -12,7 +12,7 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from adjourn._habits import checks_options
-from adjourn.context import current
+from adjourn.context import own_values
 from adjourn.errors import UsageError
 from adjourn.messages import Message
 from adjourn.models import ModelRequest
@@ -21,7 +21,7 @@ from adjourn.tools import Tool, tool
 from .hooks import Middleware, ModelCall, Setup
 
 FOUND = "found_tool:"
-"""Prefix of the session values that mark the tools that were found, one per tool."""
+"""Prefix of the names under which the tools that were found are kept, one each."""
 _WORD = re.compile(r"[a-z0-9]+")
 
 
@@ -61,7 +61,7 @@ class ToolSearch(Middleware):
         return replace(setup, instruction=instruction, tools=(*setup.tools, self._search, *self._tools.values()))
 
     async def wrap_model(self, call: ModelCall, request: ModelRequest) -> Message:
-        values = current().values
+        values = own_values()
         shown = [spec for spec in request.tools if spec.name not in self._tools or FOUND + spec.name in values]
         return await call(replace(request, tools=tuple(shown)))
 
@@ -75,7 +75,7 @@ class ToolSearch(Middleware):
         count = self._limit if limit is None else max(1, min(limit, self._most))
         scores = {name: self._score(query, each) for name, each in self._tools.items()}
         best = sorted((name for name in scores if scores[name] > 0), key=lambda name: -scores[name])[:count]
-        values = current().values
+        values = own_values()
         for name in best:
             values[FOUND + name] = True
         listed = "\n".join(f"- {name}: {self._tools[name].description}" for name in best)

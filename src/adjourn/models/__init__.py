@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from .abilities import Abilities
+from .bounds import AnswerBounds
 from .calling import close_stream, generate, stream
 from .chunks import Chunk, Gathering, Origin, ToolCallChunk, chunks_of
 from .names import resolve_model
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Abilities",
+    "AnswerBounds",
     "ChatModel",
     "Chunk",
     "DemoModel",

@@ -12,6 +12,7 @@ from adjourn.errors import ModelError, UsageError
 from adjourn.messages import Message
 
 from ._results import close_stream, fitted, read_result, stream_result
+from .bounds import bounds_of, in_time
 from .chunks import Chunk, Gathering, chunks_of
 from .protocol import ChatModel, Generates, ModelRequest, Streams
 
@@ -24,15 +25,16 @@ async def generate(model: ChatModel, request: ModelRequest) -> Message:
         UsageError: the model did not return an assistant message.
     """
     request, by_tool = fitted(model, request)
-    if not hasattr(model, "generate"):
-        message = await _gathered(model, request)
-    else:
-        message = _answer(model, await cast("Generates", model).generate(request))
+    async with in_time(bounds_of(model)):
+        if not hasattr(model, "generate"):
+            message = await _gathered(model, request)
+        else:
+            message = _answer(model, await cast("Generates", model).generate(request))
     return read_result(message) if by_tool else message
 
 
 async def _gathered(model: ChatModel, request: ModelRequest) -> Message:
-    gathering = Gathering()
+    gathering = Gathering(bounds_of(model))
     chunks = _chunks(model, request)
     try:
         async for chunk in chunks:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -13,6 +13,8 @@ from msgspec.json import encode
 from adjourn._text import a_type
 from adjourn._values.frozen import freeze
 from adjourn.messages import CallPart, Message, Part, ReasoningPart, TextPart, ToolCall, Usage, in_order
+
+from .bounds import DEFAULT, LONGEST_NAME, PIECE, AnswerBounds, exceeded
 
 # gc=False: an answer has thousands of these, and none can be part of a reference cycle.
 
@@ -123,12 +125,26 @@ class Gathering:
     Consecutive texts become one text part, consecutive reasoning one reasoning part, and pieces of tool calls are
     joined by index, in the place where the first piece came. Nothing is repaired: arguments that are not a JSON object
     become the call's `raw`, except that blank ones and `null` are none, and that a text which holds the object (some
-    servers encode it twice) counts as the object.
+    servers encode it twice) counts as the object. An answer beyond `bounds` is refused.
     """
 
-    __slots__ = ("_calls", "_finish_reason", "_origin", "_parts", "_run", "_run_is_text", "_usage")
+    __slots__ = (
+        "_bounds",
+        "_calls",
+        "_finish_reason",
+        "_named",
+        "_origin",
+        "_parts",
+        "_room",
+        "_run",
+        "_run_is_text",
+        "_usage",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, bounds: AnswerBounds = DEFAULT) -> None:
+        self._bounds = bounds
+        self._room = bounds.size  # bytes that are left of it
+        self._named: dict[int, int] = {}  # characters in the ids and names of calls
         self._parts: list[Part | int] = []  # an int is the index of a call, whose id may still be on its way
         self._run: list[str] = []  # pieces of the part being streamed
         self._run_is_text = True
@@ -138,14 +154,20 @@ class Gathering:
         self._origin = _UNKNOWN
 
     def add(self, chunk: Chunk) -> None:
-        """Add the next chunk."""
+        """Add the next chunk.
+
+        Raises:
+            ModelError: there are too many of them, or too much is in them.
+        """
+        self._room = room = self._room - PIECE - len(chunk.text) - len(chunk.reasoning)
+        if room < 0:
+            raise exceeded(f"{self._bounds.size:,} bytes", "size")
         if chunk.reasoning:
             self._append(chunk.reasoning, is_text=False)
         if chunk.text:
             self._append(chunk.text, is_text=True)
         if chunk.parts:
-            for part in chunk.parts:
-                self._add_part(part)
+            self._add_parts(chunk.parts)
         if chunk.tool_calls:
             for piece in chunk.tool_calls:
                 self._add_call(piece)
@@ -180,7 +202,14 @@ class Gathering:
         )
 
     def _add_call(self, piece: ToolCallChunk) -> None:
+        self._room -= PIECE + len(piece.arguments)
+        if piece.id or piece.name:
+            named = self._named[piece.index] = self._named.get(piece.index, 0) + len(piece.id) + len(piece.name)
+            if named > LONGEST_NAME:
+                raise exceeded(f"{LONGEST_NAME:,} characters in the name of a call", "size")
         if piece.index not in self._calls:
+            if len(self._calls) >= self._bounds.calls:
+                raise exceeded(f"{self._bounds.calls:,} calls", "calls")
             self._close()
             self._parts.append(piece.index)
             self._calls[piece.index] = []
@@ -192,7 +221,12 @@ class Gathering:
             self._run_is_text = is_text
         self._run.append(text)
 
+    def _add_parts(self, parts: Sequence[Part]) -> None:
+        for part in parts:
+            self._add_part(part)
+
     def _add_part(self, part: Part) -> None:
+        self._room -= PIECE + len(getattr(part, "text", None) or getattr(part, "data", None) or ())
         streamed = TextPart if self._run_is_text else ReasoningPart
         if self._run and isinstance(part, streamed) and not part.text:
             part = msgspec.structs.replace(part, text="".join(self._run))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -14,11 +14,14 @@ from adjourn._engine.questions import open_interrupts
 from adjourn._engine.record import GraphImage, Tree
 from adjourn._engine.scope import Frame
 from adjourn._values.damage import Reading
-from adjourn.errors import Conflict, SessionBusy, UsageError
+from adjourn.errors import ApprovalSpent, Conflict, SessionBusy, UsageError
 from adjourn.events import Interrupt
 from adjourn.sessions._chain import read_left
 from adjourn.sessions._contents import graph_fields
 from adjourn.sessions._log import read_past
+from adjourn.sessions._shown_fields import may_have_shown
+from adjourn.sessions._spent import Spent, find_spent, use_again
+from adjourn.sessions.history import as_mapping
 from adjourn.stores.types import Loaded, SessionRef, Status
 
 from ._live import TRIES, LiveSession, LiveSessions, apply_answers
@@ -55,9 +58,20 @@ class Editor:
             return plain_state(frame_at(live.root, at).report()) if dormant is None else dormant
 
     async def edit(
-        self, ref: SessionRef, values: Mapping[str, Any], checkpoint_id: str | None, as_node: str | None, at: str | None
+        self,
+        ref: SessionRef,
+        values: Mapping[str, Any],
+        checkpoint_id: str | None,
+        as_node: str | None,
+        at: str | None,
+        *,
+        again: bool,
     ) -> str | None:
-        """Write a checkpoint, on a new branch, with values changed by hand, and return its id."""
+        """Write a checkpoint, on a new branch, with values changed by hand, and return its id.
+
+        Raises:
+            ApprovalSpent: approvals that were given before would act a second time, and are not to do so `again`.
+        """
         if not isinstance(values, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
             raise UsageError(f"edit({values!r}): give a mapping of fields to their new values.")
         metadata = {
@@ -73,6 +87,15 @@ class Editor:
             live.prepare(self._sessions)
             point = checkpoint_id or live.head.checkpoint
             past = await read_past(self._settings.store, live.ref, point, live.scope)
+            spent = await find_spent(self._settings.store, live.ref, point, past)
+            if spent is not None and (refusal := _refusal(live, spent, values, as_node, at)):
+                if again:
+                    past = use_again(spent, past, live.scope)
+                elif point == live.head.checkpoint and as_node is None and at is None and refusal.asked_at is not None:
+                    checkpoint_id = refusal.asked_at  # There, it is asked with the new values.
+                    continue
+                else:
+                    raise refusal
             left = await read_left(self._settings.store, live.head)
             live.journal.records.branch_off(self._settings.new_branch(), point, past, left)
             self._keep_answers(live)
@@ -108,6 +131,24 @@ class Editor:
         """Cancel a session that nobody runs; its questions stay open."""
         live.prepare(self._sessions)
         await self.write(live, "cancel", {}, "cancelled")
+
+
+def _refusal(
+    live: LiveSession, spent: Spent, values: Mapping[str, Any], as_node: str | None, at: str | None
+) -> ApprovalSpent | None:
+    """Return why approvals that have acted must not act on what an edit leads to; None if they may.
+
+    Going on at the head is what they were given for, unless it is something else than they showed.
+    """
+    if not spent.is_unfinished:
+        return None if as_node is None else spent.error()
+    if live.head is None or spent.point != live.head.checkpoint:
+        return spent.error()
+    given = values.get("values")
+    names = {*values, *(cast("Mapping[str, Any]", given) if isinstance(given, Mapping) else ())}
+    state = as_mapping(plain_state(frame_at(live.root, at).report()))
+    is_shown = any(may_have_shown(each, names, state) for each in spent.approvals)
+    return spent.error(sorted(values)) if is_shown else None
 
 
 def frame_at(root: ProgramFrame, at: str | None) -> ProgramFrame:

@@ -13,12 +13,14 @@ from adjourn.errors import (
     CheckpointCorrupt,
     CheckpointNotFound,
     Conflict,
+    ProgramChanged,
     RunError,
     SessionBusy,
     UnfinishedRun,
     UsageError,
 )
 from adjourn.events import FINAL, Done, Event, Failed, Interrupted, is_muted
+from adjourn.sessions._fork import cancel
 from adjourn.sessions._log import read_events
 from adjourn.sessions._news import news_of
 from adjourn.sessions._span import Span, final_state, open_at, spans
@@ -189,11 +191,17 @@ class RunFollower:
         """Return whether its owner could be asked to stop, or it could be stopped here; if not, it has moved on."""
         if owner_of(head) is not None:
             return await self._store.cancel(head.ref, mode)
-        found = await self.sessions.load(head.ref)
-        if found.journal.records.head != head.checkpoint:
+        try:
+            found = await self.sessions.load(head.ref)
+        except ProgramChanged:  # What it was is enough to stop it: its program may be gone for good.
+            found = None
+        if found is not None and found.journal.records.head != head.checkpoint:
             return False
         try:
-            await self._editor.stop(found)
+            if found is None:
+                await cancel(self.sessions.settings, head.ref)
+            else:
+                await self._editor.stop(found)
         except (Conflict, SessionBusy):
             return False
         self.sessions.pop(head.ref)

@@ -124,6 +124,7 @@ class LiveSession:
         scope = Scope(session_id, app=settings.app, user_id=user_id, clock=settings.clock)
         self.scope: Scope = scope
         scope.interrupts, scope.program_options = settings.interrupts, settings.program
+        scope.speakers = None if settings.permission.self_approval else ()
         ref = SessionRef(session_id, settings.app, user_id)
         self.ref: SessionRef = ref
         chain = Chain(settings.audit_keys[0] if settings.audit_keys else None)
@@ -308,11 +309,11 @@ Ending = Literal["done", "waiting", "failed", "cancelled", "handed_over", "taken
 class RunObserver(Protocol):
     """Hears of every run that a runner drives, on the event loop that drives it; it must not raise anything."""
 
-    def began(self) -> None:
-        """Note that a run begins: a turn, a resume or a recovery."""
+    def began(self, user_id: str | None) -> None:
+        """Note that a run begins in a turn of a user: a turn, a resume or a recovery."""
         ...
 
-    def ended(self, ending: Ending, before: Usage, after: Usage, seconds: float) -> None:
+    def ended(self, user_id: str | None, ending: Ending, before: Usage, after: Usage, seconds: float) -> None:
         """Note that a run has ended; its turn had used `before` when it began, and has used `after`."""
         ...
 
@@ -334,10 +335,12 @@ class LiveSessions:
         self.yield_deadline: float = 0.0
 
     def new(self, session_id: str, user_id: str | None, persistence: Persistence) -> LiveSession:
-        """Make a session that does not exist yet."""
+        """Make a session that does not exist yet, with the values that every session begins with."""
         live = LiveSession(self, session_id, user_id, persistence)
         live.scope.branch = self.settings.new_branch()
         live.root = live.scope.root = self.program.open(live.scope, None, self.segment, None)
+        if self.settings.values:
+            live.root.set_values(self.settings.values)
         return live
 
     async def find(self, ref: SessionRef, checkpoint_id: str | None = None) -> LiveSession | None:

@@ -39,6 +39,7 @@ from adjourn.sessions._inputs import StoredTurn
 from adjourn.sessions._log import read_events, read_past
 from adjourn.sessions._questions import Answers, place_of
 from adjourn.sessions._settings import check_name
+from adjourn.sessions._spent import check_unspent
 from adjourn.stores._logging import note
 from adjourn.stores.types import Answer, Claimed, Head, QueuedInput, SessionRef
 
@@ -73,6 +74,7 @@ class TurnOptions(TypedDict, total=False):
     on_pending: OnPending
     on_busy: OnBusy
     checkpoint_id: str | None
+    again: bool
     max_steps: int | None
     model_options: Mapping[str, Any] | None
     for_agents: Mapping[str, AgentOptions] | None
@@ -258,6 +260,7 @@ class SessionOpener:
         It is also None when the same answers were given before, under the same id: then what they led to is read.
 
         Raises:
+            Conflict: other answers were given under the id.
             StaleCheckpoint: something else is asked now in place of what was answered.
         """
         live = await self._resumed(call, given, by, checkpoint_id, state, reader)
@@ -276,13 +279,14 @@ class SessionOpener:
     ) -> LiveSession | None:
         if call.answer_id is None:
             return await self._resume(call, given, by, checkpoint_id, state, reader)
-        place = await place_of(self._settings.store, self._ref(call), call.answer_id)
+        store, ref = self._settings.store, self._ref(call)
+        place = await place_of(store, ref, call.answer_id, given, by, call.message)
         if place is None:
             try:
                 return await self._resume(call, given, by, checkpoint_id, state, reader)
             except SessionError:
                 # Somebody who sends the same may have been faster.
-                place = await place_of(self._settings.store, self._ref(call), call.answer_id)
+                place = await place_of(store, ref, call.answer_id, given, by, call.message)
                 if place is None:
                     raise
         return await self._follow(call, place, reader)
@@ -555,8 +559,12 @@ class SessionOpener:
 
     # Going back
 
-    async def travel(self, call: Call, checkpoint_id: str, reader: Reader) -> LiveSession:
-        """Return a session at `checkpoint_id`, on a new branch unless that is its head, claimed."""
+    async def travel(self, call: Call, checkpoint_id: str, again: bool, reader: Reader) -> LiveSession:
+        """Return a session at `checkpoint_id`, on a new branch unless that is its head, claimed.
+
+        Raises:
+            ApprovalSpent: approvals that were given before it have acted, and are not to do so `again`.
+        """
         for _ in range(TRIES):
             live = await self._sessions.load(self._ref(call), checkpoint_id)
             self._sessions.pop(live.ref)
@@ -565,7 +573,9 @@ class SessionOpener:
             _check_deps(live)
             source = None
             if live.journal.records.head != checkpoint_id:
-                past = await read_past(self._settings.store, live.ref, checkpoint_id, live.scope)
+                store, scope = self._settings.store, live.scope
+                past = await read_past(store, live.ref, checkpoint_id, scope)
+                past = await check_unspent(store, live.ref, checkpoint_id, past, scope, again=again)
                 left = None if live.head is None else await read_left(self._settings.store, live.head)
                 live.journal.records.branch_off(self._settings.new_branch(), checkpoint_id, past, left)
                 live.scope.reopen_approvals()

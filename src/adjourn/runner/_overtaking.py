@@ -11,6 +11,7 @@ import msgspec
 from adjourn.errors import CheckpointNotFound, Conflict, SessionBusy, UsageError
 from adjourn.sessions._chain import read_left
 from adjourn.sessions._log import read_past
+from adjourn.sessions._spent import find_spent
 from adjourn.sessions._status import owner_of
 from adjourn.sessions.history import split_id
 from adjourn.stores.types import CheckpointRow, Head, SessionRef
@@ -69,7 +70,21 @@ class Overtaker:
                 f"Where the turn of session '{ref.id}' began is not known here: it was pruned, or it is in the "
                 "session that this one was forked from. So it cannot be rolled back; use on_busy='cancel'."
             )
+        await self._check_unspent(head.ref, began)
         return _Running(head, began)
+
+    async def _check_unspent(self, ref: SessionRef, began: CheckpointRow) -> None:
+        """Refuse to roll back to a turn that was given up after an approval had acted there (rule R19)."""
+        if began.parent is None:
+            return
+        live = await self._sessions.load(ref, began.parent)
+        past = await read_past(self._store, ref, began.parent, live.scope)
+        spent = await find_spent(self._store, ref, began.parent, past)
+        if spent is not None and spent.is_unfinished:
+            raise UsageError(
+                f"Before the turn that runs, session '{ref.id}' gave up one in which an approval has acted: "
+                f"{', '.join(each.id for each in spent.approvals)}. So it cannot be rolled back; use on_busy='cancel'."
+            )
 
     async def _turn_of(self, head: Head) -> CheckpointRow | None:
         return _turn_began(await self._store.checkpoints(head.ref), head.checkpoint)

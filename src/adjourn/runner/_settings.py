@@ -10,6 +10,7 @@ import msgspec
 from adjourn._checks import check_middleware, is_count, is_positive
 from adjourn._engine.concurrency import MAX_OF_A_SESSION
 from adjourn._engine.record import MAX_BYTES
+from adjourn._engine.values import adopt_value
 from adjourn._generics import Deps
 from adjourn._habits import instead_of
 from adjourn._temporary import temporary_id
@@ -31,12 +32,14 @@ class Options(TypedDict, Generic[Deps], total=False):
 
     store: where sessions are kept: a store or its URL, such as "sqlite:///file.db"; None keeps them in this runner.
     deps: what code of a run finds as `current().deps` when a call gives none: a value, or a function of the status.
+    values: the session values that a new session begins with; what later calls and code write lies over them.
     require_token: whether an approval must be answered by its token, so that it counts only for what was shown.
     streaming: whether models are asked for their answers piece by piece; True by default.
     durability: when a step is stored: "step" before it is reported, "async" while the next runs, "pause" at pauses.
     app_name: whose sessions these are, as the same id in another app is another session; "adjourn" by default.
     require_by: True refuses an approval that does not say who gave it, as `by`.
     may_answer: a function of a question, `by` and the turn's user, which returns True or why the answer is refused.
+    self_approval: False if an approval counts only by somebody who is none of its requesters; True by default.
     notify: who is told of pauses and ends, such as `Webhooks([...])`; None tells nobody.
     audit_key: a secret that signs the log, so that nobody without it can change the log unnoticed; or several.
     middleware: what wraps the calls of models and tools in every agent that this runner runs.
@@ -55,12 +58,14 @@ class Options(TypedDict, Generic[Deps], total=False):
 
     store: Store | str | None
     deps: Deps | Callable[[SessionStatus], Deps] | None
+    values: Mapping[str, Any]
     require_token: bool
     streaming: bool
     durability: Durability
     app_name: str
     require_by: bool
     may_answer: MayAnswer | None
+    self_approval: bool
     notify: Notify | None
     audit_key: AuditKey | None
     middleware: Sequence[Any]
@@ -107,6 +112,7 @@ class RunnerSettings(Settings):
             require_token=options.get("require_token", False),
             require_by=options.get("require_by", False),
             may_answer=options.get("may_answer"),
+            self_approval=options.get("self_approval", True),
             audit_key=options.get("audit_key"),
         )
         self.has_own_store: bool = store is None
@@ -115,6 +121,7 @@ class RunnerSettings(Settings):
         if self.notify is not None and not hasattr(self.notify, "notices"):
             raise UsageError(f"notify={self.notify!r}: give an object with a method `notices`, such as `Webhooks`.")
         self.deps: Any = options.get("deps")
+        self.values: dict[str, Any] = _values(options.get("values", {}))
         self.durability: Durability = options.get("durability", "pause" if self.has_own_store else "step")
         if self.durability not in ("step", "pause", "async"):
             raise UsageError(f"durability={self.durability!r}: use 'step', 'pause' or 'async'.")
@@ -172,6 +179,13 @@ def stored_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     for name in sorted(_RESERVED & stored.keys()):
         raise UsageError(f"metadata has '{name}', which edits and forks write. Choose another name.")
     return stored
+
+
+def _values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that a new session begins with, as the runner's own."""
+    if not isinstance(values, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
+        raise UsageError(f"values={values!r}: give a mapping of names to session values.")
+    return {name: adopt_value(name, value) for name, value in values.items()}
 
 
 def _listing(name: str, values: Any) -> tuple[Any, ...]:  # Any: users pass anything

@@ -252,6 +252,9 @@ class Run(Defaulted, Generic[Out_co, State_co]):
             if self._cancelled is not None:
                 live.cut(self._cancelled)  # It was cancelled while it was being opened.
             self._sessions.running[self.session_id] = live
+            self.has_driven = live.journal.lease is not None or live.journal.is_unstored
+            if self.has_driven and self._sessions.observer is not None:
+                self._sessions.observer.began(live.scope.user_id)  # Here: it counts before its caller goes on.
             # Made without the loop's task factory, like all tasks of the engine: it is for users' tasks.
             eagerly = EAGERLY if at_once else {}
             self._driver = asyncio.Task(self._drive(live), loop=live.scope.loop, name=self.session_id, **eagerly)
@@ -264,16 +267,13 @@ class Run(Defaulted, Generic[Out_co, State_co]):
             wake(self._starting.pop())
 
     async def _drive(self, live: LiveSession) -> None:
-        well, before, observer = False, live.scope.usage, None
+        well, before = False, live.scope.usage
         try:
             live.begin()
-            if live.journal.lease is None and not live.journal.is_unstored:
+            if not self.has_driven:
                 self._outcome = result = stored_result(live)
                 self.deliver([stored_end(live, result)])
             else:
-                self.has_driven = True
-                if (observer := self._sessions.observer) is not None:
-                    observer.began()
                 self._outcome = result = await drive(live)
                 well = result.status != "cancelled"
         except asyncio.CancelledError as error:
@@ -282,9 +282,9 @@ class Run(Defaulted, Generic[Out_co, State_co]):
         except BaseException as error:  # noqa: BLE001  # passed on to whoever awaits or reads the run
             self._outcome = error
         finally:
-            if observer is not None:
+            if self.has_driven and (observer := self._sessions.observer) is not None:
                 took = time.perf_counter() - live.since
-                observer.ended(_ending(live, self._outcome), before, live.scope.usage, took)
+                observer.ended(live.scope.user_id, _ending(live, self._outcome), before, live.scope.usage, took)
             self._sessions.ended(live, well=well)
             self._readers.end()
             while self._waiters:

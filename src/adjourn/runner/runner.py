@@ -53,12 +53,14 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
 
         store: where sessions are kept: a store or its URL, such as "sqlite:///file.db"; None keeps them in this runner.
         deps: what code of a run finds as `current().deps` when a call gives none: a value, or a function of the status.
+        values: the session values that a new session begins with; what later calls and code write lies over them.
         require_token: whether an approval must be answered by its token, so that it counts only for what was shown.
         streaming: whether models are asked for their answers piece by piece; True by default.
         durability: when a step is stored: "step" before it is reported, "async" while the next runs, "pause" at pauses.
         app_name: whose sessions these are, as the same id in another app is another session; "adjourn" by default.
         require_by: True refuses an approval that does not say who gave it, as `by`.
         may_answer: a function of a question, `by` and the turn's user, which returns True or why the answer is refused.
+        self_approval: False if an approval counts only by somebody who is none of its requesters; True by default.
         notify: who is told of pauses and ends, such as `Webhooks([...])`; None tells nobody.
         audit_key: a secret that signs the log, so that nobody without it can change the log unnoticed; or several.
         middleware: what wraps the calls of models and tools in every agent that this runner runs.
@@ -89,6 +91,7 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
             require_token=settings.require_token,
             require_by=settings.permission.require_by,
             may_answer=settings.permission.may_answer,
+            self_approval=settings.permission.self_approval,
             audit_key=settings.audit_keys or None,
             clock=settings.clock,
             new_id=settings.new_id,
@@ -137,6 +140,7 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         on_pending: OnPending = "error",
         on_busy: OnBusy = "error",
         checkpoint_id: str | None = None,
+        again: bool = False,
         max_steps: int | None = None,
         model_options: Mapping[str, Any] | None = None,
         for_agents: Mapping[str, AgentOptions] | None = None,
@@ -154,6 +158,8 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         on_busy: while a turn runs, or others wait for theirs: "error" (the default), "queue" to wait behind them,
             "cancel" them, or "rollback" to before the turn that runs.
         checkpoint_id: the checkpoint to go on from, on a new branch.
+        again: whether approvals that a node asked before that checkpoint, and that have acted since, count once more;
+            otherwise it is `ApprovalSpent`.
         max_steps: how many supersteps this run may take; by default what the graph was compiled with.
         model_options: options for every model call of the turn, under the provider's names.
         for_agents: model options and limits for single agents of the program, by name; kept with the turn.
@@ -193,7 +199,9 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
                     "run(checkpoint_id=...) goes on from a checkpoint, in the turn that it belongs to: give it a "
                     "session_id, None as input, and neither state, metadata nor on_busy."
                 )
-            begin = partial(self._opener.travel, call, checkpoint_id)
+            begin = partial(self._opener.travel, call, checkpoint_id, again)
+        elif again:
+            raise UsageError("run(again=True) is for going back: give it a checkpoint_id, too.")
         return self._run(call, begin)
 
     @explains_options
@@ -294,7 +302,7 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         max_steps: how many supersteps this run may take.
         for_agents: model options and limits for single agents, in place of those that they have in this turn.
         id: what you call this answer. Under the same id it counts once, whichever process it is sent to again: that
-            one is not refused, and follows what the first one led to.
+            one is not refused, and follows what the first one led to. Another answer under it is a `Conflict`.
         user_id: whose session it is; that of another user is not found.
 
         A run that is under way takes the answers up. `values`, `state`, `max_steps` and `for_agents` cannot reach it:
@@ -479,15 +487,23 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         checkpoint_id: str | None = None,
         as_node: str | None = None,
         at: str | None = None,
+        again: bool = False,
         user_id: str | None = None,
     ) -> Checkpoint:
         """Change the state by hand, through reducers, on a new branch; `recover` goes on there.
 
         With `as_node` it is as if that node had returned the values: what follows it runs next, or, if other nodes run
         at the same time as that node, when these have finished.
+
+        An edit of the head of an unfinished turn leaves approvals as they are, unless it changes a field that one of
+        them showed: then it is made where that one was asked, so that it is asked again. With `again` they count once
+        more, wherever the edit is made; the audit says so.
+
+        Raises:
+            ApprovalSpent: an approval that a node asked before the checkpoint has acted since.
         """
         ref = self._settings.ref(session_id, user_id)
-        point = await self._editor.edit(ref, values, checkpoint_id, as_node, at)
+        point = await self._editor.edit(ref, values, checkpoint_id, as_node, at, again=again)
         return await self.checkpoint(session_id, point, user_id=user_id)
 
     async def fork(
@@ -496,20 +512,23 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         *,
         checkpoint_id: str | None = None,
         to: str | None = None,
+        again: bool = False,
         user_id: str | None = None,
     ) -> str:
         """Begin a new session as this one was at a checkpoint, and return its id.
 
-        With its own id as `to`, it is a new branch of this session instead.
+        With its own id as `to`, it is a new branch of this session instead. With `again`, approvals that a node asked
+        in the unfinished turn, and that have acted since, count once more; the audit says so.
 
         Raises:
+            ApprovalSpent: there are such approvals, and `again` is not given.
             ProgramChanged, StateInvalid, CheckpointCorrupt: the program could not go on from there.
         """
         ref = self._settings.ref(session_id, user_id)
         await self._live.load(ref, checkpoint_id)
         if to == session_id:
             self._live.pop(ref)
-        return await super().fork(session_id, checkpoint_id=checkpoint_id, to=to, user_id=user_id)
+        return await super().fork(session_id, checkpoint_id=checkpoint_id, to=to, again=again, user_id=user_id)
 
     # From sync code
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, Unpack
 
 import msgspec
@@ -15,9 +14,8 @@ from adjourn._text import did_you_mean
 from adjourn.errors import CheckpointNotFound, ProgramChanged, UsageError
 from adjourn.events import Interrupt
 from adjourn.runner import Notify, Options, Runner
-from adjourn.sessions import MayAnswer
 from adjourn.spec import Served
-from adjourn.stores import MemoryStore, SessionRef, Store, open_store
+from adjourn.stores import Head, MemoryStore, SessionRef, Store, open_store
 
 from ._callers import Caller
 from ._errors import ApiError
@@ -36,6 +34,26 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
     runner: Runner
     served: Served
 
+    def check_values(self, given: Mapping[str, Any] | None, caller: Caller) -> None:
+        """Refuse session values that a caller may not set.
+
+        Raises:
+            ApiError: the agent does not declare them, or they are the library's own.
+        """
+        allowed, is_admin = list(self.served.caller_values), caller.has("admin")
+        refused = [name for name in given or () if name.startswith("~") or not (is_admin or name in allowed)]
+        if not refused:
+            return
+        may = "any whose name does not begin with '~'" if is_admin else ", ".join(allowed) or "none"
+        raise ApiError(
+            422,
+            "values_refused",
+            f"Agent '{self.name}' does not let you set the session values {', '.join(map(repr, refused))}.",
+            f"You may set {may}. The operator of the server lists them as `caller_values` of the agent.",
+            refused=refused,
+            allowed=allowed,
+        )
+
     def takes_as_answer(self, asked: Sequence[Interrupt]) -> bool:
         """Return whether a message that comes while these questions are open is the answer to the only one of them.
 
@@ -44,6 +62,10 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
         if not self.served.answer_pending or len(asked) != 1:
             return False
         return asked[0].reason not in APPROVALS or not self.runner.options.get("require_token", False)
+
+    def author(self, caller: Caller, by: str | None) -> str | None:
+        """Return who gives an answer: the caller; one without a name may say who, unless that would let them be two."""
+        return by if caller.name is None and self.runner.options.get("self_approval", True) else caller.name
 
 
 def described(agent: ServedAgent) -> dict[str, Any]:
@@ -138,11 +160,10 @@ class Agents:
             options["deps"] = self._deps
         if self._notify is not None:
             options["notify"] = self._notify
-        if not self._self_approval:
-            program = served.program
-            options["may_answer"] = _not_oneself(
-                program.options.get("may_answer") if isinstance(program, Runner) else None
-            )
+        if not (self._self_approval and served.self_approval):
+            options["self_approval"] = False
+        if served.values:
+            options["values"] = served.values
         if served.require_token:
             options["require_token"] = True
         if not served.interrupts:
@@ -169,16 +190,16 @@ class Agents:
             raise ApiError(404, "agent_not_found", f"There is no agent '{name}'.{meant}", _choose(names), agents=names)
         return self._by_name[name]
 
-    async def first_values(
-        self, agent: ServedAgent, session_id: str | None, given: dict[str, Any] | None, user_id: str | None
-    ) -> dict[str, Any] | None:
-        """Return the session values to set before a turn; a new session begins with those of its agent."""
-        first = agent.served.values
-        if not first:
-            return given
-        if session_id is not None and await self.store.head(SessionRef(session_id, self.app_name, user_id)) is not None:
-            return given
-        return {**first, **(given or {})}
+    async def check_open_to(self, caller: Caller, session_id: str | None) -> None:
+        """Refuse the session of an agent that a caller may not use, as if there were none; there need not be one.
+
+        Raises:
+            CheckpointNotFound: it is.
+        """
+        if caller.is_limited and session_id is not None:
+            head = await self.store.head(SessionRef(session_id, self.app_name, caller.user_id))
+            if head is not None and head.program and not caller.may_use(agent_name(head.program)):
+                raise CheckpointNotFound(session_id)
 
     async def of_session(self, session_id: str, caller: Caller) -> ServedAgent:
         """Return the agent that a session belongs to.
@@ -187,26 +208,27 @@ class Agents:
             CheckpointNotFound: there is no such session that the caller may see.
             ProgramChanged: its agent is not served here.
         """
-        head = await self.store.head(SessionRef(session_id, self.app_name, caller.user_id))
-        if head is None or (caller.is_limited and not caller.may_use(agent_name(head.program))):
-            raise CheckpointNotFound(session_id)
+        head = await self._seen(session_id, caller)
         if not head.program and len(self._by_name) == 1:
             return next(iter(self._by_name.values()))
         if head.program not in self._by_program:
             raise ProgramChanged(head.program, "this server does not serve it")
         return self._by_program[head.program]
 
+    async def reader_of(self, session_id: str, caller: Caller) -> Runner:
+        """Return a runner that can read, cancel and delete a session: its agent's, or any if that is not served here.
 
-def _not_oneself(rule: MayAnswer | None) -> MayAnswer:
-    """Return a rule by which nobody approves what their own turn asks for; what another rule says counts as well."""
+        Raises:
+            CheckpointNotFound: there is no such session that the caller may see.
+        """
+        head = await self._seen(session_id, caller)
+        return self._by_program.get(head.program, next(iter(self._by_name.values()))).runner
 
-    async def may_answer(asked: Interrupt, by: str | None, user_id: str | None) -> bool | str:
-        if asked.reason in APPROVALS and by == user_id:
-            return "nobody approves a request of their own here"
-        said = True if rule is None else rule(asked, by, user_id)
-        return await said if inspect.isawaitable(said) else said
-
-    return may_answer
+    async def _seen(self, session_id: str, caller: Caller) -> Head:
+        head = await self.store.head(SessionRef(session_id, self.app_name, caller.user_id))
+        if head is None or (caller.is_limited and not caller.may_use(agent_name(head.program))):
+            raise CheckpointNotFound(session_id)
+        return head
 
 
 def agent_name(program: str) -> str:

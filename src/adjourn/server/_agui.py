@@ -46,6 +46,7 @@ from ._agui_events import Encoder
 from ._callers import Caller, Callers
 from ._chat import read_answer
 from ._errors import ApiError, api_error, code_of
+from ._media import MediaHosts
 from ._runs import Runs
 from ._sse import frame
 from ._streams import Streams, is_unstored_end, session_header
@@ -69,11 +70,14 @@ _LOST: Data = {
 class AgUi:
     """The routes of AG-UI."""
 
-    def __init__(self, agents: Agents, runs: Runs, streams: Streams, callers: Callers, *, max_body: int) -> None:
+    def __init__(
+        self, agents: Agents, runs: Runs, streams: Streams, callers: Callers, media: MediaHosts, *, max_body: int
+    ) -> None:
         self._agents = agents
         self._runs = runs
         self._streams = streams
         self._callers = callers
+        self._media = media
         self._max_body = max_body
 
     def routes(self, prefix: str) -> list[BaseRoute]:
@@ -94,8 +98,10 @@ class AgUi:
         given = await read(request, RunInput, self._max_body)
         turn = _Turn(agent.runner, given, caller)
         try:
+            await self._agents.check_open_to(caller, given.thread_id)
             known = await turn.messages()
             said = None if given.resume else new_message(given.messages, known)
+            self._media.check([said, given.other_input, *(each.payload for each in given.resume or ())])
             started = await self._begin(turn, agent, said)
         except (AdjournError, ApiError) as error:
             frames = turn.refused(api_error(error))
@@ -160,13 +166,11 @@ class AgUi:
 
     async def _start(self, turn: _Turn, agent: ServedAgent, said: Message | Data, *, abandons: bool) -> Run:
         thread_id, user_id, served = turn.given.thread_id, turn.caller.user_id, agent.served
-        values = await self._agents.first_values(agent, thread_id, None, user_id)
         on_pending = "abandon" if abandons else served.on_pending
         run = agent.runner.run(
             said,
             session_id=thread_id,
             user_id=user_id,
-            values=values,
             # In a queue, a turn may have to wait for days, and no front end can.
             on_busy="error" if served.on_busy == "queue" else served.on_busy,
             on_pending=on_pending,

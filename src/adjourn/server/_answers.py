@@ -61,7 +61,10 @@ class AgentList(_Answer):
 
 
 class Question(_Answer):
-    """A question for a person. `schema` is the JSON Schema of an answer; `token` names exactly what is shown here."""
+    """A question for a person. `schema` is the JSON Schema of an answer; `token` names exactly what is shown here.
+
+    `requesters` asked for it, so another person must approve it; null if they may, too.
+    """
 
     session_id: str
     id: str
@@ -77,6 +80,7 @@ class Question(_Answer):
     choices: list[Any]
     created: datetime | None
     expires: datetime | None
+    requesters: list[str] | None
     checkpoint_id: str | None
 
 
@@ -96,6 +100,7 @@ class AuditedQuestion(Question):
     by: str | None
     at: datetime | None
     inherited: bool
+    again: bool
 
 
 class Audit(_Answer):

@@ -36,6 +36,7 @@ from ._guards import Fence, Guard, Identify
 from ._idempotency import Idempotency
 from ._inbox import Inbox
 from ._limits import Limits, Usage
+from ._media import MediaHosts
 from ._metrics import CONTENT_TYPE, Metrics
 from ._openapi import document
 from ._runs import Runs
@@ -76,6 +77,7 @@ class App:
         open_metrics: bool = False,
         hosts: Iterable[str] = (),
         origins: Iterable[str] = (),
+        media_hosts: Iterable[str] = (),
         limits: Limits | None = None,
         webhooks: Webhooks | Iterable[Webhook] | None = None,
         public_url: str | None = None,
@@ -96,10 +98,12 @@ class App:
         tokens: who may make requests, as a file that `adjourn token` writes; without it and `identify`, everybody may
             do everything.
         identify: a function of a request that returns its `Caller`, or None for somebody who is not known.
-        self_approval: False if an approval counts only from somebody else than whose turn asks for it.
+        self_approval: False if an approval counts only by somebody who is none of its requesters (rule V19).
         open_metrics: True if anybody may read `GET /metrics`; else it takes a token of the role `metrics` or `admin`.
         hosts: names that clients reach the server by, besides localhost and addresses; "*" for any.
         origins: origins whose pages may use it, such as "https://desk.example.com"; those of its own always may.
+        media_hosts: hosts that callers may name in the URLs of images, audio and files, such as "images.example.com": a
+            model's server fetches them. They have to be https.
         limits: how much each caller may do at a time; by default, what `Limits()` says.
         webhooks: who is told when a run waits or has ended, or a question is about to expire.
         public_url: where clients reach the server, such as "https://desk.example.com", for the links in webhooks.
@@ -116,7 +120,8 @@ class App:
         if reload is not None and not is_positive(reload):
             raise UsageError(f"App(reload={reload!r}): give a number of seconds above zero, or None.")
         chosen = store_for(given, store)
-        self._metrics = Metrics()
+        usage = Usage(limits or Limits())
+        self._metrics = Metrics(usage)
         self.webhooks: Webhooks | None = _webhooks(webhooks, public_url)
         self.agents: Agents = Agents(
             expanded(given),
@@ -130,20 +135,24 @@ class App:
         self._backlog = Backlog(self.agents.store, app_name)
         self._callers = Callers()
         limits = limits or Limits()
-        usage = Usage(limits)
         opened = frozenset(["GET /metrics"] if open_metrics else [])
         self._guard = Guard(self.agents, self._callers, usage, _tokens(tokens), identify, opened)
-        if not self_approval and not self.is_closed:
-            raise UsageError("App(self_approval=False): without tokens or identify, nobody knows who approves.")
+        if not self.is_closed and any(runner.options.get("self_approval") is False for runner in self.agents.runners):
+            raise UsageError("App with self_approval=False: without tokens or identify, nobody knows who approves.")
         self._folders = Folders(given, self.replace)
         self._reload = reload
         self.grace = grace
         self._sessions = Sessions(self.agents.store, app_name=app_name)
-        self._runs = Runs(self.agents.runners, usage, self._metrics, concurrency=concurrency)
+        self._runs = Runs(self.agents.runners, self._metrics, concurrency=concurrency)
         self._streams = Streams(keep_alive=keep_alive, stall=limits.stall)
-        self._chats = Chats(self.agents, self._runs, self._streams, self._callers, self._sessions, max_body=max_body)
-        self._about_sessions = SessionRoutes(self.agents, self._sessions, self._runs, self._callers, max_body=max_body)
-        self._ag_ui = AgUi(self.agents, self._runs, self._streams, self._callers, max_body=max_body)
+        media = MediaHosts(media_hosts)
+        self._chats = Chats(
+            self.agents, self._runs, self._streams, self._callers, self._sessions, media, max_body=max_body
+        )
+        self._about_sessions = SessionRoutes(
+            self.agents, self._sessions, self._runs, self._callers, media, max_body=max_body
+        )
+        self._ag_ui = AgUi(self.agents, self._runs, self._streams, self._callers, media, max_body=max_body)
         self._inbox = Inbox(self._sessions, self._streams, self._callers)
         self._keys = Idempotency(self.agents, self._streams, self._callers, max_body=max_body)
         self._draining: asyncio.Task[None] | None = None
@@ -276,12 +285,12 @@ class App:
         """Read a session from any event on: GET /api/v1/sessions/{id}/events."""
         caller, session_id, after = self._callers.of(request), named(request, "id"), place(request)
         wanted = query(request, Following)
-        agent = await self.agents.of_session(session_id, caller)
-        await check_still_there(agent.runner, SessionRef(session_id, self.agents.app_name, caller.user_id), after)
-        run = agent.runner.attach(session_id, after=after, user_id=caller.user_id)
+        runner = await self.agents.reader_of(session_id, caller)
+        await check_still_there(runner, SessionRef(session_id, self.agents.app_name, caller.user_id), after)
+        run = runner.attach(session_id, after=after, user_id=caller.user_id)
         await run.start()
         watch = run.watch(stay=wanted.follow == "session", outlast=True)
-        return self._streams.of(watch, agent.runner, session_id, caller.user_id, is_turn=False)
+        return self._streams.of(watch, runner, session_id, caller.user_id, is_turn=False)
 
 
 def _webhooks(given: Webhooks | Iterable[Webhook] | None, public_url: str | None) -> Webhooks | None:

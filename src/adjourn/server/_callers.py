@@ -8,14 +8,17 @@ from typing import Literal
 import msgspec
 from starlette.requests import Request
 
+from adjourn.errors import UsageError
+from adjourn.sessions._settings import check_name
+
 Role = Literal["use", "review", "metrics", "admin"]
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody who makes requests.
 
-    name: who they are. The sessions that they begin are theirs, and their answers are kept under this name. None is
-        everybody, where nobody is told from anybody else.
+    name: who they are. The sessions that they begin are theirs, and their answers are kept under this name. Only those
+        with the role `admin`, or with no role but `review` and `metrics`, may have none.
     roles: `use` begins sessions, and sees and answers one's own; `review` sees and answers everybody's; `metrics`
         reads what is counted; `admin` may do everything.
     agents: patterns of the names of the agents that they may use or review, such as `refund-*`.
@@ -26,6 +29,19 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     roles: frozenset[Role] = frozenset(("use",))
     agents: tuple[str, ...] = ("*",)
     is_wide: bool = False
+
+    def __post_init__(self) -> None:
+        if self.name is not None:
+            check_name("The name of a Caller", self.name)
+            is_known = bool(self.name.strip())
+        else:
+            # With the role `use` they would see, answer and remove the sessions of everybody.
+            is_known = self.has("admin") or (self.has("review") and not self.has("use"))
+        if not is_known:
+            raise UsageError(
+                f"Caller(name={self.name!r}, roles={sorted(self.roles)}): sessions belong to callers by their names. "
+                "Give a name. Only the role 'admin', or 'review' without 'use', needs none."
+            )
 
     @property
     def user_id(self) -> str | None:

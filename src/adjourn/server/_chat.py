@@ -29,6 +29,7 @@ from ._agents import Agents, ServedAgent
 from ._callers import Caller, Callers
 from ._errors import ApiError, api_error
 from ._idempotency import Key, key_of
+from ._media import MediaHosts
 from ._runs import Runs
 from ._streams import Streams, session_header
 from ._wire import Answering, Chat, OnBusy, Recover, Resume, failure_text, named, read, respond, result
@@ -38,13 +39,22 @@ class Chats:
     """The routes that run turns."""
 
     def __init__(
-        self, agents: Agents, runs: Runs, streams: Streams, callers: Callers, sessions: Sessions, *, max_body: int
+        self,
+        agents: Agents,
+        runs: Runs,
+        streams: Streams,
+        callers: Callers,
+        sessions: Sessions,
+        media: MediaHosts,
+        *,
+        max_body: int,
     ) -> None:
         self._agents = agents
         self._runs = runs
         self._streams = streams
         self._callers = callers
         self._sessions = sessions
+        self._media = media
         self._max_body = max_body
 
     async def chat(self, request: Request) -> Response:
@@ -52,7 +62,10 @@ class Chats:
         self._runs.check_open()
         caller = self._callers.of(request)
         given = await read(request, Chat, self._max_body)
+        self._media.check(given.message)
         agent = self._agents.named(given.agent, caller)
+        agent.check_values(given.values, caller)
+        await self._agents.check_open_to(caller, given.session_id)
         on_busy, key = given.on_busy or agent.served.on_busy, key_of(request)
         try:
             if key is not None:
@@ -73,7 +86,7 @@ class Chats:
             given.message,
             session_id=given.session_id,
             user_id=caller.user_id,
-            values=await self._agents.first_values(agent, given.session_id, given.values, caller.user_id),
+            values=given.values,
             metadata=given.metadata,
             on_busy=on_busy,
             on_pending=on_pending,
@@ -129,7 +142,7 @@ class Chats:
             session_id=session_id,
             id=input_id,
             user_id=caller.user_id,
-            values=await self._agents.first_values(agent, given.session_id, given.values, caller.user_id),
+            values=given.values,
             metadata=given.metadata,
             on_busy=on_busy,
             on_pending="abandon" if on_pending == "abandon" else "error",
@@ -187,6 +200,7 @@ class Chats:
         self._runs.check_open()
         caller = self._callers.of(request)
         given = await read(request, Resume, self._max_body)
+        self._media.check([given.answer, given.answers])
         agent = await self._agents.of_session(given.session_id, caller)
         key = key_of(request)
         with self._runs.metrics.answering():
@@ -194,7 +208,7 @@ class Chats:
             run = agent.runner.resume(
                 given.session_id,
                 answers,
-                by=caller.name or given.by,
+                by=agent.author(caller, given.by),
                 message=given.message,
                 checkpoint_id=given.checkpoint_id,
                 id=key and key.name,

@@ -40,13 +40,17 @@ _STATUS: dict[type[Exception], tuple[int, str]] = {
     errors.UnfinishedRun: (409, "Finish it with POST /api/v1/sessions/{id}/recover, or choose on_pending."),
     errors.AlreadyResumed: (409, f"Somebody was faster. Follow the session with {EVENTS}."),
     errors.StaleCheckpoint: (409, "Look at what is open now: GET /api/v1/sessions/{id}. Then answer that."),
+    errors.ApprovalSpent: (
+        409,
+        "POST /api/v1/sessions/{id}/recover goes on at the head. An admin can fork where it is asked again.",
+    ),
     errors.ProgramChanged: (
         409,
         "Name the agent that began the session: GET /api/v1/sessions/{id} says which. If you did, versions differ.",
     ),
     errors.InputRefused: (409, "Remove it with DELETE /api/v1/sessions/{id}/inputs/{input}."),
     errors.InputWithdrawn: (409, "Send it again if it is still wanted."),
-    errors.Conflict: (409, "Others keep writing this session. Try again."),
+    errors.Conflict: (409, "Others keep writing this session: try again. If the id is in use, choose another."),
     errors.InterruptExpired: (410, "The question is closed. GET /api/v1/sessions/{id} shows what is open now."),
     errors.AnswerRefused: (403, "Somebody who may answer it has to."),
     errors.InvalidAnswer: (422, "The question's `schema` says what fits. It is still open."),
@@ -74,7 +78,7 @@ def _status(kind: type[AdjournError]) -> tuple[int, str]:
 
 _FACTS = (
     *("session_id", "interrupt_id", "checkpoint_id", "input_id", "head", "token", "open", "live", "by", "at"),
-    *("problems", "status", "owner", "refused", "inputs", "reason"),
+    *("problems", "status", "owner", "refused", "inputs", "reason", "approvals", "asked_at", "pending"),
 )
 """Attributes of errors that a client may want."""
 

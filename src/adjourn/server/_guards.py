@@ -81,10 +81,16 @@ ACCESS: dict[str, Access] = {
     f"GET {_SESSION}/tree": Access.LOOK,
     f"GET {_SESSION}/state": Access.LOOK,
     f"GET {_SESSION}/diff": Access.LOOK,
-    f"POST {_SESSION}/fork": Access.CHANGE,
+    f"POST {_SESSION}/fork": Access.CHANGE,  # From a checkpoint, or with `again`, only by admins.
     f"POST {_SESSION}/edit": Access.ADMIN,  # Values that are written can step over a question.
 }
 """Who may use each route. A route that is not here is for admins."""
+
+BEGIN = frozenset(name for name, access in ACCESS.items() if access is Access.OWN) | {
+    f"POST {_SESSION}/recover",
+    f"POST {_SESSION}/fork",
+}
+"""The routes that count as turns of their callers. Answers do not: they are taken always."""
 
 
 class Guard:
@@ -125,7 +131,8 @@ class Guard:
         found: list[BaseRoute] = []
         for route in routes:
             assert isinstance(route, Route)  # What is mounted would have doors of its own.
-            closed = self._closed(route.endpoint, self._access(route))
+            begins = any(f"{method} {route.path}" in BEGIN for method in route.methods or ())
+            closed = self._closed(route.endpoint, self._access(route), begins=begins)
             found.append(Route(route.path, closed, methods=list(route.methods or ())))
         return found
 
@@ -141,16 +148,16 @@ class Guard:
             return Access.ADMIN
         return Access.OPEN if self.is_open(name) else ACCESS.get(name, Access.ADMIN)
 
-    def _closed(self, endpoint: Endpoint, access: Access) -> Endpoint:
+    def _closed(self, endpoint: Endpoint, access: Access, *, begins: bool) -> Endpoint:
         if access is Access.OPEN:
             return endpoint
 
         async def closed(request: Request) -> Response:
             known = await self._caller(request)
-            caller = _admitted(known, access)
+            caller = admitted(known, access)
             self._usage.open(caller)
             try:
-                response = await self._answered(request, endpoint, access, caller)
+                response = await self._answered(request, endpoint, access, caller, begins=begins)
             except BaseException:
                 self._usage.close(caller)
                 raise
@@ -160,23 +167,32 @@ class Guard:
 
         return closed
 
-    async def _answered(self, request: Request, endpoint: Endpoint, access: Access, caller: Caller) -> Response:
-        headers = self._usage.begin_turn(caller) if access is Access.OWN else {}
+    async def _answered(
+        self, request: Request, endpoint: Endpoint, access: Access, caller: Caller, *, begins: bool
+    ) -> Response:
         if caller.is_limited and "id" in request.path_params and access is not Access.OWN:
-            await self._agents.of_session(named(request, "id"), caller)
+            await self._agents.reader_of(named(request, "id"), caller)
         self._callers.admit(request, caller)
-        response = await endpoint(request)
+        if not begins:
+            return await endpoint(request)
+        with self._usage.turn(caller) as headers:
+            response = await endpoint(request)
         response.headers.update(headers)
         return response
 
     async def _caller(self, request: Request) -> Caller:
-        if self._tokens is not None:
-            found = self._of_token(request, self._tokens)
-        elif self._identify is not None:
-            said = self._identify(request)
-            found = await said if inspect.isawaitable(said) else said
-        else:
-            return everybody()
+        try:
+            if self._tokens is not None:
+                found = self._of_token(request, self._tokens)
+            elif self._identify is not None:
+                said = self._identify(request)
+                found = await said if inspect.isawaitable(said) else said
+            else:
+                return everybody()
+        except UsageError as error:  # The operator's mistake, which is nothing for a client to read.
+            log.error("nobody is let in: %s", visible_line(str(error)))
+            message = "Callers cannot be told apart at the moment."
+            raise ApiError(503, "unavailable", message, "Try again soon.") from None
         if found is None:
             refusal = ApiError(
                 401,
@@ -194,7 +210,7 @@ class Guard:
             return True
         try:
             return self._of_token(request, self._tokens) == caller
-        except ApiError:
+        except UsageError:
             return False
 
     def _of_token(self, request: Request, tokens: Tokens) -> Caller | None:
@@ -206,14 +222,10 @@ class Guard:
             text = rest.strip() if kind.lower() == "bearer" else ""
         else:
             text = texts[0].strip()
-        try:
-            return tokens.caller(text)
-        except UsageError as error:
-            log.error("nobody is let in: %s", visible_line(str(error)))
-            raise ApiError(503, "unavailable", "Tokens cannot be checked at the moment.", "Try again soon.") from None
+        return tokens.caller(text)
 
 
-def _admitted(caller: Caller, access: Access) -> Caller:
+def admitted(caller: Caller, access: Access) -> Caller:
     """Return a caller as a route sees them.
 
     Raises:

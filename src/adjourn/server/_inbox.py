@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,12 +17,12 @@ from adjourn._hiding import logger
 from adjourn._text import visible_line
 from adjourn.errors import AdjournError, text_of
 from adjourn.events import Interrupt
-from adjourn.sessions import Notice, QuestionAsked, SessionEnded, Sessions
+from adjourn.sessions import Notice, Page, QuestionAsked, SessionEnded, Sessions
 from adjourn.sessions._watch import QuestionClosed, batches
 
 from ._agents import agent_name
 from ._callers import Caller, Callers
-from ._sessions import PAGE, PageSize
+from ._sessions import PAGE, PageSize, seen_page
 from ._sse import closing, frame, opening
 from ._streams import Streams
 from ._wire import encode, query, respond
@@ -72,20 +73,23 @@ class Inbox:
     async def list(self, request: Request) -> Response:
         """List open questions, oldest first."""
         caller, wanted = self._callers.of(request), query(request, Wanted)
-        found = await self._sessions.pending(
-            wanted.session_id,
-            agent=wanted.agent,
-            under=wanted.under,
-            reason=wanted.reason,
-            tag=wanted.tag,
-            older_than=wanted.older_than,
-            expires_within=wanted.expires_within,
-            after=wanted.after,
-            limit=wanted.limit,
-            user_id=caller.user_id,
-        )
-        shown = [each for each in found if _may_see(caller, each)]
-        return respond({"questions": questions(shown), "next": found.next})
+
+        async def fetch(after: str | None, limit: int) -> Page[Interrupt]:
+            return await self._sessions.pending(
+                wanted.session_id,
+                agent=wanted.agent,
+                under=wanted.under,
+                reason=wanted.reason,
+                tag=wanted.tag,
+                older_than=wanted.older_than,
+                expires_within=wanted.expires_within,
+                after=after,
+                limit=limit,
+                user_id=caller.user_id,
+            )
+
+        found = await seen_page(caller, fetch, partial(_may_see, caller), wanted.after, wanted.limit)
+        return respond({"questions": questions(found), "next": found.next})
 
     async def events(self, request: Request) -> Response:
         """Report questions over all sessions, in one stream: those that are open, then what happens."""

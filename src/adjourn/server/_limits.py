@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
-import weakref
-from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextvars import ContextVar
 
 import msgspec
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from adjourn.errors import UsageError
-from adjourn.runner import Run
 
 from ._callers import Caller
 from ._errors import ApiError
@@ -44,6 +44,17 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
                 raise UsageError(f"Limits({name}={getattr(self, name)!r}): give a number above zero.")
 
 
+class _Place:
+    """Stands for the turn that a request begins, until its run counts: others must not begin theirs in between."""
+
+    def __init__(self, name: str | None) -> None:
+        self.name = name
+        self.is_taken: bool = True
+
+
+_place: ContextVar[_Place | None] = ContextVar("adjourn_place", default=None)
+
+
 class Usage:
     """What callers use at the moment."""
 
@@ -51,7 +62,7 @@ class Usage:
         self._limits = limits
         self._clock = clock
         self._requests: Counter[str] = Counter()
-        self._runs: defaultdict[str, weakref.WeakSet[Run]] = defaultdict(weakref.WeakSet)
+        self._running: Counter[str | None] = Counter()
         self._turns: dict[str, tuple[float, float]] = {}
 
     def open(self, caller: Caller) -> None:
@@ -73,6 +84,40 @@ class Usage:
             if not self._requests[caller.name]:
                 del self._requests[caller.name]
 
+    @contextlib.contextmanager
+    def turn(self, caller: Caller) -> Generator[dict[str, str]]:
+        """Count a turn that a caller begins, as one that runs until its run has begun; give headers as `begin_turn`.
+
+        Raises:
+            ApiError: as `begin_turn`.
+        """
+        headers = self.begin_turn(caller)
+        place = _place.set(_Place(caller.name))
+        self._running[caller.name] += 1
+        try:
+            yield headers
+        finally:
+            self._leave_place()
+            _place.reset(place)
+
+    def _leave_place(self) -> None:
+        """Count the turn of the request at hand no more."""
+        place = _place.get()
+        if place is not None and place.is_taken:
+            place.is_taken = False
+            self.end_run(place.name)
+
+    def begin_run(self, user_id: str | None) -> None:
+        """Count a run in a turn of a user, whoever begins it; if that is the request at hand, its place is free."""
+        self._running[user_id] += 1
+        self._leave_place()
+
+    def end_run(self, user_id: str | None) -> None:
+        """Note that a run has ended."""
+        self._running[user_id] -= 1
+        if not self._running[user_id]:
+            del self._running[user_id]
+
     def begin_turn(self, caller: Caller) -> dict[str, str]:
         """Count a turn that a caller begins; return the headers that say how many more they may.
 
@@ -81,8 +126,7 @@ class Usage:
         """
         if caller.name is None:
             return {}
-        running = self._runs.get(caller.name, ())
-        if sum(run.is_running for run in running) >= self._limits.runs:
+        if self._running[caller.name] >= self._limits.runs:
             raise _too_much("runs", self._limits.runs, "turns of yours are running", "Wait until one has ended.", 2)
         allowed, now = self._limits.turns, self._clock()
         left, at = self._turns.get(caller.name, (float(allowed), now))
@@ -98,13 +142,6 @@ class Usage:
     def _forget(self, now: float) -> None:
         """Forget callers who have begun nothing for so long that they may do as if they never had."""
         self._turns = {name: kept for name, kept in self._turns.items() if now - kept[1] < MINUTE}
-        for name in [name for name, runs in self._runs.items() if not runs]:
-            del self._runs[name]
-
-    def note(self, caller: Caller, run: Run) -> None:
-        """Count a run as a caller's, until it has ended."""
-        if caller.name is not None:
-            self._runs[caller.name].add(run)
 
     def held(self, caller: Caller, response: Response) -> Response:
         """Return a response whose request is open until it is sent."""

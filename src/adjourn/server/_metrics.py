@@ -30,6 +30,7 @@ from adjourn.runner import Options, Runner
 from adjourn.stores.types import Due
 
 from ._errors import error_code
+from ._limits import Usage as CallersUsage
 
 log = logger("adjourn.server")
 
@@ -50,12 +51,13 @@ ENDINGS = {"waiting": "interrupted", "failed": "error"}
 class Metrics:
     """The numbers of an application, in a registry of its own."""
 
-    def __init__(self) -> None:
-        """Count from here on.
+    def __init__(self, callers: CallersUsage) -> None:
+        """Count from here on; whose turns run is told to `callers`, too.
 
         Raises:
             UsageError: processes are to share a folder that is not there.
         """
+        self.callers = callers
         self._folder = _folder()
         self._registry = registry = CollectorRegistry()
         self._requests = Counter(
@@ -205,12 +207,14 @@ class AgentMeter:
         self._metrics = metrics
         self._agent = agent
 
-    def began(self) -> None:
+    def began(self, user_id: str | None) -> None:
         """Note that a run begins."""
+        self._metrics.callers.begin_run(user_id)
         self._metrics.begin_run(self._agent)
 
-    def ended(self, ending: str, before: Usage, after: Usage, seconds: float) -> None:
+    def ended(self, user_id: str | None, ending: str, before: Usage, after: Usage, seconds: float) -> None:
         """Note that a run has ended."""
+        self._metrics.callers.end_run(user_id)
         self._metrics.end_run(self._agent, ending, before, after, seconds)
 
 

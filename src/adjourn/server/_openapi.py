@@ -37,6 +37,7 @@ CODES: dict[str, int] = {
     "invalid_event_id": 400,
     "invalid_json": 400,
     "invalid_request": 400,
+    "media_not_allowed": 422,
     "method_not_allowed": 405,
     "not_found": 404,
     "nothing_to_do": 400,
@@ -49,6 +50,7 @@ CODES: dict[str, int] = {
     "unavailable": 503,
     "unknown_host": 421,
     "unsupported_media_type": 415,
+    "values_refused": 422,
 }
 """The status of every code that a refusal may have."""
 
@@ -78,6 +80,7 @@ _ANSWER = (
     "answer_refused",
     "interrupt_expired",
     "invalid_answer",
+    "media_not_allowed",
     "stale_checkpoint",
     "unknown_interrupt",
 )
@@ -126,6 +129,7 @@ OPERATIONS: dict[str, Operation] = {
             *_RUN,
             *_SESSION,
             "agent_not_found",
+            "media_not_allowed",
             "pending_interrupts",
             "unfinished_run",
             "already_resumed",
@@ -134,6 +138,7 @@ OPERATIONS: dict[str, Operation] = {
             "interrupt_expired",
             "input_refused",
             "input_withdrawn",
+            "values_refused",
         ),
     ),
     "POST /api/v1/chat/resume": Operation(
@@ -246,7 +251,15 @@ OPERATIONS: dict[str, Operation] = {
         status=202,
         body=Submit,
         answer=Submission,
-        refusals=(*_TAKEN, *_SESSION, "agent_not_found", "pending_interrupts", "unfinished_run"),
+        refusals=(
+            *_TAKEN,
+            *_SESSION,
+            "agent_not_found",
+            "media_not_allowed",
+            "pending_interrupts",
+            "unfinished_run",
+            "values_refused",
+        ),
     ),
     f"DELETE {_ONE}/inputs/{{input}}": Operation(
         name="withdraw",
@@ -291,14 +304,17 @@ OPERATIONS: dict[str, Operation] = {
         body=Fork,
         is_body_needed=False,
         answer=sent.Forked,
-        refusals=(*_AGENT, "conflict"),
+        refusals=(*_AGENT, "approval_spent", "conflict"),
     ),
     f"POST {_ONE}/edit": Operation(
         name="edit",
         summary="Change the state by hand, on a new branch.",
         body=Edit,
         answer=sent.CheckpointView,
-        refusals=(*_AGENT, "session_busy", "conflict", "node_not_found", "state_invalid", "not_storable"),
+        refusals=(
+            *(*_AGENT, "approval_spent", "session_busy", "conflict"),
+            *("node_not_found", "state_invalid", "not_storable"),
+        ),
     ),
 }
 """Every route, by its method and path."""

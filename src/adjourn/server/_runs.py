@@ -15,7 +15,6 @@ from adjourn.stores.types import Due
 
 from ._callers import Caller
 from ._errors import ApiError
-from ._limits import Usage
 from ._metrics import Metrics
 from ._wire import OnPending
 
@@ -40,8 +39,7 @@ class _CountedWorker(Worker):
 class Runs:
     """Starts runs, which then belong to the process and to nobody's connection, and hands them over when it ends."""
 
-    def __init__(self, runners: list[Runner], usage: Usage, metrics: Metrics, *, concurrency: int) -> None:
-        self._usage = usage
+    def __init__(self, runners: list[Runner], metrics: Metrics, *, concurrency: int) -> None:
         self.metrics = metrics
         self.is_draining: bool = False
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()  # Those that have ended are forgotten.
@@ -59,7 +57,6 @@ class Runs:
         run.detach()
         self._runs.add(run)
         await run.start()
-        self._usage.note(caller, run)
         logging = asyncio.create_task(_log_failure(run))
         self._logging.add(logging)
         logging.add_done_callback(self._logging.discard)

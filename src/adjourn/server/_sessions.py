@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -12,16 +13,20 @@ from starlette.routing import BaseRoute, Route
 from adjourn._documents import checkpoint as checkpoint_row
 from adjourn._documents import plain, question, questions
 from adjourn.errors import UnknownInterrupt
-from adjourn.sessions import AuditEntry, Checkpoint, Sessions
+from adjourn.sessions import AuditEntry, Checkpoint, Page, Sessions, SessionStatus
 from adjourn.stores.types import Status
 
 from ._agents import Agents, agent_name
 from ._callers import Caller, Callers
 from ._chat import answers_of
 from ._errors import ApiError
+from ._guards import Access, admitted
 from ._idempotency import Once, key_of
+from ._media import MediaHosts
 from ._runs import Runs
 from ._wire import LONGEST, Answering, Name, OnBusy, named, query, read, respond, status, summary
+
+T = TypeVar("T")
 
 PAGE = 50
 """How many items a list has, unless the request says."""
@@ -68,10 +73,11 @@ class Cancel(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Fork(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """From where, and to which session; a new one by default."""
+    """From where, and to which session, a new one by default; a checkpoint and `again` are for admins to give."""
 
     checkpoint_id: str | None = None
     to: Name | None = None
+    again: bool = False
 
 
 class Edit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -81,10 +87,11 @@ class Edit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     checkpoint_id: str | None = None
     as_node: str | None = None
     at: str | None = None
+    again: bool = False
 
 
 class Submit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """An input to store; whoever has room begins its turn."""
+    """An input to store; whoever has room begins its turn. `values` are those of the agent's `caller_values`."""
 
     message: str | dict[str, Any]
     agent: str | None = None
@@ -95,14 +102,52 @@ class Submit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     metadata: dict[str, Any] | None = None
 
 
+Fetch: TypeAlias = Callable[[str | None, int], Awaitable[Page[T]]]
+"""Reads a page of a list, from a cursor on."""
+
+
+async def seen_page(
+    caller: Caller, fetch: Fetch[T], may_see: Callable[[T], bool], after: str | None, limit: int
+) -> Page[T]:
+    """Return a page of what a caller may see; it may be shorter, and its cursor tells nothing of anything else.
+
+    A cursor names the last item of its page, so that is one that they see, as is one that follows.
+    """
+    while caller.is_limited:
+        page = await fetch(after, limit)
+        places = [place for place, each in enumerate(page) if may_see(each)]
+        seen = [page[place] for place in places]
+        if page.next is None:
+            return Page(seen)
+        if not places:
+            after = page.next
+        elif places[-1] + 1 < len(page):
+            limit = places[-1] + 1  # Again, to the last item that they see.
+        else:
+            return Page(seen, next=page.next if await _follows(fetch, may_see, page.next) else None)
+    return await fetch(after, limit)
+
+
+async def _follows(fetch: Fetch[T], may_see: Callable[[T], bool], after: str | None) -> bool:
+    while after is not None:
+        page = await fetch(after, PAGE)
+        if any(map(may_see, page)):
+            return True
+        after = page.next
+    return False
+
+
 class SessionRoutes:
     """The routes about single sessions, and the list of them."""
 
-    def __init__(self, agents: Agents, sessions: Sessions, runs: Runs, callers: Callers, *, max_body: int) -> None:
+    def __init__(
+        self, agents: Agents, sessions: Sessions, runs: Runs, callers: Callers, media: MediaHosts, *, max_body: int
+    ) -> None:
         self._agents = agents
         self._sessions = sessions
         self._runs = runs
         self._callers = callers
+        self._media = media
         self._max_body = max_body
 
     def routes(self, prefix: str, once: Once) -> list[BaseRoute]:
@@ -139,11 +184,15 @@ class SessionRoutes:
     async def list(self, request: Request) -> Response:
         """List sessions, most recently written first."""
         caller, wanted = self._callers.of(request), query(request, Listing)
-        found = await self._sessions.sessions(
-            user_id=caller.user_id, status=wanted.status, after=wanted.after, limit=wanted.limit
-        )
-        shown = [status(each) for each in found if not caller.is_limited or caller.may_use(agent_name(each.program))]
-        return respond({"sessions": shown, "next": found.next})
+
+        async def fetch(after: str | None, limit: int) -> Page[SessionStatus]:
+            return await self._sessions.sessions(user_id=caller.user_id, status=wanted.status, after=after, limit=limit)
+
+        def may_see(each: SessionStatus) -> bool:
+            return caller.may_use(agent_name(each.program))
+
+        found = await seen_page(caller, fetch, may_see, wanted.after, wanted.limit)
+        return respond({"sessions": [status(each) for each in found], "next": found.next})
 
     async def show(self, request: Request) -> Response:
         """Show one session with its open questions."""
@@ -153,8 +202,8 @@ class SessionRoutes:
     async def messages(self, request: Request) -> Response:
         """List the conversation."""
         caller, session_id = self._asked(request)
-        agent = await self._agents.of_session(session_id, caller)
-        found = await agent.runner.messages(session_id, user_id=caller.user_id)
+        runner = await self._agents.reader_of(session_id, caller)
+        found = await runner.messages(session_id, user_id=caller.user_id)
         return respond({"session_id": session_id, "messages": [plain(each) for each in found]})
 
     async def audit(self, request: Request) -> Response:
@@ -180,13 +229,14 @@ class SessionRoutes:
         """Record answers; whoever has room goes on."""
         caller, session_id = self._asked(request)
         given = await read(request, Answering, self._max_body)
+        self._media.check([given.answer, given.answers])
         agent, key = await self._agents.of_session(session_id, caller), key_of(request)
         with self._runs.metrics.answering():
             answers = await answers_of(self._sessions, session_id, given, caller, key)
             found = await agent.runner.answer(
                 session_id,
                 answers,
-                by=caller.name or given.by,
+                by=agent.author(caller, given.by),
                 message=given.message,
                 checkpoint_id=given.checkpoint_id,
                 id=key and key.name,
@@ -198,15 +248,15 @@ class SessionRoutes:
         """Stop the run of a session, wherever it runs."""
         caller, session_id = self._asked(request)
         given = await read(request, Cancel, self._max_body, may_be_empty=True)
-        agent = await self._agents.of_session(session_id, caller)
-        was_stopped = await agent.runner.cancel(session_id, given.mode, user_id=caller.user_id)
+        runner = await self._agents.reader_of(session_id, caller)
+        was_stopped = await runner.cancel(session_id, given.mode, user_id=caller.user_id)
         return respond({"session_id": session_id, "cancelled": was_stopped}, 202)
 
     async def delete(self, request: Request) -> Response:
         """Remove a session."""
         caller, session_id = self._asked(request)
-        agent = await self._agents.of_session(session_id, caller)
-        await agent.runner.delete(session_id, user_id=caller.user_id)
+        runner = await self._agents.reader_of(session_id, caller)
+        await runner.delete(session_id, user_id=caller.user_id)
         return Response(status_code=204)
 
     # The queue
@@ -229,7 +279,10 @@ class SessionRoutes:
             message = f"The id of a session has {LONGEST} characters at most."
             raise ApiError(400, "invalid_request", message, "Choose a shorter one, such as a hash of it.")
         given = await read(request, Submit, self._max_body)
+        self._media.check(given.message)
         agent = self._agents.named(given.agent, caller)
+        agent.check_values(given.values, caller)
+        await self._agents.check_open_to(caller, session_id)
         key = key_of(request)
         found = await agent.runner.submit(
             given.message,
@@ -272,8 +325,8 @@ class SessionRoutes:
     async def checkpoint(self, request: Request) -> Response:
         """Show one checkpoint with its state."""
         caller, session_id = self._asked(request)
-        agent = await self._agents.of_session(session_id, caller)
-        found = await agent.runner.checkpoint(session_id, named(request, "checkpoint"), user_id=caller.user_id)
+        runner = await self._agents.reader_of(session_id, caller)
+        found = await runner.checkpoint(session_id, named(request, "checkpoint"), user_id=caller.user_id)
         return respond({**_point(found), "state": plain(found.state)})
 
     async def tree(self, request: Request) -> Response:
@@ -287,18 +340,16 @@ class SessionRoutes:
         """Show the state at a checkpoint, by default the most recent."""
         caller, session_id = self._asked(request)
         wanted = query(request, At)
-        agent = await self._agents.of_session(session_id, caller)
-        found = await agent.runner.state(
-            session_id, checkpoint_id=wanted.checkpoint_id, at=wanted.at, user_id=caller.user_id
-        )
+        runner = await self._agents.reader_of(session_id, caller)
+        found = await runner.state(session_id, checkpoint_id=wanted.checkpoint_id, at=wanted.at, user_id=caller.user_id)
         return respond({"session_id": session_id, "state": plain(found)})
 
     async def diff(self, request: Request) -> Response:
         """Show what differs between two checkpoints."""
         caller, session_id = self._asked(request)
         wanted = query(request, Between)
-        agent = await self._agents.of_session(session_id, caller)
-        found = await agent.runner.diff(session_id, wanted.a, wanted.b, user_id=caller.user_id)
+        runner = await self._agents.reader_of(session_id, caller)
+        found = await runner.diff(session_id, wanted.a, wanted.b, user_id=caller.user_id)
         parts = {"added": found.added, "removed": found.removed, "changed": found.changed}
         return respond({"session_id": session_id, **{name: plain(part) for name, part in parts.items()}})
 
@@ -306,9 +357,12 @@ class SessionRoutes:
         """Begin a new session as this one was at a checkpoint."""
         caller, session_id = self._asked(request)
         given = await read(request, Fork, self._max_body, may_be_empty=True)
+        if given.again or given.checkpoint_id is not None:
+            admitted(caller, Access.ADMIN)
         agent = await self._agents.of_session(session_id, caller)
+        await self._agents.check_open_to(caller, given.to)
         new = await agent.runner.fork(
-            session_id, checkpoint_id=given.checkpoint_id, to=given.to, user_id=caller.user_id
+            session_id, checkpoint_id=given.checkpoint_id, to=given.to, again=given.again, user_id=caller.user_id
         )
         return respond({"session_id": new}, 201)
 
@@ -323,6 +377,7 @@ class SessionRoutes:
             checkpoint_id=given.checkpoint_id,
             as_node=given.as_node,
             at=given.at,
+            again=given.again,
             user_id=caller.user_id,
         )
         return respond({**_point(found), "state": plain(found.state)})
@@ -337,6 +392,7 @@ def _entry(entry: AuditEntry) -> dict[str, Any]:
         "by": entry.by,
         "at": entry.at,
         "inherited": entry.inherited,
+        "again": entry.again,
     }
 
 

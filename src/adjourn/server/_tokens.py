@@ -33,6 +33,15 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     expires: float | None = None
 
     @property
+    def caller(self) -> Caller:
+        """Who makes requests with it.
+
+        Raises:
+            UsageError: it names nobody.
+        """
+        return Caller(name=self.name, roles=self.roles, agents=self.agents)
+
+    @property
     def is_over(self) -> bool:
         """Whether it has expired."""
         return self.expires is not None and self.expires <= time.time()
@@ -80,8 +89,11 @@ class Tokens:
         if os.name == "posix" and found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise UsageError(f"Others may write the tokens in {self.path}, and so let anybody in. Use: chmod 600")
         try:
-            return msgspec.json.decode(self.path.read_bytes(), type=_File).tokens
-        except msgspec.DecodeError as error:
+            tokens = msgspec.json.decode(self.path.read_bytes(), type=_File).tokens
+            for token in tokens:
+                _ = token.caller
+            return tokens
+        except (msgspec.DecodeError, UsageError) as error:
             message = f"{self.path} is not a file of tokens: {error}. Make one with `adjourn token create`."
             raise UsageError(message) from error
 
@@ -96,7 +108,7 @@ class Tokens:
         """Add a token for somebody; return it and its text, which nobody can be shown again.
 
         Raises:
-            UsageError: the file cannot be changed.
+            UsageError: the file cannot be changed, or the name is empty.
         """
         secret = secrets.token_urlsafe(32)
         now = time.time()
@@ -109,6 +121,7 @@ class Tokens:
             created=now,
             expires=None if lifetime is None else now + lifetime,
         )
+        _ = token.caller  # Raises if it names nobody.
         with self._changing() as tokens:
             tokens.append(token)
         return token, f"{PREFIX}_{token.id}_{secret}"
@@ -162,7 +175,7 @@ class Tokens:
         is_right = hmac.compare_digest(_digest(secret), _digest("") if token is None else token.digest)
         if token is None or not is_right or not secret or prefix != PREFIX or token.is_over:
             return None
-        return Caller(name=token.name, roles=token.roles, agents=token.agents)
+        return token.caller
 
 
 def _digest(secret: str) -> str:

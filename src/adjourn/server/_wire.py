@@ -33,7 +33,7 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST)]
 
 
 class Chat(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A message to an agent: what `POST /api/v1/chat` takes."""
+    """A message to an agent: what `POST /api/v1/chat` takes. `values` are those of the agent's `caller_values`."""
 
     message: str | dict[str, Any]
     agent: str | None = None

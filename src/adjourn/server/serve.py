@@ -14,6 +14,7 @@ from adjourn.errors import StoreUnavailable, UsageError
 from adjourn.stores import Store
 
 from ._app import App
+from ._connections import PATIENCE, Connection, Waiting
 from ._guards import is_loopback
 
 NET = 5
@@ -34,9 +35,21 @@ class Server(uvicorn.Server):
     """
 
     def __init__(
-        self, app: App, *, host: str = "127.0.0.1", port: int = 8000, tell: Callable[[str], None] | None = None
+        self,
+        app: App,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        tell: Callable[[str], None] | None = None,
+        patience: float = PATIENCE,
+        waiting: int | None = None,
     ) -> None:
-        """Serve an application; when it listens, `tell` gets its URL.
+        """Serve an application.
+
+        tell: gets the URL when it listens.
+        patience: seconds in which a connection has to bring the head of a request.
+        waiting: how many connections without an open request there may be; the oldest are closed. By default, half of
+            the files that the process may open, and at most 2,048.
 
         Raises:
             UsageError: others than this machine could connect, and the application lets everybody in.
@@ -55,11 +68,13 @@ class Server(uvicorn.Server):
                 log_level="warning",
                 access_log=False,
                 lifespan="on",
+                http=Connection,
                 ws="none",
                 server_header=False,
                 timeout_graceful_shutdown=NET,
             )
         )
+        self.server_state: Waiting = Waiting(patience, waiting)
         self._app = app
         self._tell = tell
         self._stopping: asyncio.Task[None] | None = None
@@ -80,6 +95,11 @@ class Server(uvicorn.Server):
         if self._tell is not None and self.started:
             host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
             self._tell(f"http://{host}:{self.port}")
+
+    async def on_tick(self, counter: int) -> bool:
+        """Do what is to be done ten times a second, and return whether it is time to end."""
+        self.server_state.close_late()
+        return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop in order on the first signal, and at once on the second."""

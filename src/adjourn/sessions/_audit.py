@@ -23,7 +23,8 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A question with how it ended: `outcome` is None while it is open.
 
     `message` is what was said together with the answer. An `inherited` one had ended before the branch (or a forked
-    session) began. `branch` is the one that it stands on.
+    session) began. It counts `again` if it had acted before, and a caller let it act once more. `branch` is the one
+    that it stands on.
     """
 
     interrupt: Interrupt
@@ -33,6 +34,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     by: str | None = None
     at: datetime | None = None
     inherited: bool = False
+    again: bool = False
     branch: str = ""
 
 
@@ -49,6 +51,7 @@ async def read_audit(store: Store, head: Head, *, all_branches: bool) -> list[Au
 def _audit_entry(row: types.AuditEntry, head: Head) -> AuditEntry:
     with Reading(head.session):
         value, said = without_message(row.value or b"")
+        question = read_question(row.body)
         return AuditEntry(
             interrupt=read_interrupt(row.body, head.ref, row.branch),
             outcome=row.how,
@@ -56,6 +59,7 @@ def _audit_entry(row: types.AuditEntry, head: Head) -> AuditEntry:
             message=said,
             by=row.by,
             at=None if row.at is None else datetime.fromtimestamp(row.at, UTC),
-            inherited=row.how is not None and read_question(row.body).inherited,
+            inherited=row.how is not None and question.inherited,
+            again=question.again,
             branch=row.branch,
         )

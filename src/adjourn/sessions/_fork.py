@@ -18,20 +18,23 @@ from ._chain import Chain, read_left
 from ._contents import Contents
 from ._log import ended, read_past, stored_question, with_past
 from ._settings import Settings, check_name
+from ._spent import check_unspent
 from .history import Listed
 
 TTL = 30.0
 """Seconds within which a fork must be written."""
 
 
-async def fork(settings: Settings, ref: SessionRef, checkpoint_id: str | None, to: str | None) -> str:
+async def fork(settings: Settings, ref: SessionRef, checkpoint_id: str | None, to: str | None, *, again: bool) -> str:
     """Begin a new session as another one was at a checkpoint, by default its head, and return its id.
 
     With the session's own id as `to` it is a new branch of that session. Answers that were recorded there also count
     in the fork, whether a run has taken them up or not; but an approval is spent where it was given, so it is asked
-    again (rule R16), and what was remembered for the session is left behind.
+    again (rule R16), and what was remembered for the session is left behind. With `again`, approvals that have acted
+    already may do so once more (rule R19).
 
     Raises:
+        ApprovalSpent: there are such approvals.
         CheckpointNotFound: there is no such session or checkpoint.
         UsageError: the new session exists already.
         SessionBusy: a new branch was asked for, and somebody runs the session.
@@ -44,6 +47,7 @@ async def fork(settings: Settings, ref: SessionRef, checkpoint_id: str | None, t
     contents = await Contents.at(store, ref, checkpoint_id)
     contents.scope.clock = settings.clock
     past = await read_past(store, ref, contents.checkpoint, contents.scope)
+    past = await check_unspent(store, ref, contents.checkpoint, past, contents.scope, again=again)
     with Reading(ref.id):
         _take_up(contents)
         contents.scope.reopen_approvals()
@@ -54,6 +58,21 @@ async def fork(settings: Settings, ref: SessionRef, checkpoint_id: str | None, t
     origin = contents.head if is_branch else None
     await _write(settings, new, contents, past, header, origin)
     return target
+
+
+async def cancel(settings: Settings, ref: SessionRef) -> None:
+    """Cancel a session that nobody runs, without its program, on a new branch; its questions stay open there.
+
+    Raises:
+        Conflict, SessionBusy: somebody writes or runs it.
+    """
+    contents = await Contents.at(settings.store, ref, None)
+    contents.scope.clock = settings.clock
+    past = await read_past(settings.store, ref, contents.checkpoint, contents.scope)
+    with Reading(ref.id):
+        _take_up(contents)
+    header = replace(await _header(settings.store, ref, contents), source="cancel", metadata=contents.scope.metadata)
+    await _write(settings, ref, contents, past, header, contents.head, "cancelled")
 
 
 def _leave_behind(scope: Scope) -> None:
@@ -88,6 +107,7 @@ async def _write(
     past: tuple[Question, ...],
     header: Header,
     origin: Head | None,
+    status: Status | None = None,
 ) -> None:
     scope, store, branch = contents.scope, settings.store, settings.new_branch()
     chain = Chain(settings.audit_keys[0] if settings.audit_keys else None)
@@ -98,7 +118,8 @@ async def _write(
         chain.leave(await read_left(store, origin))
     with Reading(contents.head.session):
         record, asks = _record(contents, ref.id), with_past(past, _asks(contents))
-    status: Status = "waiting" if scope.questions.open else "cancelled" if header.next else "done"
+    if status is None:
+        status = "waiting" if scope.questions.open else "cancelled" if header.next else "done"
     parent = None if origin is None else contents.checkpoint
     body = chain.encode(record, chain.proof(status, asks, {}), ref, f"{branch}.0", parent, header, b"")
     chain.move()
@@ -153,8 +174,11 @@ def _record(contents: Contents, session_id: str) -> Record:
     )
     record.options, record.needs_deps = dict(scope.turn_options), scope.needs_deps
     record.for_agents, record.metadata = dict(scope.for_agents), scope.metadata
+    record.speakers = None if scope.speakers is None else list(scope.speakers)
     if scope.usage.calls:
         record.usage = scope.usage
+    if scope.unsettled:
+        record.unsettled = dict(scope.unsettled)
     record.frames = dict(scope.dormant.snapshot(""))
     record.changed = scope.questions.changes(record.frames)
     branch, _, number = contents.checkpoint.rpartition(".")

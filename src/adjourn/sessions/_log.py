@@ -66,7 +66,10 @@ class _Row(Question, kw_only=True, omit_defaults=True):
     inherited: bool = False
 
 
-_LASTING = ("reason", "tags", "key", "prompt", "title", "schema", "expires", "default", "raised", "concurrent")
+_LASTING = (
+    *("reason", "tags", "key", "prompt", "title", "schema", "expires", "default"),
+    *("requesters", "raised", "concurrent", "turn", "again"),
+)
 """What a row may leave out; how a question ends is in the other columns of its row, or in records."""
 
 _encoder = msgspec.json.Encoder()
@@ -203,6 +206,13 @@ def _past(row: AuditEntry) -> types.Question:
     return stored_question(question, None, ended)
 
 
+def used_again(question: types.Question) -> types.Question:
+    """Return a question that had ended before, whose answer counts once more where a branch begins."""
+    row = read_question(question.body)
+    row.again = True
+    return msgspec.structs.replace(question, body=seal(_encoder.encode(row)))
+
+
 def with_past(past: Sequence[types.Question], asks: Sequence[types.Question]) -> tuple[types.Question, ...]:
     """Return what the first record of a branch asks, together with what its frames no longer know."""
     known = {each.id for each in asks}
@@ -284,6 +294,7 @@ def _interrupt(kept: _Row, ref: SessionRef, branch: str, checkpoint_id: str | No
         checkpoint_id=checkpoint_id,
         session_id=ref.id,
         parent=above or parent_at(address.rpartition(";")[0]),
+        requesters=kept.requesters,
     )
 
 

@@ -1,13 +1,14 @@
-"""Who may answer: approvals that need a name, and a program's own rule for that."""
+"""Who may answer: approvals that need a name or another person, and a program's own rule for that."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, TypeAlias
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeAlias, cast
 
-from adjourn._engine.record import APPROVALS
-from adjourn.errors import AnswerRefused, UsageError
+from adjourn._engine.record import APPROVALS, Question
+from adjourn._schemas import answers as schemas
+from adjourn.errors import AnswerRefused, InvalidAnswer, UsageError
 from adjourn.events import Interrupt
 
 MayAnswer: TypeAlias = Callable[[Interrupt, str | None, str | None], bool | str | Awaitable[bool | str]]
@@ -19,12 +20,13 @@ TurnUser = Callable[[], Awaitable[str | None]]
 class Permission:
     """Whether answers may be recorded; asked before anything is written."""
 
-    def __init__(self, require_by: bool, may_answer: MayAnswer | None) -> None:
+    def __init__(self, require_by: bool, may_answer: MayAnswer | None, *, self_approval: bool) -> None:
         self.require_by = require_by
         self.may_answer = may_answer
+        self.self_approval = self_approval
 
     def __bool__(self) -> bool:
-        return self.require_by or self.may_answer is not None
+        return self.require_by or self.may_answer is not None or not self.self_approval
 
     async def check(self, asked: Iterable[Interrupt], by: str | None, turn_user: TurnUser) -> None:
         """Refuse answers to these questions by anybody who may not give them.
@@ -39,6 +41,10 @@ class Permission:
                     f"Question '{each.id}' of session '{each.session_id}' is an approval, which must say who gave "
                     "it (require_by). Answer with by=..., on the command line with --by NAME."
                 )
+            # Asked by a process, or at a time, without this option, so that nothing is stored with it.
+            is_unmarked = not self.self_approval and each.requesters is None and each.reason in APPROVALS
+            if is_unmarked and by in (None, await turn_user()):
+                raise AnswerRefused(each.session_id, each.id, by, _ANOTHER)
             if self.may_answer is not None:
                 await self._ask_rule(self.may_answer, each, by, await turn_user())
 
@@ -50,3 +56,52 @@ class Permission:
         if allowed is not False and not isinstance(allowed, str):
             raise UsageError(f"may_answer returned {allowed!r}. Return True, or False or a text that says why not.")
         raise AnswerRefused(asked.session_id, asked.id, by, allowed or None)
+
+
+_ANOTHER = "somebody else than those who ask for it must approve it"
+
+
+def check_requesters(session_id: str, asked: Question, by: str | None, value: object) -> None:
+    """Refuse an answer by which somebody would approve a request of their own (rule V19).
+
+    Raises:
+        AnswerRefused: it approves what its author asks for, or does not say who gives it.
+        InvalidAnswer: it also permits calls that others may make later, without saying which.
+    """
+    requesters = asked.requesters
+    if requesters is None:
+        return
+    if not (by or "").strip():
+        raise AnswerRefused(session_id, asked.id, by, "it must say who gives it: by=..., on the command line --by NAME")
+    if asked.reason not in APPROVALS:
+        return
+    data = _as_data(value)
+    is_refusal = value is False or value == "no" or data.get("decision") == "reject"
+    if by in requesters and not (is_refusal or (data.get("decision") == "edit" and _is_superseded_by_edits(asked))):
+        raise AnswerRefused(session_id, asked.id, by, f"{_ANOTHER}, though they may refuse it")
+    if data.get("remember") and requesters and _limits_nothing(data.get("pattern")):
+        raise InvalidAnswer(
+            session_id,
+            asked.id,
+            ["an approval that is remembered for somebody else needs a pattern, such as {'to': 'bob'}"],
+        )
+
+
+def _is_superseded_by_edits(asked: Question) -> bool:
+    """Return whether an edit only leads to a question that shows it: so it is where Adjourn asks about a tool call."""
+    segment, is_call = asked.address.rpartition(";")[2], bytes(asked.info).startswith(b'{"$t":"tool_call_info"')
+    return is_call and segment.startswith(("tool:", "wrap:")) and asked.reason in ("need_approval", "need_review")
+
+
+def _as_data(decision: object) -> Mapping[str, Any]:
+    """Return a decision as JSON; nothing if it is a plain yes or no, or not a decision."""
+    try:
+        found: Any = schemas.to_json_data(decision)
+    except (TypeError, ValueError):
+        found = None  # What a question without a schema was answered with need not have a JSON form.
+    return cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else {}
+
+
+def _limits_nothing(pattern: Any) -> bool:  # Any: whatever the answer has
+    values = cast("Mapping[str, Any]", pattern).values() if isinstance(pattern, Mapping) else ()
+    return all(isinstance(each, str) and not each.strip("*") for each in values)

@@ -19,6 +19,7 @@ from adjourn._engine.record import (
     token_of,
     with_answer_id,
     with_message,
+    without_message,
 )
 from adjourn._hiding import known
 from adjourn._schemas import answers as schemas
@@ -41,11 +42,11 @@ from adjourn.errors import (
 from adjourn.events import Interrupt
 from adjourn.stores._logging import note_damage, note_missing_key
 from adjourn.stores.protocol import Store
-from adjourn.stores.types import Answer, Head, OpenQuestion, SessionRef
+from adjourn.stores.types import Answer, AuditEntry, Head, OpenQuestion, SessionRef
 
 from ._contents import Contents
 from ._log import read_interrupt, read_question
-from ._permission import Permission, TurnUser
+from ._permission import Permission, TurnUser, check_requesters
 from ._status import owner_of
 
 Answers = Mapping[Any, Any] | Sequence[Any] | None  # Any: keys are tokens, ids, keys of questions, or interrupts
@@ -141,7 +142,7 @@ class OpenQuestions:
         answers calls this, and the number of the last event so far.
 
         Raises:
-            UnknownInterrupt, InvalidAnswer: naming the first that is wrong.
+            UnknownInterrupt, InvalidAnswer, AnswerRefused: naming the first that is wrong.
             UsageError: the answers are not a mapping or a list, or name one question twice.
         """
         by = by and known.hide(by)
@@ -161,9 +162,9 @@ class OpenQuestions:
                 self._check_token(question)
             if question.id in found:
                 raise UsageError(f"The answers name question '{question.id}' twice. Name it once.")
-            found[question.id] = Answer(
-                id=question.id, value=self._checked(question, value), by=by, branch=self._branch
-            )
+            encoded = self._checked(question, value)
+            check_requesters(self._session_id, question, by, value)
+            found[question.id] = Answer(id=question.id, value=encoded, by=by, branch=self._branch)
         return tuple(found.values())
 
     def _with_message(self, answers: tuple[Answer, ...], message: str) -> tuple[Answer, ...]:
@@ -221,6 +222,8 @@ class OpenQuestions:
             raise InvalidAnswer(
                 self._session_id, first, ["it needs an answer with data, so it cannot be resumed without one"]
             )
+        for question in taking:
+            check_requesters(self._session_id, question, by, None)
         return tuple(Answer(id=question.id, value=b"null", by=by, branch=self._branch) for question in taking)
 
     def _checked(self, question: Question, value: Any) -> bytes:
@@ -312,31 +315,72 @@ async def record_answers(
     With an `id`, answers that were recorded under it before are recorded once.
 
     Raises:
+        Conflict: something else was recorded under this id.
         CheckpointNotFound: there is no such session, or it has never been at the checkpoint.
         UnknownInterrupt, AlreadyResumed, InterruptExpired, InvalidAnswer: naming the first that is wrong.
         StaleCheckpoint: the session has moved on from the checkpoint that was seen, or from a token's question.
         AnswerRefused: this person may not answer.
         UsageError: the session runs the code that makes this call.
     """
-    if id is not None and await place_of(store, ref, id) is not None:
+    if id is not None and await place_of(store, ref, id, given, by, message) is not None:
         return await _found(store, ref)
     try:
         return await _recorded(store, ref, given, by, message, seen, id, permission, require_token=require_token)
     except SessionError:
         # Somebody who sends the same may have been faster.
-        if id is None or await place_of(store, ref, id) is None:
+        if id is None or await place_of(store, ref, id, given, by, message) is None:
             raise
         return await _found(store, ref)
 
 
-async def place_of(store: Store, ref: SessionRef, id: str) -> int | None:
-    """Return the number of the event before answers that were recorded under an id; None if there are none."""
+async def place_of(
+    store: Store, ref: SessionRef, id: str, given: Answers, by: str | None, message: str | None
+) -> int | None:
+    """Return the number of the event before answers that were recorded under an id; None if there are none.
+
+    Raises:
+        Conflict: they are not these, or the session has left the branch that they are on (rule R20).
+    """
     try:
-        rows = await store.audit(ref)
+        rows = await store.audit(ref, all_branches=True)
     except CheckpointNotFound:
         return None
-    found = (place_of_answer(row.value, id) for row in reversed(rows) if row.value is not None)
-    return next((place for place in found if place is not None), None)
+    # A fork inherits what was answered where it comes from, and not what that was called there.
+    named = [row for row in rows if place_of_answer(row.value, id) is not None]
+    own = [row for row in named if not read_question(row.body).inherited]
+    if not own:
+        return None
+    ids, branch = {row.id for row in own}, (await _found(store, ref)).branch
+    here = [row for row in rows if row.branch == branch and row.id in ids]
+    count = {row.id for row in here if row in own or read_question(row.body).inherited}
+    if count != ids or not _are_these(ref, own, given, by, message):
+        raise Conflict(
+            ref.id, f"something else was answered under the id '{id}'", remedy="Choose another id for this answer"
+        )
+    return place_of_answer(own[-1].value, id)
+
+
+def _are_these(
+    ref: SessionRef, rows: Sequence[AuditEntry], given: Answers, by: str | None, message: str | None
+) -> bool:
+    """Return whether rows have exactly these answers."""
+    questions = OpenQuestions(ref, rows[0].branch, {row.id: read_question(row.body) for row in rows})
+    try:
+        meant = questions.resolve(given, by, message)
+    except (SessionError, UsageError):
+        return False  # There is no such question among them, or it could not have been answered so.
+    return _told(meant) == _told(rows)
+
+
+def _told(answers: Iterable[Answer | AuditEntry]) -> tuple[dict[str, tuple[str, str | None]], list[str]]:
+    """Return what tells answers from others: their values and authors by question, and what was said with them."""
+    found: dict[str, tuple[str, str | None]] = {}
+    messages: list[str] = []
+    for each in answers:
+        value, message = without_message(each.value or b"")
+        found[each.id] = codec.fingerprint(codec.decode(value, lenient=True)), each.by
+        messages += [] if message is None else [message]
+    return found, messages
 
 
 async def _found(store: Store, ref: SessionRef) -> Head:

@@ -39,6 +39,7 @@ class Settings:
         require_token: bool = False,
         require_by: bool = False,
         may_answer: MayAnswer | None = None,
+        self_approval: bool = True,
         audit_key: AuditKey | None = None,
     ) -> None:
         if app_name is not None:
@@ -49,7 +50,11 @@ class Settings:
         self.store: Store = _store(store, self.clock)
         self.require_token: bool = choice("require_token", require_token)
         self.audit_keys: tuple[bytes, ...] = _keys(audit_key)
-        self.permission: Permission = Permission(choice("require_by", require_by), _function("may_answer", may_answer))
+        self.permission: Permission = Permission(
+            choice("require_by", require_by),
+            _function("may_answer", may_answer),
+            self_approval=choice("self_approval", self_approval),
+        )
 
     def for_user(self, user_id: str) -> Self:
         """Return the same settings, bound to one user."""
@@ -109,7 +114,7 @@ def check_name(what: str, text: object) -> None:
     """Refuse a name that is not valid text: it could be stored, but not read back.
 
     Raises:
-        UsageError: naming `what`; also for the id of a session, an input or an answer that is empty.
+        UsageError: naming `what`; also for the id of a session, an input or an answer that is empty, "." or "..".
     """
     if type(text) is not str or not text.isascii():
         try:
@@ -118,6 +123,9 @@ def check_name(what: str, text: object) -> None:
             raise UsageError(str(error)) from error
     if what in ("session_id", "id") and not text:
         raise UsageError(f"{what} is empty. Give a name, or None for a new one.")
+    if what in ("session_id", "id") and text in (".", ".."):
+        # Clients and proxies take them for folders in a path, and leave them out: other routes would be meant.
+        raise UsageError(f"{what}={text!r} would vanish from URLs. Choose another name.")
 
 
 def random_id() -> str:

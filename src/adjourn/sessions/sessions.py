@@ -51,6 +51,7 @@ class Sessions:
         require_token: bool = False,
         require_by: bool = False,
         may_answer: MayAnswer | None = None,
+        self_approval: bool = True,
         audit_key: AuditKey | None = None,
         clock: Clock | None = None,
         new_id: NewId | None = None,
@@ -59,8 +60,10 @@ class Sessions:
 
         With `require_token`, approvals must be answered by their tokens, so that they count only for what was shown.
         With `require_by`, an approval counts only with `by`. `may_answer` decides whether an answer counts: it gets the
-        question, `by`, and the user whose turn asks, and returns True, or False or the reason why not. `audit_key` is
-        the secret that `verify` needs for sessions of a `Runner` that signs with it, or several such secrets.
+        question, `by`, and the user whose turn asks, and returns True, or False or the reason why not. What a question
+        says of its requesters always counts; with `self_approval=False`, a question that a runner without this option
+        has asked is not approved by the user whose turn asks it. `audit_key` is the secret that `verify` needs for
+        sessions of a `Runner` that signs with it, or several such secrets.
         """
         self._settings: Settings = Settings(
             store,
@@ -70,6 +73,7 @@ class Sessions:
             require_token=require_token,
             require_by=require_by,
             may_answer=may_answer,
+            self_approval=self_approval,
             audit_key=audit_key,
         )
 
@@ -422,13 +426,18 @@ class Sessions:
         *,
         checkpoint_id: str | None = None,
         to: str | None = None,
+        again: bool = False,
         user_id: str | None = None,
     ) -> str:
         """Begin a new session as this one was at a checkpoint, and return its id.
 
-        With its own id as `to`, it is a new branch of this session instead.
+        With its own id as `to`, it is a new branch of this session instead. With `again`, approvals that a node asked
+        in the unfinished turn, and that have acted since, count once more; the audit says so.
+
+        Raises:
+            ApprovalSpent: there are such approvals, and `again` is not given.
         """
-        return await _fork.fork(self._settings, await self._ref(session_id, user_id), checkpoint_id, to)
+        return await _fork.fork(self._settings, await self._ref(session_id, user_id), checkpoint_id, to, again=again)
 
     # Removing
 

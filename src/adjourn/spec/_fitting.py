@@ -25,7 +25,7 @@ from adjourn._yaml import (
     value_of,
 )
 
-from ._declared import SECRET
+from ._declared import SECRET, VALUE_NAME
 
 Path: TypeAlias = tuple[str | int, ...]
 """Where something is in a document: the keys and numbers that lead to it."""
@@ -229,6 +229,9 @@ class Fitting:
     def _dict(self, node: Node, type_: types.DictType, path: Path) -> Any:
         if not isinstance(node, Pairs):
             return self._unfit(node, path, type_)
+        for key, _ in node.pairs:
+            if (problem := _out_of_bounds(key.text, type_.key_type, f"a name in {_called(path)}")) is not None:
+                self._wrong(key.place, *problem)
         made = {key.text: self.fit(value, type_.value_type, (*path, key.text)) for key, value in node.pairs}
         if len(made) < (type_.min_length or 0):
             return self._wrong(node.place, f"{_called(path)} is empty", "Give at least one.")
@@ -357,6 +360,8 @@ def _out_of_bounds(value: Any, type_: types.Type, called: str) -> Wrong | None:
 def _pattern_hint(text: str, pattern: str) -> str:
     if pattern.startswith("^python://"):
         return "Write python://module:attribute, such as python://tickets.tools:book_ticket."
+    if pattern == VALUE_NAME:
+        return "Session values whose names begin with '~' are the library's own. Choose another name."
     if pattern.startswith("^(python://"):
         known = pattern.removesuffix(")$").split("|")[1:]
         return f"{meant_or_known(text, known)} Or write python://module:attribute."

@@ -398,10 +398,12 @@ class _Folder:
             description=spec.description,
             interrupts=spec.interrupt.enabled,
             require_token=spec.interrupt.require_token,
+            self_approval=spec.interrupt.self_approval,
             on_busy=spec.on_busy,
             on_pending=spec.on_pending,
             answer_pending=spec.answer_pending,
             values=spec.values,
+            caller_values=tuple(spec.caller_values),
             file=document.file,
         )
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
 from typing import Any, Literal, cast
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from adjourn._schemas.jsonschema import JSONSchema
+from adjourn._schemas.jsonschema import JSONSchema, problems, resolved, rewritten
 from adjourn._values.frozen import check_text, freeze, shorten
 from adjourn._values.registry import native, stored
 
@@ -55,8 +56,8 @@ class Approve(
 ):
     """Let the call run; with `remember`, later calls of the tool may run too, in this session or always.
 
-    `pattern` limits what is remembered to calls with these argument values; `*` in a text matches anything. For paths,
-    give a `PathPattern`, or its JSON: {"$path": "/tmp/**"}.
+    `pattern` limits what is remembered to calls with these argument values; `*` in a text matches anything, and numbers
+    are compared by value. For paths, give a `PathPattern`, or its JSON: {"$path": "/tmp/**"}.
     """
 
     remember: Literal["session", "always"] | None = None
@@ -71,6 +72,7 @@ class Approve(
                     "Approve(pattern=...) limits what to remember. Pass remember='session' or 'always' as well."
                 )
             force_setattr(self, "pattern", freeze(_lowered(self.pattern), "Approve.pattern"))
+            check_pattern(self.pattern)
 
 
 def _lowered(pattern: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -132,10 +134,16 @@ def decision(answer: object) -> Decision:
             raise _not_a_decision(answer, "it is none of these")
 
 
+def has_words(found: Decision) -> bool:
+    """Return whether the model reads what the author of a decision wrote, so that it may act on that."""
+    return isinstance(found, Respond) or (isinstance(found, Reject) and bool(found.reason))
+
+
 def fits_pattern(arguments: Mapping[str, Any], pattern: Mapping[str, Any] | None, *, surely: bool = True) -> bool:
     """Return whether a call's arguments (JSON data) match a pattern of some of them.
 
-    With `surely=False`, a path that may be one that a `PathPattern` matches counts as one.
+    With `surely=False`, what may be meant counts as well: a path that a `PathPattern` may match, an object with more in
+    it, a text that is the wanted number.
     """
     parts = (pattern or {}).items()
     return all(name in arguments and _fits(arguments[name], wanted, surely) for name, wanted in parts)
@@ -143,12 +151,24 @@ def fits_pattern(arguments: Mapping[str, Any], pattern: Mapping[str, Any] | None
 
 def approval_schema(arguments: Mapping[str, Any]) -> JSONSchema:
     """Return the JSON Schema of answers to an approval; `arguments` is the schema that edits must fit."""
-    remembered = {"remember": {"enum": ["session", "always"]}, "pattern": {"type": ["object", "null"]}}
+    known = {name: _pattern_schema(part, arguments) for name, part in arguments.get("properties", {}).items()}
+    pattern = {"type": ["object", "null"], **({"properties": known} if known else {})}
+    remembered = {"remember": {"enum": ["session", "always"]}, "pattern": pattern}
     # A pattern is only valid with `remember`: reject it here, before the answer is recorded.
     alone = {"remember": {"const": None}, "pattern": {"const": None}}
     approve = {"anyOf": [_form("approve", remembered, "remember"), _form("approve", alone)]}
     respond = _form("respond", {"text": {"type": "string"}}, "text")
     return _schema(arguments, {"approve": approve, "respond": respond})
+
+
+def _pattern_schema(part: Any, arguments: Mapping[str, Any]) -> JSONSchema:
+    """Return the schema of patterns for an argument: a value that it can have, a text with `*`, a path pattern."""
+    kinds, forms = _kinds(part, dict(arguments)), [part]
+    if "string" in kinds:
+        forms.append({"type": "string", "pattern": "[*]"})
+    if kinds & _ANY:
+        forms.append({"type": "object", "properties": {"$path": {"type": "string"}}, "required": ["$path"]})
+    return {"anyOf": forms}
 
 
 def review_schema(arguments: Mapping[str, Any]) -> JSONSchema:
@@ -202,5 +222,99 @@ def _fits(value: object, wanted: object, surely: bool) -> bool:
         return path.surely_fits(value) if surely else path.may_fit(value)
     if isinstance(value, str) and isinstance(wanted, str) and "*" in wanted:
         return fits_text(value, wanted)
-    # As JSON, since True == 1 in Python.
+    return _is(value, wanted, surely)
+
+
+def _is(value: object, wanted: object, surely: bool) -> bool:
+    """Return whether a value is the wanted one; if not `surely`, an object may have more than the wanted one."""
+    if _is_number(wanted):
+        # As text, since Decimal("0.1") is not 0.1, which stands for the nearest float.
+        is_text = isinstance(value, str) and (not surely or isinstance(wanted, Decimal))
+        return (is_text or _is_number(value)) and _decimal(value) == _decimal(wanted)
+    if isinstance(wanted, Mapping) and isinstance(value, Mapping):
+        names, given = cast("Mapping[str, object]", wanted), cast("Mapping[str, object]", value)
+        known = names.keys() == given.keys() if surely else names.keys() <= given.keys()
+        return known and all(_is(given[name], each, surely) for name, each in names.items())
+    if isinstance(wanted, list | tuple) and isinstance(value, list | tuple):
+        some, items = cast("Sequence[object]", wanted), cast("Sequence[object]", value)
+        return len(some) == len(items) and all(map(_is, items, some, [surely] * len(items)))
+    # As JSON, where True is not 1.
     return msgspec.json.encode(value, order="sorted") == msgspec.json.encode(wanted, order="sorted")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
+def _decimal(value: object) -> Decimal | None:
+    try:
+        return Decimal(str(value))
+    except InvalidOperation:
+        return None
+
+
+def misfit(pattern: Mapping[str, Any], schema: Mapping[str, Any], *, surely: bool = True) -> str:
+    """Return why no arguments of a schema can match a pattern, or "" if some can; what the schema leaves open can."""
+    whole = dict(schema)
+    if not surely:
+        whole = rewritten(whole, lambda part: {key: each for key, each in part.items() if key != "required"})
+    known = whole.get("properties", {})
+    for name, wanted in pattern.items():
+        if name in known and (why := _misfit(wanted, known[name], whole, surely)):
+            return f"{name}: {why}"
+    return ""
+
+
+def _misfit(wanted: Any, part: Any, schema: JSONSchema, surely: bool) -> str:
+    if isinstance(wanted, str) and "decimal" in _kinds(part, schema) and not surely:
+        return "text, and it is a number, as which 100 and 100.00 are the same"
+    path = path_pattern(wanted)
+    data = path.stored if path is not None else float(wanted) if isinstance(wanted, Decimal) else wanted
+    whole = {"properties": {"it": _pattern_schema(part, schema)}, "$defs": schema.get("$defs", {})}
+    return "; ".join(each.removeprefix("$.it: ") for each in problems({"it": msgspec.to_builtins(data)}, whole))
+
+
+_ANY = frozenset({"string", "array"})
+
+
+def _kinds(part: Any, schema: JSONSchema) -> frozenset[str]:
+    """Return the JSON types that a value can have, with "decimal" for one that is compared as a number."""
+    if isinstance(part, dict) and "$ref" in part:
+        part = resolved(cast("JSONSchema", part), schema)
+    if not isinstance(part, dict):
+        return _ANY
+    found = cast("JSONSchema", part)
+    if found.get("format") == "decimal":
+        return frozenset({"decimal"})
+    if several := found.get("anyOf"):
+        return frozenset[str]().union(*(_kinds(each, schema) for each in several))
+    kinds: Any = found.get("type", ())
+    return frozenset([kinds] if isinstance(kinds, str) else kinds) or _ANY
+
+
+def check_pattern(pattern: Mapping[str, Any]) -> None:
+    """Refuse a pattern with a '*' inside a list or an object, where it would be taken literally.
+
+    Raises:
+        ValueError: naming the argument.
+    """
+    for name, wanted in pattern.items():
+        if path_pattern(wanted) is None and _has_star_inside(wanted):
+            raise ValueError(
+                f"the pattern for '{name}' has a '*' or a path pattern inside a list or an object. They work only as "
+                "the whole pattern of an argument: give the exact value there."
+            )
+
+
+def _has_star_inside(wanted: object) -> bool:
+    match wanted:
+        case Mapping():
+            inside: Iterable[object] = cast("Mapping[str, object]", wanted).values()
+        case list() | tuple():
+            inside = cast("Sequence[object]", wanted)
+        case _:
+            return False
+    return any(
+        path_pattern(each) is not None or (isinstance(each, str) and "*" in each) or _has_star_inside(each)
+        for each in inside
+    )

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, cast, overload
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from adjourn._engine.failures import check_classes
+from adjourn._engine.failures import LooseGate, check_classes
 from adjourn._engine.questions import checked_tags
 from adjourn._engine.retry import Retry
 from adjourn._habits import checks_options
+from adjourn._text import a_type
 from adjourn._values import codec
 from adjourn.context import current
 from adjourn.errors import UsageError
@@ -143,6 +144,11 @@ class Tool(Struct, Generic[P, R], frozen=True, kw_only=True, eq=False):
             raise UsageError(
                 f"Tool '{self.name}' has max_result={self.max_result}. Give a number of characters above 0."
             )
+        if self.at_most_once and self.retry:
+            raise UsageError(
+                f"Tool '{self.name}' has at_most_once=True and also retry=...: only a person may have it run again. "
+                "Leave one of the two out."
+            )
         if self.approval is not False or self.review is not None:
             self.arguments.check_shown()
         asks = predicate(self.approval, self.name, self.schema.get("properties", ()))
@@ -209,12 +215,24 @@ class Tool(Struct, Generic[P, R], frozen=True, kw_only=True, eq=False):
             values |= dict.fromkeys(self.contexts, current())
         return cast("Callable[..., Any]", self.fn)(**values)
 
-    def needs_approval(self, converted: Mapping[str, Any]) -> bool | Awaitable[bool]:
-        """Return whether a person must approve a call with these converted arguments, or an awaitable of it."""
+    async def needs_approval(self, converted: Mapping[str, Any]) -> bool:
+        """Return whether a person must approve a call with these converted arguments.
+
+        Raises:
+            UsageError: the function that decides returned something else than a bool.
+        """
         if isinstance(self.approval, bool):
             return self.approval
         # A predicate may change what it is given: it must not be what runs.
-        return self._needs_approval(self.copy_of(converted))
+        said: Any = self._needs_approval(self.copy_of(converted))
+        said = await said if inspect.isawaitable(said) else said
+        if isinstance(said, bool) or _is_numpy_bool(said):
+            return bool(said)
+        # Neither way is safe: a forgotten `return` would let every call run, or ask about all of them.
+        raise LooseGate(
+            f"The approval of tool '{self.name}', {_shown_name(self.approval)}, returned {_shown_value(said)}. Return "
+            "True if a person must approve the call, and False if it may run."
+        )
 
 
 @overload
@@ -280,7 +298,8 @@ def tool(
     return_directly: True if the result is the agent's answer, without asking the model again.
     timeout: how many seconds one attempt may take; None for no limit.
     retry: one or more `Retry` policies for failed attempts; by default there are no retries.
-    at_most_once: True to ask a person after a crash during a call, instead of running it again.
+    at_most_once: True to ask a person before a call that ended without a result (it failed, timed out, was cut off)
+        runs again, whatever would run it. Not together with `retry`.
     tags: the tags of the questions that are asked about its calls; people list questions by them.
     raises: exceptions of the tool after which middleware may ask a person, besides built-in ones and Adjourn's own.
     thread: whether a sync function runs in a thread (the default) or on the event loop, which it then blocks.
@@ -313,6 +332,21 @@ def tool(
         )
 
     return make if fn is None else make(fn)
+
+
+def _is_numpy_bool(value: object) -> bool:
+    # By name, since numpy is not imported here; it was called `bool_` before numpy 2.
+    kind = type(value)
+    return kind.__module__ == "numpy" and kind.__name__ in ("bool", "bool_")
+
+
+def _shown_name(fn: Any) -> str:
+    inner = innermost(fn)
+    return f"'{inner.__qualname__}'" if hasattr(inner, "__qualname__") else f"an object of type {type(fn).__name__}"
+
+
+def _shown_value(value: object) -> str:
+    return "None" if value is None else a_type(value)  # Not the value itself, which may hold what nobody may see.
 
 
 def _check_function(fn: Any) -> None:

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from adjourn._engine.child import layer
 from adjourn._engine.entry import here
+from adjourn._engine.questions import ask_for
 from adjourn._text import visible_line
 from adjourn.context import current
 from adjourn.errors import InvalidArguments, ToolError, ToolRefused, UsageError
-from adjourn.interrupts import interrupt
 
-from .decisions import Decision, Edit, Reject, ToolCallInfo, decision, review_schema
+from .decisions import Approve, Decision, Edit, Reject, ToolCallInfo, decision, has_words, review_schema
 from .tool import Approval, Reviewed, Tool, tool
 
 if TYPE_CHECKING:
@@ -77,12 +77,14 @@ async def _review(inside: Tool, values: Mapping[str, Any]) -> Reviewed:
 
 
 async def _ask(inside: Tool, arguments: Mapping[str, Any]) -> tuple[Decision, str | None]:
-    """Return the reviewer's decision, and who it was."""
-    info, why = _info(inside, arguments), ""
-    shown = visible_line(msgspec.json.encode(arguments).decode())
+    """Return the reviewer's decision, and who it was; of an edit that another person had to accept, its author."""
+    edited: tuple[Decision, str | None] | None = None
+    editor, why = None, ""
     for _ in range(MAX_ROUNDS):
-        answer = interrupt(
-            info,
+        shown = visible_line(msgspec.json.encode(arguments).decode())
+        answer, question = ask_for(
+            editor,
+            _info(inside, arguments),
             key=KEY,  # If a changed tool would get something else, it is asked anew (rule I14).
             reason="need_review",
             tags=inside.tags,
@@ -91,17 +93,19 @@ async def _ask(inside: Tool, arguments: Mapping[str, Any]) -> tuple[Decision, st
         )
         found = decision(answer)
         problem = _problem(inside, found)
-        if not problem:
-            return found, _answerer()
-        # It fits the JSON Schema, but a type may have additional rules: ask again rather than fail.
-        why = f"The edited arguments do not fit ({problem}). "
+        if problem:
+            # It fits the JSON Schema, but a type may have additional rules: ask again rather than fail.
+            editor, why = None, f"The edited arguments do not fit ({problem}). "
+        elif isinstance(found, Edit) and here("reviewed").frame.scope.needs_another(question):
+            # It is a request of its author, which another person has to accept (rule V19).
+            edited, editor = (found, question.by), question.by or ""
+            arguments, why = inside.show(inside.validate(found.arguments)), f"{visible_line(editor)} edited the call. "
+        elif has_words(found):
+            here("reviewed").frame.scope.note_speaker(question.by)
+            return found, question.by
+        else:
+            return edited if edited is not None and isinstance(found, Approve) else (found, question.by)
     raise ToolError(f"its arguments were edited {MAX_ROUNDS} times and never fitted")
-
-
-def _answerer() -> str | None:
-    """Return who answered the last question of the calling code."""
-    asked = here("reviewed").frame.questions or ()
-    return next((question.by for question in reversed(asked) if not question.is_open), None)
 
 
 def _info(inside: Tool, arguments: Mapping[str, Any]) -> ToolCallInfo:

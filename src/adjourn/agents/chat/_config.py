@@ -23,6 +23,7 @@ from adjourn._habits import checks_options
 from adjourn.agents._config import AgentConfig, check_agent
 from adjourn.errors import UsageError
 from adjourn.messages import Message
+from adjourn.middleware.hooks import having
 from adjourn.models import ChatModel, OutputMode, resolve_model
 from adjourn.runner import Limits
 from adjourn.tools import Tool, tool
@@ -119,6 +120,8 @@ class ChatConfig(AgentConfig[Deps_contra, Out_co]):
         self.made_instruction()  # raises if it could never be filled
         check_on_unknown(on_unknown_tool, f"Agent '{name}'")
         self._check(tool_calls, on_tool_error)
+        for each in having(self.middleware, "check_own_tools"):
+            each.check_own_tools(self.tools)
         check_agent(self)
         guarded(self.tools, self.middleware)  # raises if rules would decide about arguments that they cannot see
 
@@ -129,6 +132,11 @@ class ChatConfig(AgentConfig[Deps_contra, Out_co]):
         ):
             if value not in known:
                 raise UsageError(f"Agent '{self.name}': {option}={value!r}. Use one of: {', '.join(known)}.")
+        if self.output_key is not None and self.output_key.startswith("~"):
+            raise UsageError(
+                f"Agent '{self.name}': output_key={self.output_key!r} begins with '~': such session values are the "
+                "library's own. Choose another name."
+            )
         if self.output_mode is not None and self.output_mode not in get_args(OutputMode):
             known = ", ".join(get_args(OutputMode))
             raise UsageError(f"Agent '{self.name}': output_mode={self.output_mode!r}. Use one of: {known}; or None.")

@@ -349,7 +349,7 @@ class ChatFrame(HandoffFrame):
     def _pass_on(self) -> None:
         """Add what people said together with their answers, after the results of the calls."""
         if self.progress.said:
-            self.owner.extend([self.entry(Message.user(text), "") for text in self.progress.said])
+            self.owner.extend([self.entry(message, "") for message in self.progress.said])
             self.set_progress(said=())
 
     def _answered(self) -> dict[str, Message]:

@@ -145,6 +145,7 @@ def _document(entry: AuditEntry) -> dict[str, Any]:
         "by": entry.by,
         "at": None if entry.at is None else entry.at.isoformat(),
         "inherited": entry.inherited,
+        "again": entry.again,
         "branch": entry.branch,
     }
 
@@ -169,4 +170,6 @@ def _rows(entry: AuditEntry) -> Iterator[tuple[str, str]]:
         yield "by", visible_line(entry.by or "(nobody was named)")
     if entry.at is not None:
         yield "at", clock(entry.at) + (", before this branch began" if entry.inherited else "")
+    if entry.again:
+        yield "again", "it had acted before this branch began, and was let count once more"
     yield "id", visible_line(asked.id)

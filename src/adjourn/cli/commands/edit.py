@@ -33,6 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", metavar="ID", help="edit this one; see `adjourn tree` (default: the head)")
     parser.add_argument("--as-node", metavar="NODE", help="as if this node had returned it: what follows runs next")
     parser.add_argument("--at", metavar="ADDRESS", help="the state of the nested graph at this address")
+    parser.add_argument("--again", action="store_true", help="let approvals that have acted count once more")
     add_user_option(parser)
     add_json_option(parser)
 
@@ -56,7 +57,12 @@ def run(options: argparse.Namespace) -> int:
 async def _edit(runner: Runner, options: argparse.Namespace, values: dict[str, Any]) -> Checkpoint:
     try:
         return await runner.edit(
-            options.session, values, checkpoint_id=options.checkpoint, as_node=options.as_node, at=options.at
+            options.session,
+            values,
+            checkpoint_id=options.checkpoint,
+            as_node=options.as_node,
+            at=options.at,
+            again=options.again,
         )
     finally:
         await runner.store.close()

@@ -16,6 +16,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("session", metavar="SESSION")
     parser.add_argument("--checkpoint", metavar="ID", help="where to start; see `adjourn tree` (default: the head)")
     parser.add_argument("--to", metavar="SESSION", help="the id of the new session (default: a random one)")
+    parser.add_argument("--again", action="store_true", help="let approvals that have acted count once more")
     add_whose_options(parser)
     add_store_option(parser)
     add_json_option(parser)
@@ -37,5 +38,5 @@ def run(options: argparse.Namespace) -> int:
 
 async def _fork(sessions: Sessions, options: argparse.Namespace) -> tuple[str, str]:
     """Return the new session, and its status."""
-    new = await sessions.fork(options.session, checkpoint_id=options.checkpoint, to=options.to)
+    new = await sessions.fork(options.session, checkpoint_id=options.checkpoint, to=options.to, again=options.again)
     return new, (await sessions.status(new)).status

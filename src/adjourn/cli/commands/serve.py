@@ -51,13 +51,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_store_option(parser)
     parser.add_argument("--deps", metavar=METAVAR, help="the value of current().deps; a function is called to get it")
     add_tokens_option(parser)
-    parser.add_argument(
-        "--no-self-approval", action="store_true", help="approvals count only from others than who asked for them"
-    )
+    add_self_approval_option(parser)
     parser.add_argument("--open-metrics", action="store_true", help="let anybody read GET /metrics, without a token")
     parser.add_argument("--allow-host", metavar="NAME", action="append", default=[], help="a name of this server")
     parser.add_argument(
         "--allow-origin", metavar="ORIGIN", action="append", default=[], help="an origin whose pages may use it"
+    )
+    parser.add_argument(
+        "--allow-media-host", metavar="HOST", action="append", default=[], help="a host of images that callers may name"
     )
     add_webhooks_options(parser)
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)")
@@ -120,6 +121,7 @@ def _app(options: argparse.Namespace) -> App:
         open_metrics=options.open_metrics,
         hosts=options.allow_host,
         origins=options.allow_origin,
+        media_hosts=options.allow_media_host,
         webhooks=webhooks_of(options),
     )
 
@@ -192,6 +194,13 @@ def _program(name: str, options: argparse.Namespace) -> Loaded | Served | Progra
         raise UsageError(f"There is no folder '{name}'. Name a folder of YAML agents, or MODULE:ATTRIBUTE.")
     found = named(name, options.allow)
     return found.served or found.program
+
+
+def add_self_approval_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option by which nobody approves a request of their own."""
+    parser.add_argument(
+        "--no-self-approval", action="store_true", help="approvals count only by others than who asks for them"
+    )
 
 
 def add_webhooks_options(parser: argparse.ArgumentParser) -> None:

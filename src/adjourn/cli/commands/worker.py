@@ -19,7 +19,7 @@ from adjourn._screen import Screen
 from adjourn._text import counted, visible_line
 from adjourn.cli._programs import METAVAR, add_allow_option, runners_of, with_options
 from adjourn.cli._stores import add_store_option
-from adjourn.cli.commands.serve import add_webhooks_options, webhooks_of
+from adjourn.cli.commands.serve import add_self_approval_option, add_webhooks_options, webhooks_of
 from adjourn.errors import StoreUnavailable
 from adjourn.runner import Worker, WorkerCounts
 from adjourn.stores import Store
@@ -42,6 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--grace", metavar="SECONDS", type=float, default=30.0, help="time for steps to end when it is stopped (30)"
     )
+    add_self_approval_option(parser)
     add_webhooks_options(parser)
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--quiet", "-q", action="store_true", help="only show what went wrong")
@@ -56,6 +57,8 @@ def run(options: argparse.Namespace) -> int:
     runners = runners_of(options)
     if webhooks is not None:
         runners = [with_options(runner, {"notify": webhooks}) for runner in runners]
+    if options.no_self_approval:
+        runners = [with_options(runner, {"self_approval": False}) for runner in runners]
     worker = Worker(
         runners, concurrency=options.concurrency, per_user=options.per_user, poll=options.poll, grace=options.grace
     )

@@ -16,6 +16,7 @@ from adjourn._calls.caller import middleware_around
 from adjourn._checks import takes
 from adjourn._engine.address import AROUND
 from adjourn._engine.execution import PAUSED
+from adjourn._engine.failures import LooseGate
 from adjourn._engine.program import Program, ProgramFrame, start
 from adjourn.errors import ProgramChanged, ReplayMismatch, StoreError
 from adjourn.graph._channels import ABSENT, Channel, LastChannel, MessagesChannel
@@ -96,8 +97,8 @@ class ProgramNode(Node):
             if not await child.advance():
                 return PAUSED
             self.set_result(task, child)
-        except (StoreError, ProgramChanged, ReplayMismatch):
-            raise  # What is stored is in doubt or was not made by this code: that cannot be forgiven.
+        except (StoreError, ProgramChanged, ReplayMismatch, LooseGate):
+            raise  # What is stored is in doubt, or the code has to be mended first: that cannot be forgiven.
         except Exception as error:
             if not self.forgive(task, child, error):
                 raise

@@ -70,6 +70,8 @@ class ToolsNode(Node):
         self.on_unknown: OnUnknown = on_unknown
         self.middleware: tuple[Any, ...] = node_middleware(middleware, name)
         self.hooks: tuple[Middleware, ...] = having(self.middleware, "wrap_node")
+        for each in having(self.middleware, "check_own_tools"):
+            each.check_own_tools(self.tools)
         self._plain = self._kit(self.middleware, 0)
 
     def _kit(self, middleware: tuple[Any, ...], outer: int) -> Kit:

@@ -17,7 +17,7 @@ from typing import Protocol, runtime_checkable
 from adjourn._engine.concurrency import in_thread
 from adjourn._text import a_type
 from adjourn._values.frozen import shorten
-from adjourn.context import current
+from adjourn.context import own_values
 from adjourn.errors import ToolError, UsageError
 
 MAX_PATH = 1024
@@ -119,10 +119,11 @@ MAX_FILES = 10_000
 
 
 class MemoryBackend:
-    """Files stored as session values, one value per file, named `files:<path>`.
+    """Files stored as session values, one value per file, named `~own:files:<path>`.
 
-    They are stored with the session: they survive pauses and processes, go back in time and fork with it, and are not
-    visible to other sessions. What a call writes takes effect with its result; calls that run at once do not see each
+    Only a backend writes these values; in a tool or node, `await MemoryBackend().write(path, text)` does. They are
+    stored with the session: they survive pauses and processes, go back in time and fork with it, and are not visible to
+    other sessions. What a call writes takes effect with its result; calls that run at once do not see each
     other's writes. The object itself is stateless. A file has at most `max_size` bytes, and a session `max_files` of
     them.
     """
@@ -135,14 +136,14 @@ class MemoryBackend:
     async def read(self, path: str) -> str:
         path = checked_path(path)
         try:
-            return current().values[self._prefix + path]
+            return own_values()[self._prefix + path]
         except KeyError:
             raise missing(path) from None
 
     async def write(self, path: str, text: str) -> None:
         path = checked_path(path)
         check_size(path, len(text.encode()), self._max_size)
-        values, name = current().values, self._prefix + path
+        values, name = own_values(), self._prefix + path
         if name not in values and sum(key.startswith(self._prefix) for key in values) >= self._max_files:
             raise FileError(f"There are {self._max_files} files, which is the most. Delete some first.")
         values[name] = text
@@ -150,14 +151,14 @@ class MemoryBackend:
     async def delete(self, path: str) -> None:
         path = checked_path(path)
         try:
-            del current().values[self._prefix + path]
+            del own_values()[self._prefix + path]
         except KeyError:
             raise missing(path) from None
 
     async def list(self, under: str = "") -> Sequence[str]:
         folder = checked_folder(under)
         begin = self._prefix + (f"{folder}/" if folder else "")
-        return sorted(key.removeprefix(self._prefix) for key in current().values if key.startswith(begin))
+        return sorted(key.removeprefix(self._prefix) for key in own_values() if key.startswith(begin))
 
 
 # A method is documented where its protocol declares it.

@@ -19,7 +19,7 @@ from adjourn._checks import is_count, is_positive
 from adjourn._engine.concurrency import in_thread
 from adjourn._habits import checks_options
 from adjourn._text import counted
-from adjourn.context import RunContext, current
+from adjourn.context import RunContext, own_values
 from adjourn.errors import UsageError
 from adjourn.messages import ToolCall
 from adjourn.middleware._refusals import asked_unless
@@ -83,8 +83,8 @@ class FileTools(Middleware):
 
     def after_model(self, state: ModelState, ctx: RunContext) -> ModelState:
         clashes = self._clashes(state.messages[-1].tool_calls)
-        if clashes or ctx.values.get(CLASHES):
-            ctx.values[CLASHES] = clashes
+        if clashes or own_values().get(CLASHES):
+            own_values()[CLASHES] = clashes
         return state
 
     def _clashes(self, calls: Iterable[ToolCall]) -> list[str]:
@@ -224,7 +224,7 @@ def _made(
 
 
 def _clashes_now(call_id: str) -> bool:
-    return call_id in current().values.get(CLASHES, ())
+    return call_id in own_values().get(CLASHES, ())
 
 
 def _same(path: str) -> str:

@@ -13,6 +13,8 @@ from ._characters import Characters
 
 Json = Mapping[str, Any]  # Any: JSON as servers define it
 
+# Characters of one call that are parsed while they come: pieces that all look like an end would take quadratic time.
+_LOOKED = 4 * 1024 * 1024
 # What servers call the arguments of a call, in the order in which they count.
 _ARGUMENTS = ("arguments", "parameters", "input")
 
@@ -64,6 +66,7 @@ class _Call:
         self._written: list[str] = []
         self._characters = Characters()
         self._held = ""
+        self._looked = 0  # characters that were parsed to see whether they are a whole object
 
     @property
     def arguments(self) -> str:
@@ -130,6 +133,9 @@ class _Call:
         last = next((each for each in reversed(self._written) if not each.isspace()), "")
         if not last.rstrip().endswith(("}", '}"')):  # parsing all of them with every piece would take quadratic time
             return False
+        if self._looked > _LOOKED:
+            return False
+        self._looked += len(self.arguments)
         try:
             parse_arguments(self.arguments)
         except ValueError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from adjourn._clients import LoopClients
@@ -12,6 +12,10 @@ from adjourn.errors import UsageError
 if TYPE_CHECKING:
     import openai
 
+ERROR = 1024 * 1024
+"""Bytes that are read of a response that is not an answer."""
+COMPRESSED = 16 * 1024
+"""The same if they are compressed, as they may become a thousand times as many."""
 _HUNG_UP = frozenset({"RemoteProtocolError", "ReadError", "WriteError", "CloseError"})
 """The errors of HTTP libraries for a connection that the server closed, by name: the library has changed over time."""
 _SDKS_OWN = "AsyncHttpxClientWrapper"
@@ -53,18 +57,48 @@ def given_clients(
 
 
 def _copies(client: openai.AsyncOpenAI) -> LoopClients[openai.AsyncOpenAI]:
-    from openai import DefaultAsyncHttpxClient  # noqa: PLC0415 - an extra
-
     if type(getattr(client, "_client", None)).__name__ == _SDKS_OWN:
         # Connections belong to the event loop that they were opened in, so every loop gets its own pool of them.
         def copy() -> openai.AsyncOpenAI:
-            connections = DefaultAsyncHttpxClient(base_url=client.base_url, timeout=client.timeout)
-            return client.with_options(max_retries=0, http_client=connections)
+            own = connections(base_url=client.base_url, timeout=client.timeout)
+            return client.with_options(max_retries=0, http_client=own)
 
         return LoopClients(copy, _close)
     # Nobody can copy an HTTP client with its proxies and certificates. Without connections that outlive a request,
     # it can be used from any loop; the user closes it.
     return LoopClients(lambda: client.with_options(max_retries=0), _leave_open, {"Connection": "close"})
+
+
+def connections(**options: Any) -> Any:  # Any: of the SDK's HTTP library, which has changed over time
+    """Return an HTTP client as the SDK makes it, which reads only the beginning of errors and redirects."""
+    from openai import DefaultAsyncHttpxClient  # noqa: PLC0415 - an extra
+
+    return DefaultAsyncHttpxClient(**options, event_hooks={"response": [_shorten]})
+
+
+async def _shorten(response: Any) -> None:
+    """Cut what is not an answer: the SDK and its HTTP library read all of it before anybody can look."""
+    if response.status_code >= 300:
+        response.stream = _beginning(response.stream, COMPRESSED if "content-encoding" in response.headers else ERROR)
+
+
+def _beginning(stream: Any, limit: int) -> Any:
+    # A stream has to be of the library's class.
+    library: type[Any] = next(kind for kind in type(stream).__mro__ if kind.__name__ == "AsyncByteStream")
+
+    class Beginning(library):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            left = limit
+            async for piece in stream:
+                yield piece[:left]
+                left -= len(piece)
+                if left <= 0:
+                    return
+
+        async def aclose(self) -> None:
+            await stream.aclose()
+
+    return Beginning()
 
 
 async def _close(client: openai.AsyncOpenAI) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from adjourn.models.bounds import PIECE, AnswerBounds, exceeded
+
 from ._words import words_of
 
 DONE = object()
@@ -24,16 +26,21 @@ _SIGNS_OF_LIFE = frozenset({b"ping", b"heartbeat", b"keepalive", b"keep-alive"})
 _FIELD = b":deir"  # how the lines of events begin: a comment, `data`, `event`, `error`, `id`, `retry`
 
 
-async def pieces_of(response: Any) -> AsyncIterator[object]:  # Any: a response of the SDK's HTTP library
+async def pieces_of(response: Any, bounds: AnswerBounds) -> AsyncIterator[object]:  # Any: of the SDK's HTTP library
     """Yield the JSON data of each event, and `DONE`; the data of a whole answer is one piece.
 
     Raises:
+        ModelError: there is more than the bounds allow.
         ValueError: a piece is not JSON.
     """
     chunks: AsyncIterator[bytes] = response.aiter_bytes()
-    body = _Body()
+    body, size = _Body(bounds.at_once), 0
     async for chunk in chunks:
+        size += len(chunk)
+        if size > bounds.size:
+            raise exceeded(f"{bounds.size:,} bytes", "size")
         for piece in body.read(chunk):
+            size += PIECE
             yield piece
             if piece is DONE:
                 await _drain(chunks)
@@ -42,21 +49,12 @@ async def pieces_of(response: Any) -> AsyncIterator[object]:  # Any: a response 
         yield piece
 
 
-def pieces_in(data: bytes) -> Iterator[object]:
-    """Yield the same for a body that has been read.
-
-    Raises:
-        ValueError: a piece is not JSON.
-    """
-    body = _Body()
-    yield from body.read(data)
-    yield from body.rest()
-
-
 class _Body:
-    """Reads a body piece by piece."""
+    """Reads a body piece by piece, and holds at most `limit` bytes of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._size = 0  # of a body that is not events
         self._start = b""
         self._whole: list[bytes] | None = None  # a body that is not events
         self._lines: _Lines | None = None
@@ -65,6 +63,8 @@ class _Body:
         if self._lines is not None:
             yield from self._lines.read(chunk)
         elif self._whole is not None:
+            self._size += len(chunk) + PIECE
+            _check(self._size, self._limit)
             self._whole.append(chunk)
         else:
             self._start += chunk
@@ -79,12 +79,18 @@ class _Body:
     def _begin(self) -> Iterator[object]:
         start = self._start.removeprefix(_BOM).lstrip()
         if not start or _BOM.startswith(start):
+            self._start = start
             return
         if start[0] in _FIELD:
-            self._lines = _Lines()
+            self._lines = _Lines(self._limit)
             yield from self._lines.read(start)
         else:
-            self._whole = [start]
+            self._whole, self._size = [start], len(start)
+
+
+def _check(size: int, limit: int) -> None:
+    if size > limit:
+        raise exceeded(f"{limit:,} bytes in one event, or in one piece", "size")
 
 
 def _from_whole(data: bytes) -> Iterator[object]:
@@ -94,7 +100,7 @@ def _from_whole(data: bytes) -> Iterator[object]:
     try:
         whole = _parsed(data)
     except ValueError as error:
-        lines = _Lines()
+        lines = _Lines(2 * len(data) + PIECE)
         pieces = [*lines.read(data), *lines.rest()] if b"\n" in data else []
         if not pieces:
             raise error from None
@@ -107,12 +113,16 @@ def _from_whole(data: bytes) -> Iterator[object]:
 class _Lines:
     """Reads lines, as bytes: text has more kinds of line ends than the protocol, and JSON may contain them."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._held: list[bytes] = []  # of a line that has not ended
         self._data: list[bytes] = []  # of an event that is not JSON yet
+        self._size = self._data_size = 0  # of both; of the latter
         self._kind = b""  # the name of the event, if it has one
 
     def read(self, chunk: bytes) -> Iterator[object]:
+        self._size += len(chunk) + PIECE
+        _check(self._size, self._limit)
         if b"\n" not in chunk and b"\r" not in chunk:
             self._held.append(chunk)
             return
@@ -121,6 +131,7 @@ class _Lines:
         self._held = [] if lines[-1].endswith(b"\n") else [lines.pop()]
         for line in lines:
             yield from self._line(line.rstrip(b"\r\n"))
+        self._size = sum(len(held) for held in self._held) + self._data_size
 
     def rest(self) -> Iterator[object]:
         yield from self._line(b"".join(self._held).rstrip(b"\r\n"))
@@ -147,16 +158,20 @@ class _Lines:
             try:
                 piece = _parsed(data)
             except ValueError:
-                self._data.append(data)
+                self._add_text(data)
                 return
             if piece is not None:  # null is a sign of life
                 yield piece
         else:
-            self._data.append(data)
+            self._add_text(data)
+
+    def _add_text(self, data: bytes) -> None:
+        self._data.append(data)
+        self._data_size += len(data) + PIECE
 
     def _event(self) -> Iterator[object]:
         """End an event whose lines were not JSON one by one."""
-        data, self._data = self._data, []
+        data, self._data, self._data_size = self._data, [], 0
         kind, self._kind = self._kind, b""
         if not data or kind in _SIGNS_OF_LIFE:
             return

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,13 +17,14 @@ from adjourn.errors import ModelError, UsageError, text_of
 from adjourn.messages import Message
 from adjourn.models._secrets import Secrets
 from adjourn.models.abilities import Abilities
+from adjourn.models.bounds import DEFAULT, AnswerBounds
 from adjourn.models.chunks import Chunk, Gathering
 from adjourn.models.protocol import ModelRequest
 
 from ._answer import AnswerReader
-from ._clients import client_class, client_secrets, given_clients, was_hung_up
+from ._clients import client_class, client_secrets, connections, given_clients, was_hung_up
 from ._errors import model_error
-from ._events import pieces_in, pieces_of
+from ._events import pieces_of
 from ._options import Around, check_options, split_options
 from ._request import request_body
 from ._servers import abilities_of, provider_of
@@ -56,6 +58,9 @@ class OpenAIChatModel:
     `headers`, and the `extra_headers` among options, are sent as HTTP headers. They and the key are replaced by
     `[secret]` where the server repeats them in an error.
 
+    `bounds` says how much an answer may have before it is given up, for servers that send without end; see
+    `AnswerBounds`. Errors and redirects are read to a megabyte, unless `client` has an `http_client` of its own.
+
     The SDK's own retries are off, since an agent has a `Retry`; only a connection that the server closed without an
     answer is tried once more. A model may be used from any event loop, and from sync code; its connections close when
     that loop ends, or with `close()`.
@@ -73,15 +78,17 @@ class OpenAIChatModel:
         send_reasoning: bool | None = None,
         provider: str | None = None,
         abilities: Abilities | None = None,
+        bounds: AnswerBounds = DEFAULT,
         client: openai.AsyncOpenAI | Callable[[], openai.AsyncOpenAI] | None = None,
     ) -> None:
-        _check(model, headers, abilities)
+        _check(model, headers, abilities, bounds)
         key = api_key.reveal() if isinstance(api_key, Secret) else api_key
         self.model = model
         self.options: dict[str, Any] = dict(
             check_options({} if options is None else options, f"OpenAIChatModel({model!r})")
         )
         self.send_reasoning = send_reasoning
+        self.bounds = bounds
         self._key, self._headers = key or os.environ.get("OPENAI_API_KEY"), dict(headers or {})
         self._is_given = client is not None
         if client is None:
@@ -105,34 +112,28 @@ class OpenAIChatModel:
             ModelError: the server refused, was too slow, could not be reached, or sent a malformed answer.
             UsageError: the request contains something that chat completions do not support.
         """
-        body, around = self._body(request, is_streamed=False)
-        reader, gathering = AnswerReader(self.provider), Gathering()
-        client = await self._clients.here()
-        try:
-            answer = await self._sent(client, body, around)
-            for chunk in filter(None, map(reader.read, pieces_in(answer))):
+        gathering = Gathering(self.bounds)
+        async with aclosing(self._answer(request, is_streamed=False)) as chunks:
+            async for chunk in chunks:
                 gathering.add(chunk)
-            reader.close()
-        except Exception as error:  # noqa: BLE001  # protects the run: see _translated
-            translated, cause = self._translated(error, client, around)
-            raise translated from cause
         return gathering.message()
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+    def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         """Stream the answer; leaving it early, or cancelling it, closes the connection.
 
         Raises:
             ModelError: as in `generate`; also when the stream ends before the answer does.
             UsageError: the request contains something that chat completions do not support.
         """
-        import openai  # noqa: PLC0415 - an extra
+        return self._answer(request, is_streamed=True)
 
-        body, around = self._body(request, is_streamed=True)
+    async def _answer(self, request: ModelRequest, *, is_streamed: bool) -> AsyncGenerator[Chunk]:
+        body, around = self._body(request, is_streamed=is_streamed)
         reader = AnswerReader(self.provider)
         client = await self._clients.here()
         try:
-            async with await self._sent(client, body, around, openai.AsyncStream[object]) as answer:
-                async for data in pieces_of(answer.response):
+            async with await self._sent(client, body, around) as answer:
+                async for data in pieces_of(answer.response, self.bounds):
                     if (chunk := reader.read(data)) is not None:
                         yield chunk
             reader.close()
@@ -161,15 +162,18 @@ class OpenAIChatModel:
         )
         return body, around
 
-    async def _sent(self, client: openai.AsyncOpenAI, body: dict[str, Any], around: Around, kind: Any = None) -> Any:
-        """Send a request and return the bytes of the answer, or its stream if `kind` is given."""
+    async def _sent(self, client: openai.AsyncOpenAI, body: dict[str, Any], around: Around) -> Any:
+        """Send a request and return the stream of its answer, whole ones too: the SDK would read them without end."""
+        import openai  # noqa: PLC0415 - an extra
+
         # Not `chat.completions.create`: it builds objects without validating them, at ten times the cost, and decides
         # by the headers what a body is. The reader validates plain data, with fields that only other servers send.
         headers = {**self._clients.headers, **around.headers}
         options: dict[str, Any] = {"headers": _with_omissions(headers), "params": around.query}
         if around.timeout is not None:
             options["timeout"] = around.timeout
-        send: Any = partial(client.post, _PATH, cast_to=bytes, body=body, stream=kind is not None, stream_cls=kind)
+        kind = openai.AsyncStream[object]
+        send: Any = partial(client.post, _PATH, cast_to=bytes, body=body, stream=True, stream_cls=kind)
         try:
             return await send(options=options)
         except Exception as error:
@@ -200,13 +204,15 @@ def _with_omissions(headers: Mapping[str, str | None]) -> dict[str, Any]:
     return {name: Omit() if value is None else value for name, value in headers.items()}
 
 
-def _check(model: object, headers: object, abilities: object) -> None:
+def _check(model: object, headers: object, abilities: object, bounds: object) -> None:
     if not isinstance(model, str) or not model:
         raise UsageError(f"OpenAIChatModel({shorten(model)}): give the name of a model, such as 'gpt-5'.")
     if not isinstance(headers, Mapping | None):
         raise UsageError(f"OpenAIChatModel({model!r}): headers is {a_type(headers)}. Give a mapping of names to texts.")
     if not isinstance(abilities, Abilities | None):
         raise UsageError(f"OpenAIChatModel({model!r}): abilities={shorten(abilities)}. Give Abilities(...).")
+    if not isinstance(bounds, AnswerBounds):
+        raise UsageError(f"OpenAIChatModel({model!r}): bounds={shorten(bounds)}. Give AnswerBounds(...).")
 
 
 def _hidden(error: ModelError, secrets: Secrets) -> ModelError:
@@ -239,4 +245,6 @@ def _client(arguments: dict[str, Any], timeout: float, headers: Mapping[str, str
     from openai import Timeout  # noqa: PLC0415 - an extra
 
     limits = Timeout(timeout, connect=min(timeout, 10.0))
-    return client_class()(**arguments, timeout=limits, max_retries=0, default_headers=headers)
+    return client_class()(
+        **arguments, timeout=limits, max_retries=0, default_headers=headers, http_client=connections(timeout=limits)
+    )

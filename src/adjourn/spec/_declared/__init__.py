@@ -55,6 +55,7 @@ from .middleware import TodoListSpec as TodoListSpec
 from .middleware import ToolSearchSpec as ToolSearchSpec
 from .parts import PYTHON as PYTHON
 from .parts import SECRET as SECRET
+from .parts import VALUE_NAME as VALUE_NAME
 from .parts import AgentName as AgentName
 from .parts import AgentRef as AgentRef
 from .parts import Count as Count

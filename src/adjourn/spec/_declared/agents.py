@@ -7,7 +7,19 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from .middleware import Middlewares
-from .parts import AgentRef, Count, EnvText, FallbackSpec, ModelName, ModelSpec, Part, PythonRef, Seconds, Tools
+from .parts import (
+    AgentRef,
+    Count,
+    EnvText,
+    FallbackSpec,
+    ModelName,
+    ModelSpec,
+    Part,
+    PythonRef,
+    Seconds,
+    Tools,
+    ValueName,
+)
 
 
 class CheckpointSpec(Part, frozen=True, kw_only=True):
@@ -28,11 +40,13 @@ class InterruptSpec(Part, frozen=True, kw_only=True):
 
     enabled: whether it may ask at all; false by default.
     require_token: whether an approval must name exactly what was shown.
+    self_approval: false if an approval counts only by somebody who is none of its requesters.
     checkpoint: where sessions are stored, if that is not said under `spec`.
     """
 
     enabled: bool = False
     require_token: bool = False
+    self_approval: bool = True
     checkpoint: CheckpointSpec | None = None
 
 
@@ -59,6 +73,7 @@ class AgentSpec(Part, tag_field="type", frozen=True, kw_only=True):
     description: describes the agent to people, and to agents that hand over to it or call it.
     served: whether clients can talk to it; false for an agent that only others use.
     values: the session values that a new session begins with.
+    caller_values: the names of the session values that callers may set with a message; none by default.
     interrupt: whether and how it may ask people.
     checkpoint: where sessions are stored.
     on_busy: what a message does while a turn runs.
@@ -68,7 +83,8 @@ class AgentSpec(Part, tag_field="type", frozen=True, kw_only=True):
 
     description: str = ""
     served: bool = True
-    values: dict[str, Any] = {}
+    values: dict[ValueName, Any] = {}
+    caller_values: list[ValueName] = []
     interrupt: InterruptSpec = InterruptSpec()
     checkpoint: CheckpointSpec | None = None
     on_busy: Literal["error", "queue", "cancel", "rollback"] = "error"
@@ -101,7 +117,7 @@ class ChatSpec(AgentSpec, frozen=True, kw_only=True):
     middleware: Middlewares = []
     tool_calls: Literal["parallel", "sequential"] = "parallel"
     exit_tool: bool = False
-    output_key: str | None = None
+    output_key: ValueName | None = None
     output_type: PythonRef | dict[str, Any] | None = None
     max_iterations: Count = 20
     on_tool_error: Literal["tell", "tell_type", "raise"] = "tell"

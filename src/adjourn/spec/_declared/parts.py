@@ -27,6 +27,8 @@ SecretRef: TypeAlias = Annotated[str, Meta(pattern=SECRET, examples=["${OPENAI_A
 EnvText: TypeAlias = Annotated[str, Meta(min_length=1, extra={"kind": "env"})]
 Count: TypeAlias = Annotated[int, Meta(ge=1)]
 Seconds: TypeAlias = Annotated[float, Meta(gt=0)]
+VALUE_NAME = r"^[^~]"
+ValueName: TypeAlias = Annotated[str, Meta(pattern=VALUE_NAME, min_length=1)]
 Texts: TypeAlias = list[Annotated[str, Meta(min_length=1)]]
 
 
@@ -93,7 +95,7 @@ class ToolSpec(Part, frozen=True, kw_only=True):
     approval: true if a person must approve each call, or python:// with a function of the arguments that decides.
     timeout_seconds: seconds that one attempt may take.
     return_directly: true if the result is the answer, without asking the model again.
-    at_most_once: true to ask a person after a crash during a call, instead of running it again.
+    at_most_once: true to ask a person before a call that ended without a result runs again; not together with retry.
     retry: when to try a failed call again.
     max_result: how many characters of a result the model sees.
     tags: the tags of the questions that are asked about its calls.

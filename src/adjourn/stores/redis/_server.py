@@ -328,6 +328,8 @@ def _options(url: str, timeout: float, size: int) -> dict[str, Any]:
     }
 
 
+NOT_ALLOWED = "this user may not do that. Grant it what docs/redis.md lists"
+"""What an error says of a right that a user lacks, however the server puts it."""
 _REMEDIES = {
     "READONLY": "it is a replica, which cannot be written to. Name the primary; after a failover, wait for the new one",
     "OOM": "its memory is full. Raise maxmemory, or delete sessions",
@@ -336,7 +338,7 @@ _REMEDIES = {
     "LOADING": "it is still loading its data",
     "NOAUTH": "it wants a password. Put it into the URL, as in 'redis://user:password@host'",
     "WRONGPASS": "it does not accept this user and password. Correct the URL",
-    "NOPERM": "this user may not do that. Grant it what docs/redis.md lists",
+    "NOPERM": NOT_ALLOWED,
     "NODB": "it has no database of this number. Use a smaller one",
     "BADNAME": "it does not accept the client_name in the URL. Choose one without blanks",
 }

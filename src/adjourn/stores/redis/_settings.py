@@ -5,7 +5,7 @@ from __future__ import annotations
 from adjourn.errors import CheckpointCorrupt, CheckpointTooNew, StoreUnavailable, UsageError
 
 from ._keys import LAYOUT, LAYOUT_KEY
-from ._server import RIGHTS, Reply, Server
+from ._server import NOT_ALLOWED, RIGHTS, Reply, Server
 
 _OLDEST = (6, 2)
 
@@ -26,7 +26,7 @@ async def check_settings(
     if facts.get("loading") == "1":
         # It keeps no log while it reads the one it has, and would be refused for that.
         raise StoreUnavailable(shown, "the server is loading its data")
-    if facts.get("redis_mode") == "cluster":
+    if "cluster" in (facts.get("redis_mode"), facts.get("server_mode")):  # the second is Valkey's word for it
         raise UsageError(
             f"{shown} is a Redis Cluster. RedisStore needs one server, with or without replicas: its listings are not "
             "spread over several. Use a server without cluster mode, or PostgresStore."
@@ -115,6 +115,6 @@ async def _allowed(server: Server, *command: str) -> Reply:
     try:
         return await server.run(*command)
     except StoreUnavailable as error:
-        if "NOPERM" in error.detail or "unknown command" in error.detail or "no permissions" in error.detail:
+        if error.detail.startswith(NOT_ALLOWED) or "unknown command" in error.detail:
             return None
         raise

@@ -1,0 +1,79 @@
+"""How much of an answer is read before it is given up: a server may send without end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from msgspec import Struct
+
+from adjourn._checks import is_positive
+from adjourn.errors import ModelError, UsageError
+
+PIECE = 128
+"""Bytes that a piece of an answer counts as, besides what is in it: about what it takes in memory."""
+
+LONGEST_NAME = 10_000
+"""Characters that the id and name of one call may have together; readers get all of them with every piece."""
+
+
+class AnswerBounds(Struct, frozen=True, kw_only=True):
+    """How much one answer of a model may have; one that has more is a `ModelError`, which is not tried again.
+
+    A model says so in its attribute `bounds`; one without it has the defaults.
+
+    size: bytes, as the server sends them and as they are kept. Each piece counts as 128 bytes more; a single event, and
+        an answer that is not streamed, may have a quarter.
+    calls: calls of tools.
+    seconds: from the request to the end of the answer.
+    """
+
+    size: int = 256 * 1024 * 1024
+    calls: int = 1000
+    seconds: float = 3600.0
+
+    def __post_init__(self) -> None:
+        for name in ("size", "calls", "seconds"):
+            if not is_positive(getattr(self, name)):
+                raise UsageError(f"AnswerBounds({name}={getattr(self, name)!r}): give a number above zero.")
+
+    @property
+    def at_once(self) -> int:
+        """Bytes that have to be in memory together to be read."""
+        return self.size // 4
+
+
+DEFAULT = AnswerBounds()
+
+
+def bounds_of(model: object) -> AnswerBounds:
+    """Return how much an answer of this model may have."""
+    found: object = getattr(model, "bounds", None)
+    return found if isinstance(found, AnswerBounds) else DEFAULT
+
+
+def exceeded(what: str, bound: str) -> ModelError:
+    """Return the error for an answer that has more of something than it may."""
+    return ModelError(
+        f"The answer of a model has more than {what}, and was given up. If such answers are meant, give the model "
+        f"bounds=AnswerBounds({bound}=...).",
+        retryable=False,
+    )
+
+
+@asynccontextmanager
+async def in_time(bounds: AnswerBounds) -> AsyncGenerator[None]:
+    """Give an answer up that takes too long.
+
+    Raises:
+        ModelError: it did.
+    """
+    limit = asyncio.timeout(bounds.seconds)
+    try:
+        async with limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise exceeded(f"{bounds.seconds:g} seconds", "seconds") from None
