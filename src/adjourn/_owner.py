@@ -1,6 +1,7 @@
 """Owners: which process holds a session, whether it is still alive, and how it is shown to people.
 
-An owner's id is `<boot>/<pid namespace>/<pid>/<start time>/<run>`, or any other id that a caller of a store has chosen.
+An owner's id is `<boot>/<pid namespace>/<pid>/<start time>/<run>`, or `//<pid>/<mark>/<run>` on systems without `/proc`
+(macOS, Windows), or any other id that a caller of a store has chosen.
 """
 
 from __future__ import annotations
@@ -8,9 +9,11 @@ from __future__ import annotations
 import os
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
+from typing import Protocol
 
 
 def _read(path: str) -> str:
@@ -35,15 +38,47 @@ def _namespace() -> str:
 
 
 @cache
+def _random() -> str:
+    return os.urandom(8).hex()
+
+
+_random()  # Now, since two threads that are the first to call it would get two.
+
+
+@cache
 def process_id() -> str:
     """Return an id that no other process ever has: boot, pid namespace, pid and start time."""
-    boot = _read("/proc/sys/kernel/random/boot_id").replace("-", "")[:12]
-    space, pid = _namespace().removeprefix("pid:[").removesuffix("]"), str(os.getpid())
-    return f"{boot}/{space}/{pid}/{_start_time(pid)}"
+    pid = str(os.getpid())
+    boot, start = _read("/proc/sys/kernel/random/boot_id").replace("-", "")[:12], _start_time(pid)
+    if not boot or not start:
+        return f"//{pid}/{_random()}"
+    return f"{boot}/{_namespace().removeprefix('pid:[').removesuffix(']')}/{pid}/{start}"
+
+
+def mark() -> str:
+    """Return the mark of this process where the system does not tell which processes live, else nothing."""
+    return _random() if process_id().startswith("//") else ""
+
+
+def _start_over() -> None:
+    _random.cache_clear()
+    process_id.cache_clear()
+    _random()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=process_id.cache_clear)
+    os.register_at_fork(after_in_child=_start_over)
+
+
+class Witness(Protocol):
+    """Something that can tell which processes have ended where the system does not."""
+
+    def has_ended(self, mark: str) -> bool:
+        """Return whether the process with a mark has certainly ended."""
+        ...
+
+
+witnesses: weakref.WeakSet[Witness] = weakref.WeakSet()
 
 
 def is_own(owner: str) -> bool:
@@ -92,9 +127,11 @@ def is_dead(owner: str) -> bool:
     if owner in _ended:
         return True
     theirs, ours = owner.split("/"), process_id().split("/")
-    if len(theirs) < 4 or not theirs[0] or not theirs[3] or theirs[:2] != ours[:2]:
+    if len(theirs) < 4 or not theirs[3] or theirs[:2] != ours[:2]:
         return False
-    return _start_time(theirs[2]) != theirs[3]
+    if theirs[0]:
+        return _start_time(theirs[2]) != theirs[3]
+    return theirs[3] != ours[3] and any(witness.has_ended(theirs[3]) for witness in list(witnesses))
 
 
 def owner_name(owner: str) -> str:

@@ -1,14 +1,20 @@
+import asyncio
 import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from adjourn import __version__
 from adjourn.cli import main
+from adjourn.cli.demo.stage import Stage
+from adjourn.cli.demo.tickets import build
+from adjourn.stores import Lease, SessionRef, SQLiteStore
 from tests.cli.shell import COMMAND, Shell, Terminal
 
 
@@ -45,7 +51,7 @@ def test_the_agent_asks_is_killed_and_goes_on_in_a_new_process(booked: str) -> N
     asking, paying, printing, back = re.findall(r"^Process (\d+):$", booked, re.MULTILINE)
     assert len({asking, paying, printing, back}) == 4
     for killed in (asking, paying):
-        assert f"kill -9 {killed}: ended by signal 9. There is no process {killed} any more." in booked
+        assert f"Killed: process {killed} ended by signal 9, and is gone." in booked
     assert "waiting, for agent:TicketBooker;tool:book_ticket:call_1" in booked
     assert booked.count("I will book a ticket to Beijing.") == 1
     book = f"  paid: 42 EUR for Martin to Beijing, by process {paying}\n  printed: the ticket of Martin to Beijing, by "
@@ -78,7 +84,7 @@ def test_what_to_try_next_can_be_tried(booked: str, tmp_path: Path) -> None:
 def test_the_process_that_asked_is_killed_and_others_go_on(out: str) -> None:
     first, second, third = re.findall(r"^Process (\d+):$", out, re.MULTILINE)
     assert len({first, second, third}) == 3
-    assert f"kill -9 {first}: ended by signal 9. There is no process {first} any more." in out
+    assert f"Killed: process {first} ended by signal 9, and is gone." in out
     assert f"  reserved 120.00 EUR, by process {first}\n  paid 120.00 EUR to Ada, by process {second}\n" in out
     assert out.count("▶ look_up\n") == 1
 
@@ -110,6 +116,28 @@ def test_a_reader_who_leaves_is_no_crash(tmp_path: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 1
+
+
+def test_where_no_death_is_seen_it_waits_for_the_lease_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:  # rule C6
+    build(tmp_path).run_sync("Book a ticket for Ada to Rome", session_id="demo")
+    store, ref = SQLiteStore(tmp_path / "demo.db"), SessionRef(app="adjourn", id="demo")
+    lease = asyncio.run(_claimed(store, ref))
+    waiting = threading.Thread(target=Stage("tickets", tmp_path, parts=4).wait_until_free)
+    waiting.start()
+    while "so its lease has to end" not in capsys.readouterr().out:
+        assert waiting.is_alive()
+    asyncio.run(store.renew([replace(lease, ttl=0.0)]))
+    waiting.join()
+
+
+async def _claimed(store: SQLiteStore, ref: SessionRef) -> Lease:
+    head = await store.head(ref)
+    assert head is not None
+    lease = (await store.claim(ref, "somewhere else", 60.0, after=head.checkpoint)).lease
+    assert lease is not None
+    return lease
 
 
 # At a terminal

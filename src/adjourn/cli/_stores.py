@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import logging
 import os
+import re
 import shlex
 import sys
 from collections.abc import Awaitable, Callable, Generator
@@ -126,20 +127,27 @@ def existing_store(options: argparse.Namespace) -> Store:
     return store
 
 
+def _pasted(*words: str) -> str:
+    """Return words as they are typed into a shell; those of Windows all know double quotes, and no others."""
+    if sys.platform == "win32":
+        return visible_line(" ".join(word if re.fullmatch(r"[\w.:=/-]+", word) else f'"{word}"' for word in words))
+    return visible_line(shlex.join(words))
+
+
 def command(options: argparse.Namespace, *words: str) -> str:
     """Return a command to paste into a shell, with the same server, or the same store, app and user.
 
     '…' stands for a password.
     """
     if (server := server_url(options)) is not None:
-        return visible_line(shlex.join(["adjourn", *words, "--server", server]))
+        return _pasted("adjourn", *words, "--server", server)
     named = ["--store", shown_url(options.store)] if getattr(options, "store", None) else []
     if words[0] not in _OF_PROGRAMS:
         named += _app_words(getattr(options, "app", APP))
     else:
         named += [word for package in getattr(options, "allow", ()) for word in ("--allow", package)]
     named += ["--user", options.user] if getattr(options, "user", None) is not None else []
-    return visible_line(shlex.join(["adjourn", *words, *named]))
+    return _pasted("adjourn", *words, *named)
 
 
 _OF_PROGRAMS = ("chat", "resume", "recover")

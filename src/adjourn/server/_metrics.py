@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import re
+import sys
 import time
 from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
@@ -307,6 +308,8 @@ def _with_all(whole: CollectorRegistry, folder: Path) -> bytes:
 
 
 def _is_gone(pid: int) -> bool:
+    if sys.platform == "win32":
+        return False  # There, os.kill is no question: it ends the process.
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

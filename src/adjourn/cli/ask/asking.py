@@ -134,7 +134,7 @@ def person() -> str | None:
     """Return the name that answers are signed with by default."""
     try:
         return os.environ.get("ADJOURN_USER") or getpass.getuser()
-    except (KeyError, OSError):
+    except (KeyError, OSError, ImportError):  # where there is none; on Windows it is looked for where Unix has it
         return None
 
 

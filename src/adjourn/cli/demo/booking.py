@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,7 @@ from adjourn.cli.output.following import print_talk
 from adjourn.cli.output.questions import print_question
 from adjourn.events import Custom, Event, Interrupt, Interrupted
 
-from .process import SESSION
-from .stage import Book, DemoFailed, Stage
-from .tickets import build
+from .stage import SESSION, Book, DemoFailed, Stage
 
 WISH = "Book a ticket for Martin to Beijing"
 TURNS = 10
@@ -50,7 +47,7 @@ def _pause(stage: Stage) -> Interrupted:
     for _ in range(TURNS):
         asked = stage.run_until(_asks, "start", json.dumps(_wish()))
         if isinstance(asked, Interrupted):
-            status = asyncio.run(build(stage.folder).status(SESSION))
+            status = stage.look(lambda sessions: sessions.status(SESSION))
             say(f"All that is left is the file demo.db. It says: {status.status}, for {status.interrupts[0].id}")
             return asked
     raise DemoFailed(f"after {TURNS} turns there is nothing to book")
@@ -108,6 +105,6 @@ def _travel(stage: Stage, checkpoint: str, answer: Any) -> None:
     stage.title(4, f"Back to checkpoint {checkpoint}, before your decision: what if it had been {word}?")
     stage.run_through("travel", checkpoint, json.dumps(other))
     say("\nBoth branches are there, and what the first one stored is as it was:")
-    print(asyncio.run(build(stage.folder).tree(SESSION)))
+    print(stage.look(lambda sessions: sessions.tree(SESSION)))
     say("Going back undoes nothing in the world, of course. The railway's book:")
     Book(stage.folder).show()

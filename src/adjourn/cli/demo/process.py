@@ -21,9 +21,8 @@ from adjourn.events import to_json
 
 from . import refund as demo_refund
 from . import tickets as demo_tickets
-from .stage import Book
+from .stage import SESSION, Book
 
-SESSION = "demo"
 _PROGRAMS = {"refund": demo_refund.build, "tickets": demo_tickets.build}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,8 @@ from adjourn._text import visible_line
 from adjourn.cli.ask.asking import is_terminal, say, typed
 from adjourn.events import Interrupted
 
-from .process import SESSION
 from .refund import build
-from .stage import Book, DemoFailed, Stage
+from .stage import SESSION, Book, DemoFailed, Stage
 
 Decision = dict[str, Any]
 
@@ -35,7 +33,7 @@ def _pause(stage: Stage) -> Interrupted:
     asked = stage.run_until(lambda event: isinstance(event, Interrupted), "start", json.dumps({"order": "A-17"}))
     if not isinstance(asked, Interrupted):
         raise DemoFailed("the graph ended without asking")
-    status = asyncio.run(build(stage.folder).status(SESSION))
+    status = stage.look(lambda sessions: sessions.status(SESSION))
     say(f"All that is left is the file demo.db. It says: {status.status}, for {status.interrupts[0].id}")
     return asked
 
@@ -66,11 +64,11 @@ def _travel(stage: Stage, checkpoint: str, decision: Decision) -> None:
     stage.run_through("travel", checkpoint, json.dumps(other))
     _print_outcome(stage)
     say("\nBoth branches are there, and what the first one stored is as it was:")
-    print(asyncio.run(build(stage.folder).tree(SESSION)))
+    print(stage.look(lambda sessions: sessions.tree(SESSION)))
     say("Going back undoes nothing in the world, of course. The bank's book:")
     Book(stage.folder).show()
 
 
 def _print_outcome(stage: Stage) -> None:
-    state = asyncio.run(build(stage.folder).state(SESSION))
+    state = stage.look(lambda sessions: sessions.state(SESSION))
     say(f"The outcome: {visible_line(state.get('receipt') or state['letter'])}")

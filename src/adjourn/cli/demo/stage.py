@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Sequence
+import time
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
+from adjourn import Sessions
 from adjourn._screen import Screen
 from adjourn.cli.ask.asking import say
 from adjourn.events import Event, from_json
 from adjourn.printing import print_event
+from adjourn.stores import SQLiteStore
 
 Process = subprocess.Popen[bytes]
+
+SESSION = "demo"
+
+T = TypeVar("T")
 
 
 class DemoFailed(Exception):
@@ -65,8 +74,30 @@ class Stage:
                 return None
             process.kill()
             process.wait()
-            say(f"kill -9 {process.pid}: {_ending(process)}. {_whether_gone(process.pid)}")
+            say(f"Killed: process {process.pid} {_ending(process)}, and is gone.")
+            self.wait_until_free()
         return last
+
+    def look(self, question: Callable[[Sessions], Awaitable[T]]) -> T:
+        """Look at what is stored, and let go of the file: Windows removes none that is open."""
+
+        async def looked() -> T:
+            sessions = Sessions(SQLiteStore(self.folder / "demo.db"))
+            try:
+                return await question(sessions)
+            finally:
+                await sessions.close()
+
+        return asyncio.run(looked())
+
+    def wait_until_free(self) -> None:
+        """Wait until another process can go on: at once where the system tells which processes live."""
+        is_told = False
+        while self.look(lambda sessions: sessions.status(SESSION)).owner_id is not None:
+            if not is_told:
+                say("This system does not tell that it is gone, so its lease has to end: up to half a minute…", "dim")
+                is_told = True
+            time.sleep(0.1)
 
     def run_through(self, command: str, *arguments: str) -> None:
         """Let a process run to its end."""
@@ -88,10 +119,13 @@ class Stage:
 
     @contextmanager
     def _process(self, command: str, *arguments: str) -> Generator[Process]:
-        # In a session of its own, so that Ctrl-C reaches the demo alone and the demo decides what ends.
+        # In a session or group of its own, so that Ctrl-C reaches the demo alone and the demo decides what ends.
         words = ["adjourn.cli.demo.process", self._program, command, str(self.folder), *arguments]
         line = [sys.executable, "-P", "-m", *words]
-        with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as process:
+        group = subprocess.CREATE_NEW_PROCESS_GROUP if sys.platform == "win32" else 0
+        with subprocess.Popen(
+            line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, creationflags=group
+        ) as process:
             try:
                 yield process
             finally:
@@ -122,11 +156,3 @@ def _line_of(process: Process) -> str:
 def _ending(process: Process) -> str:
     code = process.returncode
     return f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-
-
-def _whether_gone(pid: int) -> str:
-    try:
-        os.kill(pid, 0)
-    except OSError:
-        return f"There is no process {pid} any more."
-    return f"Process {pid} is still there!"

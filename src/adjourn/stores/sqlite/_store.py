@@ -44,6 +44,7 @@ from . import _outbox as outbox
 from . import _reads as reads
 from ._files import Connection, Identity, identity, replaced
 from ._ledger import SQLiteLedger
+from ._presence import Presence, presence_at
 from ._reads import Readers
 from ._schema import Synchronous, connect, explained, grow_log
 from ._writer import Writer
@@ -271,6 +272,7 @@ class _Database:
         self._path = path
         self._synchronous: Synchronous = synchronous
         self._opened: Identity = None
+        self._presence: Presence | None = None
 
     def connect(self) -> Connection:
         """Open a connection.
@@ -283,17 +285,20 @@ class _Database:
         connection = connect(self._path, self._synchronous)
         if self._opened is None:
             self._opened = connection.database
+            self._presence = presence_at(self._path)
         return connection
 
     def connect_to_write(self) -> Connection:
         """Open a connection that writes."""
         connection = self.connect()
         grow_log(connection, self._path)
+        if self._presence is not None:
+            self._presence.show(connection)
         return connection
 
     def forget(self) -> None:
         """Use whatever file is there when the next connection is opened."""
-        self._opened = None
+        self._opened = self._presence = None
 
     def _check(self, found: Identity) -> None:
         if found != self._opened:

@@ -1,0 +1,133 @@
+"""Which processes live, on systems without `/proc`: beside the database each of them keeps a file that it has locked.
+
+The system ends the lock with the process, however it ends, so a file without a lock belongs to a process that is gone.
+Of a process whose file is missing or cannot be opened nothing is known: its leases end by the clock.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import weakref
+from contextlib import closing, suppress
+from pathlib import Path
+
+from adjourn._owner import mark, witnesses
+from adjourn.errors import AdjournError
+
+from ._schema import connect
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(file: int) -> None:
+        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+else:
+    import fcntl
+
+    def _lock(file: int) -> None:
+        # Not lockf: its locks end when the process closes any other handle of the file.
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+_OPEN = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0)
+
+
+_held: dict[Path, int] = {}
+"""The locked file of this process beside each database."""
+
+
+class Presence:
+    """Shows that this process lives to all who use a database, and sees which of them do not."""
+
+    def __init__(self, database: Path) -> None:
+        self._database = database
+        weakref.finalize(self, _leave, database).atexit = False  # The system ends the lock, after everything else.
+        witnesses.add(self)
+
+    def show(self, connection: sqlite3.Connection) -> None:
+        """Create and lock the file of this process, and remove those that no session needs any more."""
+        if self._database not in _held:
+            with suppress(OSError):  # The folder may be read-only; then others wait for our leases to end.
+                file = os.open(_path(self._database, mark()), _OPEN | os.O_CREAT, 0o600)
+                if _has_locked(file):
+                    _held[self._database] = file
+                else:
+                    os.close(file)  # Another thread was faster.
+                _sweep(self._database, connection)
+
+    def has_ended(self, mark: str) -> bool:
+        """Return whether the process with a mark has certainly ended: its file is there, and not locked."""
+        return mark.isalnum() and _is_left(_path(self._database, mark))
+
+
+_presences: weakref.WeakValueDictionary[Path, Presence] = weakref.WeakValueDictionary()
+
+
+def presence_at(database: Path) -> Presence | None:
+    """Return what shows who lives among the users of a database; None where the system itself tells."""
+    return _presences.setdefault(database, Presence(database)) if mark() else None
+
+
+def _path(database: Path, mark: str) -> str:
+    return f"{database}-owner-{mark}"
+
+
+def _has_locked(file: int) -> bool:
+    try:
+        _lock(file)
+    except OSError:
+        return False
+    return True
+
+
+def _is_left(path: str) -> bool:
+    """Return whether there is such a file, and no process has locked it."""
+    try:
+        file = os.open(path, _OPEN)
+    except OSError:
+        return False
+    try:
+        return _has_locked(file)
+    finally:
+        os.close(file)
+
+
+def _needed(database: Path, connection: sqlite3.Connection) -> set[str]:
+    """Return the files of processes that own a session."""
+    owners = connection.execute("SELECT owner FROM sessions WHERE owner IS NOT NULL").fetchall()
+    return {_path(database, mark) for (owner,) in owners for mark in str(owner).split("/")[3:4]}
+
+
+def _sweep(database: Path, connection: sqlite3.Connection) -> None:
+    """Remove the files of ended processes, except where a session still names one as its owner."""
+    start = _path(database, "")
+    left = [path for path in map(str, database.parent.iterdir()) if path.startswith(start) and _is_left(path)]
+    for path in set(left) - _needed(database, connection) if left else ():
+        Path(path).unlink(missing_ok=True)
+
+
+def _leave(database: Path) -> None:
+    """Remove the file of this process when it closes the database, unless a run that it has not ended needs it."""
+    if database in _presences:
+        return  # Another thread was faster to make what stays.
+    with suppress(sqlite3.Error, AdjournError, OSError):
+        path = _path(database, mark())
+        if database in _held and database.exists():
+            with closing(connect(database, "NORMAL")) as connection:
+                if path in _needed(database, connection):
+                    return
+        if database in _held:
+            os.close(_held.pop(database))
+            Path(path).unlink()
+
+
+def _after_fork() -> None:
+    # An open handle would keep the lock of a parent that has ended.
+    while _held:
+        os.close(_held.popitem()[1])
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
