@@ -8,6 +8,8 @@ import copy
 import inspect
 import json
 import logging
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -261,6 +263,22 @@ def test_sync_code_does_the_same(server: Serving):
             client.resume(run.session_id, {asked: True}).result()
     with pytest.raises(UsageError, match="closed"):
         client.agents()
+
+
+LEFT = """
+import sys
+from adjourn.client import SyncClient
+
+client = SyncClient(sys.argv[1])
+events = iter(client.chat("count", agent="counter"))
+next(events)
+"""
+
+
+def test_a_script_that_leaves_a_loop_half_read_ends(server: Serving):
+    line = [sys.executable, "-c", LEFT, url(server)]
+    ended = subprocess.run(line, capture_output=True, text=True, check=False, timeout=40)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_sync_code_that_got_no_thread_can_try_again(server: Serving):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +37,56 @@ async def fails(state: Mapping[str, Any]) -> None:
 def lively() -> set[str]:
     """The names of threads that belong to runs."""
     return {thread.name for thread in threading.enumerate() if thread.name.startswith("adjourn-run")}
+
+
+# At the end of the process
+
+SCRIPT = """
+import asyncio, os, sys, time
+from adjourn import Runner, current, workflow
+from adjourn.graph import START, MessagesState, StateGraph
+
+@workflow
+async def talks(path):
+    for number in range(3):  # one is read, the next is handed over, and with the third it waits for its reader
+        current().emit(number)
+    open(path, "w").close()
+    await asyncio.sleep(60)
+
+def blocks(state):
+    open("begun", "w").close()
+    time.sleep(60)
+
+runs = {
+    "talks": Runner(talks, store="sqlite:///runs.db").run("begun", session_id="s"),
+    "blocks": StateGraph(MessagesState).add_node(blocks).add_edge(START, "blocks").compile().run({}),
+}
+events = iter(runs[sys.argv[1]])
+next(events)
+while not os.path.exists("begun"):
+    time.sleep(0.005)
+if sys.argv[2] == "raise":
+    raise ValueError("no luck")
+"""
+
+
+@pytest.mark.parametrize("program", ["talks", "blocks"])
+@pytest.mark.parametrize(("ending", "code", "said"), [("end", 0, ""), ("raise", 1, "ValueError: no luck\n")])
+def test_a_script_that_leaves_a_loop_half_read_ends_and_its_session_recovers(
+    program: str, ending: str, code: int, said: str, tmp_path: Path
+):  # rule A14
+    line = [sys.executable, "-c", SCRIPT, program, ending]
+    ended = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=40)
+    assert (ended.returncode, ended.stderr[-len(said) :] if said else ended.stderr) == (code, said)
+    if program == "talks":
+        runner = Runner(finishes, store=SQLiteStore(tmp_path / "runs.db"))
+        assert runner.status_sync("s").status == "failed"
+        assert runner.recover_sync("s").output == "done"
+
+
+@workflow(name="talks")
+async def finishes(path: str) -> str:
+    return "done"
 
 
 # Without a loop

@@ -7,6 +7,7 @@ notebook.
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
@@ -68,7 +69,7 @@ class _Portal:
                     loop.close()
                     raise
                 self._loop, self._thread = loop, thread
-                weakref.finalize(self, _stop, loop)
+                weakref.finalize(self, _stop, loop).atexit = False  # The process ends, and with it the connections.
             return self._loop
 
     def close(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -107,7 +108,8 @@ def _each(portal: _Portal, items: AsyncGenerator[T]) -> Iterator[T]:
             except StopAsyncIteration:
                 return
     finally:
-        portal.call(_aclose(items))
+        if not sys.is_finalizing():  # Else the event loop's thread stands still.
+            portal.call(_aclose(items))
 
 
 async def _next(items: AsyncGenerator[T]) -> T:

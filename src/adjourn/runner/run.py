@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import queue
+import sys
 import threading
 import time
 import warnings
@@ -66,14 +67,19 @@ def read_from_thread(run: Run) -> Iterator[Event]:
 
 
 class _Reader:
-    """Hands the events of a run from its thread to the one that reads, one at a time."""
+    """Hands the events of a run from its thread to the one that reads, one at a time.
+
+    Both sides may be left behind when the process ends, so nothing here keeps it from ending: the run's thread is a
+    daemon, and only it waits on its event loop.
+    """
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._handed: queue.Queue[Event | BaseException | None] = queue.Queue(maxsize=1)
+        self._handed: queue.SimpleQueue[Event | BaseException | None] = queue.SimpleQueue()
         self._left = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._room = asyncio.Semaphore(1)
         work, name = (self._work,), f"adjourn-run {run.session_id}"
         self._thread = threading.Thread(target=context_for_run().run, args=work, name=name, daemon=True)
         self._thread.start()
@@ -86,31 +92,39 @@ class _Reader:
 
     def _next(self) -> Event | BaseException | None:
         with waiting():
-            return self._handed.get()
+            item = self._handed.get()
+        self._on_loop(self._room.release)
+        return item
+
+    def _on_loop(self, call: Callable[[], object]) -> None:
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # The loop is closed, so the run has ended.
+                self._loop.call_soon_threadsafe(call)
 
     def leave(self) -> None:
         """Stop reading; return when the run has reached its safe point, or at once if it was detached."""
         self._left = True
-        if self._loop is not None and self._reading is not None:
-            with contextlib.suppress(RuntimeError):  # The loop is closed, so the run has ended.
-                self._loop.call_soon_threadsafe(self._reading.cancel)
-        while self._thread.is_alive():
-            with waiting(), contextlib.suppress(queue.Empty):
-                self._handed.get(timeout=0.02)  # The run may be waiting to hand over an event.
-            if self._run.is_detached:
-                return
+        if self._reading is not None:
+            self._on_loop(self._reading.cancel)
+        # While the interpreter shuts down, daemon threads stand still: the run ends as in a crash.
+        while self._thread.is_alive() and not self._run.is_detached and not sys.is_finalizing():
+            with waiting():
+                self._thread.join(0.02)
 
     def _work(self) -> None:
         try:
             asyncio.run(self._read_to_the_end())
-            self._hand(None)
         except BaseException as error:  # noqa: BLE001  # passed on to the reading thread
-            self._hand(error)
+            self._handed.put(error)
+        else:
+            self._handed.put(None)
 
     async def _read_to_the_end(self) -> None:
         self._loop = asyncio.get_running_loop()
         mark_passing(self._loop)
         self._reading = self._loop.create_task(self._read())
+        if self._left:
+            self._reading.cancel()
         try:
             await self._reading
         except asyncio.CancelledError:
@@ -121,13 +135,8 @@ class _Reader:
     async def _read(self) -> None:
         async with contextlib.aclosing(self._run.__aiter__()) as events:
             async for event in events:
-                await asyncio.to_thread(self._hand, event)
-
-    def _hand(self, item: Event | BaseException | None) -> None:
-        while not self._left:
-            with contextlib.suppress(queue.Full):
-                self._handed.put(item, timeout=0.02)
-                return
+                await self._room.acquire()
+                self._handed.put(event)
 
 
 Begin = Callable[[Reader], Awaitable[LiveSession | None]]
