@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Mapping
-from datetime import UTC, date, datetime, time, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -16,11 +18,12 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 from hypothesis import example, given
+from pydantic import TypeAdapter
 
 from adjourn._values import codec
-from adjourn._values.codec import adopt, decode, encode, fingerprint
+from adjourn._values.codec import ClassChanged, Unknown, adopt, decode, encode, fingerprint
 from adjourn._values.frozen import freeze
-from adjourn.errors import NotStorable
+from adjourn.errors import CheckpointCorrupt, NotStorable
 from tests._values.values import Color, Draft, Level, Note, Pair, Person, Plain, Point, Rights, keep, same, values
 
 
@@ -76,17 +79,66 @@ def test_one_and_true_and_one_point_zero_are_kept_apart() -> None:
     assert same(keep([1, True, 1.0, "1", Decimal(1), Level.LOW]), [1, True, 1.0, "1", Decimal(1), Level.LOW])
 
 
-def test_a_zone_becomes_its_offset_when_the_value_enters() -> None:
-    berlin = datetime(2024, 7, 1, 12, tzinfo=ZoneInfo("Europe/Berlin"))
-    owned, _ = adopt(berlin, "when")
-    assert owned.tzinfo == timezone(timedelta(hours=2))
-    assert same(keep(berlin), owned)
-    assert keep(datetime(2024, 7, 1, tzinfo=UTC)).tzinfo is UTC
+BERLIN = ZoneInfo("Europe/Berlin")
+ZONED = [
+    datetime(2024, 7, 1, 12, tzinfo=BERLIN),
+    datetime(2024, 10, 27, 2, 30, tzinfo=BERLIN),
+    datetime(2024, 10, 27, 2, 30, fold=1, tzinfo=BERLIN),
+    time(12, tzinfo=BERLIN),
+    datetime(2024, 7, 1, tzinfo=ZoneInfo("UTC")),
+    datetime(2024, 7, 1, tzinfo=timezone(timedelta(hours=-5), "EST")),
+    time(12, tzinfo=timezone(timedelta(0), "Zulu")),
+    datetime(2024, 7, 1, tzinfo=UTC),
+]
 
 
-def test_the_second_of_two_equal_hours_keeps_its_offset() -> None:
-    twice = datetime(2024, 10, 27, 2, 30, fold=1, tzinfo=ZoneInfo("Europe/Berlin"))
-    assert keep(twice).utcoffset() == timedelta(hours=1)
+@pytest.mark.parametrize("when", ZONED, ids=range(len(ZONED)))
+def test_a_zone_stays_what_it_is(when: datetime | time) -> None:  # rule S10
+    for kept in (keep(when), keep([Draft("t", price=when)])[0].price):
+        assert (repr(kept), kept.utcoffset()) == (repr(when), when.utcoffset())
+
+
+def test_a_fixed_offset_of_another_library_becomes_one_of_pythons() -> None:
+    when = TypeAdapter(datetime).validate_json('"2024-07-01T12:00:00+02:00"')
+    assert repr(keep(when)) == repr(datetime(2024, 7, 1, 12, tzinfo=timezone(timedelta(hours=2))))
+
+
+class Local(tzinfo):
+    """A zone of another library, whose name Python does not know."""
+
+    def utcoffset(self, dt: datetime | None) -> timedelta | None:
+        return None if dt is None else timedelta(hours=dt.month)
+
+
+@pytest.mark.parametrize("zone", [Local(), tzinfo()], ids=["local", "abstract"])
+def test_a_zone_that_could_not_be_found_again_is_refused_where_it_enters(zone: tzinfo) -> None:  # rules S10, I7
+    for when in (datetime(2024, 7, 1, tzinfo=zone), time(12, tzinfo=zone)):
+        with pytest.raises(
+            NotStorable, match=r"'s\.at\[0\]' holds a datetime\.(date)?time.*zoneinfo\.ZoneInfo by name"
+        ):
+            adopt({"at": [when]}, "s")
+
+
+def test_a_zone_that_was_read_from_a_file_is_refused() -> None:
+    changes_once = (
+        struct.pack(">6l", 0, 0, 0, 1, 2, 4) + struct.pack(">lb", 0, 1) + struct.pack(">lbblbb", 0, 0, 0, 60, 0, 2)
+    )
+    zone = ZoneInfo.from_file(io.BytesIO(b"TZif" + bytes(16) + changes_once + b"A\0B\0"), key="UTC")
+    with pytest.raises(NotStorable, match="could not be found again"):
+        adopt(datetime(2024, 7, 1, tzinfo=zone), "s")
+
+
+def test_a_zone_that_this_machine_does_not_have_says_what_to_install() -> None:  # rule C10
+    body = b'{"$t":"datetime","v":["2024-07-01T12:00:00",0,"Mars/Olympus"]}'
+    with pytest.raises(ClassChanged, match=r"time zone 'Mars/Olympus'.*pip install tzdata"):
+        decode(body)
+    assert decode(body, lenient=True) == Unknown("datetime", ["2024-07-01T12:00:00", 0, "Mars/Olympus"])
+
+
+@pytest.mark.parametrize("key", ["../../etc/passwd", "/etc/localtime", "os.path", "", "a/" * 200 + "b", "a\\u0000b", 5])
+def test_a_zone_with_a_hostile_name_is_looked_for_nowhere(key: object) -> None:  # rule C10
+    with pytest.raises(CheckpointCorrupt, match="'datetime'"):
+        decode(f'{{"$t":"datetime","v":["2024-07-01T12:00:00",0,{json.dumps(key)}]}}'.encode())
 
 
 def test_raw_messages_and_buffers_are_read_like_bytes() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import timedelta, timezone
+from datetime import timedelta, timezone, tzinfo
 from enum import Enum, Flag, IntEnum, StrEnum, auto
 from typing import Any, NamedTuple, cast
+from zoneinfo import ZoneInfo
 
 import msgspec
 from hypothesis import strategies as st
@@ -111,7 +112,13 @@ def keep(value: Any) -> Any:
     return decode(encode(*adopt(value, "value")))
 
 
-zones = st.timedeltas(timedelta(hours=-23), timedelta(hours=23)).map(timezone)
+offsets = st.timedeltas(timedelta(hours=-23), timedelta(hours=23))
+zones: st.SearchStrategy[tzinfo | None] = (
+    st.none()
+    | offsets.map(timezone)
+    | st.builds(timezone, offsets, st.just("EST"))
+    | st.just(ZoneInfo("Europe/Berlin"))
+)
 texts = st.text(st.characters(codec="utf-8")) | st.sampled_from(["$t", "v", '"$t"', "tuple", "\0", "é", "𝄞"])
 atoms = st.one_of(
     st.none(),
@@ -123,9 +130,9 @@ atoms = st.one_of(
     texts,
     st.binary(),
     st.decimals(allow_nan=False, allow_infinity=False),
-    st.datetimes(timezones=st.none() | zones),
+    st.datetimes(timezones=zones),
     st.dates(),
-    st.times(),
+    st.times(timezones=zones),
     st.timedeltas(),
     st.uuids(),
     st.sampled_from([*Color, *Level, *Word, Rights.READ, Rights.READ | Rights.WRITE, Rights(0)]),

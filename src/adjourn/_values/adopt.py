@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
+import sys
 import types
 import typing
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from datetime import date, datetime, time, timedelta, timezone
+from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from enum import Enum
 from typing import Any, TypeAlias, cast
@@ -24,7 +26,10 @@ NOT_FINITE = "NaN and infinities have no JSON form: store None, or leave them ou
 SURROGATES = (
     "Its text holds lone surrogates, which have no UTF-8 form: text.encode('utf-8', 'replace').decode() cleans it."
 )
-ZONED_TIME = "A time in a named zone has no offset without its day: store a datetime, or a time without a zone."
+ZONE = "Its time zone could not be found again: use a zoneinfo.ZoneInfo by name, or a fixed offset (datetime.timezone)."
+ZONE_KEY = re.compile(r"(?=.{1,100}\Z)[\w+-]+(/[\w+-]+)*", re.ASCII)
+"""The names of time zones that can be stored."""
+
 UNHASHABLE = "Its members are stored as dicts or lists, which are not hashable: use tuples."
 
 _CONVERSIONS: tuple[tuple[type[Any], str], ...] = (
@@ -140,8 +145,6 @@ class _RefusedByCheck(_Refused):
 
 def adopt(value: Any, path: str) -> Adopted:
     """Return a copy of a value for the state, and whether it is plain JSON (without tags).
-
-    A datetime's zone becomes its offset, since the meaning of a zone's name changes with time and place.
 
     Raises:
         NotStorable: something in it cannot be stored; the error's path starts with `path` and leads there.
@@ -319,20 +322,38 @@ def _adopt_decimal(value: Decimal, depth: int) -> Adopted:
     return value, False
 
 
-def _adopt_datetime(value: datetime, depth: int) -> Adopted:
-    if value.tzinfo is not None:
-        offset = value.utcoffset()
-        value = value.replace(tzinfo=None if offset is None else timezone(offset))
+def _adopt_clock(value: Any, depth: int) -> Adopted:
+    zone = value.tzinfo
+    if zone is not None and type_of(zone) is not timezone and not _is_named(zone):
+        value = value.replace(tzinfo=_fixed(zone, value))
     return value, False
 
 
-def _adopt_time(value: time, depth: int) -> Adopted:
-    if value.tzinfo is not None:
-        offset = value.utcoffset()
-        if offset is None:  # a named zone has no offset without a day
-            raise _Refused(value, ZONED_TIME)
-        value = value.replace(tzinfo=timezone(offset))
-    return value, False
+def _is_named(zone: Any) -> bool:
+    """Return whether a zone can be found by its name."""
+    # Imported by those who have such zones, and not by us, since few programs do.
+    zoneinfo = sys.modules.get("zoneinfo")
+    if zoneinfo is None or type_of(zone) is not zoneinfo.ZoneInfo:
+        return False
+    try:
+        zone.__reduce__()  # One that was read from a file refuses to be pickled, and could not be found by us either.
+    except Exception:  # noqa: BLE001 - protects the run; it raises what the pickle module has, which is not imported here
+        return False
+    return ZONE_KEY.fullmatch(zone.key) is not None
+
+
+def _fixed(zone: tzinfo, value: datetime | time) -> timezone:
+    """Return the same offset and name for a zone of another library that has the same ones on all days."""
+    try:
+        offset, name = zone.utcoffset(None), zone.tzname(None)
+        if offset is not None and offset == value.utcoffset():
+            unnamed = timezone(offset)
+            # Some call it "+01:00" that Python calls "UTC+01:00".
+            is_name = name and name.removeprefix("UTC") != unnamed.tzname(None).removeprefix("UTC")
+            return timezone(offset, name) if is_name and name else unnamed
+    except Exception as error:  # protects the run from zones, which may raise anything
+        raise _Refused(value, ZONE) from error
+    raise _Refused(value, ZONE)
 
 
 def _adopt_constant(value: Any, depth: int) -> Adopted:
@@ -364,9 +385,9 @@ _WALKS: dict[type[Any], Callable[[Any, int], Adopted]] = {
     frozenset: _adopt_set,
     bytes: _adopt_tagged,
     Decimal: _adopt_decimal,
-    datetime: _adopt_datetime,
+    datetime: _adopt_clock,
     date: _adopt_tagged,
-    time: _adopt_time,
+    time: _adopt_clock,
     timedelta: _adopt_tagged,
     UUID: _adopt_tagged,
     Secret: _adopt_secret,

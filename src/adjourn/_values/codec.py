@@ -10,7 +10,7 @@ import re
 import sys
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Iterable
-from datetime import date, datetime, time, timedelta, timezone
+from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from hashlib import blake2b
 from typing import Any, cast
@@ -22,7 +22,7 @@ from adjourn._hiding import known
 from adjourn.errors import CheckpointCorrupt, MissingKey, NotStorable
 
 from .adopt import MAX_DEPTH as MAX_DEPTH
-from .adopt import MAX_INT, MIN_INT, remedy_for
+from .adopt import MAX_INT, MIN_INT, ZONE_KEY, remedy_for
 from .adopt import adopt as _adopt
 from .adopt import copy as copy
 from .frozen import FrozenDict, FrozenList
@@ -36,7 +36,16 @@ _canonical = msgspec.json.Encoder(order="deterministic")
 
 
 class ClassChanged(CheckpointCorrupt):
-    """A stored instance of a user's class cannot be built here: the class is gone, or refuses what was stored."""
+    """A stored value cannot be built here: its class or time zone is not here, or refuses what was stored."""
+
+    def __init__(
+        self,
+        detail: str,
+        session_id: str | None = None,
+        *,
+        remedy: str = "Let the class accept what it accepted when that was stored, with defaults for what is new",
+    ) -> None:
+        super().__init__(detail, session_id, remedy=remedy)
 
 
 class Unknown(msgspec.Struct, frozen=True):
@@ -169,12 +178,19 @@ def _lower_instance(value: Any, canonical: bool) -> Any:
 
 
 def _clock(value: datetime | time) -> Any:
-    offset = value.utcoffset()
-    if not value.fold and (offset is None or not offset.microseconds):
-        return value.isoformat()
+    zone = value.tzinfo
+    if isinstance(zone, timezone):
+        offset, name = zone.utcoffset(None), zone.tzname(None)
+        has_name = name != timezone(offset).tzname(None)
+        place = [_parts(offset), name] if has_name else [_parts(offset)]
+        is_plain = not has_name and not offset.microseconds
+    else:
+        place, is_plain = [None if zone is None else cast("Any", zone).key], zone is None
     # isoformat omits which of two equal hours is meant when clocks are put back, and Python ignores the microseconds
     # of an offset when reading.
-    return [value.replace(tzinfo=None).isoformat(), value.fold, None if offset is None else _parts(offset)]
+    if is_plain and not value.fold:
+        return value.isoformat()
+    return [value.replace(tzinfo=None).isoformat(), value.fold, *place]
 
 
 def _parts(value: timedelta) -> list[int]:
@@ -314,14 +330,38 @@ def _lift_parts(content: Any) -> timedelta:
 
 
 def _clock_lifter(kind: type[datetime] | type[time]) -> Callable[[Any, bool], Any]:
-    def lift(content: Any, lenient: bool) -> datetime | time:
+    def lift(content: Any, lenient: bool) -> Any:
         if isinstance(content, str):
             return kind.fromisoformat(content)
-        text, fold, offset = content
-        zone = None if offset is None else timezone(_lift_parts(offset))
-        return kind.fromisoformat(text).replace(fold=fold, tzinfo=zone)
+        text, fold, place, *name = content
+        value = kind.fromisoformat(text).replace(fold=fold)
+        if place is None:
+            return value
+        if not isinstance(place, str):
+            return value.replace(tzinfo=timezone(_lift_parts(place), *name))
+        zone = _zone(place)
+        if zone is not None:
+            return value.replace(tzinfo=zone)
+        if lenient:
+            return Unknown(kind.__name__, content)
+        raise ClassChanged(
+            f"a {kind.__name__} is in the time zone {place!r:.80}, and this machine does not have it",
+            remedy="Install the time zones, which Windows and small containers lack: pip install tzdata",
+        )
 
     return lift
+
+
+def _zone(key: str) -> tzinfo | None:
+    """Return a time zone by its name, or None if it is not here."""
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # noqa: PLC0415 - most programs have no such zones
+
+    if not ZONE_KEY.fullmatch(key):  # Python may import packages that a key names.
+        raise Misfit("contains a time zone that has no proper name")
+    try:
+        return ZoneInfo(key)
+    except ZoneInfoNotFoundError:
+        return None
 
 
 def _text_lifter(build: Callable[[str], Any]) -> Callable[[Any, bool], Any]:

@@ -204,17 +204,13 @@ def decode_field(name: str, body: bytes | Raw) -> Any:
     """Return a stored value of a field.
 
     Raises:
-        StateInvalid: a class in it is gone, or refuses what was stored.
+        StateInvalid: a class or time zone in it is not here, or refuses what was stored.
         CheckpointCorrupt: it is damaged.
     """
     try:
         return codec.decode(body)
     except codec.ClassChanged as error:
-        raise StateInvalid(
-            name,
-            f"the stored session does not fit: {error.detail}. Let the class accept what it accepted when that was "
-            "stored, with defaults for what is new.",
-        ) from error
+        raise StateInvalid(name, f"the stored session does not fit: {error.detail}. {error.remedy}.") from error
 
 
 def _has_names(value: dict[Any, Any]) -> bool:
