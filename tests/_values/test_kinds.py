@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import InitVar, dataclass, field
 from datetime import datetime
+from functools import cached_property
+from threading import Semaphore
+from typing import Any, Generic, TypeVar
+from uuid import UUID, uuid4
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Field, RootModel, SecretStr, field_validator
+from msgspec import Struct
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, RootModel, SecretStr, field_validator
 
-from adjourn._values.codec import Unknown, adopt, copy, decode
+from adjourn._values.codec import Unknown, adopt, copy, decode, fingerprint
 from adjourn._values.registry import stored
 from adjourn.errors import CheckpointCorrupt, NotStorable
 from tests._values.values import Draft, Order, Pair, Person, keep
+
+T = TypeVar("T")
 
 
 def test_fields_missing_in_the_store_take_their_default() -> None:
@@ -131,3 +139,79 @@ def test_a_look_at_a_session_without_its_code_shows_unknown_values() -> None:
     assert decode(b'{"$t":"test.Color","v":"GREEN"}', lenient=True) == Unknown("test.Color", "GREEN")
     with pytest.raises(CheckpointCorrupt):
         decode(b'{"$t":"tuple","v":1}', lenient=True)
+
+
+@stored("test.Cached")
+class Cached(BaseModel):
+    text: str = ""
+    _id: UUID = PrivateAttr(default_factory=uuid4)
+    _seen: dict[str, Any] = PrivateAttr(default_factory=dict[str, Any])
+    _lock: Any = PrivateAttr(default_factory=threading.Lock)
+    _late: int = PrivateAttr()
+
+    @cached_property
+    def words(self) -> list[str]:
+        return self.text.split()
+
+    @property
+    def id(self) -> UUID:
+        return self._id
+
+    def see(self, *words: str) -> dict[str, Any]:
+        self._seen |= dict.fromkeys(words)
+        return self._seen
+
+    def hold(self, resource: object) -> None:
+        self._lock = resource
+
+
+def test_private_attributes_of_a_model_are_stored_with_its_fields() -> None:  # rule S10
+    value = Cached(text="a b")
+    value.see("a")
+    assert value.words == ["a", "b"]
+    for kept in (keep(keep(value)), copy(keep(value))):
+        assert (kept.see(), kept.id, kept.model_fields_set) == ({"a": None}, value.id, {"text"})
+        assert not hasattr(kept, "_late")
+
+
+def test_private_attributes_have_no_part_in_a_fingerprint() -> None:  # rule R6
+    assert fingerprint(Cached(text="a")) == fingerprint(Cached(text="a"))
+
+
+def test_a_private_attribute_that_cannot_be_stored_is_refused_unless_a_new_instance_has_its_like() -> None:  # rule I7
+    value = Cached()
+    value.hold(Semaphore(3))
+    with pytest.raises(NotStorable, match=r"'s\[0\]\._lock' holds a threading\.Semaphore.*pass it in `deps`"):
+        adopt([value], "s")
+
+
+@stored("test.Memo")
+@dataclass
+class Memo(Generic[T]):
+    text: T
+
+    def __post_init__(self) -> None:
+        self.memo = dict[str, int]()
+        self.lock = threading.Lock()
+
+    @cached_property
+    def size(self) -> int:
+        return 1
+
+
+@stored("test.Loose")
+class Loose(Struct, dict=True):
+    text: str
+
+
+def test_attributes_that_are_no_fields_are_refused_unless_a_new_instance_has_their_like() -> None:  # rules S10, I7
+    value = Memo[str]("a")
+    assert value.size == 1
+    assert keep(value) == value
+    value.memo["a"] = 1
+    loose = Loose("a")
+    assert keep(loose) == loose
+    loose.more = 1  # pyright: ignore[reportAttributeAccessIssue]
+    for each, name in ((value, "memo"), (loose, "more")):
+        with pytest.raises(NotStorable, match=rf"'s\.x\.{name}' .* not a field of its class.* make it one"):
+            adopt({"x": each}, "s")

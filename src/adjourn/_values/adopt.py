@@ -30,6 +30,10 @@ ZONE = "Its time zone could not be found again: use a zoneinfo.ZoneInfo by name,
 ZONE_KEY = re.compile(r"(?=.{1,100}\Z)[\w+-]+(/[\w+-]+)*", re.ASCII)
 """The names of time zones that can be stored."""
 
+NO_FIELD = (
+    "It is not a field of its class, so it would be lost: make it one, or a cached property; if it is a resource (a "
+    "lock, a file, a connection), pass it in `deps` or create it where it is used."
+)
 UNHASHABLE = "Its members are stored as dicts or lists, which are not hashable: use tuples."
 
 _CONVERSIONS: tuple[tuple[type[Any], str], ...] = (
@@ -290,6 +294,8 @@ def _adopt_fields(value: Any, kind: FieldsKind, depth: int) -> Any:
         ) from error
     if isinstance(kind, ModelKind) and kind.read(built) != fields:
         raise _Refused(value, "Its validators change values that they have already validated: make them idempotent.")
+    if (lost := kind.lost(value, built)) is not None:
+        raise _Refused(getattr(value, lost), NO_FIELD).below(_step(lost))
     return built
 
 

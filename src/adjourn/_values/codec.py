@@ -94,7 +94,8 @@ def _without_secrets(value: Any, plain: bool, path: str) -> tuple[Any, bool]:
 def lower(value: Any, *, canonical: bool = False) -> Any:
     """Convert an adopted value to plain data with tags; natives stay, since msgspec writes their tags.
 
-    `canonical` is for fingerprints, which ignore the order of pairs and whether fields were set explicitly.
+    `canonical` is for fingerprints, which ignore the order of pairs, whether fields were set explicitly, and private
+    attributes: code that runs again may have others.
     """
     return _lower(value, canonical)
 
@@ -171,6 +172,8 @@ def _lower_instance(value: Any, canonical: bool) -> Any:
             return {TAG: kind.name, "v": kind.key(value)}
         case FieldsKind():
             fields = {name: _lower(item, canonical) for name, item in kind.read(value).items()}
+            if canonical and kind.private:
+                fields = {name: item for name, item in fields.items() if name not in kind.private}
             unset = [] if canonical else kind.unset(value)
             return {TAG: kind.name, "v": fields, "unset": unset} if unset else {TAG: kind.name, "v": fields}
         case _:

@@ -84,7 +84,7 @@ class EnumKind(Kind):
 class FieldsKind(Kind):
     """A class whose instances consist of their fields."""
 
-    __slots__ = ("frozen", "is_checked", "known", "names", "required")
+    __slots__ = ("frozen", "is_checked", "known", "names", "private", "required")
 
     def __init__(
         self, cls: type[Any], name: str, *, names: Iterable[str], required: Collection[str], frozen: bool
@@ -94,6 +94,7 @@ class FieldsKind(Kind):
         self.known = frozenset(self.names)
         self.required = frozenset(required)
         self.frozen = frozen
+        self.private: frozenset[str] = frozenset()
         self._check_types()
 
     def _check_types(self) -> None:
@@ -116,6 +117,19 @@ class FieldsKind(Kind):
     def unset(self, value: Any) -> list[str]:
         """Return the names of the fields that were not set explicitly, where the class tracks this."""
         return []
+
+    def lost(self, value: Any, built: Any) -> str | None:
+        """Return the name of an attribute that is not stored, and that an instance built again does not have."""
+        held: dict[str, Any] = getattr(value, "__dict__", {})
+        return None if held.keys() == self.known else self._first_lost(held, getattr(built, "__dict__", {}))
+
+    def _first_lost(self, held: dict[str, Any], kept: Mapping[str, Any]) -> str | None:
+        # What Python itself notes on an instance begins with "__"; a cached property is computed again.
+        for name in sorted(held.keys() - self.known):
+            is_own = not name.startswith("__") and not hasattr(getattr(self.cls, name, None), "__get__")
+            if is_own and not _is_like(held[name], kept.get(name)):
+                return name
+        return None
 
     def build(self, fields: dict[str, Any], unset: Collection[str] = ()) -> Any:
         """Build an instance that has exactly these fields; missing ones get their defaults.
@@ -202,7 +216,7 @@ class TupleKind(FieldsKind):
 
 
 class ModelKind(FieldsKind):
-    """A Pydantic model: built by validation. Private attributes are not stored, as in Pydantic's own JSON."""
+    """A Pydantic model: built by validation. Private attributes are stored with its fields, if that is possible."""
 
     __slots__ = ("extra", "options", "root")
 
@@ -212,6 +226,7 @@ class ModelKind(FieldsKind):
         super().__init__(cls, name, names=fields, required=required, frozen=bool(cls.model_config.get("frozen")))
         self.extra = cls.model_config.get("extra") == "allow"
         self.root = bool(getattr(cls, "__pydantic_root_model__", False))
+        self.private = frozenset(getattr(cls, "__private_attributes__", ()))
         self.options: dict[str, bool] = {}
         if any(field.validation_alias is not None for field in fields.values()):
             # Fields are stored by name, which validation accepts for aliased ones only with this option.
@@ -220,20 +235,53 @@ class ModelKind(FieldsKind):
                 self.refusal = "Its fields have aliases: use Pydantic 2.11 or later to store it."
 
     def read(self, value: Any) -> dict[str, Any]:
-        return {**super().read(value), **(value.__pydantic_extra__ or {})}
+        private: dict[str, Any] = value.__pydantic_private__ or {}
+        kept = {name: item for name, item in private.items() if _may_be_kept(type_of(item))}
+        return {**super().read(value), **(value.__pydantic_extra__ or {}), **kept}
+
+    def lost(self, value: Any, built: Any) -> str | None:
+        private: dict[str, Any] = value.__pydantic_private__ or {}
+        for name, item in private.items():
+            if not _may_be_kept(type_of(item)) and not _is_like(item, built.__pydantic_private__.get(name)):
+                return name
+        return super().lost(value, built)
 
     def unset(self, value: Any) -> list[str]:
         given: set[str] = value.model_fields_set
         return [name for name in self.names if name not in given]
 
     def _unknown(self, fields: Mapping[str, Any]) -> Collection[str]:
-        return () if self.extra else super()._unknown(fields)
+        return () if self.extra else fields.keys() - self.known - self.private
 
     def _construct(self, fields: dict[str, Any], unset: Collection[str]) -> Any:
+        private = {name: fields[name] for name in self.private if name in fields}
+        if private:
+            fields = {name: item for name, item in fields.items() if name not in private}
         value = self.cls.model_validate(fields["root"] if self.root else fields, **self.options)
+        if private:
+            value.__pydantic_private__.update(private)
         if unset:
             object.__setattr__(value, "__pydantic_fields_set__", set(fields).difference(unset))
         return value
+
+
+def _may_be_kept(cls: type[Any]) -> bool:
+    return cls in SHARED or cls in _CONTAINERS or cls in _by_class
+
+
+_CONTAINERS = frozenset({list, dict, tuple, set, frozenset})
+
+
+def _is_like(value: Any, other: Any) -> bool:
+    """Return whether nothing is lost if one takes the place of the other; two new locks are alike."""
+    if type_of(value) is not type_of(other):
+        return False
+    if type_of(value).__eq__ is object.__eq__:
+        value, other = getattr(value, "__dict__", None), getattr(other, "__dict__", None)
+    try:
+        return bool(value == other)
+    except Exception:  # noqa: BLE001 - protects the run: what is compared belongs to users, as arrays of NumPy do
+        return False
 
 
 def kind_for(cls: type[Any], name: str) -> FieldsKind | EnumKind | None:
