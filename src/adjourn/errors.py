@@ -542,7 +542,7 @@ class ReplayMismatch(RunError):
             f"'{address}' ran again after a pause and did something else.\n  recorded: {recorded}\n  now:      {now}\n"
             "Code before a pause must repeat itself: wrap what varies (time, randomness, calls) in a function marked "
             "@once, and give questions a key: interrupt(..., key='...', prompt='what may vary'). "
-            "If you changed the code since the pause, put it back and `recover`."
+            "If you changed the code since the pause, put it back or mend it. The answer is kept: `recover` goes on."
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adjourn import Retry, Runner, current, interrupt, once, workflow
-from adjourn.errors import ReplayMismatch
+from adjourn.errors import AlreadyResumed, ReplayMismatch
 from adjourn.graph import START, Command, CompiledGraph, StateGraph
 from adjourn.stores import Store
 from tests._engine.asking import Log, Node, ids, lone, together
@@ -75,6 +75,10 @@ def charge_then_ask() -> Any:
     return [charge(100), interrupt("one")]
 
 
+def charge_then_ask_and_thank() -> Any:
+    return [charge(100), interrupt("one"), "thanks"]
+
+
 def charge_more_then_ask() -> Any:
     return [charge(105), interrupt("one")]
 
@@ -137,6 +141,20 @@ async def test_code_that_does_something_else_is_told_so(
     recovered = await lone(kind(first), store=store).recover("s")
     assert recovered.status == ("interrupted" if first is ask_one_then_two else "done")
     assert "yes" in repr(recovered.state["log"]) or recovered.status == "interrupted"
+
+
+@pytest.mark.parametrize("mended", [charge_then_ask, charge_then_ask_and_thank])
+async def test_after_a_mismatch_the_session_has_failed_and_its_answer_counts(mended: Body, store: Store):  # rule R6
+    asked = ids(await lone(node_of(charge_then_ask), store=store).run({}, session_id="s"))[0]
+    wrong, graph = lone(node_of(refund_then_ask), store=store), lone(node_of(mended), store=store)
+    for attempt in (wrong.resume("s", {asked: "yes"}), wrong.recover("s")):
+        with pytest.raises(ReplayMismatch, match="The answer is kept: `recover` goes on"):
+            await attempt
+        assert (await graph.status("s")).status == "failed"
+        assert not await graph.pending("s")
+    with pytest.raises(AlreadyResumed):
+        await graph.resume("s", {asked: "yes"})
+    assert "yes" in repr((await graph.recover("s")).state["log"])
 
 
 async def test_an_open_question_outlives_a_mismatch(store: Store):  # rule R6
