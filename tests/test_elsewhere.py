@@ -157,16 +157,15 @@ for session in ("a", "b"):
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
 print(len(files()))
-new_runner().recover_sync("a")
-new_runner().recover_sync("b")
-import gc; gc.collect()
-runner = new_runner()
-runner.delete_sync("a")
-print(len(files()))
+for session in ("a", "b"):
+    runner = new_runner()
+    print(runner.recover_sync(session).output)
+    asyncio.run(runner.close())
+    print(len(files()))
 """,
         tmp_path,
     )
-    assert seen == ["2", "1"]
+    assert seen == ["2", "done", "1", "done", "0"]
 
 
 @pytest.mark.parametrize("planted", ["missing", "link"])

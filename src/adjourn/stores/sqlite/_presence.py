@@ -110,17 +110,18 @@ def _sweep(database: Path, connection: sqlite3.Connection) -> None:
 
 def _leave(database: Path) -> None:
     """Remove the file of this process when it closes the database, unless a run that it has not ended needs it."""
-    if database in _presences:
-        return  # Another thread was faster to make what stays.
+    if database in _presences or database not in _held:
+        return  # Another thread was faster to make what stays, or nothing was written.
+    path = _path(database, mark())
     with suppress(sqlite3.Error, AdjournError, OSError):
-        path = _path(database, mark())
-        if database in _held and database.exists():
-            with closing(connect(database, "NORMAL")) as connection:
-                if path in _needed(database, connection):
-                    return
-        if database in _held:
+        if not database.exists():
             os.close(_held.pop(database))
             Path(path).unlink()
+            return
+        with closing(connect(database, "NORMAL")) as connection:
+            if path not in _needed(database, connection):
+                os.close(_held.pop(database))
+            _sweep(database, connection)
 
 
 def _after_fork() -> None:
