@@ -121,7 +121,7 @@ class FieldsKind(Kind):
     def lost(self, value: Any, built: Any) -> str | None:
         """Return the name of an attribute that is not stored, and that an instance built again does not have."""
         held: dict[str, Any] = getattr(value, "__dict__", {})
-        return None if held.keys() == self.known else self._first_lost(held, getattr(built, "__dict__", {}))
+        return None if not held or held.keys() == self.known else self._first_lost(held, getattr(built, "__dict__", {}))
 
     def _first_lost(self, held: dict[str, Any], kept: Mapping[str, Any]) -> str | None:
         # What Python itself notes on an instance begins with "__"; a cached property is computed again.
