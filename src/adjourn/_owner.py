@@ -47,7 +47,7 @@ _random()  # Now, since two threads that are the first to call it would get two.
 
 @cache
 def process_id() -> str:
-    """Return an id that no other process ever has: boot, pid namespace, pid and start time."""
+    """Return an id that no other process ever has: boot, pid namespace, pid and start time, or pid and mark."""
     pid = str(os.getpid())
     boot, start = _read("/proc/sys/kernel/random/boot_id").replace("-", "")[:12], _start_time(pid)
     if not boot or not start:
