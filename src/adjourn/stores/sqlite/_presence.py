@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
+import threading
 import weakref
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import ClassVar
 
 from adjourn._owner import mark, witnesses
 from adjourn.errors import AdjournError
@@ -41,6 +43,8 @@ _held: dict[Path, int] = {}
 class Presence:
     """Shows that this process lives to all who use a database, and sees which of them do not."""
 
+    gate: ClassVar[threading.Lock] = threading.Lock()
+
     def __init__(self, database: Path) -> None:
         self._database = database
         weakref.finalize(self, _leave, database).atexit = False  # The system ends the lock, after everything else.
@@ -48,13 +52,15 @@ class Presence:
 
     def show(self, connection: sqlite3.Connection) -> None:
         """Create and lock the file of this process, and remove those that no session needs any more."""
-        if self._database not in _held:
-            with suppress(OSError):  # The folder may be read-only; then others wait for our leases to end.
-                file = os.open(_path(self._database, mark()), _OPEN | os.O_CREAT, 0o600)
+        with self.gate, suppress(OSError):  # In a folder that cannot be written, others wait for our leases to end.
+            if self._database not in _held:
+                path = _path(self._database, mark())
+                file = os.open(path, _OPEN | os.O_CREAT, 0o600)
                 if _has_locked(file):
                     _held[self._database] = file
-                else:
-                    os.close(file)  # Another thread was faster.
+                else:  # There are no locks here, or another process just looks. None may find it unlocked later.
+                    os.close(file)
+                    Path(path).unlink()
                 _sweep(self._database, connection)
 
     def has_ended(self, mark: str) -> bool:
@@ -128,6 +134,7 @@ def _after_fork() -> None:
     # An open handle would keep the lock of a parent that has ended.
     while _held:
         os.close(_held.popitem()[1])
+    Presence.gate = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
