@@ -13,7 +13,7 @@ from tests.cli.shell import Shell
 FOLDER = Path(__file__).parent / "elsewhere"
 
 PROGRAM = """
-import asyncio, os, signal, sys, time
+import asyncio, os, signal, sys, threading, time
 from adjourn import Runner, SessionBusy, workflow
 from adjourn._owner import process_id
 from adjourn.stores import SQLiteStore
@@ -110,13 +110,15 @@ def test_a_child_does_not_keep_its_dead_parent_alive(tmp_path: Path) -> None:  #
 if (parent := os.fork()) == 0:
     runner = new_runner()
     run = runner.run("begun", session_id="s")
-    import threading
     threading.Thread(target=lambda: list(run), daemon=True).start()
     wait_for("begun")
+    reads, writes = os.pipe()
     if (child := os.fork()) == 0:
         os.close(1)
         os.close(2)
+        os.write(writes, b"begun")
         time.sleep(60)
+    os.read(reads, 5)
     print(child, flush=True)
     os._exit(0)
 os.waitpid(parent, 0)
