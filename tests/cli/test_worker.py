@@ -118,6 +118,7 @@ def test_a_second_signal_stops_it_at_once(shipping: Shell):
         assert "1 handed over" in stopped(first)
 
 
+@pytest.mark.long
 def test_code_that_does_not_stop_does_not_keep_it(shell: Shell):  # failures 25
     programs = [f"desk:{name}" for name in ("deaf", "threaded")]
     for program in programs:

@@ -144,6 +144,7 @@ def test_the_printed_lines_run_and_what_waits_is_shown_at_the_next_start(tmp_pat
 
 @needs_curl
 @pytest.mark.proof
+@pytest.mark.long
 def test_the_printed_lines_run_on_four_processes(tmp_path: Path):  # rule V8
     with served(tmp_path, "--workers", "4", "--store", postgres().fresh()) as server:
         run_talks(server.lines)

@@ -19,7 +19,7 @@ URLS: dict[Kind, Callable[[Path], str]] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["sqlite", *(pytest.param(kind, marks=pytest.mark.long) for kind in KINDS[1:])])
 def test_servers_on_one_store_lose_nothing(kind: Kind, tmp_path: Path):  # rules V3, V8, V13, failures 25, 26, 27, 79
     assert under_fire(URLS[kind](tmp_path), tmp_path, servers=2, sessions=6, rounds=3) == []
 

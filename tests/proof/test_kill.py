@@ -26,8 +26,8 @@ WHEN: list[When] = ["before", "during", "after", "effect"]
 
 
 def points(kind: Kind, first: int = 0) -> range:
-    """Every point in a proof, on servers every third, else every fourth: a sweep of each kind starts at another one."""
-    step = amount(default=4, proof=1 if kind == "sqlite" else 3, long=1)
+    """Every point in a proof (on servers every third), else every twelfth; each sweep starts at another one."""
+    step = amount(default=12, proof=1 if kind == "sqlite" else 3, long=1)
     return range(1 + first % step, MOST, step)
 
 
@@ -74,7 +74,7 @@ async def test_a_recovery_that_is_killed_too_is_finished_by_the_next(
     nursery: Nursery, places: Iterator[Path], workload: str
 ):  # rules C8, R4
     whole = await uninterrupted(nursery, next(places), workload)
-    for at in range(2, MOST, amount(default=9, proof=3, long=1)):
+    for at in range(2, MOST, amount(default=27, proof=3, long=1)):
         folder = next(places)
         was_killed = killed(nursery, folder, workload, at, "after")
         again: list[tuple[int, When]] = [(1, "after"), (2, "before"), (1, "during"), (2, "after")]

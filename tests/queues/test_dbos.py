@@ -504,6 +504,7 @@ async def test_an_executor_that_nobody_can_recognize_is_refused(app: str):
             await queue.serve()
 
 
+@pytest.mark.long
 async def test_what_the_documentation_shows_works():
     """Its two blocks, as they are: one process that runs sessions until SIGTERM, and one that takes an answer."""
     url = database()

@@ -18,7 +18,7 @@ from adjourn.graph import START, CompiledGraph, StateGraph
 from adjourn.runner import Options
 from adjourn.stores import MemoryStore, SessionRef, SQLiteStore, Store
 from adjourn.testing import FakeClock, FaultStore
-from tests.effort import EFFORT
+from tests.effort import amount
 from tests.passing import AwayStore
 
 from .programs import FINAL, Path, awaited, begin, events_of, line, step, steps
@@ -144,7 +144,7 @@ async def test_a_store_that_goes_away_at_any_write_and_comes_back(  # rule C11
     # Memory answers at once; a busy disk must not be taken for a store that is away.
     fail_at, patience = 0, 0.08 if kind == "memory" else PATIENCE
     while True:
-        fail_at += 3 if kind == "sqlite" and EFFORT == "default" else 1
+        fail_at += 1 if kind == "memory" else amount(default=7, proof=1, long=1)
         clock, ledger, told = FakeClock(), Ledger(), list[Event]()
         inner = make_store(kind, tmp_path / f"{fail_at}.db", clock)
         faulty = AwayStore(inner, fail_at, mode, times=1000, seconds=patience)

@@ -16,6 +16,7 @@ from adjourn.stores.postgres._writes import call_of
 from adjourn.stores.types import Outcome
 from adjourn.testing import FakeClock
 from adjourn.testing.suite.bench import Drive, record
+from tests.effort import amount
 from tests.servers import postgres
 
 from .postgres_clock import Timed, fresh_schema
@@ -320,9 +321,10 @@ class Both:
         self.whole.sync()
 
 
+@pytest.mark.proof
 async def test_plain_statements_write_what_apply_writes():  # rules C1, C14
     used = Counter[bytes]()
-    for seed in range(12):
+    for seed in range(amount(default=8, proof=12, long=100)):
         async with Both(seed) as both:
             for _ in range(90):
                 await both.go_on()
