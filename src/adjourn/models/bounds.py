@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 
 from msgspec import Struct
 
@@ -21,7 +22,7 @@ LONGEST_NAME = 10_000
 class AnswerBounds(Struct, frozen=True, kw_only=True):
     """How much one answer of a model may have; one that has more is a `ModelError`, which is not tried again.
 
-    A model says so in its attribute `bounds`; one without it has the defaults.
+    A model says so in its attribute `bounds`; one without it has the defaults, and as much time as it takes.
 
     size: bytes, as the server sends them and as they are kept. Each piece counts as 128 bytes more; a single event, and
         an answer that is not streamed, may have a quarter.
@@ -44,7 +45,8 @@ class AnswerBounds(Struct, frozen=True, kw_only=True):
         return self.size // 4
 
 
-DEFAULT = AnswerBounds()
+DEFAULT = AnswerBounds(seconds=math.inf)
+"""For models without bounds of their own, which may be functions of this process: these take the time they take."""
 
 
 def bounds_of(model: object) -> AnswerBounds:
@@ -62,13 +64,20 @@ def exceeded(what: str, bound: str) -> ModelError:
     )
 
 
-@asynccontextmanager
-async def in_time(bounds: AnswerBounds) -> AsyncGenerator[None]:
-    """Give an answer up that takes too long.
+_AT_LEISURE = nullcontext()
+
+
+def in_time(bounds: AnswerBounds) -> AbstractAsyncContextManager[None]:
+    """Give up an answer that takes too long.
 
     Raises:
-        ModelError: it did.
+        ModelError: it took too long.
     """
+    return _AT_LEISURE if bounds.seconds == math.inf else _limited(bounds)
+
+
+@asynccontextmanager
+async def _limited(bounds: AnswerBounds) -> AsyncGenerator[None]:
     limit = asyncio.timeout(bounds.seconds)
     try:
         async with limit:

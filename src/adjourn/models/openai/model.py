@@ -17,7 +17,7 @@ from adjourn.errors import ModelError, UsageError, text_of
 from adjourn.messages import Message
 from adjourn.models._secrets import Secrets
 from adjourn.models.abilities import Abilities
-from adjourn.models.bounds import DEFAULT, AnswerBounds
+from adjourn.models.bounds import AnswerBounds
 from adjourn.models.chunks import Chunk, Gathering
 from adjourn.models.protocol import ModelRequest
 
@@ -78,7 +78,7 @@ class OpenAIChatModel:
         send_reasoning: bool | None = None,
         provider: str | None = None,
         abilities: Abilities | None = None,
-        bounds: AnswerBounds = DEFAULT,
+        bounds: AnswerBounds = AnswerBounds(),  # noqa: B008  # it is frozen
         client: openai.AsyncOpenAI | Callable[[], openai.AsyncOpenAI] | None = None,
     ) -> None:
         _check(model, headers, abilities, bounds)
