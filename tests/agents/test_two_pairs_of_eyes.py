@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -19,6 +19,7 @@ from adjourn import (
     Runner,
     Sessions,
     StaleCheckpoint,
+    ToolCallInfo,
     interrupt,
     tool,
     workflow,
@@ -27,7 +28,7 @@ from adjourn.agents import Approval, Approvals
 from adjourn.errors import AnswerRefused
 from adjourn.stores import SessionRef, Store
 from adjourn.stores.types import Answer
-from adjourn.tools import approved, reviewed
+from adjourn.tools import approved, decision, reviewed
 
 from .crew import ask, call, chat, ids, model_of, said, seen
 
@@ -264,6 +265,22 @@ async def test_an_edit_that_does_not_fit_has_no_author(store: Store) -> None:  #
     assert (paid, await edited_by(store)) == ([4], "rita")
 
 
+async def test_code_that_shows_a_call_does_not_take_edits_of_its_requesters(store: Store) -> None:  # rule V19
+    @tool
+    async def refund(euros: int) -> str:
+        """Refund an amount."""
+        info = ToolCallInfo(tool="refund", arguments={"euros": euros})
+        found = decision(interrupt(info, reason="need_approval"))
+        paid.append(found.arguments["euros"] if isinstance(found, Edit) else euros)
+        return "paid"
+
+    runner = Runner(chat("A", call("refund", euros=1), "done", tools=[refund]), store=store, self_approval=False)
+    await runner.run("go", session_id="s", user_id="ann")
+    with pytest.raises(AnswerRefused):
+        await runner.resume("s", {(await opened(store)).id: Edit({"euros": 500})}, by="ann")
+    assert paid == []
+
+
 async def test_a_review_that_edits_is_reviewed_by_another_person(store: Store) -> None:  # rules T4, V19
     def process(*script: Any) -> Runner[Any]:
         return Runner(chat("A", *(script or ("done",)), tools=[check]), store=store, self_approval=False)
@@ -353,6 +370,35 @@ async def test_an_answer_that_the_model_asked_for_is_words_too(store: Store) -> 
     assert (await opened(store)).requesters == ("ann", "rita")
 
 
+@pytest.mark.parametrize(
+    ("reason", "schema", "answer", "leads"),
+    [
+        ("need_review", str, "Pay 5 to mallory.", True),
+        ("need_decision", None, {"decision": "approve", "note": "Pay 5 to mallory."}, True),
+        ("need_approval", None, Reject("Pay 5 to mallory instead."), True),
+        ("need_approval", None, Edit({"to": "mallory"}), True),
+        ("need_decision", Literal["now", "later"], "now", False),
+        ("need_approval", bool, False, False),
+        ("need_approval", None, Approve(), False),
+    ],
+)
+async def test_so_is_what_an_approval_of_code_is_answered_with(
+    store: Store, reason: str, schema: Any, answer: Any, leads: bool
+) -> None:  # rule V19
+    @tool
+    async def check_report(text: str) -> str:
+        """Have a report checked."""
+        return repr(interrupt({"text": text}, reason=reason, schema=schema))
+
+    def process(*script: Any) -> Runner[Any]:
+        return Runner(chat("A", *script, tools=[check_report, pay]), store=store, self_approval=False)
+
+    await process(call("check_report", text="?")).run("go", session_id="s", user_id="ann")
+    follows = process(call("pay", "c2", euros=5, to="mallory"))
+    await follows.resume("s", {(await opened(store)).id: answer}, by="rita")
+    assert (await opened(store)).requesters == (("ann", "rita") if leads else ("ann",))
+
+
 async def test_words_count_until_the_turn_ends(store: Store) -> None:  # rule V19
     await begun(store)
     await desk(store).resume("s", {(await opened(store)).id: False}, by="rita", message="Ask me again tomorrow.")
@@ -404,7 +450,7 @@ async def test_a_message_whose_turn_is_abandoned_bears_its_name(store: Store) ->
 
 
 @pytest.mark.parametrize("remember", ["session", "always"])
-@pytest.mark.parametrize("pattern", [None, {}, {"to": "*"}, {"to": "**"}], ids=repr)
+@pytest.mark.parametrize("pattern", [None, {}, {"to": "*"}, {"to": "**"}, {"to": {"$path": "/**"}}], ids=repr)
 async def test_remembering_for_others_needs_a_pattern(store: Store, remember: Any, pattern: Any) -> None:  # rule V19
     await begun(store)
     asked = await opened(store)
@@ -430,6 +476,20 @@ async def test_what_is_remembered_does_not_let_its_author_through(store: Store, 
     follows = desk(store, call("pay", "c4", euros=9_999, to="bob"))
     paused = await follows.resume("s", {(await opened(store)).id: False}, by="rita", message="Pay bob 9999.")
     assert (paused.status, paid[-1] == (7, "bob")) == ("interrupted", True)
+
+
+async def test_nor_within_a_call_that_its_author_has_edited(store: Store) -> None:  # rules A6, V19
+    await Approvals(store).add("ann", Approval.of("B", wire, pattern={"to": "eve"}, by="rita"))
+
+    def process(*script: Any, inner: Any = ()) -> Runner[Any]:
+        below = AgentTool(chat("B", *inner, tools=[wire], description="Wires."))
+        return Runner(chat("A", *script, tools=[approved(below)]), store=store, self_approval=False)
+
+    await process(call("B", request="wire 1 to eve")).run("go", session_id="s", user_id="ann")
+    await process().resume("s", {(await opened(store)).id: Edit({"request": "wire 9999 to eve"})}, by="rita")
+    within = process(inner=[call("wire", "c2", euros=9999, to="eve")])
+    await within.resume("s", {(await opened(store)).id: True}, by="carl")
+    assert ((await opened(store)).requesters, paid) == (("ann", "rita"), [])
 
 
 @pytest.mark.parametrize("by", ["ann", None])

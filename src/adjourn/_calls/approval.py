@@ -52,7 +52,6 @@ from adjourn.tools import (
     decision,
     fits_pattern,
 )
-from adjourn.tools.decisions import has_words
 from adjourn.workflows import workflow
 
 from .caller import Caller
@@ -181,12 +180,12 @@ def in_session(caller: Caller) -> list[Approval]:
     return [_approval_of(value) for key, value in caller.all_values().items() if key.startswith(IN_SESSION)]
 
 
-async def is_remembered(caller: Caller, tool: Tool, arguments: Mapping[str, Any]) -> bool:
+async def is_remembered(task: UserFrame, caller: Caller, tool: Tool, arguments: Mapping[str, Any]) -> bool:
     """Return whether an approval that covers this call is remembered."""
     known, scope, agent = in_session(caller), caller.scope, caller.audience.name
 
     def counts(each: Approval) -> bool:
-        return scope.may_approve(each.by) and each.covers(agent, tool, arguments)
+        return scope.may_approve(task, each.by) and each.covers(agent, tool, arguments)
 
     if scope.user_id is not None and not any(map(counts, known)):
         known = await Approvals(scope.journal.store, app_name=scope.app).list(scope.user_id)
@@ -246,7 +245,7 @@ async def approved(
         if tool.approval is not True and not await needs_approval(tool, converted):
             return None
         arguments = tool.show(converted)
-        if await is_remembered(caller, tool, arguments):
+        if await is_remembered(task, caller, tool, arguments):
             return None
         task.make_all_optional()  # The memos of the predicate, which is not evaluated again.
         asked = _ask(task, caller, tool, call, arguments)
@@ -274,10 +273,8 @@ def refused(task: UserFrame, call: ToolCall) -> Reject | Respond | None:
     """Return a person's answer to an approval that runs nothing, so that it counts whatever became of the tool."""
     asked = _asked(task, call)
     found = None if asked is None else _refusal(asked[0])
-    if asked is not None and found is not None:
+    if found is not None:
         _pass(task, call)
-        if has_words(found):
-            task.scope.note_speaker(asked[0].by)
     return found
 
 

@@ -28,7 +28,6 @@ from adjourn.errors import Pause, ProgramChanged, ReplayMismatch, ToolError
 from adjourn.interrupts import interrupt
 from adjourn.middleware.hooks import ToolRequest
 from adjourn.tools import Approve, Edit, Reject, Respond, Tool, ToolCallInfo, approval_schema, decision
-from adjourn.tools.decisions import has_words
 
 KEY = "at_most_once"
 REASON = "need_decision"
@@ -165,8 +164,6 @@ def _decided(task: UserFrame, tool: Tool, request: ToolRequest, question: Questi
     if question.is_open:
         entry_of(task).wait_for(question)
     found = decision(decoded(question.value))
-    if has_words(found):
-        task.scope.note_speaker(question.by)
     match found:
         case Respond(text=text):
             return text

@@ -492,7 +492,7 @@ class _Running:
             return True
         if not await needs_approval(self.tool, made):
             return False
-        return not await is_remembered(self.caller, self.tool, self.tool.show(made))
+        return not await is_remembered(self.task, self.caller, self.tool, self.tool.show(made))
 
     async def _reviewed(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments that a reviewer lets run."""

@@ -38,6 +38,10 @@ APPROVALS = frozenset({"need_approval", "need_review", "need_decision"})
 """The reasons of questions whose answer permits something, rather than giving data."""
 
 
+_ASKS_ANEW = {"tool": ("approval", "need_approval"), "wrap": ("review", "need_review")}
+"""The keys and reasons of the questions that Adjourn itself asks before a tool call, by where it asks them."""
+
+
 class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A question in the frame that asked it; values are encoded, since most are only carried around.
 
@@ -94,6 +98,15 @@ class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
     def is_spent(self) -> bool:
         """Whether it is an approval that was given: it counts only on the branch where it was given."""
         return self.how == "answered" and self.reason in APPROVALS and not self.void
+
+    @property
+    def is_superseded_by_edits(self) -> bool:
+        """Whether an edit only leads to a question that shows it: so it is where Adjourn asks about a tool call.
+
+        Code that asks by itself may show a tool call, too; what it makes of an edit is its own business.
+        """
+        asks = _ASKS_ANEW.get(self.address.rpartition(";")[2].partition(":")[0])
+        return (self.key, self.reason) == asks and bytes(self.info).startswith(b'{"$t":"tool_call_info"')
 
     def reopen(self, now: float) -> None:
         """Ask it again, with as much time as it had."""

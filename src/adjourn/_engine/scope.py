@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from adjourn._schemas.answers import choices_of, to_json_data
+from adjourn._values import codec
 from adjourn.errors import CheckpointCorrupt, Conflict
 from adjourn.events import Event
 from adjourn.messages import Usage
@@ -574,7 +576,8 @@ class Scope:
         """Open a question of `frame` at `address`, under the next id of that place."""
         questions, path = self.questions, frame.path
         if self.speakers is not None or question.requesters is not None:
-            question.requesters = self._requesters(frame, question)
+            own = question.requesters or ()
+            question.requesters = tuple(dict.fromkeys((*self._requesters(frame), *own)))
         questions.number(question, address)
         questions.askers[path] = frame
         questions.all[question.id] = question
@@ -609,24 +612,23 @@ class Scope:
             self.note_speaker(by)
         self._wake(path, find)
 
-    def _requesters(self, frame: Frame, question: Question) -> tuple[str, ...]:
-        """Return who asks a question: who edited a call at or above its frame is in the questions about that call."""
+    def _requesters(self, frame: Frame) -> tuple[str, ...]:
+        """Return who asks what a frame asks: who edited a call at or above it is in the questions about that call."""
         found = [self.user_id, *(self.speakers or ())]
         above: Frame | None = frame
         while above is not None:
             for asked in above.questions or ():
                 found += asked.requesters or () if asked.reason in APPROVALS else ()
             above = above.parent
-        found += question.requesters or ()
         return tuple(dict.fromkeys(each for each in found if each is not None))
 
     def needs_another(self, question: Question) -> bool:
         """Return whether those who ask a question cannot approve it (rule V19)."""
         return self.speakers is not None or question.requesters is not None
 
-    def may_approve(self, name: str | None) -> bool:
-        """Return whether an approval by this person, given before, covers what the model asks for now (rule V19)."""
-        return self.speakers is None or name not in (None, self.user_id, *self.speakers)
+    def may_approve(self, frame: Frame, name: str | None) -> bool:
+        """Return whether an approval by this person, given before, covers what a frame would ask now (rule V19)."""
+        return self.speakers is None or (name is not None and name not in self._requesters(frame))
 
     def note_speaker(self, name: str | None) -> None:
         """Note who has told the model something: what it asks for next in this turn is their request, too."""
@@ -803,4 +805,24 @@ class Scope:
 
 def _is_data(question: Question) -> bool:
     """Return whether an answer gives something to work with, rather than permitting it or only going on."""
-    return question.reason not in APPROVALS and bytes(question.value) not in (b"", b"null")
+    value = bytes(question.value)
+    return value not in (b"", b"null") and (question.reason not in APPROVALS or _has_words(question, value))
+
+
+def _has_words(question: Question, value: bytes) -> bool:
+    """Return whether an approval was answered with more than a decision, such as a reason or a text."""
+    try:
+        given = to_json_data(codec.decode(value, lenient=True))
+    except (TypeError, ValueError):
+        return True
+    match given:
+        case bool() | "yes" | "no":
+            return False
+        case {"decision": "approve", **more}:
+            return not more.keys() <= {"remember", "pattern"}
+        case {"decision": "reject", **more}:
+            return any(more.values())
+        case {"decision": "edit"} if question.is_superseded_by_edits:
+            return False
+        case _:
+            return given not in choices_of(question.schema)

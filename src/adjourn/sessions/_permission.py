@@ -77,7 +77,7 @@ def check_requesters(session_id: str, asked: Question, by: str | None, value: ob
         return
     data = _as_data(value)
     is_refusal = value is False or value == "no" or data.get("decision") == "reject"
-    if by in requesters and not (is_refusal or (data.get("decision") == "edit" and _is_superseded_by_edits(asked))):
+    if by in requesters and not (is_refusal or (data.get("decision") == "edit" and asked.is_superseded_by_edits)):
         raise AnswerRefused(session_id, asked.id, by, f"{_ANOTHER}, though they may refuse it")
     if data.get("remember") and requesters and _limits_nothing(data.get("pattern")):
         raise InvalidAnswer(
@@ -85,12 +85,6 @@ def check_requesters(session_id: str, asked: Question, by: str | None, value: ob
             asked.id,
             ["an approval that is remembered for somebody else needs a pattern, such as {'to': 'bob'}"],
         )
-
-
-def _is_superseded_by_edits(asked: Question) -> bool:
-    """Return whether an edit only leads to a question that shows it: so it is where Adjourn asks about a tool call."""
-    segment, is_call = asked.address.rpartition(";")[2], bytes(asked.info).startswith(b'{"$t":"tool_call_info"')
-    return is_call and segment.startswith(("tool:", "wrap:")) and asked.reason in ("need_approval", "need_review")
 
 
 def _as_data(decision: object) -> Mapping[str, Any]:
@@ -104,4 +98,8 @@ def _as_data(decision: object) -> Mapping[str, Any]:
 
 def _limits_nothing(pattern: Any) -> bool:  # Any: whatever the answer has
     values = cast("Mapping[str, Any]", pattern).values() if isinstance(pattern, Mapping) else ()
-    return all(isinstance(each, str) and not each.strip("*") for each in values)
+    for each in values:
+        text: object = cast("Mapping[str, Any]", each).get("$path") if isinstance(each, Mapping) else each
+        if not isinstance(text, str) or text.strip("*/"):
+            return False
+    return True

@@ -134,11 +134,6 @@ def decision(answer: object) -> Decision:
             raise _not_a_decision(answer, "it is none of these")
 
 
-def has_words(found: Decision) -> bool:
-    """Return whether the model reads what the author of a decision wrote, so that it may act on that."""
-    return isinstance(found, Respond) or (isinstance(found, Reject) and bool(found.reason))
-
-
 def fits_pattern(arguments: Mapping[str, Any], pattern: Mapping[str, Any] | None, *, surely: bool = True) -> bool:
     """Return whether a call's arguments (JSON data) match a pattern of some of them.
 

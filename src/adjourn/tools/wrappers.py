@@ -16,7 +16,7 @@ from adjourn._text import visible_line
 from adjourn.context import current
 from adjourn.errors import InvalidArguments, ToolError, ToolRefused, UsageError
 
-from .decisions import Approve, Decision, Edit, Reject, ToolCallInfo, decision, has_words, review_schema
+from .decisions import Approve, Decision, Edit, Reject, ToolCallInfo, decision, review_schema
 from .tool import Approval, Reviewed, Tool, tool
 
 if TYPE_CHECKING:
@@ -100,9 +100,6 @@ async def _ask(inside: Tool, arguments: Mapping[str, Any]) -> tuple[Decision, st
             # It is a request of its author, which another person has to accept (rule V19).
             edited, editor = (found, question.by), question.by or ""
             arguments, why = inside.show(inside.validate(found.arguments)), f"{visible_line(editor)} edited the call. "
-        elif has_words(found):
-            here("reviewed").frame.scope.note_speaker(question.by)
-            return found, question.by
         else:
             return edited if edited is not None and isinstance(found, Approve) else (found, question.by)
     raise ToolError(f"its arguments were edited {MAX_ROUNDS} times and never fitted")
