@@ -46,6 +46,7 @@ def test_a_caller_has_so_many_requests_open_and_no_more():  # failure F84, attac
 def test_a_caller_whose_turns_run_begins_no_other_and_still_answers():  # failure F84: answers go first
     with Serving(app(Limits(runs=1))) as server:
         asked = server.post("/api/v1/chat", {"agent": "booker", "message": "book Rome", "stream": False}, x_user="ann")
+        thread = server.post("/api/v1/chat", {"agent": "booker", "message": "book Oslo", "stream": False}, x_user="ann")
         chat = {"agent": "counter", "message": "count limits"}
         with server.open("POST", "/api/v1/chat", chat, x_user="ann") as running:
             GATES.reached("limits")
@@ -53,6 +54,13 @@ def test_a_caller_whose_turns_run_begins_no_other_and_still_answers():  # failur
             assert (refused.status, refused.code, refused.json["error"]["limit"]) == (429, "too_many_requests", "runs")
             body = {"session_id": asked.json["session_id"], "answer": "yes", "stream": False}
             assert server.post("/api/v1/chat/resume", body, x_user="ann").json["status"] == "done"
+            said = {"threadId": "t", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "hello"}]}
+            assert server.post("/api/v1/ag-ui/booker", said, x_user="ann").status == 429
+            (question,) = thread.json["interrupts"]
+            answer = {"interruptId": question["token"], "status": "resolved", "payload": {"approved": True}}
+            body = {"threadId": thread.json["session_id"], "runId": "r", "resume": [answer]}
+            with server.open("POST", "/api/v1/ag-ui/booker", body, x_user="ann") as stream:
+                assert b"booked: Oslo" in stream.rest()
             GATES.open("limits")
             running.until("done")
         again = server.post("/api/v1/chat", {"agent": "booker", "message": "hello", "stream": False}, x_user="ann")

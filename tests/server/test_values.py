@@ -11,6 +11,7 @@ import pytest
 from adjourn import UsageError, interrupt, session_value, set_session_value, workflow
 from adjourn.server import App, Caller
 from adjourn.spec import Served, load
+from tests.test_docs import ROOT
 
 from .serving import Reply, Serving
 
@@ -30,6 +31,9 @@ async def refund(amount: Any) -> str:
 @workflow
 async def plain(_: Any) -> Any:
     return session_value("limit", None)
+
+
+EXAMPLE = ROOT / "examples" / "service" / "agents"
 
 
 class Desk(NamedTuple):
@@ -127,6 +131,20 @@ def test_every_route_begins_a_session_with_the_operators_values(desk: Desk):  # 
         "/api/v1/chat", {"agent": "refund", "message": "500", "stream": False}, x_user="ann", idempotency_key="k2"
     )
     assert keyed.json["status"] == "interrupted"
+
+
+def test_callers_do_not_set_the_state_of_a_graph_agent():  # rule V15
+    with Serving(App([load(EXAMPLE)], identify=lambda request: Caller(name="ann"))) as server:
+        for fields in ({"decision": "refund"}, {"order": "B-42", "amount": 1}, {"user_input": "B-42"}, {}):
+            chat = {"agent": "refund-desk", "message": fields, "session_id": "s", "stream": False}
+            assert server.post("/api/v1/chat", chat).code == "invalid_request"
+            thread = {"threadId": "s", "runId": "r", "forwardedProps": {"input": fields}}
+            with server.open("POST", "/api/v1/ag-ui/refund-desk", thread) as stream:
+                assert b'"RUN_ERROR"' in stream.rest()
+            assert server.post("/api/v1/sessions/s/inputs", {"agent": "refund-desk", "message": fields}).status == 400
+        chat = {"agent": "refund-desk", "message": "refund B-42", "session_id": "s", "stream": False}
+        (asked,) = server.post("/api/v1/chat", chat).json["interrupts"]
+        assert asked["tags"] == ["manager"]
 
 
 def test_what_the_program_sets_stays_set(desk: Desk):  # rule V15

@@ -46,6 +46,7 @@ from ._agui_events import Encoder
 from ._callers import Caller, Callers
 from ._chat import read_answer
 from ._errors import ApiError, api_error, code_of
+from ._limits import Usage
 from ._media import MediaHosts
 from ._runs import Runs
 from ._sse import frame
@@ -71,13 +72,22 @@ class AgUi:
     """The routes of AG-UI."""
 
     def __init__(
-        self, agents: Agents, runs: Runs, streams: Streams, callers: Callers, media: MediaHosts, *, max_body: int
+        self,
+        agents: Agents,
+        runs: Runs,
+        streams: Streams,
+        callers: Callers,
+        media: MediaHosts,
+        usage: Usage,
+        *,
+        max_body: int,
     ) -> None:
         self._agents = agents
         self._runs = runs
         self._streams = streams
         self._callers = callers
         self._media = media
+        self._usage = usage
         self._max_body = max_body
 
     def routes(self, prefix: str) -> list[BaseRoute]:
@@ -96,6 +106,14 @@ class AgUi:
         caller = self._callers.of(request)
         agent = self._agents.named(named(request, "agent"), caller)
         given = await read(request, RunInput, self._max_body)
+        # Answers are taken always.
+        with contextlib.nullcontext(dict[str, str]()) if given.resume else self._usage.turn(caller) as limits:
+            frames = await self._started(agent, given, caller)
+        headers = {**session_header(given.thread_id), **limits}
+        return self._streams.response(frames, headers, last=frame(encode(_CLOSES)))
+
+    async def _started(self, agent: ServedAgent, given: RunInput, caller: Caller) -> AsyncGenerator[bytes]:
+        """Begin what a request asks for, and return its stream."""
         turn = _Turn(agent.runner, given, caller)
         try:
             await self._agents.check_open_to(caller, given.thread_id)
@@ -104,15 +122,11 @@ class AgUi:
             self._media.check([said, given.other_input, *(each.payload for each in given.resume or ())])
             started = await self._begin(turn, agent, said)
         except (AdjournError, ApiError) as error:
-            frames = turn.refused(api_error(error))
-        else:
-            # Nothing is awaited since the run was started, so that nothing of it is missed.
-            frames = (
-                turn.cancelled()
-                if started is None
-                else turn.frames(started.watch(), Encoder([*known, said] if said else known))
-            )
-        return self._streams.response(frames, session_header(given.thread_id), last=frame(encode(_CLOSES)))
+            return turn.refused(api_error(error))
+        if started is None:
+            return turn.cancelled()
+        # Nothing is awaited since the run was started, so that nothing of it is missed.
+        return turn.frames(started.watch(), Encoder([*known, said] if said else known))
 
     async def thread(self, request: Request) -> Response:
         """Show a thread, for a front end that was reloaded: GET /api/v1/ag-ui/{agent}/threads/{id}."""

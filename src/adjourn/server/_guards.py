@@ -86,11 +86,11 @@ ACCESS: dict[str, Access] = {
 }
 """Who may use each route. A route that is not here is for admins."""
 
-BEGIN = frozenset(name for name, access in ACCESS.items() if access is Access.OWN) | {
-    f"POST {_SESSION}/recover",
-    f"POST {_SESSION}/fork",
-}
-"""The routes that count as turns of their callers. Answers do not: they are taken always."""
+BEGIN = frozenset({"POST /api/v1/chat", f"POST {_SESSION}/inputs", f"POST {_SESSION}/recover", f"POST {_SESSION}/fork"})
+"""The routes that count as turns of their callers; that of AG-UI, which takes answers too, counts by itself.
+
+Answers do not count: they are taken always.
+"""
 
 
 class Guard:
