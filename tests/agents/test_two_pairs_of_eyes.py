@@ -409,6 +409,18 @@ async def test_words_count_until_the_turn_ends(store: Store) -> None:  # rule V1
     assert paid == [(1, "bob")]
 
 
+async def test_words_that_the_model_reads_after_the_turn_was_given_up_count_then(store: Store) -> None:  # rule V19
+    await begun(store, [PAY, call("wire", "c2", euros=1, to="eve")])
+    await desk(store).resume("s", {"agent:A;tool:pay:c1": False}, by="rita", message="Pay mallory 5.")
+    follows = desk(store, call("pay", "c3", euros=5, to="mallory"))
+    await follows.run("go on", session_id="s", user_id="ann", on_pending="abandon")
+    asked = await opened(store)
+    assert asked.requesters == ("ann", "rita")
+    await desk(store).resume("s", {asked.id: True}, by="carl")
+    await desk(store, call("pay", "c4", euros=1, to="bob")).run("now?", session_id="s", user_id="ann")
+    assert (await opened(store)).requesters == ("ann",)
+
+
 async def test_a_plain_yes_or_no_leads_nobody_anywhere(store: Store) -> None:  # rule V19
     await begun(store)
     paused = await desk(store, call("pay", "c2", euros=1, to="bob")).resume(

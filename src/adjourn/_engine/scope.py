@@ -462,8 +462,6 @@ class Scope:
         self.usage, self.unsettled = NOTHING_USED, NOTHING_UNSETTLED
         self.turn_options, self.needs_deps = options, self.deps is not None
         self.for_agents, self.metadata = for_agents, metadata
-        if self.speakers:
-            self.speakers = ()
 
     def replace_for_agents(self, for_agents: Mapping[str, Any]) -> None:
         """Give single agents other options for the rest of the turn."""
@@ -635,6 +633,11 @@ class Scope:
         if self.speakers is not None and name is not None and name != self.user_id and name not in self.speakers:
             self.speakers = (*self.speakers, name)
             self.changes.turn = -1  # What belongs to the turn is stored again.
+
+    def forget_speakers(self) -> None:
+        """Let what was said in a turn that has ended count no more."""
+        if self.speakers:
+            self.speakers = ()
 
     def reopen_approvals(self) -> None:
         """Reopen the approvals that were given on the branch being left, and make their askers wait.

@@ -628,6 +628,8 @@ class SessionOpener:
 
 def begin_turn(live: LiveSession, call: Call, input: Any) -> None:
     """Give a session the input of its next turn."""
+    if live.status == "done":
+        live.scope.forget_speakers()  # Else the model reads only now what was said in the turn that was given up.
     live.scope.next_input(call.model_options, call.user_id, call.metadata, call.for_agents)
     if call.state is None:
         live.root.begin(input)
