@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 import msgspec
 
-from adjourn._engine.address import address_of
+from adjourn._engine.address import address_of, parse_segment, segment_text
 from adjourn._engine.entry import check_not_own
 from adjourn._engine.program import ProgramFrame
 from adjourn._engine.questions import open_interrupts
-from adjourn._engine.record import GraphImage, Tree
+from adjourn._engine.record import GraphImage, Question, Tree
 from adjourn._engine.scope import Frame
+from adjourn._values import codec
 from adjourn._values.damage import Reading
 from adjourn.errors import ApprovalSpent, Conflict, SessionBusy, UsageError
 from adjourn.events import Interrupt
 from adjourn.sessions._chain import read_left
 from adjourn.sessions._contents import graph_fields
 from adjourn.sessions._log import read_past
-from adjourn.sessions._shown_fields import may_have_shown
 from adjourn.sessions._spent import Spent, find_spent, use_again
 from adjourn.sessions.history import as_mapping
 from adjourn.stores.types import Loaded, SessionRef, Status
@@ -88,7 +89,7 @@ class Editor:
             point = checkpoint_id or live.head.checkpoint
             past = await read_past(self._settings.store, live.ref, point, live.scope)
             spent = await find_spent(self._settings.store, live.ref, point, past)
-            if spent is not None and (refusal := _refusal(live, spent, values, as_node, at)):
+            if spent is not None and (refusal := await self._refusal(live, spent, values, as_node, at)):
                 if again:
                     past = use_again(spent, past, live.scope)
                 elif point == live.head.checkpoint and as_node is None and at is None and refusal.asked_at is not None:
@@ -108,6 +109,33 @@ class Editor:
             self._sessions.pop(live.ref)
             return live.journal.records.head
         raise Conflict(ref.id, "others keep writing it")
+
+    async def _refusal(
+        self, live: LiveSession, spent: Spent, values: Mapping[str, Any], as_node: str | None, at: str | None
+    ) -> ApprovalSpent | None:
+        """Return why approvals that have acted must not act on what an edit leads to; None if they may.
+
+        Going on at the head is what they were given for, unless it is something else than they may have shown.
+        """
+        if not spent.is_unfinished:
+            return None if as_node is None else spent.error()
+        if live.head is None or spent.point != live.head.checkpoint:
+            return spent.error()
+        if as_node is not None and as_node not in _next(frame_at(live.root, at)):
+            return spent.error()  # What follows that node may have run.
+        then = await self._state_at(live.ref, spent.shown_at, at)
+        if then is None or any(_may_have_shown(each, values, then) for each in spent.approvals):
+            return spent.error(sorted(values))
+        return None
+
+    async def _state_at(self, ref: SessionRef, point: str | None, at: str | None) -> Mapping[str, Any] | None:
+        """Return the fields of the frame at `at` as they were; None if there was none."""
+        if point is None:
+            return None
+        live = await self._sessions.load(ref, point)
+        with contextlib.suppress(UsageError):
+            return as_mapping(plain_state(frame_at(live.root, at).report()))
+        return None
 
     def _keep_answers(self, live: LiveSession) -> None:
         """Keep answers beside the log from being lost with the branch that they were given on."""
@@ -133,22 +161,29 @@ class Editor:
         await self.write(live, "cancel", {}, "cancelled")
 
 
-def _refusal(
-    live: LiveSession, spent: Spent, values: Mapping[str, Any], as_node: str | None, at: str | None
-) -> ApprovalSpent | None:
-    """Return why approvals that have acted must not act on what an edit leads to; None if they may.
+def _may_have_shown(question: Question, names: Iterable[str], then: Mapping[str, Any]) -> bool:
+    """Return whether a question may have shown one of these fields of the state that there was then.
 
-    Going on at the head is what they were given for, unless it is something else than they showed.
+    It has shown those that it names. If it shows anything but fields under their names, any value may have gone into
+    it: nobody can tell what a text was made of.
     """
-    if not spent.is_unfinished:
-        return None if as_node is None else spent.error()
-    if live.head is None or spent.point != live.head.checkpoint:
-        return spent.error()
-    given = values.get("values")
-    names = {*values, *(cast("Mapping[str, Any]", given) if isinstance(given, Mapping) else ())}
-    state = as_mapping(plain_state(frame_at(live.root, at).report()))
-    is_shown = any(may_have_shown(each, names, state) for each in spent.approvals)
-    return spent.error(sorted(values)) if is_shown else None
+    has_named = any(msgspec.json.encode(name) + b":" in bytes(question.info) for name in names)
+    return has_named or (not _shows_fields_alone(question, then) and any(name in then for name in names))
+
+
+def _shows_fields_alone(question: Question, then: Mapping[str, Any]) -> bool:
+    info = msgspec.json.decode(question.info)
+    has_more = question.prompt or question.title or getattr(question, "above", None)
+    if has_more or not isinstance(info, dict):
+        return False
+    named = cast("dict[str, Any]", info).items()
+    return all(msgspec.json.decode(codec.encode(then.get(name), False)) == value for name, value in named)
+
+
+def _next(frame: ProgramFrame) -> set[str]:
+    """Return the nodes that run next, and those whose conditions do."""
+    places = [each.partition(";")[0] if ";" in each else segment_text("node", each) for each in frame.following()]
+    return {parse_segment(each).id for each in places}
 
 
 def frame_at(root: ProgramFrame, at: str | None) -> ProgramFrame:

@@ -496,8 +496,8 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         at the same time as that node, when these have finished.
 
         An edit of the head of an unfinished turn leaves approvals as they are, unless it changes a field that one of
-        them showed: then it is made where that one was asked, so that it is asked again. With `again` they count once
-        more, wherever the edit is made; the audit says so.
+        them may have shown: then it is made where that one was asked, so that it is asked again. With `again` they
+        count once more, wherever the edit is made; the audit says so.
 
         Raises:
             ApprovalSpent: an approval that a node asked before the checkpoint has acted since.

@@ -29,13 +29,17 @@ _PROGRAMS = ("node:", "agent:", "runnable:")
 
 
 class Spent(Struct, frozen=True):
-    """The approvals that have acted at `point`, in a run that `is_unfinished` there, and where they are asked again."""
+    """The approvals that have acted at `point`, in a run that `is_unfinished` there, and where they are asked again.
+
+    The state at `shown_at` has every field of which a question could show something.
+    """
 
     session_id: str
     point: str
     approvals: Sequence[Asked]
     is_unfinished: bool
     asked_at: CheckpointRow | None
+    shown_at: str | None
 
     def error(self, edited: Sequence[str] = ()) -> ApprovalSpent:
         """Return why nothing may begin at `point`, or why these fields may not be edited there."""
@@ -88,7 +92,8 @@ async def find_spent(store: Store, ref: SessionRef, point: str, past: Iterable[Q
         if not acted:
             return None
         is_unfinished = _is_unfinished(tree)
-    return Spent(ref.id, point, acted, is_unfinished, await _asked_at(store, ref, point, acted, tree.turn))
+    asked_at, shown_at = await _asked_at(store, ref, point, acted, tree.turn)
+    return Spent(ref.id, point, acted, is_unfinished, asked_at, shown_at)
 
 
 def _acted(tree: Tree, asked: Iterable[Asked]) -> list[Asked]:
@@ -135,22 +140,33 @@ def _is_unfinished(tree: Tree) -> bool:
 
 async def _asked_at(
     store: Store, ref: SessionRef, point: str, acted: Sequence[Asked], turn: int
-) -> CheckpointRow | None:
-    """Return the last checkpoint of the turn, on the way to `point`, at which none of these approvals was given yet."""
+) -> tuple[CheckpointRow | None, str | None]:
+    """Return the last checkpoint of the turn, on the way to `point`, at which none of these approvals was given yet.
+
+    With it comes the last one at which some were not. If the session has none, that is the turn's oldest checkpoint
+    here: what the state lacks there, it lacked before.
+    """
     rows = {row.id: row for row in await store.checkpoints(ref)}
+    shown_at, is_known = None, False
     async for ids, span in spans(store, ref, _way_to(point, rows)):
         if not isinstance(span, Span):
             continue
-        found, is_of_the_turn = None, True
+        found, open_at, oldest, is_of_the_turn = None, None, None, True
         for each in ids:  # the oldest first
             with Reading(ref.id):
                 tree = span.fold_to(each)
                 is_of_the_turn = tree.turn == turn
-                if is_of_the_turn and not any(_has_ended(tree, asked) for asked in acted):
-                    found = rows[each]
+                if not is_of_the_turn:
+                    continue
+                ended = [_has_ended(tree, asked) for asked in acted]
+            oldest = oldest or each
+            open_at = open_at if all(ended) else each
+            found = found if any(ended) else rows[each]
+        if not is_known:
+            shown_at, is_known = open_at or oldest or shown_at, open_at is not None
         if found is not None or not is_of_the_turn:
-            return found
-    return None
+            return found, shown_at
+    return None, shown_at
 
 
 def _way_to(point: str, rows: dict[str, CheckpointRow]) -> list[str]:
