@@ -70,7 +70,8 @@ def test_they_are_read_cancelled_and_deleted(kind: str, tmp_path: Path):  # rule
         assert (found["status"], [each["id"] for each in found["pending"]]) == ("cancelled", [token.partition("~")[0]])
         assert desk.request("ann", "POST", f"{path}/cancel", {}).json["cancelled"] is False
         app.replace([booker()])
-        resume = {"session_id": paused["session_id"], "answer": "yes", "stream": False}
+        # The question has kept the token under which people have seen it.
+        resume = {"session_id": paused["session_id"], "answers": {token: "yes"}, "stream": False}
         assert desk.request("ann", "POST", "/api/v1/chat/resume", resume).json["output"] == "Result: booked: Rome"
         app.replace([counter()])
         assert desk.request("ann", "DELETE", path).status == 204

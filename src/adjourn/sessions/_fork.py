@@ -12,14 +12,14 @@ from adjourn._owner import is_dead, process_id
 from adjourn._values.damage import Reading
 from adjourn.errors import Conflict, UsageError
 from adjourn.stores.protocol import Store
-from adjourn.stores.types import Head, Header, Question, SessionRef, Status, Write
+from adjourn.stores.types import Head, Header, Lease, Question, SessionRef, Status, Write
 
 from ._chain import Chain, read_left
-from ._contents import Contents
+from ._contents import Contents, folded, load
 from ._log import ended, read_past, stored_question, with_past
 from ._settings import Settings, check_name
 from ._spent import check_unspent
-from .history import Listed
+from .history import Listed, split_id
 
 TTL = 30.0
 """Seconds within which a fork must be written."""
@@ -61,18 +61,29 @@ async def fork(settings: Settings, ref: SessionRef, checkpoint_id: str | None, t
 
 
 async def cancel(settings: Settings, ref: SessionRef) -> None:
-    """Cancel a session that nobody runs, without its program, on a new branch; its questions stay open there.
+    """Cancel a session that nobody runs, without its program; its questions stay open, under the same tokens.
 
     Raises:
         Conflict, SessionBusy: somebody writes or runs it.
     """
-    contents = await Contents.at(settings.store, ref, None)
-    contents.scope.clock = settings.clock
-    past = await read_past(settings.store, ref, contents.checkpoint, contents.scope)
-    with Reading(ref.id):
-        _take_up(contents)
-    header = replace(await _header(settings.store, ref, contents), source="cancel", metadata=contents.scope.metadata)
-    await _write(settings, ref, contents, past, header, contents.head, "cancelled")
+    loaded = await load(settings.store, ref)
+    tree, point = folded(loaded), loaded.point
+    branch, number = split_id(point)
+    chain = _chain(settings)
+    chain.stand(loaded, pauses=tree.pauses)
+    near, _ = await _near(settings.store, ref, point)
+    header, proof = replace(near, source="cancel", metadata=tree.metadata), chain.proof("cancelled", (), {})
+    write = Write(
+        branch=branch,
+        number=number + 1,
+        parent=point,
+        full=False,
+        body=chain.encode(Record(v=FORMAT), proof, ref, f"{branch}.{number + 1}", point, header, b""),
+        header=header,
+        status="cancelled",
+    )
+    lease, _ = await _claim(settings, ref, settings.new_branch(), loaded.head)
+    await settings.store.commit(lease, write, after=point, release=True)
 
 
 def _leave_behind(scope: Scope) -> None:
@@ -89,13 +100,18 @@ def _take_up(contents: Contents) -> None:
             scope.answer(given.id, how=given.how, value=given.value, by=given.by, at=given.at)
 
 
+async def _near(store: Store, ref: SessionRef, point: str) -> tuple[Header, bool]:
+    """Return the header of the listed checkpoint at or before a record, and whether that is the record itself."""
+    rows = {row.id: row.header for row in await store.checkpoints(ref)}
+    return rows.get(Listed(rows).nearest(point) or "", Header()), point in rows
+
+
 async def _header(store: Store, ref: SessionRef, contents: Contents) -> Header:
     """Return the header of the fork, from the listed checkpoint at or before where it begins."""
     point = contents.checkpoint
-    rows = {row.id: row.header for row in await store.checkpoints(ref)}
-    near = rows.get(Listed(rows).nearest(point) or "", Header())
+    near, is_listed = await _near(store, ref, point)
     # Between two checkpoints, some of what was to run has ended.
-    following = near.next if point in rows else contents.unfinished or near.next
+    following = near.next if is_listed else contents.unfinished or near.next
     origin: dict[str, Any] = {"forked_from": {"session_id": ref.id, "checkpoint_id": point}}
     return replace(near, source="fork", next=following, metadata={**contents.scope.metadata, **origin})
 
@@ -107,10 +123,9 @@ async def _write(
     past: tuple[Question, ...],
     header: Header,
     origin: Head | None,
-    status: Status | None = None,
 ) -> None:
     scope, store, branch = contents.scope, settings.store, settings.new_branch()
-    chain = Chain(settings.audit_keys[0] if settings.audit_keys else None)
+    chain = _chain(settings)
     if origin is None:
         chain.fork(contents.loaded)
     else:
@@ -118,8 +133,7 @@ async def _write(
         chain.leave(await read_left(store, origin))
     with Reading(contents.head.session):
         record, asks = _record(contents, ref.id), with_past(past, _asks(contents))
-    if status is None:
-        status = "waiting" if scope.questions.open else "cancelled" if header.next else "done"
+    status: Status = "waiting" if scope.questions.open else "cancelled" if header.next else "done"
     parent = None if origin is None else contents.checkpoint
     body = chain.encode(record, chain.proof(status, asks, {}), ref, f"{branch}.0", parent, header, b"")
     chain.move()
@@ -134,19 +148,9 @@ async def _write(
         asks=asks,
         program=contents.head.program,
     )
-    dead = origin.owner if origin is not None and origin.owner is not None and is_dead(origin.owner) else None
-    claimed = await store.claim(
-        ref,
-        f"{process_id()}/{branch}",
-        TTL,
-        after=None if origin is None else origin.checkpoint,
-        write=first,
-        replaces=dead,
-    )
-    if claimed.lease is None:
-        raise Conflict(ref.id, "somebody else runs it")
+    lease, at = await _claim(settings, ref, branch, origin, first)
     # A lease is released with a record, so write an empty one.
-    chain.note_stored(0, 0, claimed.at)
+    chain.note_stored(0, 0, at)
     empty, proof = Record(v=FORMAT), chain.proof(status, (), {})
     last = Write(
         branch=branch,
@@ -157,7 +161,28 @@ async def _write(
         header=Header(),
         status=status,
     )
-    await store.commit(claimed.lease, last, after=first.id, release=True)
+    await store.commit(lease, last, after=first.id, release=True)
+
+
+def _chain(settings: Settings) -> Chain:
+    return Chain(settings.audit_keys[0] if settings.audit_keys else None)
+
+
+async def _claim(
+    settings: Settings, ref: SessionRef, owner: str, head: Head | None, write: Write | None = None
+) -> tuple[Lease, float]:
+    """Take a session's lease, and return it with the time; `head` is what it stands at, if it is there yet."""
+    claimed = await settings.store.claim(
+        ref,
+        f"{process_id()}/{owner}",
+        TTL,
+        after=None if head is None else head.checkpoint,
+        write=write,
+        replaces=head.owner if head is not None and head.owner is not None and is_dead(head.owner) else None,
+    )
+    if claimed.lease is None:
+        raise Conflict(ref.id, "somebody else runs it")
+    return claimed.lease, claimed.at
 
 
 def _record(contents: Contents, session_id: str) -> Record:
