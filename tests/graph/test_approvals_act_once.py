@@ -25,6 +25,7 @@ from adjourn.errors import ModelError
 from adjourn.graph import START, CompiledGraph, StateGraph
 from adjourn.sessions import Sessions
 from adjourn.stores import MemoryStore, Store
+from adjourn.stores.types import Loaded, SessionRef
 from adjourn.testing import FakeClock, FunctionModel
 
 paid: list[str] = []
@@ -236,6 +237,44 @@ async def test_what_was_shown_is_asked_anew_after_an_edit(store: Store) -> None:
     assert asked.info == {"order": "A-17", "amount": 9999.0}
     assert (await graph.resume("s", {asked: False})).status == "done"
     assert len(paid) == 1
+
+
+async def test_a_repair_with_mended_code_does_not_need_what_has_ended(store: Store) -> None:  # rule R19
+    await approved(desk(store), failing=True)
+    graph = StateGraph(Refund, name="desk").add_sequence(check, pay).add_edge(START, "check").compile(store=store)
+    assert (await graph.edit("s", {"account": "DE1"})).next == ("pay",)
+    assert (await graph.recover("s")).status == "done"
+
+
+async def test_the_graph_of_an_agent_is_repaired_at_the_head(store: Store) -> None:  # rule R19
+    runner = Runner(GraphAgent("Desk", desk(None), input="order", output="receipt"), store=store)
+    await runner.run("A-17", session_id="s")
+    broken.append("pay")
+    with pytest.raises(RuntimeError, match="closed"):
+        await runner.resume("s", {"manager": True})
+    assert (await runner.edit("s", {"account": "DE1"})).next == ("pay",)
+    with pytest.raises(ApprovalSpent):
+        await runner.edit("s", {"account": "DE1"}, as_node="check")
+    assert (await runner.edit("s", {"order": "B"})).next == ("manager",)
+
+
+async def test_an_edit_of_the_head_does_not_leave_what_others_have_done_in_between() -> None:  # rule R19
+    class Store(MemoryStore):
+        """Another process recovers the session when this checkpoint is read."""
+
+        awaited: str | None = None
+
+        async def load(self, ref: SessionRef, checkpoint: str | None = None) -> Loaded | None:
+            if checkpoint is not None and checkpoint == self.awaited:
+                self.awaited = None
+                await desk(self).recover("s")
+            return await super().load(ref, checkpoint)
+
+    store = Store()
+    graph = desk(store)
+    store.awaited = await approved(graph, failing=True)
+    point = await graph.edit("s", {"amount": 9999.0})
+    assert (point.next, point.state["receipt"]) == ((), "r1"), "it edits the head, which is finished now"
 
 
 async def test_what_was_shown_counts_again_if_the_caller_says_so(store: Store) -> None:  # rule R19

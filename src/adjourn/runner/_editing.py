@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
@@ -19,10 +18,10 @@ from adjourn._values.damage import Reading
 from adjourn.errors import ApprovalSpent, Conflict, SessionBusy, UsageError
 from adjourn.events import Interrupt
 from adjourn.sessions._chain import read_left
-from adjourn.sessions._contents import graph_fields
+from adjourn.sessions._contents import folded, graph_fields, load
 from adjourn.sessions._log import read_past
+from adjourn.sessions._span import final_state, state_of
 from adjourn.sessions._spent import Spent, find_spent, use_again
-from adjourn.sessions.history import as_mapping
 from adjourn.stores.types import Loaded, SessionRef, Status
 
 from ._live import TRIES, LiveSession, LiveSessions, apply_answers
@@ -80,20 +79,24 @@ class Editor:
             **({"as_node": as_node} if as_node else {}),
             **({"at": at} if at else {}),
         }
+        base, left_head = checkpoint_id, None
         for _ in range(TRIES):
-            live = await self._sessions.load(ref, checkpoint_id)
+            live = await self._sessions.load(ref, base)
             if live.head is None or live.is_running:
                 check_not_own(ref.id, live.owner)
                 raise SessionBusy(ref.id, live.owner or "")
+            if left_head not in (None, live.head.checkpoint):
+                base, left_head = checkpoint_id, None  # The head is another by now, and may need no question.
+                continue
             live.prepare(self._sessions)
-            point = checkpoint_id or live.head.checkpoint
+            point = base or live.head.checkpoint
             past = await read_past(self._settings.store, live.ref, point, live.scope)
             spent = await find_spent(self._settings.store, live.ref, point, past)
             if spent is not None and (refusal := await self._refusal(live, spent, values, as_node, at)):
                 if again:
                     past = use_again(spent, past, live.scope)
                 elif point == live.head.checkpoint and as_node is None and at is None and refusal.asked_at is not None:
-                    checkpoint_id = refusal.asked_at  # There, it is asked with the new values.
+                    base, left_head = refusal.asked_at, point  # There, it is asked with the new values.
                     continue
                 else:
                     raise refusal
@@ -124,18 +127,19 @@ class Editor:
         if as_node is not None and as_node not in _next(frame_at(live.root, at)):
             return spent.error()  # What follows that node may have run.
         then = await self._state_at(live.ref, spent.shown_at, at)
-        if then is None or any(_may_have_shown(each, values, then) for each in spent.approvals):
-            return spent.error(sorted(values))
+        with Reading(live.ref.id):
+            if then is None or any(_may_have_shown(each, values, then) for each in spent.approvals):
+                return spent.error(sorted(values))
         return None
 
     async def _state_at(self, ref: SessionRef, point: str | None, at: str | None) -> Mapping[str, Any] | None:
-        """Return the fields of the frame at `at` as they were; None if there was none."""
+        """Return the state of the graph at `at` as it was, from the records alone; None if there was none."""
         if point is None:
             return None
-        live = await self._sessions.load(ref, point)
-        with contextlib.suppress(UsageError):
-            return as_mapping(plain_state(frame_at(live.root, at).report()))
-        return None
+        tree = folded(await load(self._settings.store, ref, point))
+        if at is None:
+            return final_state(tree)
+        return next((state_of(tree, path) for path in tree.frames if address_of(path) == at), None)
 
     def _keep_answers(self, live: LiveSession) -> None:
         """Keep answers beside the log from being lost with the branch that they were given on."""
@@ -172,12 +176,11 @@ def _may_have_shown(question: Question, names: Iterable[str], then: Mapping[str,
 
 
 def _shows_fields_alone(question: Question, then: Mapping[str, Any]) -> bool:
-    info = msgspec.json.decode(question.info)
+    info = codec.decode(question.info, lenient=True)
     has_more = question.prompt or question.title or getattr(question, "above", None)
     if has_more or not isinstance(info, dict):
         return False
-    named = cast("dict[str, Any]", info).items()
-    return all(msgspec.json.decode(codec.encode(then.get(name), False)) == value for name, value in named)
+    return all(then.get(name) == value for name, value in cast("dict[str, Any]", info).items())
 
 
 def _next(frame: ProgramFrame) -> set[str]:

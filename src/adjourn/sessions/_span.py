@@ -119,12 +119,16 @@ class StoredFields(Mapping[str, Any]):
 
 def final_state(tree: Tree) -> StoredFields | None:
     """Return the state of the session's graph, or of the graph of a graph agent; None if there is no graph."""
-    root = next(iter(tree.frames), "")
-    inside = f"{root};~"
+    return state_of(tree, next(iter(tree.frames), ""))
+
+
+def state_of(tree: Tree, path: str) -> StoredFields | None:
+    """Return the state of the graph, or of the graph of a graph agent, at a path; None if there is no graph."""
+    inside = f"{path};~"
     if isinstance(tree.frames.get(inside), GraphImage):
         return StoredFields(tree.session, tree.pieces.get(inside, {}))
-    if isinstance(tree.frames.get(root), GraphImage) and not root.startswith("agent:"):
-        return StoredFields(tree.session, tree.pieces.get(root, {}))
+    if isinstance(tree.frames.get(path), GraphImage) and not path.rpartition(";")[2].startswith("agent:"):
+        return StoredFields(tree.session, tree.pieces.get(path, {}))
     return None
 
 
