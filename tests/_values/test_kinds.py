@@ -165,6 +165,15 @@ class Cached(BaseModel):
         self._lock = resource
 
 
+@stored("test.Lazy")
+class Lazy(BaseModel, extra="allow"):
+    _handle: Any = None
+    _role: str = PrivateAttr()
+
+    def open(self) -> None:
+        self._handle = Semaphore(3)
+
+
 def test_private_attributes_of_a_model_are_stored_with_its_fields() -> None:  # rule S10
     value = Cached(text="a b")
     value.see("a")
@@ -183,6 +192,20 @@ def test_a_private_attribute_that_cannot_be_stored_is_refused_unless_a_new_insta
     value.hold(Semaphore(3))
     with pytest.raises(NotStorable, match=r"'s\[0\]\._lock' holds a threading\.Semaphore.*pass it in `deps`"):
         adopt([value], "s")
+
+
+def test_a_private_attribute_that_was_empty_at_first_is_named_when_it_cannot_be_stored() -> None:  # rule I7
+    value = Lazy()
+    assert keep(value) == value
+    value.open()
+    with pytest.raises(NotStorable, match=r"'s\._handle' holds a threading\.Semaphore.*pass it in `deps`"):
+        adopt(value, "s")
+
+
+def test_input_cannot_set_a_private_attribute_through_a_model_that_takes_any_field() -> None:  # rule S10
+    value = Lazy.model_validate({"_role": "admin"})
+    with pytest.raises(NotStorable, match=r"'s\._role'"):
+        adopt(value, "s")
 
 
 @stored("test.Memo")

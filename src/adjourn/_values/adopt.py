@@ -292,10 +292,10 @@ def _adopt_fields(value: Any, kind: FieldsKind, depth: int) -> Any:
         raise _Refused(
             value, f"Its own constructor refuses its fields ({type(error).__name__}): make it accept them."
         ) from error
+    if (lost := kind.lost(value, built)) is not None:
+        raise _Refused(getattr(value, lost, value), NO_FIELD).below(_step(lost))
     if isinstance(kind, ModelKind) and kind.read(built) != fields:
         raise _Refused(value, "Its validators change values that they have already validated: make them idempotent.")
-    if (lost := kind.lost(value, built)) is not None:
-        raise _Refused(getattr(value, lost), NO_FIELD).below(_step(lost))
     return built
 
 

@@ -240,6 +240,8 @@ class ModelKind(FieldsKind):
         return {**super().read(value), **(value.__pydantic_extra__ or {}), **kept}
 
     def lost(self, value: Any, built: Any) -> str | None:
+        if extra := self.private & (value.__pydantic_extra__ or {}).keys():
+            return min(extra)  # It would come back as the private attribute, which no input may set.
         private: dict[str, Any] = value.__pydantic_private__ or {}
         for name, item in private.items():
             if not _may_be_kept(type_of(item)) and not _is_like(item, built.__pydantic_private__.get(name)):
