@@ -194,6 +194,73 @@ except SessionBusy as busy:
     assert seen == ["busy"]
 
 
+def test_a_copy_of_a_database_with_the_files_of_its_owners_kills_none_of_them(tmp_path: Path) -> None:  # rule C6
+    seen = play(
+        "macos",
+        """
+import shutil
+if (child := os.fork()) == 0:
+    new_runner().run_sync("begun", session_id="s")
+wait_for("begun")
+shutil.copytree(".", "copy")
+copied = Runner(work, store=SQLiteStore("copy/runs.db"))
+copied.status_sync("s")
+try:
+    new_runner().recover_sync("s")
+except SessionBusy:
+    print("busy")
+os.kill(child, signal.SIGKILL)
+""",
+        tmp_path,
+    )
+    assert seen == ["busy"]
+
+
+def test_a_run_that_begins_while_the_last_store_is_closed_keeps_its_session(tmp_path: Path) -> None:  # rule C6
+    seen = play(
+        "macos",
+        """
+open("warm", "w").close()
+from adjourn.stores.sqlite import _presence
+last, next_ = new_runner(), new_runner()
+last.run_sync("warm")
+needed, asked = _presence._needed, threading.Event()
+
+def needed_slowly(*place):
+    found = needed(*place)
+    asked.set()
+    deadline = time.monotonic() + 0.3
+    while not os.path.exists("begun") and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return found
+
+_presence._needed = needed_slowly
+closing = threading.Thread(target=lambda: asyncio.run(last.close()))
+closing.start()
+asked.wait()
+threading.Thread(target=lambda: next_.run_sync("begun", session_id="s"), daemon=True).start()
+closing.join()
+wait_for("begun")
+if (child := os.fork()) == 0:
+    try:
+        new_runner().recover_sync("s")
+    except SessionBusy:
+        print("busy", flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+os._exit(0)
+""",
+        tmp_path,
+    )
+    assert seen == ["busy"]
+
+
+def test_files_that_only_begin_with_the_same_name_stay(tmp_path: Path) -> None:
+    (tmp_path / "runs.db-owner-notes").touch()
+    play("macos", 'open("warm", "w").close()\nnew_runner().run_sync("warm")', tmp_path)
+    assert (tmp_path / "runs.db-owner-notes").exists()
+
+
 def test_ids_of_processes_differ_where_nothing_tells_when_they_began(tmp_path: Path) -> None:
     seen = play(
         "macos",

@@ -71,10 +71,10 @@ if hasattr(os, "register_at_fork"):
 
 
 class Witness(Protocol):
-    """Something that can tell which processes have ended where the system does not."""
+    """Something that can tell which processes live where the system does not."""
 
-    def has_ended(self, mark: str) -> bool:
-        """Return whether the process with a mark has certainly ended."""
+    def lives(self, mark: str) -> bool | None:
+        """Return whether the process with a mark lives, or None if nothing here shows it."""
         ...
 
 
@@ -131,7 +131,9 @@ def is_dead(owner: str) -> bool:
         return False
     if theirs[0]:
         return _start_time(theirs[2]) != theirs[3]
-    return theirs[3] != ours[3] and any(witness.has_ended(theirs[3]) for witness in list(witnesses))
+    # Beside a copy of a database, the file of a living process is a copy, too, and no process has locked it.
+    seen = {witness.lives(theirs[3]) for witness in list(witnesses)} if theirs[3] != ours[3] else set[bool | None]()
+    return False in seen and True not in seen
 
 
 def owner_name(owner: str) -> str:

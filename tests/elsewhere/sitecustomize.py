@@ -77,7 +77,8 @@ def pretend_windows() -> None:
 
     kill, kill_signal = os.kill, signal.SIGKILL
     locking = types.ModuleType("msvcrt")
-    vars(locking).update(LK_NBLCK=2, locking=lambda file, *_: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB))
+    vars(locking).update(LK_LOCK=0, LK_NBLCK=fcntl.LOCK_NB)
+    vars(locking).update(locking=lambda file, mode, _: fcntl.flock(file, fcntl.LOCK_EX | mode))
     keep_library(os)
     keep_library(signal)
     sys.modules |= {"msvcrt": locking, **dict.fromkeys(UNIX_MODULES)}
