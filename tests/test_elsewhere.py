@@ -59,6 +59,7 @@ def test_the_demo_ends_well_on_windows(tmp_path: Path) -> None:
     done = Shell(tmp_path).run_process("demo", **environment("windows"))
     assert (done.code, done.err) == (0, "")
     assert "Done! The ticket to Beijing for Martin is booked." in done.out
+    assert '$env:ADJOURN_STORE = "sqlite:///trips.db"' in done.out
     assert list(tmp_path.iterdir()) == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,13 @@ WISH = "Book a ticket for Martin to Beijing"
 TURNS = 10
 """How often the person may say something before there is anything to book."""
 
-NEXT = """\
-  export ADJOURN_STORE=sqlite:///trips.db
+SET_STORE = (
+    '$env:ADJOURN_STORE = "sqlite:///trips.db"'
+    if sys.platform == "win32"
+    else "export ADJOURN_STORE=sqlite:///trips.db"
+)
+NEXT = f"""\
+  {SET_STORE}
   adjourn chat adjourn.cli.demo.tickets:runner  # leave its question for later
   adjourn pending                               # what waits, and for whom
   adjourn answer SESSION                        # from any process

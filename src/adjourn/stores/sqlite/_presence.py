@@ -56,11 +56,13 @@ class Presence:
         """Create and lock the file of this process, and remove those that no session needs any more."""
         with self.gate, suppress(OSError):  # In a folder that cannot be written, others wait for our leases to end.
             if self._database not in _held:
-                file = os.open(_path(self._database, mark()), _OPEN | os.O_CREAT, 0o600)
+                path = _path(self._database, mark())
+                file = os.open(path, _OPEN | os.O_CREAT, 0o600)
                 try:
                     _lock(file, wait=True)  # Another process that just looks has it locked for a moment.
                 except OSError:  # There are no locks here.
                     os.close(file)
+                    Path(path).unlink()
                     raise
                 _held[self._database] = file
                 _sweep(self._database, connection)
