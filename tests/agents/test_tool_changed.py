@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -166,6 +167,19 @@ async def test_a_pattern_that_cannot_match_is_refused(store: Store, pattern: dic
     with pytest.raises(InvalidAnswer):
         await made.resume("s", {asked: Approve(remember="session", pattern=pattern)})
     assert len(await made.pending("s")) == 1
+
+
+@pytest.mark.parametrize("pattern", [{"euros": 100}, {"each": [100]}])
+async def test_so_is_a_number_for_a_decimal(pattern: dict[str, Any]) -> None:  # rules T9, R2
+    @tool(approval=True)
+    async def pay(euros: Decimal, each: list[Decimal] | None = None) -> str:
+        """Pay."""
+        return "paid"
+
+    made = runner([pay], call("pay", euros="100.00"))
+    asked = await made.run("go", session_id="s")
+    with pytest.raises(InvalidAnswer, match="expected "):
+        await made.resume("s", {lone(asked): Approve(remember="session", pattern=pattern)})
 
 
 async def test_a_nonsense_pattern_remembers_nothing(store: Store) -> None:  # rule T5

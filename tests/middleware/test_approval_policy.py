@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
+from uuid import UUID
 
 import pytest
 from msgspec import Struct
 from msgspec.structs import replace
+from pydantic import BaseModel
 
 from adjourn import Approve, ChatModelAgent, GraphAgent, Message, Runner, ToolCall, UsageError, tool
 from adjourn.agents import DeepAgent, Supervisor
@@ -218,6 +221,88 @@ async def test_rules_compare_by_value(pattern: dict[str, Any], arguments: dict[s
     assert ("not allowed" in result.messages[2].text, deleted) == (matches, [] if matches else ["bob"])
 
 
+class Order(BaseModel):
+    total: Decimal
+    due: datetime | None = None
+
+
+def denies(kind: Any, wanted: Any, given: Any, *, action: Any = "deny") -> Runner:
+    """A runner of an agent that calls a tool with an argument of a kind, with a rule about it."""
+
+    def send(it: Any) -> str:
+        deleted.append("sent")
+        return "sent"
+
+    send.__annotations__["it"] = kind
+    model = ScriptedModel([ToolCall(id="c1", name="send", arguments={"it": given}), "done"])
+    policy = ApprovalPolicy([ApprovalRule(tool="send", arguments={"it": wanted}, action=action)])
+    return Runner(ChatModelAgent("A", model=model, tools=[tool(send, description="Send.")], middleware=[policy]))
+
+
+ID = "abcdefab-1234-4234-8234-abcdefabcdef"
+OTHERWISE: list[tuple[Any, Any, Any]] = [
+    (UUID, ID.upper(), ID),
+    (UUID, UUID(ID), ID.upper()),
+    (datetime, "2024-01-01T00:00:00+00:00", "2024-01-01T00:00:00Z"),
+    (datetime, datetime(2024, 1, 1, tzinfo=UTC), "2024-01-01T02:00:00+02:00"),
+    (timedelta, "PT24H", "P1D"),
+    (Order, {"due": "2024-01-01T00:00:00+00:00"}, {"total": "1", "due": "2024-01-01T00:00:00Z"}),
+    (Order, {"total": 100}, {"total": "100.00"}),
+    (list[Decimal], [100], ["100.00"]),
+    (set[str], ["b", "a"], ["a", "b"]),
+    (set[str], {"b", "a"}, ["a", "b"]),
+    (Person, Person("bob"), {"name": "bob"}),
+    (int | str, "100", 100),
+    (int | str, "1*", 100),
+    (str | list[str], "eve", ["bob", "eve"]),
+    (str | list[str], "e*", ["eve"]),
+]
+
+
+@pytest.mark.parametrize(("kind", "wanted", "given"), OTHERWISE, ids=str)
+async def test_a_model_that_writes_it_in_another_way_is_denied_all_the_same(kind: Any, wanted: Any, given: Any):
+    # rule T9
+    result = await denies(kind, wanted, given).run("go")
+    assert ("not allowed" in result.messages[2].text, deleted) == (True, [])
+
+
+async def test_a_call_with_no_number_for_a_decimal_does_not_end_the_run() -> None:  # rule T9
+    result = await denies(Decimal, 100, "sNaN").run("go")
+    assert (result.status, deleted) == ("done", ["sent"])
+
+
+HOPELESS: list[tuple[Any, Any]] = [
+    (list[Decimal], ["100"]),
+    (Order, {"total": "100"}),
+    (Literal["production", "staging"], "prd*"),
+    (Literal["production", "staging"] | None, "prd*"),
+]
+
+
+@pytest.mark.parametrize(("kind", "wanted"), HOPELESS, ids=str)
+async def test_so_is_one_deep_inside_or_among_few_choices(kind: Any, wanted: Any) -> None:  # rule T9
+    with pytest.raises(UsageError, match="can never apply"):
+        denies(kind, wanted, None)
+
+
+@pytest.mark.parametrize("wanted", [100, [100]])
+def test_a_number_for_a_decimal_can_never_allow_anything(wanted: Any) -> None:  # rule T9
+    # What is allowed must be meant for sure, and a decimal is text.
+    kind = list[Decimal] if isinstance(wanted, list) else Decimal
+    with pytest.raises(UsageError, match="can never apply"):
+        denies(kind, wanted, None, action="allow")
+
+
+async def test_a_decimal_allows_the_number() -> None:  # rule T9
+    assert (await denies(Decimal, Decimal(100), "100.00", action="allow").run("go")).status == "done"
+
+
+@pytest.mark.parametrize("arguments", [{"to": object()}, {"to": float("nan")}, ["to"], "to"], ids=str)
+def test_a_pattern_without_a_json_form_is_refused(arguments: Any) -> None:  # rule T9
+    with pytest.raises(UsageError, match=r"ApprovalRule\(tool='pay'\)"):
+        ApprovalRule(tool="pay", arguments=arguments, action="deny")
+
+
 NEVER: list[dict[str, Any]] = [
     {"count": "1*"},
     {"count": "1"},
@@ -271,7 +356,7 @@ async def test_calls_of_tools_that_come_later_ask_where_a_rule_cannot_match(whos
     assert (result.status, deleted) == ("interrupted", [])
 
 
-INSIDE: list[Any] = [["a*"], {"name": "b*"}, {"x": [{"y": "*"}]}, {"x": {"$path": "/tmp/**"}}]
+INSIDE: list[Any] = [["a*"], {"n*": "bob"}, {"name": "b*"}, {"x": [{"y": "*"}]}, {"x": {"$path": "/tmp/**"}}]
 
 
 @pytest.mark.parametrize("inside", INSIDE, ids=str)

@@ -27,6 +27,9 @@ Part = JSONSchema | bool
 
 MAX_PROBLEMS = 20
 
+NO_NUMBER = "text that is no number"
+"""The format of a text that could not be meant as a number."""
+
 
 class _Place(NamedTuple):
     """The place in the data that is being checked.
@@ -222,6 +225,10 @@ def _reads_as(kind: type) -> Callable[[str], bool]:
     return check
 
 
+def _is_no_number(text: str) -> bool:
+    return not _FORMATS["decimal"](text)
+
+
 def _is_pattern(text: str) -> bool:
     try:
         re.compile(text)
@@ -240,6 +247,7 @@ _FORMATS: dict[str, Callable[[str], bool]] = {
     "decimal": _reads_as(Decimal),
     "base64": _reads_as(bytes),
     "regex": _is_pattern,
+    NO_NUMBER: _is_no_number,
 }
 
 

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from adjourn._habits import checks_options
+from adjourn._text import a_type
 from adjourn.errors import ToolError, UsageError
 from adjourn.tools import Tool, fits_pattern
-from adjourn.tools.decisions import check_pattern, misfit
+from adjourn.tools.decisions import as_data, check_pattern, misfit
 
 from .hooks import Middleware, ToolCallable, ToolRequest
 
@@ -36,15 +37,17 @@ class ApprovalRule(Struct, frozen=True, kw_only=True):
         if self.action not in ("ask", "allow", "deny"):
             raise UsageError(f"ApprovalRule(action={self.action!r}): use 'ask', 'allow' or 'deny'.")
         try:
-            check_pattern(self.arguments or {})
-        except ValueError as error:
+            if self.arguments is not None:
+                force_setattr(self, "arguments", _pattern(self.arguments))
+        except (TypeError, ValueError) as error:
             raise UsageError(f"ApprovalRule(tool={self.tool!r}): {error}") from None
 
     def covers(self, tool: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether the rule applies to this call; `arguments` are JSON.
 
-        Unless the rule would allow the call, a path that a `PathPattern` may match or not counts as matched, and so do
-        an object that has more than the wanted one and a text that is the wanted number.
+        Unless the rule would allow the call, what may be meant counts as well: a path that a `PathPattern` may match,
+        an object that has more than the wanted one, a list in another order, a list that has the wanted text, and a
+        text that is the wanted number, or writes the wanted time or UUID in another way.
         """
         return fnmatchcase(tool, self.tool) and fits_pattern(arguments, self.arguments, surely=self._is_sure)
 
@@ -120,6 +123,14 @@ class ApprovalPolicy(Middleware):
 
     def _rule(self, tool: str, arguments: Mapping[str, Any]) -> ApprovalRule | None:
         return next((rule for rule in self.rules if rule.covers(tool, arguments)), None)
+
+
+def _pattern(arguments: Any) -> Mapping[str, Any]:
+    if not isinstance(arguments, Mapping):
+        raise TypeError(f"arguments is {a_type(arguments)}. Give a mapping of names to values.")
+    pattern = {name: as_data(wanted) for name, wanted in cast("Mapping[str, Any]", arguments).items()}
+    check_pattern(pattern)
+    return pattern
 
 
 def _check_possible(rule: ApprovalRule, tools: Sequence[Tool]) -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any, Literal, cast
+from uuid import UUID
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from adjourn._schemas.jsonschema import JSONSchema, problems, resolved, rewritten
-from adjourn._values.frozen import check_text, freeze, shorten
+from adjourn._schemas.jsonschema import NO_NUMBER, JSONSchema, problems, resolved, rewritten
+from adjourn._values.frozen import check_json, check_text, freeze, is_same_json, shorten
 from adjourn._values.registry import native, stored
 
-from .paths import fits_text, path_pattern
+from ._whole import whole
+from .paths import PathPattern, fits_text, path_pattern
 
 
 class ToolCallInfo(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="$t", tag="tool_call_info"):
@@ -138,7 +141,8 @@ def fits_pattern(arguments: Mapping[str, Any], pattern: Mapping[str, Any] | None
     """Return whether a call's arguments (JSON data) match a pattern of some of them.
 
     With `surely=False`, what may be meant counts as well: a path that a `PathPattern` may match, an object with more in
-    it, a text that is the wanted number.
+    it, a list in another order, a list that has the wanted text, a text that is the wanted number or writes the wanted
+    time or UUID in another way.
     """
     parts = (pattern or {}).items()
     return all(name in arguments and _fits(arguments[name], wanted, surely) for name, wanted in parts)
@@ -146,7 +150,8 @@ def fits_pattern(arguments: Mapping[str, Any], pattern: Mapping[str, Any] | None
 
 def approval_schema(arguments: Mapping[str, Any]) -> JSONSchema:
     """Return the JSON Schema of answers to an approval; `arguments` is the schema that edits must fit."""
-    known = {name: _pattern_schema(part, arguments) for name, part in arguments.get("properties", {}).items()}
+    compared = _as_compared(dict(arguments), surely=True)
+    known = {name: _pattern_schema(part, compared) for name, part in compared.get("properties", {}).items()}
     pattern = {"type": ["object", "null"], **({"properties": known} if known else {})}
     remembered = {"remember": {"enum": ["session", "always"]}, "pattern": pattern}
     # A pattern is only valid with `remember`: reject it here, before the answer is recorded.
@@ -194,10 +199,6 @@ def _form(tag: str, properties: JSONSchema, *required: str) -> JSONSchema:
     }
 
 
-APPROVAL_SCHEMA: JSONSchema = approval_schema({"type": "object"})
-"""The schema of answers to an approval when the schema of the arguments is unknown."""
-
-
 def _from_json(data: Mapping[str, Any]) -> Decision:
     try:
         return msgspec.convert(dict(data), Decision)
@@ -215,58 +216,133 @@ def _not_a_decision(answer: object, why: str) -> ValueError:
 def _fits(value: object, wanted: object, surely: bool) -> bool:
     if (path := path_pattern(wanted)) is not None:
         return path.surely_fits(value) if surely else path.may_fit(value)
-    if isinstance(value, str) and isinstance(wanted, str) and "*" in wanted:
-        return fits_text(value, wanted)
-    return _is(value, wanted, surely)
+    if not isinstance(wanted, str):
+        return _is(value, wanted, surely)
+    if isinstance(value, list | tuple) and not surely:
+        return any(_fits(each, wanted, surely) for each in cast("Sequence[object]", value))
+    given = cast("object", value)
+    if "*" in wanted and (isinstance(given, str) or (_is_number(given) and not surely)):
+        return fits_text(str(given), wanted)
+    return _is(given, wanted, surely)
 
 
 def _is(value: object, wanted: object, surely: bool) -> bool:
-    """Return whether a value is the wanted one; if not `surely`, an object may have more than the wanted one."""
-    if _is_number(wanted):
+    """Return whether a value is the wanted one, or if not `surely`, may be meant as that (see `fits_pattern`)."""
+    if _is_number(wanted) or (_is_number(value) and isinstance(wanted, str) and not surely):
         # As text, since Decimal("0.1") is not 0.1, which stands for the nearest float.
         is_text = isinstance(value, str) and (not surely or isinstance(wanted, Decimal))
-        return (is_text or _is_number(value)) and _decimal(value) == _decimal(wanted)
+        return (
+            (is_text or _is_number(value))
+            and (number := as_decimal(value)) is not None
+            and number == as_decimal(wanted)
+        )
     if isinstance(wanted, Mapping) and isinstance(value, Mapping):
         names, given = cast("Mapping[str, object]", wanted), cast("Mapping[str, object]", value)
         known = names.keys() == given.keys() if surely else names.keys() <= given.keys()
         return known and all(_is(given[name], each, surely) for name, each in names.items())
     if isinstance(wanted, list | tuple) and isinstance(value, list | tuple):
         some, items = cast("Sequence[object]", wanted), cast("Sequence[object]", value)
-        return len(some) == len(items) and all(map(_is, items, some, [surely] * len(items)))
-    # As JSON, where True is not 1.
-    return msgspec.json.encode(value, order="sorted") == msgspec.json.encode(wanted, order="sorted")
+        # Without its order, it may be a set.
+        places = [[item] if surely else items for item in items]
+        pairs = zip(some, places, strict=False)
+        return len(some) == len(items) and all(any(_is(item, each, surely) for item in place) for each, place in pairs)
+    if isinstance(wanted, str) and isinstance(value, str) and not surely and value != wanted:
+        return (read := _read(value)) is not None and read == _read(wanted)
+    return is_same_json(value, wanted)
+
+
+def _read(text: str) -> object:
+    """Return the time or the UUID that a text stands for, since each can be written in several ways."""
+    for kind in (datetime, time, timedelta, UUID):
+        try:
+            return msgspec.convert(text, kind)
+        except msgspec.ValidationError:
+            continue
+    return None
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
-def _decimal(value: object) -> Decimal | None:
+def as_decimal(value: object) -> Decimal | None:
+    """Return the number that a value is, or that a text stands for; None for anything else."""
     try:
-        return Decimal(str(value))
+        number = Decimal(str(value))
     except InvalidOperation:
         return None
+    return number if number.is_finite() else None  # NaN equals nothing, and a signaling one raises when compared.
 
 
 def misfit(pattern: Mapping[str, Any], schema: Mapping[str, Any], *, surely: bool = True) -> str:
     """Return why no arguments of a schema can match a pattern, or "" if some can; what the schema leaves open can."""
-    whole = dict(schema)
-    if not surely:
-        whole = rewritten(whole, lambda part: {key: each for key, each in part.items() if key != "required"})
-    known = whole.get("properties", {})
+    compared = _as_compared(dict(schema), surely=surely)
+    known = compared.get("properties", {})
     for name, wanted in pattern.items():
-        if name in known and (why := _misfit(wanted, known[name], whole, surely)):
+        if name in known and (why := _misfit(wanted, known[name], compared, surely)):
             return f"{name}: {why}"
     return ""
 
 
+def _as_compared(schema: JSONSchema, *, surely: bool) -> JSONSchema:
+    """Return a schema of what can match the values of a schema.
+
+    A decimal is text, and what must match surely is compared with that. Otherwise it is compared as a number, for which
+    100 and 100.00 are the same, and objects may lack something.
+    """
+
+    def compared(part: JSONSchema) -> JSONSchema:
+        if part.get("format") == "decimal":
+            part = {**part, "type": "string" if surely else "number"}
+        if surely:
+            return part
+        several: list[JSONSchema] = [each for each in part.get("anyOf", ()) if isinstance(each, dict)]
+        if {"number", "string"} <= {each.get("type") for each in several}:
+            # So Pydantic describes a decimal.
+            texts = [{**each, "format": NO_NUMBER} if each.get("type") == "string" else each for each in several]
+            part = {**part, "anyOf": texts}
+        return {key: each for key, each in part.items() if key != "required"}
+
+    return rewritten(schema, compared)
+
+
 def _misfit(wanted: Any, part: Any, schema: JSONSchema, surely: bool) -> str:
-    if isinstance(wanted, str) and "decimal" in _kinds(part, schema) and not surely:
-        return "text, and it is a number, as which 100 and 100.00 are the same"
-    path = path_pattern(wanted)
-    data = path.stored if path is not None else float(wanted) if isinstance(wanted, Decimal) else wanted
+    path, choices = path_pattern(wanted), _choices(part, schema)
+    if path is None and isinstance(wanted, str) and "*" in wanted and choices is not None:
+        texts = [each for each in choices if isinstance(each, str)]
+        return "" if any(fits_text(each, wanted) for each in texts) else f"{wanted!r} matches none of {choices}"
     whole = {"properties": {"it": _pattern_schema(part, schema)}, "$defs": schema.get("$defs", {})}
-    return "; ".join(each.removeprefix("$.it: ") for each in problems({"it": msgspec.to_builtins(data)}, whole))
+    found: list[str] = []
+    for kind in (float, str) if surely else (float,):
+        data = path.stored if path is not None else _with_decimals(wanted, kind)
+        found = problems({"it": data}, whole)
+        if not found:
+            break
+    return "; ".join(each.removeprefix("$.it").removeprefix(": ").removeprefix(".") for each in found)
+
+
+def _with_decimals(wanted: Any, kind: Callable[[Decimal], object]) -> Any:
+    """Return a pattern with its decimals as something of this kind."""
+    match wanted:
+        case Decimal():
+            return kind(wanted)
+        case Mapping():
+            return {name: _with_decimals(each, kind) for name, each in cast("Mapping[str, Any]", wanted).items()}
+        case list() | tuple():
+            return [_with_decimals(each, kind) for each in cast("Sequence[Any]", wanted)]
+        case _:
+            return wanted
+
+
+def _choices(part: Any, schema: JSONSchema) -> list[Any] | None:
+    """Return the only values that a schema allows, if it lists them."""
+    found = resolved(part, schema)
+    if several := found.get("anyOf"):
+        each = [_choices(one, schema) for one in several]
+        return None if None in each else [value for some in each for value in some or ()]
+    if found.get("type") == "null":
+        return [None]
+    return cast("list[Any] | None", found.get("enum"))
 
 
 _ANY = frozenset({"string", "array"})
@@ -274,17 +350,36 @@ _ANY = frozenset({"string", "array"})
 
 def _kinds(part: Any, schema: JSONSchema) -> frozenset[str]:
     """Return the JSON types that a value can have, with "decimal" for one that is compared as a number."""
-    if isinstance(part, dict) and "$ref" in part:
-        part = resolved(cast("JSONSchema", part), schema)
-    if not isinstance(part, dict):
-        return _ANY
-    found = cast("JSONSchema", part)
+    found = resolved(part, schema)
     if found.get("format") == "decimal":
         return frozenset({"decimal"})
     if several := found.get("anyOf"):
         return frozenset[str]().union(*(_kinds(each, schema) for each in several))
     kinds: Any = found.get("type", ())
     return frozenset([kinds] if isinstance(kinds, str) else kinds) or _ANY
+
+
+def as_data(wanted: Any) -> Any:
+    """Return a part of a rule's pattern as the JSON data that arguments are compared as.
+
+    Decimals and path patterns stay what they are.
+
+    Raises:
+        TypeError, ValueError: it has no JSON form.
+    """
+    match wanted:
+        case PathPattern():
+            return wanted
+        case Decimal() if wanted.is_finite():
+            return wanted
+        case Mapping():
+            return {name: as_data(each) for name, each in cast("Mapping[str, Any]", wanted).items()}
+        case list() | tuple():
+            return [as_data(each) for each in cast("Sequence[Any]", wanted)]
+        case _:
+            data = whole(wanted)
+            check_json(data, "the pattern")
+            return data
 
 
 def check_pattern(pattern: Mapping[str, Any]) -> None:
@@ -304,7 +399,8 @@ def check_pattern(pattern: Mapping[str, Any]) -> None:
 def _has_star_inside(wanted: object) -> bool:
     match wanted:
         case Mapping():
-            inside: Iterable[object] = cast("Mapping[str, object]", wanted).values()
+            parts = cast("Mapping[str, object]", wanted)
+            inside: Iterable[object] = (*parts, *parts.values())
         case list() | tuple():
             inside = cast("Sequence[object]", wanted)
         case _:
@@ -313,3 +409,7 @@ def _has_star_inside(wanted: object) -> bool:
         path_pattern(each) is not None or (isinstance(each, str) and "*" in each) or _has_star_inside(each)
         for each in inside
     )
+
+
+APPROVAL_SCHEMA: JSONSchema = approval_schema({"type": "object"})
+"""The schema of answers to an approval when the schema of the arguments is unknown."""
