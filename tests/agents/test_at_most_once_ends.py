@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from pydantic import BaseModel
 
 from adjourn import (
     Approve,
@@ -134,6 +136,46 @@ async def test_what_ended_with_a_result_may_be_called_again():  # rule T6
 async def test_other_arguments_are_another_call():  # rule T6
     made = runner([Bank().pay], pays(), pays("c2", cents=6))
     assert (results(await made.run("go"))[1], ran) == ("paid 6", [5, 6])
+
+
+class Amount(BaseModel):
+    cents: Decimal
+
+
+EQUAL: list[tuple[Any, Any, Any]] = [
+    (Decimal, "5.00", "5"),
+    (Decimal, "5E+2", 500),
+    (Decimal, "0.0", "-0"),
+    (Amount, {"cents": "5.00"}, {"cents": 5}),
+    (list[Decimal], ["5.0"], ["5"]),
+    (float, 5.0, 5),
+    (dict[str, Any], {"a": 1, "b": 2.0}, {"b": 2, "a": 1.0}),
+    (set[str], ["a", "b"], ["b", "a", "a"]),
+]
+
+
+@pytest.mark.parametrize(("kind", "first", "second"), EQUAL, ids=str)
+async def test_the_same_numbers_are_the_same_arguments(kind: Any, first: Any, second: Any):  # rule T6
+    async def pay(it: Any) -> str:
+        ran.append(0)
+        raise ConnectionError
+
+    pay.__annotations__["it"] = kind
+    made = tool(pay, at_most_once=True, description="Pay.")
+    asked = await runner([made], call("pay", it=first), call("pay", "c2", it=second)).run("go")
+    assert (asked.status, ran) == ("interrupted", [0])
+
+
+async def test_other_texts_are_other_arguments():  # rule T6
+    @tool(at_most_once=True)
+    async def pay(to: str, fast: bool = False) -> str:
+        """Pay."""
+        ran.append(0)
+        raise ConnectionError
+
+    calls = [call("pay", "c1", to="5"), call("pay", "c2", to="5a"), call("pay", "c3", to="NaN")]
+    assert (await runner([pay], *calls, call("pay", "c4", to="5", fast=True)).run("go")).status == "done"
+    assert ran == [0, 0, 0, 0]
 
 
 async def test_the_next_turn_begins_anew(store: Store):  # rule T6

@@ -11,9 +11,9 @@ outlives them. It is stored before anybody looks: of two forks that begin at onc
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import NoReturn
+from typing import Any, NoReturn, cast
 
 import msgspec
 
@@ -28,6 +28,7 @@ from adjourn.errors import Pause, ProgramChanged, ReplayMismatch, ToolError
 from adjourn.interrupts import interrupt
 from adjourn.middleware.hooks import ToolRequest
 from adjourn.tools import Approve, Edit, Reject, Respond, Tool, ToolCallInfo, approval_schema, decision
+from adjourn.tools.decisions import as_decimal
 
 KEY = "at_most_once"
 REASON = "need_decision"
@@ -51,7 +52,7 @@ async def begun(path: str, tool: Tool, request: ToolRequest) -> AsyncGenerator[s
     """Surround a run of a tool's function for the call at `path`; yield a result if a person provided one instead."""
     at = here("a tool")
     frame, scope = at.frame, at.frame.scope
-    digest = codec.fingerprint([scope.lineage, request.tool, dict(request.arguments)])
+    digest = codec.fingerprint([scope.lineage, request.tool, _by_value(request.arguments)])
     before = scope.unsettled.get(digest)
     why, asked = _why(before, path), _passed(frame, request)
     waiting = next((each for each in asked if each.is_open or not _was_used(frame, each)), None)
@@ -75,6 +76,28 @@ async def begun(path: str, tool: Tool, request: ToolRequest) -> AsyncGenerator[s
             _note(scope, digest, path, _words(error))
         raise
     _note(scope, digest, path, PAUSED if at.entry.pausing else RAN)
+
+
+def _by_value(part: Any) -> Any:
+    """Return arguments with each number in one form: a model that writes 5 after 5.00 makes an equal call.
+
+    So do texts that are numbers, since a decimal is text here. At worst, a person is asked once too often.
+    """
+    match part:
+        case Mapping():
+            return {name: _by_value(each) for name, each in cast("Mapping[str, Any]", part).items()}
+        case list() | tuple():
+            return [_by_value(each) for each in cast("Sequence[Any]", part)]
+        case bool() | None:
+            return part
+        case _:
+            number = as_decimal(part)
+            if number is None:
+                return part
+            sign, digits, exponent = number.as_tuple()
+            text = "".join(map(str, digits))
+            short = text.rstrip("0")
+            return [sign, short, cast("int", exponent) + len(text) - len(short)] if short else 0
 
 
 def settle(call: UserFrame) -> None:
