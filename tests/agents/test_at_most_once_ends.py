@@ -274,6 +274,32 @@ async def test_a_tool_that_changed_since_is_missed_and_not_called_anew(store: St
     assert ran == [5]
 
 
+@pytest.mark.parametrize("fork", [False, True])
+async def test_a_tool_with_another_optional_parameter_since_asks_too(store: Store, fork: bool):  # rules T6, R10
+    @tool
+    async def look() -> str:
+        """Ask before the call."""
+        return str(interrupt("Now?"))
+
+    script = [call("look", "c0"), pays()]
+    made = runner([Bank().pay, look], *script, store=store, on_tool_error="raise")
+    asked = await made.run("go", session_id="s")
+    copy = await made.fork("s", to="copy")
+    with pytest.raises(ConnectionError):
+        await made.resume("s", {lone(asked): True})
+
+    @tool(at_most_once=True)
+    async def pay(cents: int, currency: str = "EUR") -> str:
+        """Pay."""
+        ran.append(cents)
+        return "paid"
+
+    changed = runner([pay, look], pays(), store=store)
+    again = await (changed.resume(copy, {lone(asked): True}) if fork else changed.recover("s"))
+    assert (again.interrupts[0].key, ran) == ("at_most_once", [5])
+    assert again.interrupts[0].info.arguments == {"cents": 5, "currency": "EUR"}
+
+
 async def test_an_agent_as_a_tool_goes_on_after_its_own_questions(store: Store):  # rules T6, R5
     @tool(approval=True)
     async def note(text: str) -> str:

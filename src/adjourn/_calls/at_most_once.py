@@ -24,6 +24,7 @@ from adjourn._engine.scope import Scope
 from adjourn._engine.values import decoded
 from adjourn._text import visible_line
 from adjourn._values import codec
+from adjourn._values.frozen import is_same_json
 from adjourn.errors import Pause, ProgramChanged, ReplayMismatch, ToolError
 from adjourn.interrupts import interrupt
 from adjourn.middleware.hooks import ToolRequest
@@ -52,7 +53,7 @@ async def begun(path: str, tool: Tool, request: ToolRequest) -> AsyncGenerator[s
     """Surround a run of a tool's function for the call at `path`; yield a result if a person provided one instead."""
     at = here("a tool")
     frame, scope = at.frame, at.frame.scope
-    digest = codec.fingerprint([scope.lineage, request.tool, _by_value(request.arguments)])
+    digest = codec.fingerprint([scope.lineage, request.tool, _by_value(_without_defaults(tool, request.arguments))])
     before = scope.unsettled.get(digest)
     why, asked = _why(before, path), _passed(frame, request)
     waiting = next((each for each in asked if each.is_open or not _was_used(frame, each)), None)
@@ -76,6 +77,16 @@ async def begun(path: str, tool: Tool, request: ToolRequest) -> AsyncGenerator[s
             _note(scope, digest, path, _words(error))
         raise
     _note(scope, digest, path, PAUSED if at.entry.pausing else RAN)
+
+
+def _without_defaults(tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments as they are in code that has more parameters with defaults, too: the call is the same there."""
+    defaults = tool.arguments.defaults
+    return {
+        name: value
+        for name, value in arguments.items()
+        if name not in defaults or not is_same_json(value, defaults[name])
+    }
 
 
 def _by_value(part: Any) -> Any:
