@@ -297,6 +297,12 @@ async def test_a_decimal_allows_the_number() -> None:  # rule T9
     assert (await denies(Decimal, Decimal(100), "100.00", action="allow").run("go")).status == "done"
 
 
+@pytest.mark.parametrize("which", [pay, ["pay"], None], ids=str)
+def test_a_rule_names_its_tool(which: Any) -> None:
+    with pytest.raises(UsageError, match="give the name of a tool"):
+        ApprovalRule(tool=which, action="deny")
+
+
 @pytest.mark.parametrize("arguments", [{"to": object()}, {"to": float("nan")}, ["to"], "to"], ids=str)
 def test_a_pattern_without_a_json_form_is_refused(arguments: Any) -> None:  # rule T9
     with pytest.raises(UsageError, match=r"ApprovalRule\(tool='pay'\)"):

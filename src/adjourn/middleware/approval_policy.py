@@ -34,6 +34,8 @@ class ApprovalRule(Struct, frozen=True, kw_only=True):
     reason: str = ""
 
     def __post_init__(self) -> None:
+        if not isinstance(cast("object", self.tool), str):
+            raise UsageError(f"ApprovalRule(tool={self.tool!r}): give the name of a tool; `*` is a wildcard.")
         if self.action not in ("ask", "allow", "deny"):
             raise UsageError(f"ApprovalRule(action={self.action!r}): use 'ask', 'allow' or 'deny'.")
         try:
