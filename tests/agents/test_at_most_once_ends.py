@@ -444,6 +444,29 @@ async def test_a_middleware_that_calls_twice_asks(store: Store, always: bool):  
     assert ran == [5, 5]
 
 
+class Impatient(Middleware):
+    """Gives up the first attempt, and makes another."""
+
+    async def wrap_tool(self, call: ToolCallable, request: ToolRequest) -> Any:
+        try:
+            return await asyncio.wait_for(call(request), 0.01)
+        except TimeoutError:
+            return await call(request)
+
+
+async def test_what_a_middleware_gave_up_was_cut_off():  # rule T6
+    @tool(at_most_once=True)
+    async def pay(cents: int) -> str:
+        """Pay, and hang."""
+        ran.append(cents)
+        await asyncio.get_running_loop().create_future()
+        return "paid"
+
+    asked = await runner([pay], pays(), middleware=[Impatient()]).run("go", session_id="s")
+    assert ran == [5]
+    assert (asked.interrupts[0].prompt or "").startswith("'pay' was cut off.")
+
+
 class Hides(Middleware):
     async def wrap_tool(self, call: ToolCallable, request: ToolRequest) -> Any:
         try:

@@ -73,7 +73,7 @@ async def begun(path: str, tool: Tool, request: ToolRequest) -> AsyncGenerator[s
             _note(scope, digest, path, PAUSED)
         elif isinstance(error, ReplayMismatch | ProgramChanged) and before == Unsettled(path, PAUSED):
             _note(scope, digest, path, PAUSED)  # Mended code goes on from the pause (rule R6).
-        elif isinstance(error, Exception):
+        else:
             _note(scope, digest, path, _words(error))
         raise
     _note(scope, digest, path, PAUSED if at.entry.pausing else RAN)
