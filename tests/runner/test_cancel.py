@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 import pytest
 
-from adjourn import CheckpointNotFound, Retry, Run, Runner, UsageError, current, interrupt, once, workflow
+from adjourn import (
+    ChatModelAgent,
+    CheckpointNotFound,
+    Retry,
+    Run,
+    Runner,
+    ToolCall,
+    UsageError,
+    current,
+    interrupt,
+    once,
+    tool,
+    workflow,
+)
 from adjourn.events import Cancelled
 from adjourn.graph import START, StateGraph
-from adjourn.stores import Loaded, SessionRef, Store
-from adjourn.testing import FaultStore
+from adjourn.stores import Loaded, MemoryStore, SessionRef, Store
+from adjourn.testing import FaultStore, ScriptedModel
 
 from .programs import (
     FINAL,
@@ -541,3 +555,32 @@ async def test_a_run_that_was_cancelled_before_its_task_began_does_not_run(store
     await run.cancel()
     assert (await waiting).status == "cancelled"
     assert ran == []
+
+
+async def test_a_loop_can_be_closed_at_any_moment() -> None:  # rule A12
+    @tool
+    async def note() -> str:
+        """Note."""
+        await asyncio.sleep(0)
+        return "noted"
+
+    async def go(made: Runner) -> None:
+        await made.run("go", session_id="s")
+
+    turn = 0
+    for turn in itertools.count(1):
+        calls = [ToolCall(id=f"c{n}", name="note", arguments={}) for n in range(2)]
+        made = Runner(ChatModelAgent("A", model=ScriptedModel([calls, "done"]), tools=[note]), store=MemoryStore())
+        before = asyncio.all_tasks()
+        run = asyncio.create_task(go(made))
+        for _ in range(turn):
+            await asyncio.sleep(0)
+        if run.done():
+            break
+        # As `asyncio.run` does at its end, which waits for all of them.
+        tasks = asyncio.all_tasks() - before
+        for task in tasks:
+            task.cancel()
+        _, left = await asyncio.wait(tasks, timeout=5)
+        assert (turn, left) == (turn, set())
+    assert turn > 5

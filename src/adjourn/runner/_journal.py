@@ -67,6 +67,7 @@ class Journal:
     """Writes one session while one run has it."""
 
     _pump: asyncio.Task[None] | None = None
+    _has_begun: bool = False
     _soon: bool = False
 
     def __init__(
@@ -334,13 +335,22 @@ class Journal:
 
     def _start_pump(self) -> None:
         if not self._sending:
-            self._sending = True
+            self._sending, self._has_begun = True, False
             # The task is ours, whatever code waits for it: a frame that ends must not cancel it with its own tasks.
             token = current_place.set(None)
             self._pump = self.scope.loop.create_task(self._drain_behind())
+            self._pump.add_done_callback(self._pump_over)
             current_place.reset(token)
 
+    def _pump_over(self, pump: asyncio.Task[None]) -> None:
+        if not self._has_begun:
+            # It was cancelled before its first step, as by a closing loop: others wait for it.
+            self._sending = False
+            if any(entry.waiter is not None for entry in self._queue):
+                self._start_pump()
+
     async def _drain_behind(self) -> None:
+        self._has_begun = True
         with contextlib.suppress(Exception):  # Whoever waits for an entry gets the error.
             await self._drain()
 
