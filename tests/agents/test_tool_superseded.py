@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import field, make_dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from uuid import uuid4
 
+import msgspec
 import pytest
 from pydantic import AfterValidator
 
@@ -191,7 +192,11 @@ async def test_an_earlier_answer_counts_when_its_code_comes_back(store: Store) -
 
 def pay_order(*fields: tuple[str, Any, Any]) -> Any:
     """A tool that takes an object with these optional fields."""
-    kind = make_dataclass("Order", [("cents", int), *fields])
+    return pay_for(make_dataclass("Order", [("cents", int), *fields]))
+
+
+def pay_for(kind: Any) -> Any:
+    """A tool that takes one value of a type."""
 
     def pay(order: Any) -> str:
         """Pay."""
@@ -232,6 +237,42 @@ async def test_a_default_that_is_another_each_time_is_the_one_that_was_shown(sto
     asked = (await runner([made()], call("pay", order={"cents": 1}), store=store).run("go", session_id="s")).interrupts
     await runner([made()], store=store).resume("s", {asked[0].id: True})
     assert [each.id for each in ran] == [asked[0].info.arguments["order"]["id"]]
+
+
+async def test_a_review_of_such_a_default_is_asked_once(store: Store) -> None:  # rules R17, T1
+    def made() -> Any:
+        return reviewed(tool(pay_order(("id", str, field(default_factory=lambda: uuid4().hex))).fn, name="pay"))
+
+    asked = (await runner([made()], call("pay", order={"cents": 1}), store=store).run("go", session_id="s")).interrupts
+    await runner([made()], store=store).resume("s", {asked[0].id: True})
+    assert [each.id for each in ran] == [asked[0].info.arguments["order"]["id"]]
+
+
+class Row(msgspec.Struct, array_like=True):
+    cents: int
+
+
+class LongerRow(Row, array_like=True):
+    to: str = "bob"
+
+
+class Pair(NamedTuple):
+    cents: int
+
+
+class LongerPair(NamedTuple):
+    cents: int
+    to: str = "bob"
+
+
+@pytest.mark.parametrize(("before", "now"), [(Row, LongerRow), (Pair, LongerPair)])
+async def test_what_is_new_in_an_object_written_as_a_list_is_shown_too(store: Store, before: Any, now: Any) -> None:
+    asked = lone(await runner([pay_for(before)], call("pay", order=[1]), store=store).run("go", session_id="s"))
+    other = runner([pay_for(now)], store=store)  # rules R17, T1
+    again = await superseded(other, asked)
+    assert (await other.pending("s"))[0].info.arguments == {"order": [1, "bob"]}
+    await other.resume("s", {again: True})
+    assert ran == [now(1, "bob")]
 
 
 async def test_a_function_beside_a_given_schema_has_its_defaults_shown(store: Store) -> None:  # rules R17, T1
@@ -284,6 +325,19 @@ async def test_so_it_is_below_a_tool_that_is_an_agent(store: Store) -> None:  # 
     assert (again, ran) == (f"{asked}#2", [])
     await outer(pay_in("USD")).resume("s", {again: True})
     assert ran == [(5, "USD")]
+
+
+@pytest.mark.parametrize("answer", [True, False])
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_an_answer_to_a_review_that_is_gone_runs_nothing(store: Store, answer: bool, elsewhere: bool) -> None:
+    made = runner([reviewed(tool(pay.fn, name="pay"))], call("pay", amount=5), store=store)  # rules R17, R10
+    asked = lone(await made.run("go", session_id="s"))
+    other = runner([tool(pay.fn, name="pay")], store=store)
+    if elsewhere:
+        await Sessions(store).answer("s", {asked: answer})
+    with pytest.raises(ProgramChanged, match="not reviewed any more"):
+        await (other.recover("s") if elsewhere else other.resume("s", {asked: answer}))
+    assert ran == []
 
 
 @pytest.mark.parametrize("new", [pay_in("USD"), pay_from("mine")])
@@ -356,6 +410,43 @@ async def test_a_validator_that_makes_something_else_each_time(store: Store) -> 
     assert "makes something else" in (again.prompt or "")
     await runner([pay], store=store).resume("s", {again.id: True})
     assert ran == [(2, "bob")]
+
+
+async def test_a_review_does_not_run_what_a_validator_makes_of_an_edit(store: Store) -> None:  # rules T1, T4
+    @reviewed
+    @tool
+    async def pay(amount: Annotated[int, AfterValidator(_more)]) -> str:
+        """Pay."""
+        ran.append(amount)
+        return "paid"
+
+    asked = lone(await runner([pay], call("pay", amount=1), store=store).run("go", session_id="s"))
+    (again,) = (await runner([pay], store=store).resume("s", {asked: Edit({"amount": 5})})).interrupts
+    assert "makes something else" in (again.prompt or "")
+    await runner([pay], store=store).resume("s", {again.id: True})
+    assert ran == [2]
+
+
+async def test_a_validator_and_a_new_parameter(store: Store) -> None:  # rules R17, T1
+    def made(*more: Any) -> Any:
+        def pay(amount: int, account: str = "mine") -> str:
+            """Pay."""
+            ran.append((amount, account))
+            return "paid"
+
+        def first(amount: int) -> str:
+            """Pay."""
+            return pay(amount)
+
+        fn = pay if more else first
+        fn.__annotations__["amount"] = Annotated[int, AfterValidator(_more)]
+        return tool(fn, name="pay", approval=True)
+
+    asked = await paused(store, made())
+    other = runner([made("account")], store=store)
+    again = await superseded(other, asked)
+    await other.resume("s", {again: True})
+    assert ran == [(6, "mine")]
 
 
 async def test_a_validator_that_changed_is_told(store: Store) -> None:  # rules R10, R17

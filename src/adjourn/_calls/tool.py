@@ -24,7 +24,7 @@ from adjourn._engine.scope import RunCancelled
 from adjourn._engine.values import decoded
 from adjourn._hiding import Held, known, logger
 from adjourn._text import visible_line
-from adjourn._values.frozen import freeze
+from adjourn._values.frozen import freeze, is_same_json
 from adjourn.errors import (
     Conflict,
     InvalidArguments,
@@ -82,6 +82,8 @@ async def use(task: UserFrame, caller: Caller, kit: Kit, call: ToolCall) -> Outc
         if call.raw is not None:
             raise InvalidArguments(call.name, ["they are not a JSON object"])
         converted = tool.validate(call.arguments)
+        if tool.review is not None:
+            converted = _repeated(task, tool, converted)
     except InvalidArguments as error:
         if _has_begun(task):
             raise ProgramChanged(task.address, f"the arguments no longer fit the tool ({text_of(error)})") from error
@@ -101,6 +103,24 @@ def _has_begun(task: UserFrame) -> bool:
         or scope.dormant.below(task.path)
         or any(each.path == task.path for each in scope.unsettled.values())
     )
+
+
+_CONVERTED = Key(Kind.NOTE, "converted")
+
+
+def _repeated(task: UserFrame, tool: Tool, converted: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments as they were before a pause: a factory of their types may make another default each time.
+
+    If the tool has changed since, they are as it makes them now.
+    """
+    shown, memo = tool.show(converted), task.kept(_CONVERTED)
+    if memo is not None:
+        digest, before = decoded(memo.result)
+        if digest == tool.digest:
+            again = tool.validate(before)
+            return again if is_same_json(tool.show(again), before) else converted
+    task.keep(_CONVERTED, [tool.digest, shown], optional=True)
+    return converted
 
 
 async def _unknown(task: UserFrame, caller: Caller, kit: Kit, call: ToolCall) -> Outcome:

@@ -334,11 +334,23 @@ def _all_of(data: Any, parts: list[Part], schema: JSONSchema, at: _Place) -> Ite
 
 def _any_of(data: Any, parts: list[Part], schema: JSONSchema, at: _Place) -> Iterator[str]:
     found = list[list[str]]()
+    tag = schema.get("discriminator", {}).get("propertyName")
+    if isinstance(data, dict) and isinstance(given := cast("JSONSchema", data).get(tag), str):
+        parts = [part for part in parts if not _has_other_tag(part, tag, given)] or parts
     for part in parts:
         found.append(list(islice(_problems(data, part, at), MAX_PROBLEMS)))
         if not found[-1]:
             return
     yield from _nearest(data, schema, parts, found, at)
+
+
+def _has_other_tag(part: Part, tag: str, given: str) -> bool:
+    """Return whether an alternative is one for another tag, so that it need not be looked at."""
+    if not isinstance(part, dict):
+        return False
+    if "anyOf" in part:
+        return all(_has_other_tag(each, tag, given) for each in part["anyOf"])
+    return part.get("properties", {}).get(tag, {}).get("const", given) != given
 
 
 def _one_of(data: Any, parts: list[Part], schema: JSONSchema, at: _Place) -> Iterator[str]:

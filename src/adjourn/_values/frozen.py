@@ -185,11 +185,14 @@ def is_same_json(one: Any, other: Any) -> bool:
 
 
 def is_part_of(less: Any, more: Any) -> bool:
-    """Return whether JSON says all that other JSON says, and maybe has more keys in its objects."""
+    """Return whether `less` is JSON of which `more` says everything, and maybe has more keys and items.
+
+    More items at the end of a list may be new fields: named tuples and `array_like` Structs are written as lists.
+    """
     if isinstance(less, dict) and isinstance(more, dict):
         a, b = cast("dict[str, Any]", less), cast("dict[str, Any]", more)
         return a.keys() <= b.keys() and all(is_part_of(a[key], b[key]) for key in a)
     if isinstance(less, list) and isinstance(more, list):
         mine, theirs = cast("list[Any]", less), cast("list[Any]", more)
-        return len(mine) == len(theirs) and all(map(is_part_of, mine, theirs))
+        return len(mine) <= len(theirs) and all(map(is_part_of, mine, theirs))
     return is_same_json(less, more)

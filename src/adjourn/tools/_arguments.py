@@ -323,9 +323,9 @@ class TypedArguments:
             raise _not_shown(self._tool, [f"they cannot be read again ({error})"]) from error
         except Exception as error:  # protects the run: a serializer of the user may raise anything
             raise _not_shown(self._tool, [str(error)]) from error
-        changed = [name for name in shown if not are_same(values[name], again[name])]
         # JSON says all of a plain value, even if a validator makes another one of it each time.
-        if found := [name for name in changed if not is_plain(values[name])]:
+        parts = [name for name, value in values.items() if not is_plain(value)]
+        if found := [name for name in parts if not are_same(values[name], again[name])]:
             raise _not_shown(self._tool, [f"'{name}' is shown as {shorten(shown[name])}" for name in found])
         return shown
 

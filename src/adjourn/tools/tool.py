@@ -16,8 +16,9 @@ from adjourn._engine.retry import Retry
 from adjourn._habits import checks_options
 from adjourn._text import a_type
 from adjourn._values import codec
+from adjourn._values.frozen import is_same_json
 from adjourn.context import current
-from adjourn.errors import UsageError
+from adjourn.errors import InvalidArguments, UsageError
 from adjourn.models.protocol import ToolSpec
 
 from ._arguments import Arguments, GivenArguments, TypedArguments
@@ -200,6 +201,18 @@ class Tool(Struct, Generic[P, R], frozen=True, kw_only=True, eq=False):
             InvalidArguments: the data does not say everything: reading it again would give other arguments.
         """
         return self.arguments.show(converted)
+
+    def edit(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of arguments that a person wrote: they are what runs.
+
+        Raises:
+            InvalidArguments: they do not fit, or a validator would make something else of what is shown of them.
+        """
+        values = self.validate(arguments)
+        shown = self.show(values)
+        if not is_same_json(self.show(self.validate(shown)), shown):
+            raise InvalidArguments(self.name, ["a validator makes something else of what it has returned"])
+        return values
 
     def copy_of(self, converted: Mapping[str, Any]) -> dict[str, Any]:
         """Return converted arguments that may be changed without changing these."""

@@ -118,7 +118,7 @@ def _info(inside: Tool, arguments: Mapping[str, Any]) -> ToolCallInfo:
 def _problem(inside: Tool, found: Decision) -> str:
     try:
         if isinstance(found, Edit):
-            inside.show(inside.validate(found.arguments))
+            inside.edit(found.arguments)
     except InvalidArguments as error:
         return "; ".join(error.problems)
     return ""
