@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from msgspec.structs import replace
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 
 from adjourn import (
     Approve,
@@ -176,6 +178,56 @@ async def test_other_texts_are_other_arguments():  # rule T6
     calls = [call("pay", "c1", to="5"), call("pay", "c2", to="5a"), call("pay", "c3", to="NaN")]
     assert (await runner([pay], *calls, call("pay", "c4", to="5", fast=True)).run("go")).status == "done"
     assert ran == [0, 0, 0, 0]
+
+
+@dataclass
+class Order:
+    cents: int
+    id: str = field(default_factory=lambda: uuid4().hex)
+
+
+def ordering(**options: Any) -> Tool:
+    """A tool that pays and fails, whose arguments are never the same twice."""
+
+    def pay(order: Order) -> str:
+        """Pay."""
+        ran.append(order.cents)
+        raise ConnectionError
+
+    return tool(pay, at_most_once=True, **options)
+
+
+async def test_a_default_that_is_another_each_time_makes_no_other_call(store: Store):  # rules T6, T1
+    calls = [call("pay", f"c{number}", order={"cents": cents}) for number, cents in enumerate((5, 6, 5), 1)]
+    made = runner([ordering()], *calls, store=store)
+    (question,) = (await made.run("go", session_id="s")).interrupts
+    assert (question.id, ran) == ("agent:A;tool:pay:c3", [5, 6])
+    await runner([ordering()], store=store).resume("s", {question: True})
+    assert ran == [5, 6, 5]
+
+
+async def test_nor_does_it_when_the_run_is_recovered(store: Store):  # rules T6, T1
+    made = runner([ordering()], call("pay", order={"cents": 5}), store=store, on_tool_error="raise")
+    with pytest.raises(ConnectionError):
+        await made.run("go", session_id="s")
+    asked = lone(await runner([ordering()], store=store).recover("s"))
+    await runner([ordering()], store=store).resume("s", {asked: True})
+    assert ran == [5, 5]
+
+
+async def test_what_json_does_not_say_is_what_runs():  # rules T6, T1
+    got, bank = list[Any](), object()
+
+    @tool(at_most_once=True)
+    def pay(password: SecretStr, bank: Any = bank) -> str:
+        """Pay."""
+        got.append((password.get_secret_value(), bank))
+        return interrupt("Really?", key="really", schema=str)
+
+    made = runner([pay], call("pay", password="hunter2"))
+    await made.run("go", session_id="s")
+    assert results(await made.resume("s", {"really": "yes"})) == ["yes"]
+    assert got == [("hunter2", bank)] * 2
 
 
 async def test_the_next_turn_begins_anew(store: Store):  # rule T6

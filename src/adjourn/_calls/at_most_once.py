@@ -49,11 +49,14 @@ class ToolTimeout(ToolError):
 
 
 @asynccontextmanager
-async def begun(path: str, tool: Tool, request: ToolRequest) -> AsyncGenerator[str | None]:
-    """Surround a run of a tool's function for the call at `path`; yield a result if a person provided one instead."""
+async def begun(path: str, tool: Tool, request: ToolRequest, identity: Mapping[str, Any]) -> AsyncGenerator[str | None]:
+    """Surround a run of a tool's function for the call at `path`; yield a result if a person provided one instead.
+
+    Calls with the same `identity` are equal.
+    """
     at = here("a tool")
     frame, scope = at.frame, at.frame.scope
-    digest = codec.fingerprint([scope.lineage, request.tool, _by_value(_without_defaults(tool, request.arguments))])
+    digest = codec.fingerprint([scope.lineage, request.tool, _by_value(_without_defaults(tool, identity))])
     before = scope.unsettled.get(digest)
     why, asked = _why(before, path), _passed(frame, request)
     waiting = next((each for each in asked if each.is_open or not _was_used(frame, each)), None)

@@ -82,8 +82,8 @@ async def use(task: UserFrame, caller: Caller, kit: Kit, call: ToolCall) -> Outc
         if call.raw is not None:
             raise InvalidArguments(call.name, ["they are not a JSON object"])
         converted = tool.validate(call.arguments)
-        if tool.review is not None:
-            converted = _repeated(task, tool, converted)
+        if tool.review is not None or tool.at_most_once:
+            converted = _repeated(task, tool, call, converted)
     except InvalidArguments as error:
         if _has_begun(task):
             raise ProgramChanged(task.address, f"the arguments no longer fit the tool ({text_of(error)})") from error
@@ -108,19 +108,31 @@ def _has_begun(task: UserFrame) -> bool:
 _CONVERTED = Key(Kind.NOTE, "converted")
 
 
-def _repeated(task: UserFrame, tool: Tool, converted: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments as they were before a pause: a factory of their types may make another default each time.
+def _repeated(task: UserFrame, tool: Tool, call: ToolCall, converted: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments as they were when the call first came here, unless the tool has changed since.
 
-    If the tool has changed since, they are as it makes them now.
+    A factory of their types may make another default each time: a reviewer would be asked about each, and a call that
+    may run only once would not be known again.
     """
-    shown, memo = tool.show(converted), task.kept(_CONVERTED)
+    try:
+        shown, memo = tool.show(converted), task.kept(_CONVERTED)
+    except InvalidArguments:
+        return converted  # It has values that JSON does not say; a reviewer is not asked about it.
     if memo is not None:
-        digest, before = decoded(memo.result)
+        digest, before, _ = decoded(memo.result)
         if digest == tool.digest:
             again = tool.validate(before)
             return again if is_same_json(tool.show(again), before) else converted
-    task.keep(_CONVERTED, [tool.digest, shown], optional=True)
+    varies = tool.at_most_once and not is_same_json(tool.show(tool.validate(call.arguments)), shown)
+    task.keep(_CONVERTED, [tool.digest, shown, call.arguments if varies else None], optional=True)
     return converted
+
+
+def _identity(task: UserFrame, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what makes calls equal: their arguments, or what the model wrote if a default is another each time."""
+    memo = task.kept(_CONVERTED)
+    _, shown, wrote = (None, None, None) if memo is None else decoded(memo.result)
+    return arguments if wrote is None or not is_same_json(shown, dict(arguments)) else wrote
 
 
 async def _unknown(task: UserFrame, caller: Caller, kit: Kit, call: ToolCall) -> Outcome:
@@ -478,7 +490,9 @@ class _Running:
         return arguments
 
     def _begun(self, arguments: Mapping[str, Any]) -> AbstractAsyncContextManager[str | None]:
-        return begun(self.task.path, self.tool, replace(self.request, arguments=self.tool.lower(arguments)))
+        lowered = self.tool.lower(arguments)
+        request = replace(self.request, arguments=lowered)
+        return begun(self.task.path, self.tool, request, _identity(self.task, lowered))
 
     async def _returned(self, arguments: Mapping[str, Any]) -> Any:
         """Return what the function returns."""
