@@ -12,9 +12,11 @@ import pytest
 from pydantic import AfterValidator
 
 from adjourn import Approve, Edit, Reject, Respond, Runner, interrupt, tool
-from adjourn.errors import ProgramChanged, ReplayMismatch, StaleCheckpoint
+from adjourn.errors import ProgramChanged, ReplayMismatch, StaleCheckpoint, ToolError
 from adjourn.graph import START, MessagesState, StateGraph
 from adjourn.messages import Message
+from adjourn.middleware import Middleware
+from adjourn.middleware.hooks import Setup, ToolCallable, ToolRequest
 from adjourn.runner import Worker
 from adjourn.sessions import Sessions
 from adjourn.stores import Store
@@ -340,6 +342,34 @@ async def test_an_answer_to_a_review_that_is_gone_runs_nothing(store: Store, ans
     assert ran == []
 
 
+class Gate(Middleware):
+    """Asks before a call runs."""
+
+    async def wrap_tool(self, call: ToolCallable, request: ToolRequest) -> Any:
+        if not interrupt("Really?", key="gate", schema=bool):
+            raise ToolError("no")
+        return await call(request)
+
+
+class Prepares(Middleware):
+    """Changes nothing, but tools are known only once it has run."""
+
+    def before_agent(self, setup: Setup) -> Setup:
+        return setup
+
+
+@pytest.mark.parametrize("gate", [Gate, None])
+async def test_where_a_gate_is_gone_nothing_runs(store: Store, gate: Any) -> None:  # rules R10, T9
+    plain, both = tool(pay.fn, name="pay"), [Prepares(), *([gate()] if gate else [])]
+    first = plain if gate else reviewed(plain)
+    asked = lone(await runner([first], call("pay", amount=5), store=store, middleware=both).run("go", session_id="s"))
+    with pytest.raises(ProgramChanged, match="any more"):
+        await runner([plain], store=store, middleware=[Prepares()]).resume("s", {asked: False})
+    assert ran == []
+    (text,) = results(await runner([first], store=store, middleware=both).recover("s"))
+    assert ("refused" in text or "no" in text, ran) == (True, [])
+
+
 @pytest.mark.parametrize("new", [pay_in("USD"), pay_from("mine")])
 async def test_a_review_is_asked_anew_too(store: Store, new: Any) -> None:  # rules R17, I14
     made = runner([reviewed(tool(pay.fn, name="pay"))], call("pay", amount=5), store=store)
@@ -425,6 +455,17 @@ async def test_a_review_does_not_run_what_a_validator_makes_of_an_edit(store: St
     assert "makes something else" in (again.prompt or "")
     await runner([pay], store=store).resume("s", {again.id: True})
     assert ran == [2]
+
+
+@pytest.mark.parametrize("is_reviewed", [False, True])
+async def test_an_edit_says_what_is_another_each_time(store: Store, is_reviewed: bool) -> None:  # rules T1, T4
+    made = pay_order(("id", str, field(default_factory=lambda: uuid4().hex)))
+    made = reviewed(tool(made.fn, name="pay")) if is_reviewed else made
+    asked = lone(await runner([made], call("pay", order={"cents": 1}), store=store).run("go", session_id="s"))
+    (again,) = (await runner([made], store=store).resume("s", {asked: Edit({"order": {"cents": 2}})})).interrupts
+    assert ("another each time" in (again.prompt or ""), ran) == (True, [])
+    await runner([made], store=store).resume("s", {again.id: Edit({"order": {"cents": 2, "id": "mine"}})})
+    assert [(each.cents, each.id) for each in ran] == [(2, "mine")]
 
 
 async def test_a_validator_and_a_new_parameter(store: Store) -> None:  # rules R17, T1

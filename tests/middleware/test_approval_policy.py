@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import BaseModel
 
-from adjourn import Approve, ChatModelAgent, GraphAgent, Message, Runner, ToolCall, UsageError, tool
+from adjourn import Approve, ChatModelAgent, Edit, GraphAgent, Message, Runner, ToolCall, UsageError, tool
 from adjourn.agents import DeepAgent, Supervisor
 from adjourn.errors import GraphError
 from adjourn.graph import START, MessagesState, StateGraph
@@ -20,7 +20,7 @@ from adjourn.middleware import ApprovalPolicy, ApprovalRule, Middleware, RedactP
 from adjourn.middleware.hooks import Setup, ToolCallable, ToolRequest
 from adjourn.stores import Store
 from adjourn.testing import ScriptedModel
-from adjourn.tools import PathPattern
+from adjourn.tools import PathPattern, reviewed
 
 deleted: list[str] = []
 
@@ -415,3 +415,12 @@ async def test_a_rule_sees_defaults(euros: dict[str, Any]) -> None:  # rule T1
     made = ChatModelAgent("A", model=model, tools=[pay], middleware=[ApprovalPolicy(rules)])
     assert (await Runner(made).run("go")).status == "done"
     assert deleted == []
+
+
+async def test_a_reviewer_cannot_edit_a_call_into_a_denied_one(store: Store):  # rules T9, T4
+    model = ScriptedModel([call("/home/a"), "done"])
+    policy = ApprovalPolicy([ApprovalRule(arguments={"path": "/etc/*"}, action="deny", reason="not yours")])
+    made = ChatModelAgent("A", model=model, tools=[reviewed(delete_file)], middleware=[policy])
+    asked = await Runner(made, store=store).run("go", session_id="s")
+    done = await Runner(made, store=store).resume("s", {asked.interrupts[0]: Edit({"path": "/etc/passwd"})})
+    assert ([each.text for each in done.messages if each.role == "tool"], deleted) == (["Error: not yours"], [])

@@ -219,6 +219,8 @@ def _reach(caller: Caller, tool: Tool) -> str:
 
 
 KEY = "approval"
+REVIEW = "wrap:reviewed"
+"""Where below a call its reviewer is asked."""
 REASON = "need_approval"
 
 
@@ -493,7 +495,7 @@ def check_call(
         return
     if tool is None:
         raise ProgramChanged(address, f"there is no tool '{name}' any more")
-    if question.address == f"{address};wrap:reviewed" and tool.review is None:
+    if question.address == f"{address};{REVIEW}" and tool.review is None:
         raise ProgramChanged(address, f"'{name}' is not reviewed any more")
     converted = _fit(address, tool, arguments)
     if shown is not None and _seen(address, tool, question, shown, converted) is None:

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from adjourn._engine.address import parse_segment, segment_text
 from adjourn._engine.child import inner, layer
 from adjourn._engine.entry import Entry, Place, current_place, entry_of, here
 from adjourn._engine.frame import UserFrame
@@ -44,7 +45,7 @@ from adjourn.middleware.hooks import ToolRequest
 from adjourn.models import close_stream
 from adjourn.tools import Edit, Reject, Respond, Tool, result_text
 
-from .approval import approved, is_remembered, needs_approval, refused
+from .approval import REVIEW, approved, is_remembered, needs_approval, refused
 from .at_most_once import ToolTimeout, begun, note_failure, settle
 from .caller import Caller, Kit, program_options
 from .hidden import hidden_content
@@ -182,6 +183,7 @@ async def _run(
     converted: dict[str, Any],
     edited: _Edited = (None, None),
 ) -> Outcome:
+    _check_gates(task, kit, tool)
     if tool.review is None:
         _emit_call(task, caller, call, edited[0])
     arguments = tool.lower(converted)
@@ -193,6 +195,23 @@ async def _run(
         return _truncated(tool, await run_tool(task, caller, kit, tool, request, converted))
 
     return await _concluded(task, caller, kit, call, run, edited)
+
+
+def _check_gates(task: UserFrame, kit: Kit, tool: Tool) -> None:
+    """Refuse to run a call where a review or a middleware that was under way is gone: it may have been refused there.
+
+    Raises:
+        ProgramChanged: naming it.
+    """
+    segments = (*(task.children or ()), *task.scope.dormant.below(task.path))
+    if not segments:
+        return
+    gates = {segment_text("middleware", each.name) for each in (*kit.wrap_tool, *kit.wrap_tool_stream)}
+    if tool.review is not None:
+        gates.add(REVIEW)
+    for segment in segments:
+        if parse_segment(segment).type in ("middleware", "wrap") and segment not in gates:
+            raise ProgramChanged(f"{task.address};{segment}", f"nothing at '{tool.name}' has this name any more")
 
 
 async def _concluded(

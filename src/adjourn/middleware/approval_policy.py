@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, Literal, cast
 
 from msgspec import Struct
@@ -17,6 +18,7 @@ from adjourn._text import a_type
 from adjourn.errors import ToolError, UsageError
 from adjourn.tools import Tool, fits_pattern
 from adjourn.tools.decisions import as_data, check_pattern, misfit
+from adjourn.tools.tool import Reviewed
 
 from .hooks import Middleware, ToolCallable, ToolRequest
 
@@ -115,13 +117,24 @@ class ApprovalPolicy(Middleware):
                 return rule.action == "ask"
             return await tool.needs_approval(arguments)
 
-        return replace(tool, approval=asks)
+        return replace(tool, approval=asks, review=None if tool.review is None else partial(self._reviewed, tool))
+
+    async def _reviewed(self, tool: Tool, arguments: Mapping[str, Any]) -> Reviewed:
+        """Have a call reviewed, and deny what a reviewer may not make of it either."""
+        assert tool.review is not None
+        found = await tool.review(arguments)
+        if found.edited is not None:
+            self._deny(tool.name, found.edited)
+        return found
 
     async def wrap_tool(self, call: ToolCallable, request: ToolRequest) -> Any:
-        rule = self._rule(request.tool, request.arguments)
-        if rule is not None and rule.action == "deny":
-            raise ToolError(rule.reason or f"calls of '{request.tool}' like this one are not allowed")
+        self._deny(request.tool, request.arguments)
         return await call(request)
+
+    def _deny(self, tool: str, arguments: Mapping[str, Any]) -> None:
+        rule = self._rule(tool, arguments)
+        if rule is not None and rule.action == "deny":
+            raise ToolError(rule.reason or f"calls of '{tool}' like this one are not allowed")
 
     def _rule(self, tool: str, arguments: Mapping[str, Any]) -> ApprovalRule | None:
         return next((rule for rule in self.rules if rule.covers(tool, arguments)), None)

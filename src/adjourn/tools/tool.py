@@ -206,10 +206,13 @@ class Tool(Struct, Generic[P, R], frozen=True, kw_only=True, eq=False):
         """Return the values of arguments that a person wrote: they are what runs.
 
         Raises:
-            InvalidArguments: they do not fit, or a validator would make something else of what is shown of them.
+            InvalidArguments: they do not fit, a validator would make something else of what is shown of them, or they
+                leave out what is another each time, so that their author has not seen it.
         """
         values = self.validate(arguments)
         shown = self.show(values)
+        if not is_same_json(self.show(self.validate(arguments)), shown):
+            raise InvalidArguments(self.name, ["they leave out something whose default is another each time"])
         if not is_same_json(self.show(self.validate(shown)), shown):
             raise InvalidArguments(self.name, ["a validator makes something else of what it has returned"])
         return values
