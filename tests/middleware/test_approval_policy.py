@@ -259,7 +259,7 @@ OTHERWISE: list[tuple[Any, Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "wanted", "given"), OTHERWISE, ids=str)
+@pytest.mark.parametrize(("kind", "wanted", "given"), OTHERWISE)
 async def test_a_model_that_writes_it_in_another_way_is_denied_all_the_same(kind: Any, wanted: Any, given: Any):
     # rule T9
     result = await denies(kind, wanted, given).run("go")
