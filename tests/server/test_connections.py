@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from adjourn.server import App, Tokens
+from adjourn.server import App, Limits, Tokens
 
 from .agents import booker
 from .serving import PATIENCE, Serving
@@ -96,6 +98,16 @@ def test_too_large_headers_and_trailers_are_431(server: Serving, head: bytes):  
     with connect(server) as client:
         client.sendall(head)
         assert reply(client).startswith(b"HTTP/1.1 431 ")
+
+
+@pytest.mark.parametrize("framing", [b"transfer-encoding: x", b"content-length: x", b"x\0: y"])
+def test_what_is_not_http_is_refused_as_everything_else(server: Serving, framing: bytes):  # rule V9
+    with connect(server) as client:
+        client.sendall(b"DELETE /api/v1/sessions/s HTTP/1.1\r\nhost: localhost\r\n" + framing + b"\r\n\r\n")
+        head, _, body = reply(client).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"content-type: application/json" in head
+    assert json.loads(body)["error"]["code"] == "invalid_request"
 
 
 def test_large_headers_within_the_limits_are_taken(server: Serving):  # rule V16
@@ -200,3 +212,80 @@ def test_a_head_that_does_not_arrive_is_not_waited_for(begin: bytes, piece: byte
         assert not is_open
         assert found.startswith(status)
         assert server.get("/healthz").status == 200
+
+
+# Clients that do not read, and clients that leave
+
+
+def deaf(server: Serving) -> socket.socket:
+    """Return a client that asks for more than the sockets hold, and does not read it."""
+    client = socket.socket()
+    client.settimeout(PATIENCE)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+    client.connect(("127.0.0.1", server.server.port))
+    client.sendall(b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n" * 30)
+    return client
+
+
+def is_cut(client: socket.socket) -> bool:
+    """Whether a server has cut a connection to a client that does not read."""
+    try:
+        client.sendall(b"\r\n")
+    except ConnectionError:
+        return True
+    return False
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    ends = time.monotonic() + PATIENCE
+    while not happened():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+
+
+def test_clients_that_do_not_read_are_left():  # rule V16
+    with (
+        Serving(App([booker()], limits=Limits(stall=0.2))) as server,
+        deaf(server) as client,
+        server.open("GET", "/api/v1/inbox/events") as stream,
+    ):
+        wait_until(lambda: is_cut(client))
+        asked = server.post("/api/v1/chat", {"message": "book Rome", "stream": False}).json
+        assert any(asked["session_id"].encode() in frame.raw for frame in stream.frames())
+
+
+def test_a_client_that_reads_slowly_is_not_left():  # rule V16
+    with Serving(App([booker()], limits=Limits(stall=0.1))) as server, deaf(server) as client:
+        client.settimeout(PATIENCE)
+        for _ in range(40):
+            time.sleep(0.02)
+            assert client.recv(16384)
+        assert not is_cut(client)
+
+
+def test_newcomers_are_served_however_many_clients_do_not_read():  # rule V16
+    with Serving(App([booker()]), waiting=5) as server, contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(deaf(server)) for _ in range(15)]
+        wait_until(lambda: [is_cut(client) for client in clients].count(True) == 10)
+        assert server.get("/healthz").status == 200
+
+
+def test_a_stream_ends_when_its_client_leaves_with_another_request_waiting(tmp_path: Path):  # rule V16
+    tokens = Tokens(tmp_path / "tokens.json")
+    token = tokens.create("ann")[1]
+    stream = b"GET /api/v1/inbox/events HTTP/1.1\r\nhost: localhost\r\nx-api-key: " + token.encode() + b"\r\n\r\n"
+    with Serving(App([booker()], tokens=tokens, limits=Limits(requests=1), keep_alive=0.1)) as server:
+        with connect(server) as client:
+            client.sendall(stream + stream)
+            assert client.recv(65536)
+            assert server.get("/api/v1/agents", x_api_key=token).status == 429
+        wait_until(lambda: server.get("/api/v1/agents", x_api_key=token).status == 200)
+
+
+def test_a_client_that_leaves_within_a_body_is_no_failure_of_the_server(caplog: pytest.LogCaptureFixture):
+    with Serving(App([booker()])) as server:
+        with connect(server) as client:
+            client.sendall(CHUNKED + b"5\r\n12345\r\n")
+            time.sleep(0.1)
+        assert server.get("/healthz").status == 200
+    assert "Traceback" not in caplog.text

@@ -142,6 +142,7 @@ class App:
         self._folders = Folders(given, self.replace)
         self._reload = reload
         self.grace = grace
+        self.stall: float = limits.stall
         self._sessions = Sessions(self.agents.store, app_name=app_name)
         self._runs = Runs(self.agents.runners, self._metrics, concurrency=concurrency)
         self._streams = Streams(keep_alive=keep_alive, stall=limits.stall)

@@ -31,6 +31,7 @@ CODES: dict[str, int] = {
     "forbidden": 403,
     "foreign_origin": 403,
     "handed_over": 503,
+    "headers_too_large": 431,
     "idempotency_key_reused": 422,
     "input_not_found": 404,
     "internal_error": 500,
@@ -66,10 +67,12 @@ _ANYWHERE = (
     "unavailable",
     "forbidden",
     "foreign_origin",
+    "headers_too_large",
+    "too_slow",
     "unknown_host",
     "too_many_requests",
 )
-_WITH_BODY = ("invalid_json", "too_deep", "too_large", "too_slow", "unsupported_media_type")
+_WITH_BODY = ("invalid_json", "too_deep", "too_large", "unsupported_media_type")
 _ONCE = ("request_in_progress", "idempotency_key_reused", "conflict")
 _SESSION = ("checkpoint_not_found",)
 _AGENT = (*_SESSION, "program_changed")

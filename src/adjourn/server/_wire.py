@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from adjourn import errors
@@ -186,12 +186,15 @@ async def _body(request: Request, limit: int) -> bytes:
         refusal.headers = {"connection": "close"}  # Nobody reads what is on its way.
         raise refusal
     body, size = bytearray(), 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size <= limit:
-            body += chunk
-        elif size > WASTE * limit:
-            break
+    try:
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size <= limit:
+                body += chunk
+            elif size > WASTE * limit:
+                break
+    except ClientDisconnect:  # The server would log it as a failure of its own.
+        raise ApiError(400, "invalid_json", "The client left within the body.", "Send all of it.") from None
     if size <= limit:
         return bytes(body)
     raise _too_large(limit)

@@ -48,8 +48,9 @@ class Server(uvicorn.Server):
 
         tell: gets the URL when it listens.
         patience: seconds in which a connection has to bring the head of a request.
-        waiting: how many connections without an open request there may be; the oldest are closed. By default, half of
-            the files that the process may open, and at most 2,048.
+        waiting: how many connections without an open request there may be, and how many whose clients do not read
+            their answers; the oldest are closed. By default, a third of the files that the process may open, and at
+            most 2,048.
 
         Raises:
             UsageError: others than this machine could connect, and the application lets everybody in.
@@ -74,7 +75,7 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=NET,
             )
         )
-        self.server_state: Waiting = Waiting(patience, waiting)
+        self.server_state: Waiting = Waiting(patience, 2 * app.stall, waiting)  # Streams end before, in order.
         self._app = app
         self._tell = tell
         self._stopping: asyncio.Task[None] | None = None
