@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +42,24 @@ def test_a_caller_has_so_many_requests_open_and_no_more():  # failure F84, attac
         for _ in range(5):  # Whatever has ended, also in a refusal, is not open any more.
             assert server.get("/api/v1/sessions/nothing", x_user="bob").status == 404
         assert server.get("/api/v1/agents", x_user="bob").status == 200
+
+
+def test_the_queue_of_a_session_is_bounded(tmp_path: Path):  # rule V16
+    with Serving(App([booker()], store=f"sqlite:///{tmp_path}/q.db", limits=Limits(inputs=2))) as server:
+        asked = server.post("/api/v1/chat", {"message": "book Rome", "stream": False}).json["session_id"]
+        queue, keyed = f"/api/v1/sessions/{asked}/inputs", {"message": "again", "session_id": asked, "on_busy": "queue"}
+        for name in ("a", "b", "b"):
+            assert server.post(queue, {"message": "next", "id": name}).status == 202
+        refused = [
+            server.post(queue, {"message": "next"}),
+            server.post(queue, {"message": "next", "on_busy": "cancel"}),
+            server.post("/api/v1/chat", {**keyed, "on_pending": "abandon"}),
+            server.post("/api/v1/chat", {**keyed, "on_pending": "abandon"}, idempotency_key="k"),
+        ]
+        assert [(each.status, each.json["error"]["limit"]) for each in refused] == [(429, "inputs")] * 4
+        assert server.request("DELETE", f"{queue}/a").status == 204
+        assert server.post(queue, {"message": "next", "id": "c"}).status == 202
+        assert server.post("/api/v1/chat", {"message": "hello", "stream": False}).status == 200
 
 
 def test_a_caller_whose_turns_run_begins_no_other_and_still_answers():  # failure F84: answers go first

@@ -19,6 +19,7 @@ from adjourn.stores import Head, MemoryStore, SessionRef, Store, open_store
 
 from ._callers import Caller
 from ._errors import ApiError
+from ._limits import Limits, too_much
 
 
 class MakeRunner(Protocol):
@@ -96,8 +97,11 @@ class Agents:
         self_approval: bool = True,
         runner: MakeRunner = Runner,
         notify: Notify | None = None,
+        inputs: int = Limits().inputs,
     ) -> None:
         """Make a runner for each on one store: the one that is named, else that of the runners, else memory.
+
+        `inputs` is how many may wait in the queue of a session.
 
         Raises:
             UsageError: there are none, two have the same name or different stores, or something cannot be served.
@@ -111,6 +115,7 @@ class Agents:
         self._self_approval = self_approval
         self._make_runner = runner
         self._notify = notify
+        self._inputs = inputs
         self._by_name: dict[str, ServedAgent] = {}
         self._by_program: dict[str, ServedAgent] = {}
         for each in served:
@@ -200,6 +205,20 @@ class Agents:
             head = await self.store.head(SessionRef(session_id, self.app_name, caller.user_id))
             if head is not None and head.program and not caller.may_use(agent_name(head.program)):
                 raise CheckpointNotFound(session_id)
+
+    async def check_room(self, caller: Caller, session_id: str, input_id: str | None) -> None:
+        """Refuse one more input for a session in which too many wait; one that is there already may come again.
+
+        Raises:
+            ApiError: too many do.
+        """
+        ref = SessionRef(session_id, self.app_name, caller.user_id)
+        head = await self.store.head(ref)
+        if head is None or head.inputs < self._inputs:
+            return
+        if input_id is None or not await self.store.has_input(ref, input_id):
+            hint = "Wait until some have begun, or remove them with DELETE /api/v1/sessions/{id}/inputs/{input}."
+            raise too_much("inputs", self._inputs, "inputs wait in this session", hint, 2)
 
     async def of_session(self, session_id: str, caller: Caller) -> ServedAgent:
         """Return the agent that a session belongs to.

@@ -120,7 +120,8 @@ class App:
         if reload is not None and not is_positive(reload):
             raise UsageError(f"App(reload={reload!r}): give a number of seconds above zero, or None.")
         chosen = store_for(given, store)
-        usage = Usage(limits or Limits())
+        limits = limits or Limits()
+        usage = Usage(limits)
         self._metrics = Metrics(usage)
         self.webhooks: Webhooks | None = _webhooks(webhooks, public_url)
         self.agents: Agents = Agents(
@@ -131,10 +132,10 @@ class App:
             self_approval=self_approval,
             runner=self._metrics.runner,
             notify=self.webhooks,
+            inputs=limits.inputs,
         )
         self._backlog = Backlog(self.agents.store, app_name)
         self._callers = Callers()
-        limits = limits or Limits()
         opened = frozenset(["GET /metrics"] if open_metrics else [])
         self._guard = Guard(self.agents, self._callers, usage, _tokens(tokens), identify, opened)
         if not self.is_closed and any(runner.options.get("self_approval") is False for runner in self.agents.runners):

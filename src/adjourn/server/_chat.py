@@ -136,6 +136,7 @@ class Chats:
     ) -> Response:
         """Store the input of a turn, and answer with that turn, which begins when those before it have ended."""
         on_pending = given.on_pending or agent.served.on_pending
+        await self._agents.check_room(caller, session_id, input_id)
         head = await self._agents.store.head(SessionRef(session_id, self._agents.app_name, caller.user_id))
         submitted = await agent.runner.submit(
             given.message,

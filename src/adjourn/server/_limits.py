@@ -30,6 +30,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     turns: how many turns they may begin in a minute.
     upload: seconds in which the body of a request has to arrive, whoever sends it.
     stall: seconds after which a stream is closed whose reader takes nothing; what is stored waits for its return.
+    inputs: how many may wait in the queue of a session, whoever sends them.
     """
 
     requests: int = 200
@@ -37,9 +38,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     turns: int = 600
     upload: float = 30.0
     stall: float = 60.0
+    inputs: int = 100
 
     def __post_init__(self) -> None:
-        for name in ("requests", "runs", "turns", "upload", "stall"):
+        for name in ("requests", "runs", "turns", "upload", "stall", "inputs"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"Limits({name}={getattr(self, name)!r}): give a number above zero.")
 
@@ -74,7 +76,7 @@ class Usage:
         if caller.name is None:
             return
         if self._requests[caller.name] >= self._limits.requests:
-            raise _too_much("requests", self._limits.requests, "requests of yours are open", "Close some of them.", 1)
+            raise too_much("requests", self._limits.requests, "requests of yours are open", "Close some of them.", 1)
         self._requests[caller.name] += 1
 
     def close(self, caller: Caller) -> None:
@@ -127,13 +129,13 @@ class Usage:
         if caller.name is None:
             return {}
         if self._running[caller.name] >= self._limits.runs:
-            raise _too_much("runs", self._limits.runs, "turns of yours are running", "Wait until one has ended.", 2)
+            raise too_much("runs", self._limits.runs, "turns of yours are running", "Wait until one has ended.", 2)
         allowed, now = self._limits.turns, self._clock()
         left, at = self._turns.get(caller.name, (float(allowed), now))
         left = min(float(allowed), left + (now - at) * allowed / MINUTE)
         if left < 1:
             wait = math.ceil((1 - left) * MINUTE / allowed)
-            raise _too_much("turns", allowed, "turns were begun by you within a minute", "Wait a little.", wait)
+            raise too_much("turns", allowed, "turns were begun by you within a minute", "Wait a little.", wait)
         self._turns[caller.name] = (left - 1, now)
         if len(self._turns) > MANY:
             self._forget(now)
@@ -168,7 +170,8 @@ class _Held(Response):
             self._usage.close(self._caller)
 
 
-def _too_much(name: str, limit: int, what: str, hint: str, wait: int) -> ApiError:
+def too_much(name: str, limit: int, what: str, hint: str, wait: int) -> ApiError:
+    """Return the refusal of what is beyond a limit, with headers that name it."""
     refusal = ApiError(429, "too_many_requests", f"{limit} {what}, which is as many as there may be.", hint, limit=name)
     refusal.headers = {"retry-after": str(wait), **_headers(name, limit, 0, wait)}
     return refusal

@@ -284,10 +284,12 @@ class SessionRoutes:
         agent.check_values(given.values, caller)
         await self._agents.check_open_to(caller, session_id)
         key = key_of(request)
+        input_id = given.id or (key and key.name)
+        await self._agents.check_room(caller, session_id, input_id)
         found = await agent.runner.submit(
             given.message,
             session_id=session_id,
-            id=given.id or (key and key.name),
+            id=input_id,
             user_id=caller.user_id,
             values=given.values,
             metadata=given.metadata,
