@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import itertools
 import json
+import tracemalloc
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
@@ -142,6 +143,28 @@ async def test_a_compressed_answer_counts_as_what_it_becomes(server: Server) -> 
     with pytest.raises(ModelError, match="has more than"):
         await Runner(ChatModelAgent("A", model=model)).run("hi")
     assert endless.sent < SOME
+    await model.close()
+
+
+@pytest.mark.parametrize("status", [200, 302, 500])
+@pytest.mark.parametrize("encoding", ["gzip, gzip", "deflate, gzip, gzip", "gzip\r\ncontent-encoding: gzip", "x"])
+async def test_what_was_packed_twice_is_not_unpacked(server: Server, status: int, encoding: str) -> None:  # rule V16
+    bomb = gzip.compress(gzip.compress(bytes(100 * MB)))
+    headers = f"location: /v1/elsewhere\r\ncontent-encoding: {encoding}\r\n"
+    server.replies += [Endless(bomb, LONG, status=status, headers=headers), HELLO]
+    model = model_of(server)
+    runner = Runner(ChatModelAgent("A", model=model, retry=None))
+    tracemalloc.start()
+    try:
+        if status == 302:
+            assert (await runner.run("hi")).output == "Hello"
+        else:
+            with pytest.raises(ModelError):
+                await runner.run("hi")
+        assert tracemalloc.get_traced_memory()[1] < 20 * MB
+    finally:
+        tracemalloc.stop()
+    assert server.asked[0].headers["accept-encoding"] == "deflate, gzip, identity"
     await model.close()
 
 

@@ -25,7 +25,8 @@ class AnswerBounds(Struct, frozen=True, kw_only=True):
     A model says so in its attribute `bounds`; one without it has the defaults, and as much time as it takes.
 
     size: bytes, as the server sends them and as they are kept. Each piece counts as 128 bytes more; a single event, and
-        an answer that is not streamed, may have a quarter.
+        an answer that is not streamed, may have a sixteenth: all of it is read in
+        one go, while others wait, and small values take twenty times their bytes.
     calls: calls of tools.
     seconds: from the request to the end of the answer.
     """
@@ -42,7 +43,7 @@ class AnswerBounds(Struct, frozen=True, kw_only=True):
     @property
     def at_once(self) -> int:
         """Bytes that have to be in memory together to be read."""
-        return self.size // 4
+        return self.size // 16
 
 
 DEFAULT = AnswerBounds(seconds=math.inf)

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
+from adjourn._text import a_type
 from adjourn.messages import Part
 from adjourn.models.chunks import Chunk, Origin, ToolCallChunk
 
@@ -98,7 +99,7 @@ class AnswerReader:
         if data is DONE:
             return self._end()
         if not isinstance(data, Mapping):
-            raise ValueError(f"it is not an object: {str(data)[:100]}")
+            raise ValueError(f"it is not an object: {_shown(data)}")
         body = cast("Json", data)
         self._model = self._model or _text_or_none(body.get("model"))
         self._response_id = self._response_id or _text_or_none(body.get("id"))
@@ -134,7 +135,7 @@ class AnswerReader:
         if not choices:
             return None
         if not isinstance(choices, list) or not isinstance(cast("list[object]", choices)[0], Mapping):
-            raise ValueError(f"its choices are not a list of objects: {str(cast('object', choices))[:100]}")
+            raise ValueError(f"its choices are not a list of objects: {_shown(cast('object', choices))}")
         found = [cast("Json", each) for each in cast("list[object]", choices) if isinstance(each, Mapping)]
         if self._choice is None:
             self._choice = found[0].get("index") or 0
@@ -260,6 +261,10 @@ def _is_error(body: Json) -> bool:
 
 def _is_success(error: object) -> bool:
     return isinstance(error, Mapping) and str(cast("Json", error).get("code")) in ("0", "200")
+
+
+def _shown(data: object) -> str:
+    return data[:100] if isinstance(data, str) else a_type(data)  # A long list would take seconds to write.
 
 
 def _text_or_none(value: object) -> str | None:

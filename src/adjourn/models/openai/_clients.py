@@ -16,6 +16,8 @@ ERROR = 1024 * 1024
 """Bytes that are read of a response that is not an answer."""
 COMPRESSED = 16 * 1024
 """The same if they are compressed, as they may become a thousand times as many."""
+_ENCODINGS = frozenset({"deflate", "gzip", "identity"})
+"""The encodings of answers that are read: each byte becomes a thousand at most."""
 _HUNG_UP = frozenset({"RemoteProtocolError", "ReadError", "WriteError", "CloseError"})
 """The errors of HTTP libraries for a connection that the server closed, by name: the library has changed over time."""
 _SDKS_OWN = "AsyncHttpxClientWrapper"
@@ -73,7 +75,14 @@ def connections(**options: Any) -> Any:  # Any: of the SDK's HTTP library, which
     """Return an HTTP client as the SDK makes it, which reads only the beginning of errors and redirects."""
     from openai import DefaultAsyncHttpxClient  # noqa: PLC0415 - an extra
 
-    return DefaultAsyncHttpxClient(**options, event_hooks={"response": [_shorten]})
+    headers = {"accept-encoding": ", ".join(sorted(_ENCODINGS))}
+    return DefaultAsyncHttpxClient(**options, headers=headers, event_hooks={"response": [_undo_encodings, _shorten]})
+
+
+async def _undo_encodings(response: Any) -> None:
+    """Leave an encoding that was not asked for as it is: gzip within gzip makes a gigabyte of one piece."""
+    if response.headers.get("content-encoding", "identity").strip().lower() not in _ENCODINGS:
+        del response.headers["content-encoding"]
 
 
 async def _shorten(response: Any) -> None:
