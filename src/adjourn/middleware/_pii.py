@@ -102,6 +102,9 @@ _PHONE = re.compile(rf"{_NOT_IN_A_WORD}\+ ?[0-9](?:[ ()./_-]{{0,3}}+[0-9]){{6,14
 _OCTET = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
 _IP = re.compile(rf"(?<![\d.])(?:{_OCTET}\.){{3}}{_OCTET}(?!\d|\.\d)", re.ASCII)
 _GAP = "[ ./_-]{0,3}+"
+# A number as programs write it, such as 2.718281828459045: one in five would have a right check digit. Not if what
+# follows the dot looks like a card by itself, as in a list: "1.4111111111111111".
+_DECIMAL = re.compile(r"(?<![0-9.])[0-9]{1,10}\.(?![3-6][0-9]{14,15}(?![0-9]))[0-9]{9,}+(?!\.[0-9])")
 _DIGITS = re.compile(rf"[0-9](?:{_GAP}[0-9])*+")
 _IBAN_START = re.compile(rf"{_NOT_IN_A_WORD}([A-Za-z]{{2}})(?={_GAP}[0-9]{_GAP}[0-9])")
 # Not words in lower case, which may follow an IBAN; together they would often have the right check digits by chance.
@@ -119,7 +122,7 @@ _VALUES = {char: int(char, 36) for char in string.digits + string.ascii_letters}
 
 def _cards(text: str) -> Iterator[Span]:
     """Find groups of digits that have a check digit (Luhn) together; others may stand before and after them."""
-    for run in _DIGITS.finditer(text):
+    for run in _DIGITS.finditer(_DECIMAL.sub(lambda found: "x" * len(found[0]), text)):
         places = [place for place in range(*run.span()) if text[place].isdigit()]
         count = len(places)
         if count < _CARD.start:
