@@ -113,6 +113,7 @@ class Connection(HttpToolsProtocol):
     """
 
     server_state: Waiting
+    headers: list[tuple[bytes, bytes]]
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Begin to wait for a request."""
