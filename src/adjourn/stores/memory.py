@@ -10,14 +10,15 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-from itertools import islice
-from typing import TypeVar
+from itertools import count, islice
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from adjourn.errors import CheckpointNotFound
 
-from .kit.effects import Effects, advanced, begun, ended, taken
+from .kit.changes import Changes, Removal, Update, changes_of
 from .kit.facts import Point
 from .kit.hints import Fanout, worth_a_hint
 from .kit.inbox import in_app_of, is_listed, listed
@@ -26,11 +27,11 @@ from .kit.requests import Delete, Renew, Request
 from .kit.rows import (
     Branch,
     InputRow,
+    NoticeRow,
     QuestionRow,
     RecordRow,
     SessionRow,
     answered,
-    asked_row,
     audit_entry,
     cancel_of,
     checkpoint_row,
@@ -44,11 +45,12 @@ from .kit.rows import (
     is_wanted,
     lies_under,
     locate,
+    notice_of,
     queued_input,
     stored_record,
-    submitted_row,
 )
 from .kit.store import KitStore
+from .kit.tables import BEGUN, BRANCHES, OUTBOX, QUESTIONS, RECORDS
 from .types import (
     ALL_QUESTIONS,
     Answered,
@@ -60,7 +62,6 @@ from .types import (
     Head,
     Lease,
     Loaded,
-    Notice,
     OpenQuestion,
     QuestionFilter,
     QueuedInput,
@@ -87,60 +88,45 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-_NO_INPUTS: dict[str, InputRow] = {}  # that of all sessions to which nobody has submitted any; never changed
-
-
-class Kept(msgspec.Struct, frozen=True, gc=False):
-    """A record without what its place implies: position, id and parent; `at` is when it was written."""
-
-    full: bool
-    source: str | None
-    at: float
-    seq: int
-    count: int
-    header: bytes
-    events: bytes
-    body: bytes
+# Of all sessions that have none; never changed.
+_NO_INPUTS: dict[str, InputRow] = {}
+_NONE_ASKED: dict[str, QuestionRow] = {}
 
 
 class Session(msgspec.Struct, gc=False):
     """A whole session: positions are indexes of `log`, where pruned records leave None.
 
-    `asked` are the questions of the head's branch, `past` those of the branches before it, in their order. `queue` are
-    the inputs that wait, in order, and `begun` those that turns have begun with.
+    `asked` are the questions of each branch by their ids, in order. `inputs` are all that were ever submitted and not
+    withdrawn, in order.
     """
 
     row: SessionRow
-    log: list[Kept | None]
-    asked: dict[str, QuestionRow]
+    log: list[RecordRow | None]
     branches: tuple[Branch, ...] = ()
-    past: tuple[dict[str, QuestionRow], ...] = ()
-    queue: dict[str, InputRow] = msgspec.field(default_factory=lambda: _NO_INPUTS)
-    begun: dict[str, InputRow] = msgspec.field(default_factory=lambda: _NO_INPUTS)
+    asked: tuple[dict[str, QuestionRow], ...] = ()
+    inputs: dict[str, InputRow] = _NO_INPUTS
 
     @property
     def first_input(self) -> InputRow | None:
         """The first input that waits."""
-        return next(iter(self.queue.values()), None)
+        return next(iter(self.queue()), None) if self.row.inputs else None
 
-    def change_queue(self, effects: Effects, now: float) -> None:
-        """Add an input, or take one out."""
-        if self.queue is _NO_INPUTS:
-            self.queue, self.begun = {}, {}
-        if effects.submits is not None:
-            self.queue[effects.submits.id] = submitted_row(effects.submits, now, 0)
-        elif effects.begins_input is not None:
-            self.begun[effects.begins_input] = begun(self.queue.pop(effects.begins_input))
-        elif effects.withdraws is not None:
-            del self.queue[effects.withdraws]
+    def queue(self) -> Iterator[InputRow]:
+        """The inputs that wait, in order."""
+        return (each for each in self.inputs.values() if not each.taken)
 
     def record(self, pos: int) -> RecordRow | None:
-        """Return the record at a position; None if it was pruned."""
-        k = self.log[pos]
-        if k is None:
+        """Return the record at a position, by its id; None if it was pruned."""
+        found = self.log[pos]
+        if found is None:
             return None
         own, parent = id_at(self.branches, pos)
-        return RecordRow(own, parent, pos, k.full, k.source, k.seq, k.count, k.header, k.events, k.body, k.at)
+        return replace(found, id=own, parent=parent)
+
+    @property
+    def asked_on_head(self) -> dict[str, QuestionRow]:
+        """The questions of the head's branch."""
+        return self.asked[-1] if self.asked else _NONE_ASKED
 
     def asked_on(self, branch: str) -> dict[str, QuestionRow]:
         """Return the questions of a branch by its name.
@@ -148,23 +134,41 @@ class Session(msgspec.Struct, gc=False):
         Raises:
             CheckpointNotFound: there is no such branch.
         """
-        if branch == self.row.branch:
-            return self.asked
-        for left, asked in zip(self.branches, self.past, strict=False):  # the last branch is the head's
-            if left.name == branch:
-                return asked
+        for each in reversed(self.branches):
+            if each.name == branch:
+                return self.asked[each.no]
+        if branch == self.row.branch:  # a session without any record
+            return _NONE_ASKED
         raise CheckpointNotFound(self.row.session, branch)
 
+    def insert(self, table: object, rows: Sequence[Any], numbers: Iterator[int]) -> None:
+        """Add rows to a table of the session."""
+        if table is RECORDS:
+            self.log.extend(rows)
+        elif table is BRANCHES:
+            self.branches += tuple(rows)
+            self.asked += tuple([dict[str, QuestionRow]() for _ in rows])
+        elif table is QUESTIONS:
+            for row in rows:
+                self.asked[row.branch][row.id] = replace(row, no=next(numbers))
+        else:
+            if self.inputs is _NO_INPUTS:
+                self.inputs = {}
+            self.inputs |= {row.id: row for row in rows}
 
-class Noted(msgspec.Struct, gc=False):
-    """A notice in the outbox, and where and when it was written; `due` is from when on it may be taken."""
+    def update(self, change: Update) -> None:
+        """Change a row."""
+        *branch, name = change.key
+        rows: dict[str, Any] = self.asked[branch[0]] if change.table is QUESTIONS else self.inputs
+        rows[name] = replace(rows[name], **change.values)
 
-    notice: Notice
-    app: str
-    session: str
-    at: float
-    due: float
-    attempt: int = 0
+    def delete(self, change: Removal) -> None:
+        """Remove a row."""
+        (key,) = change.key
+        if change.table is RECORDS:
+            self.log[key] = None
+        else:
+            del self.inputs[key]
 
 
 class MemoryFacts:
@@ -185,13 +189,13 @@ class MemoryFacts:
         return self._found
 
     def question(self, id: str) -> QuestionRow | None:
-        return self.found.asked.get(id)
+        return self.found.asked_on_head.get(id)
 
     def waiting(self) -> Sequence[QuestionRow]:
-        return [each for each in self.found.asked.values() if each.is_open or not each.taken]
+        return [each for each in self.found.asked_on_head.values() if each.is_open or not each.taken]
 
     def input(self, id: str) -> InputRow | None:
-        return self.found.queue.get(id) or self.found.begun.get(id)
+        return self.found.inputs.get(id)
 
     def first_input(self) -> InputRow | None:
         return self.found.first_input
@@ -208,8 +212,8 @@ class MemoryFacts:
         return [Point(pos, kept.full, kept.source is not None, kept.at) for pos, kept in log if kept is not None]
 
     def asking(self) -> Sequence[int]:
-        by_branch = (*self.found.past, self.found.asked)
-        return [no for no, asked in enumerate(by_branch) if any(each.is_open for each in asked.values())]
+        by_branch = enumerate(self.found.asked)
+        return [no for no, asked in by_branch if any(each.is_open for each in asked.values())]
 
 
 class MemoryStore(KitStore):
@@ -223,8 +227,8 @@ class MemoryStore(KitStore):
         self._clock = clock
         self._sessions: dict[tuple[str, str], Session] = {}
         self._begun: dict[str, dict[Begun, None]] = {}
-        self._outbox: dict[str, Noted] = {}
-        self._asked = 0
+        self._outbox: dict[str, NoticeRow] = {}
+        self._numbers = count(1)
         self._lock = threading.Lock()
         self._hints = Fanout()
         _stores.add(self)
@@ -238,49 +242,32 @@ class MemoryStore(KitStore):
         found = self._sessions.get((ref.app, ref.id))
         effects, result = request.decide(MemoryFacts(found, now))
         if effects is not None:
-            self._apply(ref, found, effects, now)
+            self._write(changes_of(ref, None if found is None else found.row, effects, now, has_inbox=False), found)
             if self._hints.is_heard and worth_a_hint(effects):
                 self._hints.publish(ref)
         return result
 
-    def _apply(self, ref: SessionRef, found: Session | None, effects: Effects, now: float) -> None:
-        """Write effects. Their guards hold: the facts were looked up under the same lock."""
-        if effects.removes:
-            del self._sessions[ref.app, ref.id]
+    def _write(self, changes: Changes, found: Session | None) -> None:
+        """Write changes. Their guards hold: the facts were looked up under the same lock."""
+        after = changes.after
+        if after is None:
+            del self._sessions[changes.ref.app, changes.ref.id]
             return
         if found is None:
-            row = SessionRow(0, ref.id, ref.app, ref.user, now)
-            found = self._sessions[ref.app, ref.id] = Session(row, [], {})
-        found.row = advanced(found.row, effects, now)
-        left = found.asked
-        if effects.branches:
-            found.past = (*found.past, left) if found.branches else ()
-            found.branches += effects.branches
-            found.asked = {}
-        for r in effects.records:
-            found.log.append(Kept(r.full, r.source, now, r.seq, r.count, r.header, r.events, r.body))
-        for pos in effects.drops:
-            found.log[pos] = None
-        if effects.asks or effects.ends or effects.takes:
-            self._change_questions(found, left, effects, now)
-        for each in effects.begins:
-            self._begun.setdefault(each.digest, {})[each] = None
-        for notice in effects.notices:
-            due = now if notice.due is None else notice.due
-            self._outbox[notice.id] = Noted(notice, ref.app, ref.id, now, due)
-        if effects.inputs:
-            found.change_queue(effects, now)
-
-    def _change_questions(self, found: Session, left: dict[str, QuestionRow], effects: Effects, now: float) -> None:
-        """Ask and end questions; `left` are those of the branch on which the head was before."""
-        for question in effects.asks:
-            self._asked += 1
-            found.asked[question.id] = asked_row(question, self._asked)
-        for end in effects.ends:
-            asked = found.asked if end.branch == found.row.branch else left
-            asked[end.answer.id] = ended(asked[end.answer.id], end, now)
-        for each in effects.takes:
-            left[each] = taken(left[each])
+            found = self._sessions[after.app, after.session] = Session(after, [])
+        found.row = after
+        for each in changes.inserts:
+            if each.table is BEGUN:
+                for row in each.rows:
+                    self._begun.setdefault(row.digest, {})[row] = None
+            elif each.table is OUTBOX:
+                self._outbox |= {row.id: row for row in each.rows}
+            else:
+                found.insert(each.table, each.rows, self._numbers)
+        for change in changes.updates:
+            found.update(change)
+        for gone in changes.deletes:
+            found.delete(gone)
 
     async def renew(self, leases: Sequence[Lease]) -> list[Renewed]:
         with self._lock:
@@ -329,7 +316,7 @@ class MemoryStore(KitStore):
 
     async def inputs(self, ref: SessionRef, *, limit: int | None = None) -> list[QueuedInput]:
         with self._lock:
-            return [queued_input(each) for each in _first(limit, self._found(ref).queue.values())]
+            return [queued_input(each) for each in _first(limit, self._found(ref).queue())]
 
     async def checkpoints(
         self,
@@ -378,7 +365,7 @@ class MemoryStore(KitStore):
             if ref is None:
                 return listed(self._asked_on_heads(), filter, self._clock(), after=after, limit=limit)
             found = self._find(ref)
-            asked = [] if found is None else [(found.row, each) for each in found.asked.values()]
+            asked = [] if found is None else [(found.row, each) for each in found.asked_on_head.values()]
             return listed(asked, in_app_of(ref, filter), self._clock(), after=after, limit=limit)
 
     async def count_questions(self, filter: QuestionFilter = ALL_QUESTIONS) -> int:
@@ -387,7 +374,7 @@ class MemoryStore(KitStore):
             return sum(is_listed(row, asked, filter, now) for row, asked in self._asked_on_heads())
 
     def _asked_on_heads(self) -> Iterator[tuple[SessionRow, QuestionRow]]:
-        return ((found.row, asked) for found in self._sessions.values() for asked in found.asked.values())
+        return ((found.row, asked) for found in self._sessions.values() for asked in found.asked_on_head.values())
 
     async def audit(
         self, ref: SessionRef, branch: str | None = None, *, all_branches: bool = False
@@ -434,7 +421,7 @@ class MemoryStore(KitStore):
         with self._lock:
             now = self._clock()
             found = [
-                due(each.row, each.asked.values(), each.first_input, now)
+                due(each.row, each.asked_on_head.values(), each.first_input, now)
                 for each in self._sessions.values()
                 if fits(each.row, app, user) and is_wanted(each.row, programs, skip_users)
             ]
@@ -443,13 +430,11 @@ class MemoryStore(KitStore):
     async def take_notices(self, app: str, to: Sequence[str], ttl: float, *, limit: int = 100) -> list[TakenNotice]:
         with self._lock:
             now = self._clock()
-            found = [
-                each for each in self._outbox.values() if each.app == app and each.notice.to in to and each.due <= now
-            ]
+            found = [each for each in self._outbox.values() if each.app == app and each.to in to and each.due <= now]
             chosen = sorted(found, key=lambda each: each.due)[:limit]
-            for each in chosen:
-                each.due, each.attempt = now + ttl, each.attempt + 1
-            return [_taken(each) for each in chosen]
+            taken = [replace(each, due=now + ttl, attempt=each.attempt + 1) for each in chosen]
+            self._outbox |= {each.id: each for each in taken}
+            return [notice_of(each) for each in taken]
 
     async def settle_notice(self, taken: TakenNotice, *, again: float | None = None) -> bool:
         with self._lock:
@@ -459,7 +444,7 @@ class MemoryStore(KitStore):
             if again is None:
                 del self._outbox[taken.id]
             else:
-                found.due = self._clock() + again
+                self._outbox[taken.id] = replace(found, due=self._clock() + again)
             return True
 
     async def drop_notices(self, app: str, age: float) -> int:
@@ -485,13 +470,6 @@ class MemoryStore(KitStore):
         if found is None:
             raise CheckpointNotFound(ref.id)
         return found
-
-
-def _taken(noted: Noted) -> TakenNotice:
-    n = noted.notice
-    return TakenNotice(
-        id=n.id, to=n.to, body=n.body, app=noted.app, session=noted.session, at=noted.at, attempt=noted.attempt
-    )
 
 
 def _first(limit: int | None, found: Iterable[T]) -> list[T]:
@@ -547,4 +525,4 @@ def _events(found: Session, after: int) -> Iterator[EventBatch]:
 
 
 def _untaken(found: Session) -> tuple[Answered, ...]:
-    return tuple([answered(asked) for asked in found.asked.values() if not asked.is_open and not asked.taken])
+    return tuple([answered(asked) for asked in found.asked_on_head.values() if not asked.is_open and not asked.taken])

@@ -12,104 +12,21 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
-from msgspec.structs import asdict, astuple
+from msgspec.structs import asdict, astuple, replace
 
 from adjourn.errors import CheckpointCorrupt
 from adjourn.stores._logging import note_damage
-from adjourn.stores.types import Outcome, Status, TakenNotice
+from adjourn.stores.types import TakenNotice
 
 from .facts import Point
-from .rows import EARLIEST, LATEST, MAX_RECORDS, Branch, InputRow, QuestionRow, RecordRow, SessionRow, locate
+from .rows import Branch, Count, InputRow, Position, QuestionRow, RecordRow, SessionRow, Time, locate
+from .tables import BRANCHES, INPUTS, QUESTIONS, RECORDS, SESSIONS, Columns
 
-C = TypeVar("C", bound="Columns")
+C = TypeVar("C", bound=Columns)
 R = TypeVar("R")
 T = TypeVar("T")
 
-Count = Annotated[int, Meta(ge=0, le=2**53)]
-_Position = Annotated[int, Meta(ge=0, lt=MAX_RECORDS)]
-_Place = Annotated[int, Meta(ge=-1, lt=MAX_RECORDS)]  # -1 in a session that has no record yet
 _Flag = Annotated[int, Meta(ge=0, le=1)]
-Time = Annotated[float, Meta(ge=EARLIEST, lt=LATEST)]
-
-
-# Classes, since msgspec prepares these once; inspecting a tuple type each time takes far longer.
-
-
-class Columns(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """The columns of a row, in order, and what may be in them."""
-
-
-class _Session(Columns, frozen=True, gc=False):
-    no: Count
-    session: str
-    app: str
-    user: str | None
-    created: Time
-    branch: str
-    branch_no: _Place
-    number: Annotated[int, Meta(ge=-1, le=2**53)]
-    pos: _Place
-    full_pos: _Place
-    size: Count
-    status: Status
-    owner: str | None
-    expires: float
-    fence: Count
-    claims: Count
-    seq: Count
-    updated: Time
-    touched: Time
-    cancel: str | None
-    waiting: Count
-    program: str
-    inputs: Count
-
-
-class _Branch(Columns, frozen=True, gc=False):
-    name: str
-    start: _Position
-    first: Count
-    parent: str | None
-
-
-class _Record(Columns, frozen=True, gc=False):
-    full: _Flag
-    source: str | None
-    seq: Count
-    count: Count
-    header: bytes
-    events: bytes
-    body: bytes
-    at: Time = 0.0
-
-
-class _Question(Columns, frozen=True, gc=False):
-    id: str
-    body: bytes
-    expires: float | None
-    value: bytes | None
-    how: Outcome | None
-    by: str | None
-    at: Time | None
-    taken: _Flag
-    no: Count
-    address: str = ""
-    agent: str = ""
-    reason: str = ""
-    tags: tuple[str, ...] = ()
-    asked: float = 0.0
-
-
-class _Input(Columns, frozen=True, gc=False):
-    id: str
-    digest: str
-    body: bytes
-    program: str
-    user: str | None
-    abandons: _Flag
-    at: Time
-    taken: _Flag
-    no: Count
 
 
 class _Notice(Columns, frozen=True, gc=False):
@@ -123,7 +40,7 @@ class _Notice(Columns, frozen=True, gc=False):
 
 
 class _Point(Columns, frozen=True, gc=False):
-    pos: _Position
+    pos: Position
     full: _Flag
     listed: _Flag
     at: Time
@@ -135,7 +52,7 @@ def session_row(values: Sequence[Any]) -> SessionRow:
     Raises:
         CheckpointCorrupt: they are not what was written.
     """
-    row = SessionRow(*astuple(converted(values, _Session, values[1], "its row")))
+    row = SessionRow(*astuple(converted(values, SESSIONS.checked, values[1], "its row")))
     lowest = min(row.full_pos, row.branch_no, row.number)
     if row.full_pos > row.pos or row.branch_no > row.pos or (lowest < 0) != (row.pos < 0):
         raise CheckpointCorrupt("its row names positions that its log cannot have", row.session)
@@ -150,7 +67,7 @@ def question_row(values: Sequence[Any], session: str) -> QuestionRow:
     Raises:
         CheckpointCorrupt: they are not what was written.
     """
-    row = QuestionRow(*astuple(converted(values, _Question, session, "the row of a question")))
+    row = QuestionRow(*astuple(converted(values, QUESTIONS.checked, session, "the row of a question")))
     if (row.how is None) != (row.at is None) or (row.how is None and (row.by, row.value) != (None, None)):
         raise CheckpointCorrupt(f"its question '{row.id}' is half answered", session)
     return row
@@ -162,18 +79,8 @@ def input_row(values: Sequence[Any], session: str) -> InputRow:
     Raises:
         CheckpointCorrupt: they are not what was written.
     """
-    found = converted(values, _Input, session, "the row of an input")
-    return InputRow(
-        found.id,
-        found.digest,
-        found.body,
-        found.program,
-        found.user,
-        bool(found.abandons),
-        found.at,
-        bool(found.taken),
-        found.no,
-    )
+    found = InputRow(*astuple(converted(values, INPUTS.checked, session, "the row of an input")))
+    return replace(found, abandons=bool(found.abandons), taken=bool(found.taken))
 
 
 def taken_notice(values: Sequence[Any]) -> TakenNotice:
@@ -192,7 +99,8 @@ def record_row(id: str, parent: str | None, pos: int, values: Sequence[Any], ses
     Raises:
         CheckpointCorrupt: they are not what was written.
     """
-    return RecordRow(id, parent, pos, *astuple(converted(values, _Record, session, f"the row of record '{id}'")))
+    found = converted((pos, *values), RECORDS.checked, session, f"the row of record '{id}'")
+    return RecordRow(id, parent, *astuple(found))
 
 
 def branch_rows(rows: Iterable[Sequence[Any]], session: str) -> list[Branch]:
@@ -201,7 +109,9 @@ def branch_rows(rows: Iterable[Sequence[Any]], session: str) -> list[Branch]:
     Raises:
         CheckpointCorrupt: they are not what was written.
     """
-    branches = [Branch(*astuple(converted(values, _Branch, session, "the row of a branch"))) for values in rows]
+    branches = [
+        Branch(*astuple(converted(values, BRANCHES.checked, session, "the row of a branch"))) for values in rows
+    ]
     if not branches or branches[0].start != 0 or any(one.start >= two.start for one, two in pairwise(branches)):
         raise CheckpointCorrupt("its branches do not follow one another", session)
     for number, branch in enumerate(branches[1:], 1):

@@ -553,7 +553,7 @@ def _written(
         lease=lease,
         cancel=cancel,
         waiting=-len(takes),
-        branches=(Branch(first.branch, row.pos + 1, first.number, first.parent),) if begins else (),
+        branches=(Branch(first.branch, row.pos + 1, first.number, first.parent, row.branch_no + 1),) if begins else (),
         records=tuple(records),
         asks=asks,
         ends=ends,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from adjourn._hiding import known
 from adjourn._text import undotted
@@ -30,6 +32,7 @@ from adjourn.stores.types import (
     SessionRef,
     Status,
     StoredRecord,
+    TakenNotice,
 )
 
 EARLIEST, LATEST = -62_135_596_800.0, 253_402_300_800.0
@@ -37,6 +40,12 @@ EARLIEST, LATEST = -62_135_596_800.0, 253_402_300_800.0
 
 MAX_RECORDS = 2**28
 """How many records a session can have across all of its branches."""
+
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Position = Annotated[int, Meta(ge=0, lt=MAX_RECORDS)]
+Place = Annotated[int, Meta(ge=-1, lt=MAX_RECORDS)]
+"""A position, or -1 in a session that has no record yet."""
+Time = Annotated[float, Meta(ge=EARLIEST, lt=LATEST)]
 
 
 class SessionRow(msgspec.Struct, frozen=True, gc=False):
@@ -50,29 +59,29 @@ class SessionRow(msgspec.Struct, frozen=True, gc=False):
     stands at position -1, on a branch without a name.
     """
 
-    no: int
+    no: Count
     session: str
     app: str
     user: str | None
-    created: float
+    created: Time
     branch: str = ""
-    branch_no: int = -1
-    number: int = -1
-    pos: int = -1
-    full_pos: int = -1
-    size: int = 0
+    branch_no: Place = -1
+    number: Annotated[int, Meta(ge=-1, le=2**53)] = -1
+    pos: Place = -1
+    full_pos: Place = -1
+    size: Count = 0
     status: Status = "queued"
     owner: str | None = None
     expires: float = 0.0
-    fence: int = 0
-    claims: int = 0
-    seq: int = 0
-    updated: float = 0.0
-    touched: float = 0.0
+    fence: Count = 0
+    claims: Count = 0
+    seq: Count = 0
+    updated: Time = 0.0
+    touched: Time = 0.0
     cancel: str | None = None
-    waiting: int = 0
+    waiting: Count = 0
     program: str = ""
-    inputs: int = 0
+    inputs: Count = 0
 
     @property
     def checkpoint(self) -> str:
@@ -86,12 +95,16 @@ class SessionRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class Branch(msgspec.Struct, frozen=True, gc=False):
-    """A stretch of the log: its first record, written after `parent`, has the number `first` and stands at `start`."""
+    """A stretch of the log: its first record, written after `parent`, has the number `first` and stands at `start`.
+
+    `no` counts the branches of a session, from 0 on.
+    """
 
     name: str
-    start: int
-    first: int
+    start: Position
+    first: Count
     parent: str | None
+    no: Position = 0
 
 
 class RecordRow(msgspec.Struct, frozen=True, gc=False):
@@ -102,21 +115,23 @@ class RecordRow(msgspec.Struct, frozen=True, gc=False):
 
     id: str
     parent: str | None
-    pos: int
+    pos: Position
     full: bool
     source: str | None
-    seq: int
-    count: int
+    seq: Count
+    count: Count
     header: bytes
     events: bytes
     body: bytes
-    at: float = 0.0
+    at: Time = 0.0
 
 
 class QuestionRow(msgspec.Struct, frozen=True, gc=False):
     """A question as it is stored; `how` is None while it is open, and `no` grows with the order of writing.
 
     From `address` on it is what listings select by and show; decisions do without it, so facts may leave it out.
+    `terms` are under what it stands in the inbox for as long as it is open and the head is on its branch, which is
+    the number of that in the session.
     """
 
     id: str
@@ -125,14 +140,16 @@ class QuestionRow(msgspec.Struct, frozen=True, gc=False):
     value: bytes | None = None
     how: Outcome | None = None
     by: str | None = None
-    at: float | None = None
+    at: Time | None = None
     taken: bool = False
-    no: int = 0
+    no: Count = 0
     address: str = ""
     agent: str = ""
     reason: str = ""
     tags: tuple[str, ...] = ()
     asked: float = 0.0
+    terms: tuple[str, ...] = ()
+    branch: Place = 0
 
     @property
     def is_open(self) -> bool:
@@ -152,9 +169,38 @@ class InputRow(msgspec.Struct, frozen=True, gc=False):
     program: str
     user: str | None
     abandons: bool
-    at: float
+    at: Time
     taken: bool = False
-    no: int = 0
+    no: Count = 0
+
+
+class InboxRow(msgspec.Struct, frozen=True, gc=False):
+    """An entry of the inbox: the question number `no`, under one of its terms."""
+
+    term: str
+    asked: float
+    no: Count
+    expires: float | None
+
+
+class NoticeRow(msgspec.Struct, frozen=True, gc=False):
+    """A notice as it is stored, with the session it was written to; it may be taken from the time `due` on."""
+
+    id: str
+    to: str
+    app: str
+    session: str
+    due: float
+    at: Time
+    attempt: Count
+    body: bytes
+
+
+def notice_of(row: NoticeRow) -> TakenNotice:
+    """Return a notice that somebody takes, as callers read it."""
+    return TakenNotice(
+        id=row.id, to=row.to, body=row.body, app=row.app, session=row.session, at=row.at, attempt=row.attempt
+    )
 
 
 def submitted_row(given: Input, at: float, no: int) -> InputRow:
@@ -173,10 +219,10 @@ def queued_input(row: InputRow) -> QueuedInput:
     return QueuedInput(id=row.id, body=row.body, program=row.program, user=row.user, abandons=row.abandons, at=row.at)
 
 
-def asked_row(question: Question, no: int) -> QuestionRow:
-    """Return the row of a question that is asked now, as the `no`th."""
+def asked_row(question: Question, no: int, branch: int = 0) -> QuestionRow:
+    """Return the row of a question that is asked now, as the `no`th, on a branch by its number."""
     q, given = question, question.ended
-    labels = (q.address, q.agent, q.reason, q.tags, q.asked)
+    labels = (q.address, q.agent, q.reason, q.tags, q.asked, (), branch)
     if given is None:
         return QuestionRow(q.id, q.body, q.expires, None, None, None, None, False, no, *labels)
     return QuestionRow(q.id, q.body, q.expires, given.value, given.how, given.by, given.at, True, no, *labels)

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from adjourn.errors import AdjournError, StoreUnavailable
 from adjourn.stores.types import Answer, Claimed, Committed, Head, Input, Lease, Renewed, SessionRef, Status, Write
 
+from .changes import Changes, Later, changes_of
 from .effects import Applied, Effects, advanced
 from .facts import FactSheet, NotRead, Query, Remembered
 from .hints import worth_a_hint
@@ -120,12 +121,26 @@ class RemoteStore(KitStore):
     async def read(self, query: Query) -> FactSheet:
         """Return the facts that a query wants, all as they are at one moment."""
 
-    @abstractmethod
+    async def write(self, changes: Changes) -> Applied | None:
+        """Write all of the changes, or return None and write nothing because a guard or an expectation does not hold.
+
+        `changes.ref` names a user only where the session must be that user's; with `guard.exists` False it is the new
+        session.
+        """
+        raise NotImplementedError
+
     async def apply(self, ref: SessionRef, effects: Effects) -> Applied | None:
         """Write all of the effects, or return None and write nothing because a guard does not hold.
 
         `ref` names a user only where the session must be that user's; with `guard.exists` False it is the new session.
         """
+        raise NotImplementedError
+
+    async def _write_or_apply(self, ref: SessionRef, facts: FactSheet, effects: Effects) -> Applied | None:
+        # Stores are moved from effects to changes one by one.
+        if type(self).write is RemoteStore.write:
+            return await self.apply(ref, effects)
+        return await self.write(changes_of(ref, facts.row, effects, Later(facts.now)))
 
     @abstractmethod
     async def idle(
@@ -211,7 +226,7 @@ class RemoteStore(KitStore):
             return (result,)
         if effects.lease is not None or effects.removes:
             self._known.pop((request.ref.app, request.ref.id), None)
-        applied = await self.apply(request.ref, effects)
+        applied = await self._write_or_apply(request.ref, facts, effects)
         if applied is None:
             return None
         if isinstance(result, Committed):
