@@ -158,9 +158,14 @@ class Session(msgspec.Struct, gc=False):
 
     def update(self, change: Update) -> None:
         """Change a row."""
-        *branch, name = change.key
-        rows: dict[str, Any] = self.asked[branch[0]] if change.table is QUESTIONS else self.inputs
-        rows[name] = replace(rows[name], **change.values)
+        if change.table is QUESTIONS:
+            branch: int
+            branch, name = change.key
+            asked = self.asked[branch]
+            asked[name] = replace(asked[name], **change.values)
+        else:
+            (name,) = change.key
+            self.inputs[name] = replace(self.inputs[name], **change.values)
 
     def delete(self, change: Removal) -> None:
         """Remove a row."""
