@@ -70,8 +70,8 @@ class Table(Generic[R]):
         self.key = key
         self.of_session = of_session
         self.serial = serial
-        self.counters = frozenset(counters)
-        self.secret = frozenset(secret)
+        self.counters: frozenset[str] = frozenset(counters)
+        self.secret: frozenset[str] = frozenset(secret)
         self.indexes = indexes
         fields = [each for each in msgspec.structs.fields(row) if each.name not in derived]
         self.fields: tuple[str, ...] = tuple([each.name for each in fields])
@@ -81,7 +81,7 @@ class Table(Generic[R]):
             *[_column(each.name, each.type) for each in fields],
         )
         """Everything that is stored, in its order."""
-        self.checked = cast(
+        self.checked: type[Columns] = cast(
             "type[Columns]",
             msgspec.defstruct(f"_{row.__name__}", map(_field, fields), bases=(Columns,), frozen=True, gc=False),
         )
