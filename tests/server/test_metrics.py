@@ -231,6 +231,7 @@ def test_whichever_process_is_asked_has_the_numbers_of_all(tmp_path: Path):  # r
             Stream(port, "POST", "/api/v1/chat", {"message": "hello"}, {}).all()
         held = Stream(ports[1], "GET", "/api/v1/inbox/events", None, {})
         held.until("caught_up")
+        (folder / "counter_4194304.db").touch()  # of a process that is just starting
         for port in ports:
             seen = of_port(port)
             assert (seen("processes"), seen("runs_begun_total", agent="booker")) == (2, 2)

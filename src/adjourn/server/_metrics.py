@@ -16,7 +16,7 @@ from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest, values
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from starlette.routing import BaseRoute, Route
@@ -303,8 +303,27 @@ def _with_all(whole: CollectorRegistry, folder: Path) -> bytes:
         number = file.stem.rpartition("_")[2]
         if number.isdigit() and _is_gone(int(number)):
             file.unlink(missing_ok=True)
-    MultiProcessCollector(whole, str(folder))
+    whole.register(_OfAll(folder))
     return generate_latest(whole)
+
+
+class _OfAll(Collector):
+    """The numbers of all processes that share a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the sums."""
+        # A process that is just starting makes a file before it writes to it, and the library cannot read an empty one.
+        files = [str(file) for file in self._folder.glob("*.db") if _size(file)]
+        return MultiProcessCollector.merge(files)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+
+def _size(file: Path) -> int:
+    with contextlib.suppress(FileNotFoundError):  # It was removed just now.
+        return file.stat().st_size
+    return 0
 
 
 def _is_gone(pid: int) -> bool:
