@@ -10,7 +10,8 @@ import pytest
 
 from adjourn.errors import CheckpointCorrupt, CheckpointTooNew, StoreUnavailable, UsageError
 from adjourn.stores import SessionRef, SQLiteStore
-from adjourn.stores.sqlite._schema import APPLICATION, MIGRATIONS, check_filesystem, connect, filesystem
+from adjourn.stores.sqlite._schema import APPLICATION, VERSION, check_filesystem, connect, filesystem
+from adjourn.stores.sqlite._tables import SCHEMA
 from adjourn.testing.suite.bench import Drive, refused
 
 
@@ -55,7 +56,22 @@ async def test_a_database_of_a_newer_version_is_left_alone(path: Path):  # rule 
     before = path.read_bytes()
     for call in (store.head(SessionRef("s")), Drive(store, "t").start()):
         error = await refused(CheckpointTooNew, call)
-        assert (error.version, error.known) == (99, len(MIGRATIONS))
+        assert (error.version, error.known) == (99, VERSION)
+    await store.close()
+    assert path.read_bytes() == before
+
+
+async def test_a_file_of_before_the_first_release_is_left_alone(path: Path):  # rule C10
+    store = SQLiteStore(path)
+    await Drive(store).start()
+    await store.close()
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA user_version = {VERSION - 1}")
+    connection.close()
+    before = path.read_bytes()
+    error = await refused(CheckpointCorrupt, Drive(store).head())
+    assert "before the first release" in str(error)
+    assert "choose another path" in str(error)
     await store.close()
     assert path.read_bytes() == before
 
@@ -184,18 +200,18 @@ def test_network_filesystems_are_refused(kind: str):
 
 def test_a_new_file_says_whose_it_is_and_which_version(path: Path):
     connection = connect(path, "FULL")
-    assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
+    assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
     assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION,)
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     connection.close()
 
 
-@pytest.mark.parametrize("statements", range(len(MIGRATIONS[0])))
-def test_a_migration_that_was_cut_off_has_not_happened(path: Path, statements: int):  # rule C8
+@pytest.mark.parametrize("statements", range(len(SCHEMA)))
+def test_a_creation_that_was_cut_off_has_not_happened(path: Path, statements: int):  # rule C8
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("BEGIN IMMEDIATE")
-    for statement in MIGRATIONS[0][:statements]:
+    for statement in SCHEMA[:statements]:
         connection.execute(statement)
     connection.close()  # as a crash would, without a commit
     connection = connect(path, "FULL")

@@ -7,7 +7,8 @@ against it, and `EncryptedStore` seals what is secret.
 
 from __future__ import annotations
 
-from types import UnionType
+from collections.abc import Mapping
+from types import MappingProxyType, UnionType
 from typing import Annotated, Any, Generic, Literal, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
@@ -27,8 +28,9 @@ class Columns(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 class Column(msgspec.Struct, frozen=True):
-    """One column: what kind of values it has, and whether it may have none."""
+    """One column: the field of the row that it stores, what kind of values it has, and whether it may have none."""
 
+    field: str
     name: str
     kind: Kind
     is_optional: bool = False
@@ -47,9 +49,10 @@ class Table(Generic[R]):
     """One table.
 
     `key` is what a row is found by. With `of_session`, rows belong to a session, whose number comes before the rest of
-    the key, and are removed with it. `serial` is a column that the store numbers in the order of writing. `derived` are
-    fields of the row that follow from where it stands, and are not stored. Of the columns in `counters`, a write says
-    how much it adds, since others add to them meanwhile. What is in `secret` is encrypted by an `EncryptedStore`.
+    the key in a column `session`, and are removed with it. `serial` is a column that the store numbers in the order of
+    writing. `derived` are fields of the row that follow from where it stands, and are not stored. `names` are columns
+    that are not called as their field. Of the columns in `counters`, a write says how much it adds, since others add to
+    them meanwhile. What is in `secret` is encrypted by an `EncryptedStore`.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Table(Generic[R]):
         of_session: bool = True,
         serial: str | None = None,
         derived: tuple[str, ...] = (),
+        names: Mapping[str, str] = MappingProxyType({}),
         counters: tuple[str, ...] = (),
         secret: tuple[str, ...] = (),
         indexes: tuple[Index, ...] = (),
@@ -76,11 +80,10 @@ class Table(Generic[R]):
         fields = [each for each in msgspec.structs.fields(row) if each.name not in derived]
         self.fields: tuple[str, ...] = tuple([each.name for each in fields])
         """The fields of the row that are stored, in their order."""
-        self.columns: tuple[Column, ...] = (
-            *((Column("session", "int"),) if of_session else ()),
-            *[_column(each.name, each.type) for each in fields],
+        self.columns: tuple[Column, ...] = tuple(
+            [_column(each.name, names.get(each.name, each.name), each.type) for each in fields]
         )
-        """Everything that is stored, in its order."""
+        """Their columns."""
         self.checked: type[Columns] = cast(
             "type[Columns]",
             msgspec.defstruct(f"_{row.__name__}", map(_field, fields), bases=(Columns,), frozen=True, gc=False),
@@ -91,14 +94,16 @@ class Table(Generic[R]):
         return f"<table {self.name}>"
 
 
-def _column(name: str, hint: Any) -> Column:
+def quoted(name: str) -> str:
+    """Return the name of a column as SQL has it."""
+    return f'"{name}"' if name in ("full", "to", "user") else name
+
+
+def _column(field: str, name: str, hint: Any) -> Column:
     plain, is_optional = _plain(hint)
-    if get_origin(plain) is tuple:
-        return Column(name, "texts", is_optional)
-    if get_origin(plain) is Literal:
-        return Column(name, "text", is_optional)
     kinds: dict[Any, Kind] = {int: "int", float: "float", str: "text", bytes: "bytes", bool: "flag"}
-    return Column(name, kinds[plain], is_optional)
+    kinds |= {tuple: "texts", Literal: "text"}
+    return Column(field, name, kinds[get_origin(plain) or plain], is_optional)
 
 
 def _plain(hint: Any) -> tuple[Any, bool]:
@@ -123,13 +128,14 @@ SESSIONS = Table(
     key=("app", "session"),
     of_session=False,
     serial="no",
+    names={"session": "id"},
     counters=("waiting", "inputs"),
     indexes=(
         # These change only when a lease or an answer comes or goes, not with every commit.
         Index("sessions_held", ("no",), "owner IS NOT NULL"),
         Index("sessions_answered", ("no",), "waiting > 0"),
-        Index("sessions_idle", ("app", "status", "updated", "session"), "owner IS NULL"),
-        Index("sessions_of_user", ("user", "updated", "app", "session"), 'owner IS NULL AND "user" IS NOT NULL'),
+        Index("sessions_idle", ("app", "status", "updated", "id"), "owner IS NULL"),
+        Index("sessions_of_user", ("user", "updated", "app", "id"), 'owner IS NULL AND "user" IS NOT NULL'),
     ),
 )
 

@@ -1,128 +1,43 @@
 """The inbox of a SQLite file: an index of the open questions by their terms, and listings that walk it.
 
 The table `inbox` has the open questions of the branch of each session's head, once for each of their terms, in the
-order in which they are listed. A listing walks the rarest term
-of its filter, looks up the others, and stops at its limit.
+order in which they are listed. A listing walks the rarest term of its filter, looks up the others, and stops at its
+limit.
 """
 
 from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Iterable, Sequence
-from typing import Any, cast
-
-import msgspec
+from collections.abc import Sequence
+from typing import Any
 
 from adjourn.errors import CheckpointCorrupt
-from adjourn.stores.kit.inbox import open_question, place_of, selects, terms_in, terms_of
-from adjourn.stores.kit.reading import Columns, Count, converted, question_row, session_row
-from adjourn.stores.kit.rows import QuestionRow, SessionRow
+from adjourn.stores.kit.inbox import open_question, place_of, selects, terms_in
+from adjourn.stores.kit.reading import question_row, session_row
+from adjourn.stores.kit.tables import QUESTIONS, SESSIONS
 from adjourn.stores.types import OpenQuestion, QuestionFilter
 
-_OPEN = """SELECT no, address, agent, reason, tags, asked FROM questions
-    WHERE session = ? AND branch = ? AND how IS NULL"""
-_OPEN_NAMED = """SELECT no, address, agent, reason, tags, asked FROM questions
-    WHERE session = ? AND branch = ? AND id = ? AND how IS NULL"""
+from ._tables import ROWS
 
-
-# Writing
-
-
-def show(connection: sqlite3.Connection, row: SessionRow, asked: QuestionRow, no: int) -> None:
-    """Put a question into the inbox."""
-    rows = [(term, asked.asked, no, asked.expires) for term in terms_of(row, asked)]
-    connection.executemany("INSERT OR REPLACE INTO inbox VALUES (?, ?, ?, ?)", rows)
-
-
-def hide(connection: sqlite3.Connection, row: SessionRow, id: str) -> None:
-    """Take a question of the row's branch out of the inbox, if it is open.
-
-    Raises:
-        CheckpointCorrupt: its row is damaged.
-    """
-    _hide(connection, row, connection.execute(_OPEN_NAMED, (row.no, row.branch_no, id)).fetchall())
-
-
-def hide_all(connection: sqlite3.Connection, row: SessionRow) -> None:
-    """Take all questions of the row's branch out of the inbox.
-
-    Raises:
-        CheckpointCorrupt: the row of one is damaged.
-    """
-    _hide(connection, row, connection.execute(_OPEN, (row.no, row.branch_no)).fetchall())
-
-
-def hide_damaged(connection: sqlite3.Connection, no: int) -> None:
-    """Take all questions of a session out of the inbox, whatever their rows say; this reads the whole inbox."""
-    connection.execute("DELETE FROM inbox WHERE no IN (SELECT no FROM questions WHERE session = ?)", (no,))
-
-
-class _Labels(Columns, frozen=True, gc=False):
-    no: Count
-    address: str
-    agent: str
-    reason: str
-    tags: str
-    asked: float
-
-
-def _hide(connection: sqlite3.Connection, row: SessionRow, rows: Iterable[Sequence[Any]]) -> None:
-    for values in rows:
-        q = converted(values, _Labels, row.session, "the row of a question")
-        labels = (q.address, q.agent, q.reason, read_tags(q.tags, row.session))
-        terms = terms_of(row, QuestionRow("", b"", None, None, None, None, None, False, q.no, *labels))
-        gone = [(term, q.asked, q.no) for term in terms]
-        connection.executemany("DELETE FROM inbox WHERE term = ? AND asked = ? AND no = ?", gone)
-
-
-def write_tags(tags: tuple[str, ...]) -> str:
-    """Return the tags of a question for their column."""
-    return msgspec.json.encode(tags).decode() if tags else ""
-
-
-def read_tags(stored: object, session: str) -> tuple[str, ...]:
-    """Return the tags of a question from their column.
-
-    Raises:
-        CheckpointCorrupt: they are not what was written.
-    """
-    try:
-        return () if stored == "" else _tags.decode(cast("str", stored))
-    except (msgspec.MsgspecError, UnicodeError, TypeError) as error:
-        raise CheckpointCorrupt(f"the tags of a question are damaged ({error})", session) from error
-
-
-_tags = msgspec.json.Decoder(tuple[str, ...])
-
-
-# Reading
-
+_SELECTED = f"s.*, i.asked, {ROWS[QUESTIONS].columns('q')}"
+_BEHIND = "i.term = :term AND (i.asked, i.no) > (:asked, :no) AND i.asked < :asked_before"
+_UNEXPIRED = """(i.expires IS NULL OR i.expires > :now)
+    AND (:expires_before IS NULL OR i.expires < :expires_before)"""
+_WITH_OTHERS = """(:others = 0 OR :others = (SELECT count(*) FROM inbox t
+    WHERE t.term IN (:term1, :term2, :term3, :term4, :term5) AND t.asked = i.asked AND t.no = i.no))"""
 
 # CROSS JOIN keeps the order of the tables: first the inbox, or the questions that expire soon, then the rest by key.
-_LIST = """SELECT s.*, q.id, CAST(q.body AS BLOB), q.expires, CAST(q.value AS BLOB), q.how, q.by, q.at,
-    q.taken, q.no, q.address, q.agent, q.reason, q.tags, q.asked, i.asked
-    FROM inbox i CROSS JOIN questions q ON q.no = i.no CROSS JOIN sessions s ON s.no = q.session
-    WHERE i.term = :term AND (i.asked, i.no) > (:asked, :no) AND i.asked < :asked_before
-    AND (i.expires IS NULL OR i.expires > :now) AND (:expires_before IS NULL OR i.expires < :expires_before)
-    AND (:others = 0 OR :others = (SELECT count(*) FROM inbox t
-        WHERE t.term IN (:term1, :term2, :term3, :term4, :term5) AND t.asked = i.asked AND t.no = i.no))
-    AND q.how IS NULL AND q.branch = s.branch_no
+_LIST = f"""SELECT {_SELECTED} FROM inbox i CROSS JOIN questions q ON q.no = i.no
+    CROSS JOIN sessions s ON s.no = q.session
+    WHERE {_BEHIND} AND {_UNEXPIRED} AND {_WITH_OTHERS} AND q.how IS NULL AND q.branch = s.branch_no
     ORDER BY i.asked, i.no LIMIT :limit"""
-_LIST_EXPIRING = """SELECT s.*, q.id, CAST(q.body AS BLOB), q.expires, CAST(q.value AS BLOB), q.how, q.by, q.at,
-    q.taken, q.no, q.address, q.agent, q.reason, q.tags, q.asked, i.asked
-    FROM questions q CROSS JOIN inbox i ON i.asked = q.asked AND i.no = q.no CROSS JOIN sessions s ON s.no = q.session
+_LIST_EXPIRING = f"""SELECT {_SELECTED} FROM questions q CROSS JOIN inbox i ON i.asked = q.asked AND i.no = q.no
+    CROSS JOIN sessions s ON s.no = q.session
     WHERE q.how IS NULL AND q.expires IS NOT NULL AND q.expires > :now AND q.expires < :expires_before
-    AND i.term = :term AND (i.asked, i.no) > (:asked, :no) AND i.asked < :asked_before
-    AND (:others = 0 OR :others = (SELECT count(*) FROM inbox t
-        WHERE t.term IN (:term1, :term2, :term3, :term4, :term5) AND t.asked = i.asked AND t.no = i.no))
-    AND q.branch = s.branch_no
+    AND {_BEHIND} AND {_WITH_OTHERS} AND q.branch = s.branch_no
     ORDER BY q.asked, q.no LIMIT :limit"""
-_COUNT = """SELECT count(*) FROM inbox i
-    WHERE i.term = :term AND (i.asked, i.no) > (:asked, :no) AND i.asked < :asked_before
-    AND (i.expires IS NULL OR i.expires > :now) AND (:expires_before IS NULL OR i.expires < :expires_before)
-    AND (:others = 0 OR :others = (SELECT count(*) FROM inbox t
-        WHERE t.term IN (:term1, :term2, :term3, :term4, :term5) AND t.asked = i.asked AND t.no = i.no))"""
+_COUNT = f"SELECT count(*) FROM inbox i WHERE {_BEHIND} AND {_UNEXPIRED} AND {_WITH_OTHERS}"
 
 _MANY = 1000
 """As far as this, questions are counted to find out which way to them is the shortest."""
@@ -164,8 +79,8 @@ class Search:
             CheckpointCorrupt: they are not what was written, or the index has led to a question that is not wanted.
         """
         row = session_row(values[:_COLUMNS])
-        *rest, tags, asked, place = values[_COLUMNS:]
-        question = question_row((*rest, read_tags(tags, row.session), asked), row.session)
+        place, *columns = values[_COLUMNS:]
+        question = question_row(ROWS[QUESTIONS].plain(columns, row.session), row.session)
         # A cursor from another time than the index has could lead back, again and again.
         if question.asked != place or not selects(self._wanted, row, question):
             raise CheckpointCorrupt(
@@ -174,7 +89,7 @@ class Search:
         return open_question(row, question)
 
 
-_COLUMNS = len(SessionRow.__struct_fields__)
+_COLUMNS = len(SESSIONS.fields)
 
 
 def _number(connection: sqlite3.Connection, query: str, *values: Any) -> int:

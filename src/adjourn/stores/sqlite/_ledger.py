@@ -9,11 +9,11 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from adjourn.errors import CheckpointCorrupt
 from adjourn.stores._logging import note_damage
-from adjourn.stores.kit.effects import Effects, End, advanced
+from adjourn.stores.kit.changes import Changes, Insert, changes_of
 from adjourn.stores.kit.facts import Point
 from adjourn.stores.kit.hints import Fanout, worth_a_hint
 from adjourn.stores.kit.reading import (
@@ -36,27 +36,26 @@ from adjourn.stores.kit.rows import (
     QuestionRow,
     RecordRow,
     SessionRow,
-    asked_row,
     id_at,
-    input_digest,
     locate,
     stored_statuses,
 )
-from adjourn.stores.types import Question, SessionRef, Status
+from adjourn.stores.kit.tables import BRANCHES, INBOX, INPUTS, QUESTIONS, RECORDS, SESSIONS
+from adjourn.stores.types import SessionRef, Status
 
-from . import _inbox as inbox
-from . import _outbox as outbox
 from ._files import Connection
+from ._tables import BITS, ROWS
 
 _KNOWN = 1000  # how many rows of sessions are cached at most
 
-# A record's key is its session's number in the high bits and its position in the low ones.
-_POSITIONS = MAX_RECORDS.bit_length() - 1
 _SESSIONS = 2**35
-"""The numbers that a session can have: with a position after it, it must fit into the key of a record."""
+"""The numbers that a session can have: with a place after it, it must fit into a key."""
 
-# The columns of a session stand in the order of SessionRow's fields, those of a question in that of QuestionRow's.
+_RECORDS, _QUESTIONS, _INPUTS = ROWS[RECORDS], ROWS[QUESTIONS], ROWS[INPUTS]
+
+# The columns of a session are in the order of its fields, since none of them is moved to the end.
 _FIND = "SELECT * FROM sessions WHERE app = ? AND id = ?"
+_SAVE = ROWS[SESSIONS].update
 _IDLE = """SELECT id, app, user, no FROM sessions WHERE touched < ? AND (owner IS NULL OR expires <= ?)
     AND (app = ? OR ? IS NULL AND app NOT LIKE '~%') AND (? IS NULL OR user = ?) AND no > ?"""
 _NUMBER = "SELECT no FROM sessions WHERE app = ? AND id = ? AND (? IS NULL OR user = ?)"
@@ -64,38 +63,20 @@ _NUMBER = "SELECT no FROM sessions WHERE app = ? AND id = ? AND (? IS NULL OR us
 _NEWEST = """SELECT CAST(max(
     (SELECT coalesce(max(no), 0) FROM sessions WHERE no < :last),
     (SELECT coalesce(max(key), 0) >> :bits FROM records WHERE key < :last << :bits),
-    (SELECT coalesce(max(session), 0) FROM branches WHERE session < :last),
+    (SELECT coalesce(max(key), 0) >> :bits FROM branches WHERE key < :last << :bits),
     (SELECT coalesce(max(session), 0) FROM inputs WHERE session < :last),
     (SELECT coalesce(max(session), 0) FROM questions WHERE session < :last)) AS INTEGER)"""
-_CREATE = "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-# What a step changes, without indexed columns, so it touches one page of the file.
-_MOVE = """UPDATE sessions SET number = ?, pos = ?, full_pos = ?, size = ?, status = ?, expires = ?, claims = ?,
-    seq = ?, updated = ?, touched = ? WHERE no = ?"""
-_SAVE = """UPDATE sessions SET number = ?, pos = ?, full_pos = ?, size = ?, status = ?, expires = ?, claims = ?,
-    seq = ?, updated = ?, touched = ?, branch = ?, branch_no = ?, owner = ?, fence = ?, cancel = ?, waiting = ?,
-    program = ?, inputs = ? WHERE no = ?"""
-_QUESTION = """SELECT id, CAST(body AS BLOB), expires, CAST(value AS BLOB), how, by, at, taken, no FROM questions
-    WHERE session = ? AND branch = ? AND id = ?"""
-_ASK = """INSERT INTO questions (session, branch, id, expires, body, value, how, by, at, taken,
-    address, agent, reason, tags, asked) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
-_QUESTIONS = """SELECT id, CAST(body AS BLOB), expires, CAST(value AS BLOB), how, by, at, taken, no FROM questions
-    WHERE session = ? AND branch = ? ORDER BY no"""
-
-_WAITING = """SELECT id, CAST(body AS BLOB), expires, CAST(value AS BLOB), how, by, at, taken, no FROM questions
-    WHERE session = ? AND branch = ? AND (how IS NULL OR NOT taken) ORDER BY no"""
-_OPEN = """SELECT id, CAST(body AS BLOB), expires, CAST(value AS BLOB), how, by, at, taken, no,
-    address, agent, reason, tags, asked FROM questions WHERE session = ? AND branch = ? AND how IS NULL"""
-_RECORD = """SELECT full, source, seq, count, CAST(header AS BLOB), CAST(events AS BLOB), CAST(body AS BLOB), at
-    FROM records WHERE key = ?"""
-_INPUT = """SELECT id, digest, CAST(body AS BLOB), program, user, abandons, at, taken, no FROM inputs
-    WHERE session = ? AND id = ?"""
-_QUEUE = """SELECT id, digest, CAST(body AS BLOB), program, user, abandons, at, taken, no FROM inputs
-    WHERE session = ? AND NOT taken ORDER BY no LIMIT ?"""
+_BRANCHES = f"SELECT {ROWS[BRANCHES].columns('t')} FROM branches t WHERE t.key BETWEEN ? AND ? ORDER BY t.key"
+_ASKED = f"SELECT {_QUESTIONS.columns('t')} FROM questions t WHERE t.session = ? AND t.branch = ?"
+_QUESTION = f"{_ASKED} AND t.id = ?"
+_WAITING = f"{_ASKED} AND (t.how IS NULL OR NOT t.taken) ORDER BY t.no"
+_OPEN = f"{_ASKED} AND t.how IS NULL ORDER BY t.no"
+_OPEN_NAMED = f"{_ASKED} AND t.id = ? AND t.how IS NULL"
+_RECORD = f"SELECT {_RECORDS.columns('t')} FROM records t WHERE t.key = ?"
+_INPUT = f"SELECT {_INPUTS.columns('t')} FROM inputs t WHERE t.session = ? AND t.id = ?"
+_QUEUE = f"SELECT {_INPUTS.columns('t')} FROM inputs t WHERE t.session = ? AND NOT t.taken ORDER BY t.no LIMIT ?"
 _QUEUE_SIZE = """SELECT total(length(body)) FROM
     (SELECT body FROM inputs WHERE session = ? AND NOT taken ORDER BY no LIMIT ?)"""
-_SUBMIT = """INSERT INTO inputs (session, id, digest, program, user, abandons, at, taken, body)
-    VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?)"""
-_BEGIN = "INSERT OR IGNORE INTO begun VALUES (?, ?, ?)"
 
 T = TypeVar("T")
 
@@ -104,9 +85,9 @@ T = TypeVar("T")
 # the connection could not write any more.
 
 
-def key(row: SessionRow, pos: int) -> int:
-    """Return the key of the record at a position."""
-    return row.no << _POSITIONS | pos
+def key(row: SessionRow, place: int) -> int:
+    """Return the key of the record at a position, or of the branch with a number."""
+    return row.no << BITS | place
 
 
 def read_session(values: Sequence[Any]) -> SessionRow:
@@ -141,9 +122,7 @@ def branches(connection: sqlite3.Connection, row: SessionRow) -> list[Branch]:
     """Return all branches of a session, in the order of writing."""
     if row.pos < 0:
         return []
-    rows = connection.execute(
-        "SELECT name, start, first, parent FROM branches WHERE session = ? ORDER BY no", (row.no,)
-    ).fetchall()
+    rows = connection.execute(_BRANCHES, (key(row, 0), key(row, MAX_RECORDS - 1))).fetchall()
     found = branch_rows(rows, row.session)
     if (row.branch_no, row.branch) != (len(found) - 1, found[-1].name):
         raise CheckpointCorrupt("its row does not name its newest branch", row.session)
@@ -157,8 +136,12 @@ def has_position(connection: sqlite3.Connection, row: SessionRow, pos: int) -> b
 
 def asked_on(connection: sqlite3.Connection, row: SessionRow, branch_no: int) -> list[QuestionRow]:
     """Return the questions of a branch that can be read, in the order of asking."""
-    rows = connection.execute(_QUESTIONS, (row.no, branch_no)).fetchall()
-    return list(readable(rows, lambda values: question_row(values, row.session)))
+    rows = connection.execute(f"{_ASKED} ORDER BY t.no", (row.no, branch_no)).fetchall()
+    return list(readable(rows, lambda values: _question(values, row)))
+
+
+def _question(values: Sequence[Any], row: SessionRow) -> QuestionRow:
+    return question_row(_QUESTIONS.plain(values, row.session), row.session)
 
 
 def asked_by_id(
@@ -166,22 +149,18 @@ def asked_by_id(
 ) -> list[QuestionRow]:
     """Return the questions of a branch that have these ids, in the order of asking."""
     found = [connection.execute(_QUESTION, (row.no, branch_no, each)).fetchone() for each in ids]
-    rows = [question_row(each, row.session) for each in found if each is not None]
+    rows = [_question(each, row) for each in found if each is not None]
     return sorted(rows, key=lambda each: each.no)
 
 
 def open_on_head(connection: sqlite3.Connection, row: SessionRow) -> list[QuestionRow]:
-    """Return the open questions of the head's branch, with what listings show of them."""
-    rows = connection.execute(_OPEN, (row.no, row.branch_no)).fetchall()
-    return [
-        question_row((*rest, inbox.read_tags(tags, row.session), asked), row.session) for *rest, tags, asked in rows
-    ]
+    """Return the open questions of the head's branch."""
+    return [_question(each, row) for each in connection.execute(_OPEN, (row.no, row.branch_no)).fetchall()]
 
 
 def waiting(connection: sqlite3.Connection, row: SessionRow) -> list[QuestionRow]:
     """Return the questions of the head's branch that are open, or whose answer no record has taken."""
-    rows = connection.execute(_WAITING, (row.no, row.branch_no)).fetchall()
-    return [question_row(each, row.session) for each in rows]
+    return [_question(each, row) for each in connection.execute(_WAITING, (row.no, row.branch_no)).fetchall()]
 
 
 def queue(connection: sqlite3.Connection, row: SessionRow, limit: int | None = None) -> list[InputRow]:
@@ -219,7 +198,7 @@ class SQLiteFacts:
     def question(self, id: str) -> QuestionRow | None:
         row = self._there
         found = self._ledger.execute(_QUESTION, (row.no, row.branch_no, id)).fetchone()
-        return None if found is None else question_row(found, row.session)
+        return None if found is None else _question(found, row)
 
     def waiting(self) -> Sequence[QuestionRow]:
         return waiting(self._ledger.connection, self._there)
@@ -240,7 +219,7 @@ class SQLiteFacts:
         row, known = self._there, self.branches()
         pos = locate(known, row.pos, id)
         found = None if pos is None else self._ledger.execute(_RECORD, (key(row, pos),)).fetchone()
-        return None if pos is None or found is None else record_row(*id_at(known, pos), pos, found, row.session)
+        return None if pos is None or found is None else record_row(*id_at(known, pos), pos, found[1:], row.session)
 
     def points(self) -> Sequence[Point]:
         self._ledger.add_records()
@@ -322,7 +301,7 @@ class SQLiteLedger:
         effects, result = request.decide(SQLiteFacts(self, row, now))
         if effects is not None:
             try:
-                self._apply(request.ref, row, effects, now)
+                self._write(changes_of(request.ref, row, effects, now))
             except sqlite3.IntegrityError as error:
                 # The decision made sure that nothing is in the way, so the file is not as it was written.
                 raise CheckpointCorrupt(
@@ -340,7 +319,8 @@ class SQLiteLedger:
             # A damaged row does not say who runs the session. Whoever deletes it wants it gone.
             numbers = self.execute(_NUMBER, (ref.app, ref.id, ref.user, ref.user)).fetchall()
             for (no,) in numbers:
-                inbox.hide_damaged(self.connection, no)
+                # Whatever its rows say; this reads the whole inbox.
+                self.execute("DELETE FROM inbox WHERE no IN (SELECT no FROM questions WHERE session = ?)", (no,))
                 self._remove(no)
             self._rows.pop((ref.app, ref.id), None)
             return bool(numbers)
@@ -382,7 +362,7 @@ class SQLiteLedger:
         if not self._records:
             return
         try:
-            self.connection.executemany("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", self._records)
+            self.connection.executemany(_RECORDS.insert, self._records)
         except sqlite3.IntegrityError as error:
             raise CheckpointCorrupt(
                 f"records that do not belong to it are in its way ({error})", self._whose()
@@ -391,7 +371,7 @@ class SQLiteLedger:
 
     def _whose(self) -> str | None:
         """Return the session of the gathered records, if there is only one."""
-        numbers = {key >> _POSITIONS for key, *_ in self._records}
+        numbers = {key >> BITS for key, *_ in self._records}
         names = [row.session for row in self._rows.values() if row.no in numbers]
         return names[0] if len(names) == 1 else None
 
@@ -401,115 +381,75 @@ class SQLiteLedger:
             self._rows[ref.app, ref.id] = known
         return known
 
-    def _apply(self, ref: SessionRef, row: SessionRow | None, effects: Effects, now: float) -> None:
-        if row is None:
-            row = SessionRow(self._next_number(), ref.id, ref.app, ref.user, now)
-            new = advanced(row, effects, now)
-            self.execute(_CREATE, astuple(new))
-        elif effects.removes:
-            self._rows.pop((row.app, row.session), None)
-            inbox.hide_all(self.connection, row)
-            self._remove(row.no)
+    def _write(self, changes: Changes) -> None:
+        """Write changes. Their guard and what they expect hold, since the facts were read in this transaction."""
+        before, after = changes.before, changes.after
+        if before is not None and changes.leaves:
+            self._unlist(_OPEN, (before.no, before.branch_no), before)
+        if after is None:
+            assert before is not None
+            self._rows.pop((before.app, before.session), None)
+            self._remove(before.no)
             return
+        if before is None:
+            after = replace(after, no=self._next_number())
+            self.execute(ROWS[SESSIONS].insert, ROWS[SESSIONS].values(after))
         else:
-            new = advanced(row, effects, now)
-            self._save(row, new)
-        self._rows[new.app, new.session] = new
-        for record in effects.records:
-            self._add(new, record, now)
-        for branch in effects.branches:
-            if row.branch:
-                inbox.hide_all(self.connection, row)  # they are not on the head's branch any more
-            place = (new.no, new.branch_no, branch.name, branch.start, branch.first, branch.parent)
-            self.execute("INSERT INTO branches VALUES (?, ?, ?, ?, ?, ?)", place)
-        if effects.asks or effects.ends or effects.takes:
-            self._change_questions(row, new, effects, now)
-        if effects.inputs:
-            self._change_queue(new, effects, now)
-        if effects.begins or effects.notices:
-            self._add_beside(new.ref, effects, now)
-        if effects.drops:
-            gone = [(key(new, pos),) for pos in effects.drops]
-            self.connection.executemany("DELETE FROM records WHERE key = ?", gone)
+            self._save(before, after)
+        self._rows[after.app, after.session] = after
+        for insert in changes.inserts:
+            self._insert(insert, after)
+        for place in changes.unlists:
+            self._unlist(_OPEN_NAMED, (after.no, *place), after)
+        for update in changes.updates:
+            rows, new = ROWS[update.table], update.values
+            self.execute(rows.update(tuple(new)), (*new.values(), *rows.place(after.no, update.key)))
+        for gone in changes.deletes:
+            rows = ROWS[gone.table]
+            self.execute(rows.delete, rows.place(after.no, gone.key))
 
-    def _add_beside(self, ref: SessionRef, effects: Effects, now: float) -> None:
-        """Add what outlives the session."""
-        self.connection.executemany(_BEGIN, [astuple(each) for each in effects.begins])
-        outbox.add(self.connection, ref, effects.notices, now)
+    def _insert(self, insert: Insert, session: SessionRow) -> None:
+        rows = ROWS[insert.table]
+        values = [rows.values(row, session.no) for row in insert.rows]
+        if insert.table is RECORDS:
+            self._records += values  # with those of other writes
+        elif insert.table is QUESTIONS:
+            for asked, row in zip(insert.rows, values, strict=True):
+                no = self.execute(rows.insert, row).lastrowid
+                listed = [(term, asked.asked, no, asked.expires) for term in asked.terms]
+                self.connection.executemany(ROWS[INBOX].insert, listed)
+        else:
+            self.connection.executemany(rows.insert, values)
+
+    def _unlist(self, query: str, values: tuple[Any, ...], session: SessionRow) -> None:
+        """Take open questions out of the inbox."""
+        for found in self.execute(query, values).fetchall():
+            asked = _question(found, session)
+            gone = [(term, asked.asked, asked.no) for term in asked.terms]
+            self.connection.executemany(ROWS[INBOX].delete, gone)
 
     def _next_number(self) -> int:
         if self._newest is None:
             # Rows left behind by a damaged session must not become those of a new one.
-            self._newest = max(0, int(self.execute(_NEWEST, {"last": _SESSIONS - 1, "bits": _POSITIONS}).fetchone()[0]))
+            self._newest = max(0, int(self.execute(_NEWEST, {"last": _SESSIONS - 1, "bits": BITS}).fetchone()[0]))
         self._newest += 1
         if self._newest >= _SESSIONS:
             raise CheckpointCorrupt("a row has the highest possible number")
         return self._newest
 
-    def _save(self, old: SessionRow, s: SessionRow) -> None:
-        place = (s.number, s.pos, s.full_pos, s.size, s.status, s.expires, s.claims, s.seq, s.updated, s.touched)
-        if _rights(s) == _rights(old):
-            self.execute(_MOVE, (*place, s.no))
-        else:
-            self.execute(_SAVE, (*place, *_rights(s), s.no))
-
-    def _add(self, row: SessionRow, record: RecordRow, now: float) -> None:
-        r = record
-        self._records.append((key(row, r.pos), r.full, now, r.seq, r.count, r.source, r.header, r.events, r.body))
-
-    def _change_questions(self, old: SessionRow, new: SessionRow, effects: Effects, now: float) -> None:
-        for question in effects.asks:
-            self._ask(new, question)
-        for end in effects.ends:
-            self._end(new if end.branch == new.branch else old, end, now)
-        for taken in effects.takes:
-            self.execute(
-                "UPDATE questions SET taken = 1 WHERE session = ? AND branch = ? AND id = ?",
-                (old.no, old.branch_no, taken),
-            )
-
-    def _ask(self, row: SessionRow, question: Question) -> None:
-        q = asked_row(question, 0)
-        labels = (q.address, q.agent, q.reason, inbox.write_tags(q.tags), q.asked)
-        asked = (row.no, row.branch_no, q.id, q.expires, q.body, q.value, q.how, q.by, q.at, q.taken, *labels)
-        no = self.execute(_ASK, asked).lastrowid
-        if q.is_open and no is not None:
-            inbox.show(self.connection, row, q, no)
-
-    def _change_queue(self, row: SessionRow, effects: Effects, now: float) -> None:
-        given = effects.submits
-        if given is not None:
-            content = (given.program, given.user, given.abandons, now, given.body)
-            self.execute(_SUBMIT, (row.no, given.id, input_digest(given), *content))
-        elif effects.begins_input is not None:
-            query = "UPDATE inputs SET taken = 1, body = x'' WHERE session = ? AND id = ?"
-            self.execute(query, (row.no, effects.begins_input))
-        else:
-            self.execute("DELETE FROM inputs WHERE session = ? AND id = ?", (row.no, effects.withdraws))
-
-    def _end(self, row: SessionRow, end: End, now: float) -> None:
-        given = end.answer
-        inbox.hide(self.connection, row, given.id)
-        self.execute(
-            """UPDATE questions SET how = ?, taken = ?, at = ?, by = ?, value = ?
-               WHERE session = ? AND branch = ? AND id = ?""",
-            (given.how, end.taken, now, given.by, given.value, row.no, row.branch_no, given.id),
-        )
+    def _save(self, before: SessionRow, after: SessionRow) -> None:
+        # Columns that stay are left out, above all those in indexes, so that a step touches one page of the file.
+        pairs = zip(SESSIONS.fields, astuple(before), astuple(after), strict=True)
+        changed = {field: new for field, old, new in pairs if new != old}
+        if changed:
+            self.execute(_SAVE(tuple(changed)), (*changed.values(), before.no))
 
     def _remove(self, no: int) -> None:
         self.add_records()
-        if 0 < no < _SESSIONS:
-            first = no << _POSITIONS
-            self.execute("DELETE FROM records WHERE key BETWEEN ? AND ?", (first, first + MAX_RECORDS - 1))
-        self.execute("DELETE FROM questions WHERE session = ?", (no,))
-        self.execute("DELETE FROM inputs WHERE session = ?", (no,))
-        self.execute("DELETE FROM branches WHERE session = ?", (no,))
+        for table, rows in ROWS.items():
+            if table.of_session and (not rows.is_packed or 0 < no < _SESSIONS):
+                self.execute(*rows.delete_all(no))
         self.execute("DELETE FROM sessions WHERE no = ?", (no,))
-
-
-def _rights(s: SessionRow) -> tuple[Any, ...]:  # Any: values of columns
-    """Return what a step leaves as it is."""
-    return (s.branch, s.branch_no, s.owner, s.fence, s.cancel, s.waiting, s.program, s.inputs)
 
 
 class _Idle(Columns, frozen=True, gc=False):

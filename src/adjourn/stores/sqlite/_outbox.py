@@ -7,19 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from adjourn.stores.kit.reading import readable, taken_notice
-from adjourn.stores.types import Notice, SessionRef, TakenNotice
+from adjourn.stores.types import TakenNotice
 
-_ADD = """INSERT INTO outbox (id, "to", app, session, due, at, attempt, body) VALUES (?, ?, ?, ?, ?, ?, 0, ?)"""
-_DUE = 'SELECT due, no FROM outbox WHERE app = ? AND "to" = ? AND due <= ? ORDER BY due LIMIT ?'
-_READ = 'SELECT id, "to", CAST(body AS BLOB), app, session, at, attempt FROM outbox WHERE no = ?'
-
-
-def add(connection: sqlite3.Connection, ref: SessionRef, notices: Sequence[Notice], now: float) -> None:
-    """Put notices of a session into the outbox."""
-    rows = [
-        (each.id, each.to, ref.app, ref.id, now if each.due is None else each.due, now, each.body) for each in notices
-    ]
-    connection.executemany(_ADD, rows)
+_DUE = 'SELECT due, id FROM outbox WHERE app = ? AND "to" = ? AND due <= ? ORDER BY due LIMIT ?'
+_TAKE = "UPDATE outbox SET due = ?, attempt = attempt + 1 WHERE id = ?"
+_READ = 'SELECT id, "to", CAST(body AS BLOB), app, session, at, attempt FROM outbox WHERE id = ?'
 
 
 def has_due(connection: sqlite3.Connection, now: float, app: str, to: Sequence[str]) -> bool:
@@ -35,9 +27,9 @@ def take(
     for each in to:
         found += connection.execute(_DUE, (app, each, now, limit)).fetchall()
     taken: list[tuple[Any, ...]] = []
-    for _, no in sorted(found)[:limit]:
-        connection.execute("UPDATE outbox SET due = ?, attempt = attempt + 1 WHERE no = ?", (now + ttl, no))
-        taken += connection.execute(_READ, (no,)).fetchall()
+    for _, name in sorted(found)[:limit]:
+        connection.execute(_TAKE, (now + ttl, name))
+        taken += connection.execute(_READ, (name,)).fetchall()
     return list(readable(taken, taken_notice))
 
 

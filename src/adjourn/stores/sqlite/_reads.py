@@ -36,6 +36,7 @@ from adjourn.stores.kit.rows import (
     queued_input,
     stored_record,
 )
+from adjourn.stores.kit.tables import RECORDS
 from adjourn.stores.types import (
     Answered,
     AuditEntry,
@@ -70,6 +71,7 @@ from ._ledger import (
     waiting,
 )
 from ._schema import is_busy
+from ._tables import ROWS
 
 T = TypeVar("T")
 
@@ -349,8 +351,8 @@ def audit(
     return [audit_entry(each, branch or row.branch) for each in asked_on(connection, row, no)]
 
 
-_RECORDS = """SELECT key - :first, full, source, seq, count, CAST(header AS BLOB), CAST(events AS BLOB),
-    CAST(body AS BLOB), at FROM records WHERE key BETWEEN :start AND :last ORDER BY key LIMIT :limit"""
+_RECORDS = f"""SELECT {ROWS[RECORDS].columns("t")} FROM records t WHERE t.key BETWEEN :start AND :last
+    ORDER BY t.key LIMIT :limit"""
 
 
 def records(
@@ -361,7 +363,7 @@ def records(
     known, start = branches(connection, row), 0
     if after is not None:
         start = _ever(row, known, after) + 1
-    place = {"first": key(row, 0), "start": key(row, start), "last": key(row, row.pos)}
+    place = {"start": key(row, start), "last": key(row, row.pos)}
     rows = connection.execute(_RECORDS, {**place, "limit": -1 if limit is None else min(limit, _MOST)}).fetchall()
     return [_stored(id_at(known, pos), pos, values, row) for pos, *values in rows]
 

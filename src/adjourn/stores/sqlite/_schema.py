@@ -16,6 +16,7 @@ from adjourn._text import visible_line
 from adjourn.errors import CheckpointCorrupt, CheckpointTooNew, NotStorable, StoreError, StoreUnavailable, UsageError
 
 from ._files import Connection
+from ._tables import SCHEMA
 
 log = logger("adjourn.stores")
 
@@ -73,6 +74,14 @@ def foreign(path: Path) -> CheckpointCorrupt:
     )
 
 
+def _unreleased(path: Path) -> CheckpointCorrupt:
+    """Return the error for a store of ours that nothing reads any more."""
+    return CheckpointCorrupt(
+        f"'{path}' was written before the first release of Adjourn, in a format that is not read any more",
+        remedy="It was left as it is: choose another path, or delete it",
+    )
+
+
 def _damaged(path: Path, error: sqlite3.Error) -> CheckpointCorrupt:
     """Return the error for a file that is not, or no longer, a database."""
     return CheckpointCorrupt(
@@ -100,74 +109,15 @@ APPLICATION = 0x41444A4E  # "ADJN": distinguishes our files from those of other 
 _LOG_PAGES = 128
 _LONG_LOG_PAGES = 4000
 
-# Number n brings a file to version n; none is ever changed once released. Each runs in one transaction, so one that
-# was interrupted has not happened. A record's key is the session's number and its position; see `_ledger.py`.
-MIGRATIONS: tuple[tuple[str, ...], ...] = (
-    (
-        """CREATE TABLE sessions (
-            no INTEGER PRIMARY KEY, id TEXT NOT NULL, app TEXT NOT NULL, user TEXT, created REAL NOT NULL,
-            branch TEXT NOT NULL, branch_no INTEGER NOT NULL, number INTEGER NOT NULL,
-            pos INTEGER NOT NULL, full_pos INTEGER NOT NULL, size INTEGER NOT NULL, status TEXT NOT NULL,
-            owner TEXT, expires REAL NOT NULL, fence INTEGER NOT NULL, claims INTEGER NOT NULL,
-            seq INTEGER NOT NULL, updated REAL NOT NULL, touched REAL NOT NULL,
-            cancel TEXT, waiting INTEGER NOT NULL, program TEXT NOT NULL, inputs INTEGER NOT NULL)""",
-        "CREATE UNIQUE INDEX sessions_id ON sessions (app, id)",
-        # These change only when a lease or an answer comes or goes, not with every commit.
-        "CREATE INDEX sessions_held ON sessions (no) WHERE owner IS NOT NULL",
-        "CREATE INDEX sessions_answered ON sessions (no) WHERE waiting > 0",
-        "CREATE INDEX sessions_idle ON sessions (app, status, updated, id) WHERE owner IS NULL",
-        """CREATE INDEX sessions_of_user ON sessions (user, updated, app, id)
-            WHERE owner IS NULL AND user IS NOT NULL""",
-        """CREATE TABLE branches (
-            session INTEGER NOT NULL, no INTEGER NOT NULL, name TEXT NOT NULL, start INTEGER NOT NULL,
-            first INTEGER NOT NULL, parent TEXT, PRIMARY KEY (session, no)) WITHOUT ROWID""",
-        # The bodies come last: what is before them can be read without them.
-        """CREATE TABLE records (
-            key INTEGER PRIMARY KEY, full INTEGER NOT NULL, at REAL NOT NULL, seq INTEGER NOT NULL,
-            count INTEGER NOT NULL, source TEXT, header BLOB NOT NULL, events BLOB NOT NULL, body BLOB NOT NULL)""",
-        """CREATE TABLE questions (
-            no INTEGER PRIMARY KEY, session INTEGER NOT NULL, branch INTEGER NOT NULL, id TEXT NOT NULL,
-            how TEXT, taken INTEGER NOT NULL, expires REAL, at REAL, by TEXT, asked REAL NOT NULL,
-            address TEXT NOT NULL, agent TEXT NOT NULL, reason TEXT NOT NULL, tags TEXT NOT NULL,
-            value BLOB, body BLOB NOT NULL)""",
-        "CREATE UNIQUE INDEX questions_id ON questions (session, branch, id)",
-        "CREATE INDEX questions_expiring ON questions (expires) WHERE how IS NULL AND expires IS NOT NULL",
-        # The open questions of the heads' branches, once for each of their terms (see `kit/inbox.py`): one tree, so
-        # that in a small store a pause writes one more page, however many terms there are.
-        """CREATE TABLE inbox (
-            term TEXT NOT NULL, asked REAL NOT NULL, no INTEGER NOT NULL, expires REAL,
-            PRIMARY KEY (term, asked, no)) WITHOUT ROWID""",
-    ),
-    (
-        # The digest stays when a turn has begun with the input, so that nobody begins it again.
-        """CREATE TABLE inputs (
-            no INTEGER PRIMARY KEY, session INTEGER NOT NULL, id TEXT NOT NULL, digest TEXT NOT NULL,
-            program TEXT NOT NULL, user TEXT, abandons INTEGER NOT NULL, at REAL NOT NULL, taken INTEGER NOT NULL,
-            body BLOB NOT NULL)""",
-        "CREATE UNIQUE INDEX inputs_id ON inputs (session, id)",
-        "CREATE INDEX inputs_waiting ON inputs (session, no) WHERE NOT taken",
-        "CREATE INDEX inputs_next ON inputs (no) WHERE NOT taken",
-        # What has begun and must not happen twice. It does not belong to a session, so that it outlives them all.
-        """CREATE TABLE begun (
-            digest TEXT NOT NULL, place TEXT NOT NULL, number INTEGER NOT NULL,
-            PRIMARY KEY (digest, place, number)) WITHOUT ROWID""",
-    ),
-    (
-        # Notices that nobody has sent yet. They outlive their sessions, too.
-        """CREATE TABLE outbox (
-            no INTEGER PRIMARY KEY, id TEXT NOT NULL, "to" TEXT NOT NULL, app TEXT NOT NULL, session TEXT NOT NULL,
-            due REAL NOT NULL, at REAL NOT NULL, attempt INTEGER NOT NULL, body BLOB NOT NULL)""",
-        "CREATE UNIQUE INDEX outbox_id ON outbox (id)",
-        'CREATE INDEX outbox_due ON outbox (app, "to", due)',
-    ),
-)
+VERSION = 4
+"""The version of the tables. Files of the first three were written before the first release, and are not read."""
 
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "glusterfs", "gpfs", "beegfs"}
 _NETWORK_FUSE = {"fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.rclone", "fuse.ceph"}
 
 
 def connect(path: Path, synchronous: Synchronous) -> Connection:
-    """Return a connection to the database at `path`, created or migrated to the newest version if necessary.
+    """Return a connection to the database at `path`, which is created if necessary.
 
     It does not wait for locks: a locked file raises at once.
 
@@ -189,8 +139,8 @@ def connect(path: Path, synchronous: Synchronous) -> Connection:
         connection.execute("PRAGMA cell_size_check = ON")  # a damaged page is detected before it is trusted
         version = _check_version(connection, path)
         _configure(connection, path, synchronous)
-        if version < len(MIGRATIONS):
-            _migrate(connection)
+        if not version:
+            _create(connection)
         connection.check_files()
     except BaseException:
         connection.close()
@@ -209,7 +159,7 @@ def grow_log(connection: sqlite3.Connection, path: Path) -> None:
     with contextlib.suppress(sqlite3.Error):  # it is only for speed; the first commit will report what is wrong
         connection.execute("PRAGMA cache_size = 1")
         connection.execute("BEGIN IMMEDIATE")
-        fill = "INSERT INTO records VALUES (-1, 0, 0, 0, 0, NULL, x'', x'', zeroblob(?))"
+        fill = "INSERT INTO records VALUES (-1, 0, NULL, 0, 0, 0, x'', x'', zeroblob(?))"
         connection.execute(fill, (_LOG_PAGES * 4096,))
     if connection.in_transaction:
         connection.execute("ROLLBACK")
@@ -265,10 +215,13 @@ def _check_version(connection: sqlite3.Connection, path: Path) -> int:
     connection.execute("COMMIT")
     if application != APPLICATION and (application or version or objects):
         raise foreign(path)
-    if version > len(MIGRATIONS):
-        raise CheckpointTooNew(version, len(MIGRATIONS))
-    if not version >= 0 or objects != _expected(version):
-        raise _altered(path, objects, _expected(max(version, 0)))
+    if version > VERSION:
+        raise CheckpointTooNew(version, VERSION)
+    if 0 < version < VERSION:
+        raise _unreleased(path)
+    expected = _expected() if version else {}
+    if objects != expected:
+        raise _altered(path, objects, expected)
     return version
 
 
@@ -288,13 +241,12 @@ _STATISTICS = {("table", f"sqlite_stat{number}") for number in (1, 3, 4)}
 
 
 @cache
-def _expected(version: int) -> Objects:
-    """Return the objects of a sound file of a version."""
+def _expected() -> Objects:
+    """Return the objects of a sound file."""
     connection = sqlite3.connect(":memory:")
     try:
-        for statements in MIGRATIONS[:version]:
-            for statement in statements:
-                connection.execute(statement)
+        for statement in SCHEMA:
+            connection.execute(statement)
         return _objects(connection)
     finally:
         connection.close()
@@ -371,15 +323,15 @@ def forget_log(connection: sqlite3.Connection) -> bool:
     return not is_busy
 
 
-def _migrate(connection: sqlite3.Connection) -> None:
+def _create(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         (version,) = connection.execute("PRAGMA user_version").fetchone()  # another process may have been faster
-        for statements in MIGRATIONS[version:]:
-            for statement in statements:
+        if not version:
+            for statement in SCHEMA:
                 connection.execute(statement)
-        connection.execute(f"PRAGMA application_id = {APPLICATION}")
-        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.execute("COMMIT")
     finally:
         if connection.in_transaction:
