@@ -34,9 +34,9 @@ class CountingStore(EXAMPLE.DictStore):
 
     reads = 0
 
-    async def read(self, query: Any) -> Any:
+    async def facts(self, query: Any) -> Any:
         self.reads += 1
-        return await super().read(query)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+        return await super().facts(query)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
 
 
 class TestDictStore(StoreSuite):

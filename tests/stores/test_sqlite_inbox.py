@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from adjourn.stores import Question, QuestionFilter, SessionRef, SQLiteStore, Status
+from adjourn.stores.kit import ListSessions
 from adjourn.stores.sqlite import _inbox as inbox
 from adjourn.stores.sqlite import _listing as listing
 from adjourn.testing.suite.bench import Drive, yes
@@ -164,13 +165,14 @@ async def test_a_page_of_sessions_does_not_read_all(tmp_path: Path, app: str | N
     connection = sqlite3.connect(tmp_path / "s.db")
     ran: list[str] = []
     connection.set_trace_callback(ran.append)
-    found = listing.sessions(connection, 1.0, app, user, status, None, 10)
+    query = ListSessions(app=app, user=user, status=status, limit=10)
+    found = listing.answer(connection, query, 1.0, small=False)
     connection.set_trace_callback(None)
     assert [head.session for head in found if head.owner is None] == (["s"] if status != "queued" else [])
-    for query in ran:
-        steps = [detail for *_, detail in connection.execute(f"EXPLAIN QUERY PLAN {query.replace('Inf', '9e999')}")]
+    for text in ran:
+        steps = [detail for *_, detail in connection.execute(f"EXPLAIN QUERY PLAN {text.replace('Inf', '9e999')}")]
         # Those that are run are few: they are read as a whole, by an index that has nothing else.
         few = [step for step in steps if "sessions_held" in step or "sessions_queued" in step]
-        assert few or not [step for step in steps if "SCAN" in step or "TEMP" in step], (query, steps)
-        assert not [step for step in steps if "SCAN" in step and "sessions_held" not in step], (query, steps)
+        assert few or not [step for step in steps if "SCAN" in step or "TEMP" in step], (text, steps)
+        assert not [step for step in steps if "SCAN" in step and "sessions_held" not in step], (text, steps)
     connection.close()

@@ -9,9 +9,9 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Sequence
 from itertools import count, islice
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -19,10 +19,20 @@ from msgspec.structs import replace
 from adjourn.errors import CheckpointNotFound
 
 from .kit.changes import Changes, Removal, Update, changes_of
-from .kit.facts import Point
+from .kit.facts import Folded, Logged, Span
 from .kit.hints import Fanout, worth_a_hint
-from .kit.inbox import in_app_of, is_listed, listed
+from .kit.inbox import is_listed, listed
 from .kit.paging import written, written_at
+from .kit.queries import (
+    CountQuestions,
+    FindSessions,
+    ListBegun,
+    ListDue,
+    ListQuestions,
+    ListSessions,
+    SessionQuery,
+    StoreQuery,
+)
 from .kit.requests import Delete, Renew, Request
 from .kit.rows import (
     Branch,
@@ -31,46 +41,19 @@ from .kit.rows import (
     QuestionRow,
     RecordRow,
     SessionRow,
-    answered,
-    audit_entry,
     cancel_of,
-    checkpoint_row,
     due,
-    event_batch,
     fits,
     has_status,
     head_of,
     id_at,
-    is_named,
     is_wanted,
-    lies_under,
     locate,
     notice_of,
-    queued_input,
-    stored_record,
 )
-from .kit.store import KitStore
+from .kit.store import KitStore, unknown_query
 from .kit.tables import BEGUN, BRANCHES, OUTBOX, QUESTIONS, RECORDS
-from .types import (
-    ALL_QUESTIONS,
-    Answered,
-    AuditEntry,
-    Begun,
-    CheckpointRow,
-    Due,
-    EventBatch,
-    Head,
-    Lease,
-    Loaded,
-    OpenQuestion,
-    QuestionFilter,
-    QueuedInput,
-    Renewed,
-    SessionRef,
-    Status,
-    StoredRecord,
-    TakenNotice,
-)
+from .types import Begun, Lease, Renewed, SessionRef, Status, TakenNotice
 
 T = TypeVar("T")
 
@@ -212,13 +195,66 @@ class MemoryFacts:
         pos = locate(self.found.branches, self.found.row.pos, id)
         return None if pos is None else self.found.record(pos)
 
-    def points(self) -> Sequence[Point]:
-        log = enumerate(self.found.log)
-        return [Point(pos, kept.full, kept.source is not None, kept.at) for pos, kept in log if kept is not None]
-
     def asking(self) -> Sequence[int]:
         by_branch = enumerate(self.found.asked)
         return [no for no, asked in by_branch if any(each.is_open for each in asked.values())]
+
+    def queue(self, limit: int | None) -> Sequence[InputRow]:
+        return list(islice(self.found.queue(), limit))
+
+    def asked(self, branch: str, ids: Collection[str] | None = None) -> Sequence[QuestionRow]:
+        kept = self.found.asked_on(branch)
+        if ids is None:
+            return list(kept.values())
+        return sorted([kept[each] for each in ids if each in kept], key=lambda row: row.no)
+
+    def log(self, span: Span) -> Iterable[Logged]:
+        found, log = self.found, self.found.log
+        start = 0 if span.after is None else self._ever(span.after) + 1
+        end = len(log) if span.before is None else self._position(span.before)
+        if span.events_after is not None:
+            start = end
+            while start and ((kept := log[start - 1]) is None or kept.seq > span.events_after):
+                start -= 1
+        places = range(end - 1, start - 1, -1) if span.newest_first else range(start, end)
+        return islice((each for pos in places if (each := self._logged(found, pos, span)) is not None), span.limit)
+
+    def _logged(self, found: Session, pos: int, span: Span) -> Logged | None:
+        kept = found.log[pos]
+        if kept is None or (span.listed and (kept.source is None or span.source not in (None, kept.source))):
+            return None
+        if span.events_after is not None and not kept.count:
+            return None
+        own, parent = id_at(found.branches, pos)
+        return Logged(own, parent, pos, replace(kept, id=own, parent=parent))
+
+    def fold(self, checkpoint: str | None) -> Folded | None:
+        row, log = self.found.row, self.found.log
+        pos = row.pos if checkpoint is None else locate(self.found.branches, row.pos, checkpoint)
+        point = None if pos is None else log[pos]
+        if pos is None or point is None:
+            return None
+        rows: list[bytes] = []
+        for place in range(pos, -1, -1):
+            kept = log[place]
+            assert kept is not None  # pruning leaves no holes
+            rows.append(kept.body)
+            if kept.full:
+                break
+        return Folded(point.at, tuple(reversed(rows)))
+
+    def _ever(self, id: str) -> int:
+        """Return the position that a record has or, if it was pruned, had."""
+        pos = locate(self.found.branches, self.found.row.pos, id)
+        if pos is None:
+            raise CheckpointNotFound(self.found.row.session, id)
+        return pos
+
+    def _position(self, id: str) -> int:
+        pos = self._ever(id)
+        if self.found.log[pos] is None:
+            raise CheckpointNotFound(self.found.row.session, id)
+        return pos
 
 
 class MemoryStore(KitStore):
@@ -280,7 +316,7 @@ class MemoryStore(KitStore):
 
     async def cancels(self, leases: Sequence[Lease]) -> list[str | None]:
         with self._lock:
-            found = [self._find(lease.ref) for lease in leases]
+            found = [self._sessions.get((lease.ref.app, lease.ref.id)) for lease in leases]
         rows = [None if each is None else each.row for each in found]
         return [cancel_of(row, lease) for row, lease in zip(rows, leases, strict=True)]
 
@@ -298,139 +334,42 @@ class MemoryStore(KitStore):
             requests = (Delete(ref=ref, idle=ttl, statuses=statuses) for ref in chosen)
             return _first(limit, (request.ref for request in requests if self._carry_out(request)))
 
-    async def load(self, ref: SessionRef, checkpoint: str | None = None) -> Loaded | None:
+    async def read(self, query: StoreQuery[T]) -> T:
         with self._lock:
-            found = self._find(ref)
-            if found is None or (checkpoint is None and found.row.pos < 0):
-                return None
-            pos = found.row.pos if checkpoint is None else _position(found, checkpoint)
-            kept = found.log[pos]
-            assert kept is not None
-            return Loaded(
-                head=head_of(found.row, self._clock()),
-                point=found.row.checkpoint if checkpoint is None else checkpoint,
-                rows=_fold(found, pos),
-                answers=_untaken(found) if pos == found.row.pos and found.row.waiting else (),
-                at=kept.at,
-            )
+            return cast("T", self._read(query))
 
-    async def head(self, ref: SessionRef) -> Head | None:
-        with self._lock:
-            found = self._find(ref)
-            return None if found is None else head_of(found.row, self._clock())
+    def _read(self, query: StoreQuery[Any]) -> object:
+        now = self._clock()
+        match query:
+            case SessionQuery(ref):
+                return query.answer(MemoryFacts(self._sessions.get((ref.app, ref.id)), now))
+            case ListSessions(app=app, user=user, status=status, after=after, limit=limit):
+                behind = None if after is None else written_at(after)
+                rows = [row for row in self._rows() if fits(row, app, user) and has_status(row, status)]
+                rows = [row for row in rows if behind is None or written(row) < behind]
+                return [head_of(row, now) for row in sorted(rows, key=written, reverse=True)[:limit]]
+            case FindSessions(id, user):
+                found = [row.ref for row in self._rows() if row.session == id and fits(row, None, user)]
+                return sorted(found, key=lambda ref: ref.app)
+            case ListQuestions(filter=filter, after=after, limit=limit):
+                return listed(self._asked_on_heads(), filter, now, after=after, limit=limit)
+            case CountQuestions(filter):
+                return sum(is_listed(row, asked, filter, now) for row, asked in self._asked_on_heads())
+            case ListDue(app=app, user=user):
+                wanted = [each for each in self._sessions.values() if fits(each.row, app, user)]
+                wanted = [each for each in wanted if is_wanted(each.row, query.programs, query.skip_users)]
+                found = [due(each.row, each.asked_on_head.values(), each.first_input, now) for each in wanted]
+                return sorted([each for each in found if each is not None], key=lambda each: each.since)[: query.limit]
+            case ListBegun(digest):
+                return list(self._begun.get(digest, ()))
+            case _:
+                raise unknown_query(self, query)
 
-    async def inputs(self, ref: SessionRef, *, limit: int | None = None) -> list[QueuedInput]:
-        with self._lock:
-            return [queued_input(each) for each in _first(limit, self._found(ref).queue())]
-
-    async def checkpoints(
-        self,
-        ref: SessionRef,
-        *,
-        limit: int | None = None,
-        before: str | None = None,
-        source: str | None = None,
-        under: str | None = None,
-    ) -> list[CheckpointRow]:
-        with self._lock:
-            found = self._found(ref)
-            end = found.row.pos + 1 if before is None else _position(found, before)
-            return _first(limit, _listed(found, end, source, under or ""))
-
-    async def sessions(
-        self,
-        *,
-        app: str | None = None,
-        user: str | None = None,
-        status: Status | None = None,
-        after: str | None = None,
-        limit: int | None = None,
-    ) -> list[Head]:
-        with self._lock:
-            now, behind = self._clock(), None if after is None else written_at(after)
-            rows = [found.row for found in self._sessions.values() if behind is None or written(found.row) < behind]
-            chosen = [row for row in rows if fits(row, app, user) and has_status(row, status)]
-            chosen.sort(key=written, reverse=True)
-            return [head_of(row, now) for row in chosen[:limit]]
-
-    async def find(self, session: str, *, user: str | None = None) -> list[SessionRef]:
-        with self._lock:
-            rows = [found.row for found in self._sessions.values() if found.row.session == session]
-            return sorted([row.ref for row in rows if fits(row, None, user)], key=lambda ref: ref.app)
-
-    async def questions(
-        self,
-        ref: SessionRef | None = None,
-        *,
-        filter: QuestionFilter = ALL_QUESTIONS,
-        after: str | None = None,
-        limit: int | None = None,
-    ) -> list[OpenQuestion]:
-        with self._lock:
-            if ref is None:
-                return listed(self._asked_on_heads(), filter, self._clock(), after=after, limit=limit)
-            found = self._find(ref)
-            asked = [] if found is None else [(found.row, each) for each in found.asked_on_head.values()]
-            return listed(asked, in_app_of(ref, filter), self._clock(), after=after, limit=limit)
-
-    async def count_questions(self, filter: QuestionFilter = ALL_QUESTIONS) -> int:
-        with self._lock:
-            now = self._clock()
-            return sum(is_listed(row, asked, filter, now) for row, asked in self._asked_on_heads())
+    def _rows(self) -> Iterator[SessionRow]:
+        return (found.row for found in self._sessions.values())
 
     def _asked_on_heads(self) -> Iterator[tuple[SessionRow, QuestionRow]]:
         return ((found.row, asked) for found in self._sessions.values() for asked in found.asked_on_head.values())
-
-    async def audit(
-        self, ref: SessionRef, branch: str | None = None, *, all_branches: bool = False
-    ) -> list[AuditEntry]:
-        with self._lock:
-            found = self._found(ref)
-            chosen = [branch or found.row.branch]
-            if all_branches:
-                chosen = [each.name for each in found.branches]
-            return [audit_entry(row, name) for name in chosen for row in found.asked_on(name).values()]
-
-    async def records(
-        self, ref: SessionRef, *, after: str | None = None, limit: int | None = None
-    ) -> list[StoredRecord]:
-        with self._lock:
-            found = self._found(ref)
-            start = 0 if after is None else _ever(found, after) + 1
-            kept = (found.record(pos) for pos in range(start, len(found.log)))
-            return _first(limit, (stored_record(each) for each in kept if each is not None))
-
-    async def asked(self, ref: SessionRef, branch: str, ids: Sequence[str]) -> list[AuditEntry]:
-        with self._lock:
-            kept = self._found(ref).asked_on(branch)
-            rows = [kept[each] for each in set(ids) if each in kept]
-            return [audit_entry(row, branch) for row in sorted(rows, key=lambda row: row.no)]
-
-    async def begun(self, digest: str) -> list[Begun]:
-        with self._lock:
-            return list(self._begun.get(digest, ()))
-
-    async def events(self, ref: SessionRef, after: int = 0, *, limit: int | None = None) -> list[EventBatch]:
-        with self._lock:
-            return _first(limit, _events(self._found(ref), after))
-
-    async def due(
-        self,
-        *,
-        app: str | None = None,
-        user: str | None = None,
-        programs: Sequence[str] | None = None,
-        skip_users: Sequence[str] = (),
-        limit: int = 100,
-    ) -> list[Due]:
-        with self._lock:
-            now = self._clock()
-            found = [
-                due(each.row, each.asked_on_head.values(), each.first_input, now)
-                for each in self._sessions.values()
-                if fits(each.row, app, user) and is_wanted(each.row, programs, skip_users)
-            ]
-        return _first(limit, sorted(filter(None, found), key=lambda each: each.since))
 
     async def take_notices(self, app: str, to: Sequence[str], ttl: float, *, limit: int = 100) -> list[TakenNotice]:
         with self._lock:
@@ -466,68 +405,6 @@ class MemoryStore(KitStore):
     async def close(self) -> None:
         pass  # what is kept lives as long as the store object
 
-    def _find(self, ref: SessionRef) -> Session | None:
-        found = self._sessions.get((ref.app, ref.id))
-        return found if found is not None and is_named(found.row, ref) else None
-
-    def _found(self, ref: SessionRef) -> Session:
-        found = self._find(ref)
-        if found is None:
-            raise CheckpointNotFound(ref.id)
-        return found
-
 
 def _first(limit: int | None, found: Iterable[T]) -> list[T]:
     return list(islice(found, limit))
-
-
-def _position(found: Session, id: str) -> int:
-    pos = _ever(found, id)
-    if found.log[pos] is None:
-        raise CheckpointNotFound(found.row.session, id)
-    return pos
-
-
-def _ever(found: Session, id: str) -> int:
-    """Return the position that a record has or, if it was pruned, had."""
-    pos = locate(found.branches, found.row.pos, id)
-    if pos is None:
-        raise CheckpointNotFound(found.row.session, id)
-    return pos
-
-
-def _fold(found: Session, pos: int) -> tuple[bytes, ...]:
-    """Return the bodies from the last full record up to a position; pruning leaves no holes in between."""
-    rows: list[bytes] = []
-    for kept in reversed(found.log[: pos + 1]):
-        assert kept is not None
-        rows.append(kept.body)
-        if kept.full:
-            break
-    return tuple(reversed(rows))
-
-
-def _listed(found: Session, end: int, source: str | None, under: str) -> Iterator[CheckpointRow]:
-    for pos in range(end - 1, -1, -1):
-        kept = found.log[pos]
-        if kept is None or kept.source is None or source not in (None, kept.source):
-            continue
-        record = found.record(pos)
-        assert record is not None
-        listed = checkpoint_row(record, kept.at)
-        if lies_under(listed.header.address, under):
-            yield listed
-
-
-def _events(found: Session, after: int) -> Iterator[EventBatch]:
-    start = len(found.log)
-    while start and ((kept := found.log[start - 1]) is None or kept.seq > after):
-        start -= 1
-    for pos in range(start, len(found.log)):
-        record = found.record(pos)
-        if record is not None and record.count:
-            yield event_batch(record)
-
-
-def _untaken(found: Session) -> tuple[Answered, ...]:
-    return tuple([answered(asked) for asked in found.asked_on_head.values() if not asked.is_open and not asked.taken])

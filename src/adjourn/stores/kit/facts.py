@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 import msgspec
+from msgspec.structs import replace
 
+from adjourn.errors import CheckpointCorrupt, CheckpointNotFound
 from adjourn.stores.types import SessionRef
 
 from .rows import Branch, InputRow, QuestionRow, RecordRow, SessionRow, locate
@@ -21,14 +24,60 @@ class Point(msgspec.Struct, frozen=True, gc=False):
     at: float
 
 
+class Span(msgspec.Struct, frozen=True, kw_only=True):
+    """Which records of a log are wanted, and which of their long parts; by default all, without any of those.
+
+    They come in the order of writing, or `newest_first`. `after` and `before` are ids of records; the one of `after`
+    may have been pruned. With `events_after`, only records that have events with a number above that.
+    """
+
+    after: str | None = None
+    before: str | None = None
+    events_after: int | None = None
+    listed: bool = False
+    """Whether only checkpoints are wanted: records with a source."""
+    source: str | None = None
+    newest_first: bool = False
+    limit: int | None = None
+    header: bool = False
+    events: bool = False
+    body: bool = False
+
+
+class Logged(msgspec.Struct, frozen=True, gc=False):
+    """A record of a span; parts that are not wanted are empty. If its row is damaged, only its place is known."""
+
+    id: str
+    parent: str | None
+    pos: int
+    row: RecordRow | CheckpointCorrupt
+
+    def sound(self) -> RecordRow:
+        """Return the row.
+
+        Raises:
+            CheckpointCorrupt: it is damaged.
+        """
+        if isinstance(self.row, CheckpointCorrupt):
+            raise self.row
+        return self.row
+
+
+class Folded(msgspec.Struct, frozen=True, gc=False):
+    """The bodies that fold to a record, the first of them full, and when that record was written (0.0: damaged)."""
+
+    at: float
+    rows: tuple[bytes, ...]
+
+
 def removable(
-    points: Sequence[Point],
+    points: Sequence[RecordRow],
     branches: Sequence[Branch],
     *,
     keep: int | None,
     before: float | None,
     asking: Sequence[int],
-) -> list[Point]:
+) -> list[RecordRow]:
     """Return the records that no checkpoint to be kept is folded from.
 
     Kept are the head, the last `keep`, those written since `before`, the last of each branch in `asking` (which has
@@ -37,7 +86,7 @@ def removable(
     """
     head = points[-1].pos
     anchors = {head} | {_end(branches, number, head) for number in asking}
-    listed = [point for point in points if point.listed]
+    listed = [point for point in points if point.source is not None]
     if keep:
         anchors.update(point.pos for point in listed[-keep:])
     if before is not None:
@@ -60,8 +109,8 @@ def _add_bases(anchors: set[int], branches: Sequence[Branch], head: int) -> None
             anchors.add(base)
 
 
-def _unneeded(points: Sequence[Point], anchors: set[int]) -> list[Point]:
-    gone: list[Point] = []
+def _unneeded(points: Sequence[RecordRow], anchors: set[int]) -> list[RecordRow]:
+    gone: list[RecordRow] = []
     needed = False
     for point in reversed(points):
         needed = needed or point.pos in anchors
@@ -118,12 +167,34 @@ class Facts(Protocol):
         """Return the record of this id, None if there is none (any more)."""
         ...
 
-    def points(self) -> Sequence[Point]:
-        """Return every record that is left, in the order of writing."""
-        ...
-
     def asking(self) -> Sequence[int]:
         """Return the numbers of the branches that have open questions."""
+        ...
+
+    # What only queries look at
+
+    def queue(self, limit: int | None) -> Sequence[InputRow]:
+        """Return the inputs that wait, in order."""
+        ...
+
+    def asked(self, branch: str, ids: Collection[str] | None = None) -> Sequence[QuestionRow]:
+        """Return the questions of a branch in the order of asking: those of these ids, or all that can be read.
+
+        Raises:
+            CheckpointNotFound: there is no such branch.
+        """
+        ...
+
+    def log(self, span: Span) -> Iterable[Logged]:
+        """Return records.
+
+        Raises:
+            CheckpointNotFound: there is no record where the span begins or ends.
+        """
+        ...
+
+    def fold(self, checkpoint: str | None) -> Folded | None:
+        """Return what folds to a record, by default the head; None if there is none of this id (any more)."""
         ...
 
 
@@ -139,11 +210,20 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     branches: bool = False
     log: bool = False
     """Whether `points` and `asking` are wanted."""
+    queue: int | None = None
+    """How many inputs that wait are wanted; -1 for all."""
+    fold: str | None = None
+    """What is to be folded: the id of a record, or empty for the head."""
+    span: Span | None = None
+    asked: str | None = None
+    """The branch whose `questions` are wanted, instead of those of the head's; empty for that one."""
+    every: bool = False
+    """Whether every question of the branch `asked` is wanted, or of all branches if that is None."""
 
     def widened(self, more: Query) -> Query:
-        """Return a query for what either of the two wants."""
-        return Query(
-            ref=self.ref,
+        """Return a query for what either of the two decisions wants."""
+        return replace(
+            self,
             questions=self.questions | more.questions,
             records=self.records | more.records,
             inputs=self.inputs | more.inputs,
@@ -179,6 +259,10 @@ class FactSheet:
         inputs: Iterable[InputRow] = (),
         points: Sequence[Point] = (),
         asking: Sequence[int] = (),
+        queue: Sequence[InputRow] = (),
+        asked: Mapping[str, Sequence[QuestionRow]] = MappingProxyType({}),
+        log: Sequence[Logged] | None = None,
+        folded: Folded | None = None,
     ) -> None:
         self.now = now
         self.row = row
@@ -187,8 +271,21 @@ class FactSheet:
         self._records: Mapping[str, RecordRow] = {each.id: each for each in records}
         self._inputs: Mapping[str, InputRow] = {each.id: each for each in inputs}
         self._branches = branches
-        self._points = points
         self._asking = asking
+        self._queue = queue
+        self._asked = asked  # by the names of branches
+        self._log = log  # None: there is no record where the span begins or ends
+        if points:  # until every store reads spans
+            self._log = [
+                Logged(
+                    "",
+                    None,
+                    each.pos,
+                    RecordRow("", None, each.pos, each.full, "" if each.listed else None, 0, 0, b"", b"", b"", each.at),
+                )
+                for each in points
+            ]
+        self._folded = folded
 
     def question(self, id: str) -> QuestionRow | None:
         """Return the question of this id, None if it was never asked."""
@@ -228,17 +325,31 @@ class FactSheet:
             raise NotRead(Query(ref=self._query.ref, records=frozenset((id,))))
         return self._records.get(id)
 
-    def points(self) -> Sequence[Point]:
-        """Return every record that is left, in the order of writing."""
-        if not self._query.log:
-            raise NotRead(Query(ref=self._query.ref, log=True))
-        return self._points
-
     def asking(self) -> Sequence[int]:
         """Return the numbers of the branches that have open questions."""
         if not self._query.log:
             raise NotRead(Query(ref=self._query.ref, log=True))
         return self._asking
+
+    def queue(self, limit: int | None) -> Sequence[InputRow]:
+        """Return the inputs that wait, in order."""
+        return self._queue
+
+    def asked(self, branch: str, ids: Collection[str] | None = None) -> Sequence[QuestionRow]:
+        """Return the questions of a branch in the order of asking: those of these ids, or all that can be read."""
+        if branch not in self._asked:
+            raise CheckpointNotFound(self._query.ref.id, branch)
+        return self._asked[branch]
+
+    def log(self, span: Span) -> Sequence[Logged]:
+        """Return records."""
+        if self._log is None:
+            raise CheckpointNotFound(self._query.ref.id, span.before if span.after is None else span.after)
+        return self._log
+
+    def fold(self, checkpoint: str | None) -> Folded | None:
+        """Return what folds to a record, by default the head; None if there is none of this id (any more)."""
+        return self._folded
 
 
 class Remembered(FactSheet):

@@ -93,13 +93,13 @@ def taken_notice(values: Sequence[Any]) -> TakenNotice:
     return TakenNotice(**asdict(found))
 
 
-def record_row(id: str, parent: str | None, pos: int, values: Sequence[Any], session: str) -> RecordRow:
-    """Return a record's row from its place and the values of its other columns.
+def record_row(id: str, parent: str | None, values: Sequence[Any], session: str) -> RecordRow:
+    """Return a record's row from its names and the values of its columns.
 
     Raises:
         CheckpointCorrupt: they are not what was written.
     """
-    found = converted((pos, *values), RECORDS.checked, session, f"the row of record '{id}'")
+    found = converted(values, RECORDS.checked, session, f"the row of record '{id}'")
     return RecordRow(id, parent, *astuple(found))
 
 

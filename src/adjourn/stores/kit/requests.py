@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from adjourn.errors import CheckpointNotFound, Conflict, SessionBusy, StoreError, UsageError
+from adjourn.errors import CheckpointCorrupt, CheckpointNotFound, Conflict, SessionBusy, StoreError, UsageError
 from adjourn.stores.types import (
     Answer,
     Answered,
@@ -30,7 +30,7 @@ from adjourn.stores.types import (
 
 from . import _checks as check
 from .effects import Effects, End, Guard, LeaseChange, Move, advanced
-from .facts import Facts, Query, removable
+from .facts import Facts, Query, Span, removable
 from .rows import (
     MAX_RECORDS,
     Branch,
@@ -344,22 +344,6 @@ class Withdraw(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return (Effects(guard=guard, withdraws=self.id, inputs=-1), True)
 
 
-class HasInput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """`Store.has_input`."""
-
-    ref: SessionRef
-    id: str
-
-    def query(self) -> Query:
-        """Request the input of this id."""
-        return Query(ref=self.ref, inputs=frozenset((self.id,)))
-
-    def decide(self, facts: Facts) -> Decision[bool]:
-        """Look whether it is there; taken inputs are, for as long as the session."""
-        _found(facts, self.ref)
-        return (None, facts.input(self.id) is not None)
-
-
 class Cancel(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """`Store.cancel`."""
 
@@ -419,7 +403,7 @@ class Prune(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     def query(self) -> Query:
         """Request the whole log, without its bodies."""
-        return Query(ref=self.ref, branches=True, log=True)
+        return Query(ref=self.ref, branches=True, log=True, span=Span())
 
     def decide(self, facts: Facts) -> Decision[int]:
         """Drop the records that nothing kept is folded from."""
@@ -428,10 +412,13 @@ class Prune(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         row = _found(facts, self.ref)
         if row.pos < 0:
             return (None, 0)
-        gone = removable(facts.points(), facts.branches(), keep=self.keep, before=self.before, asking=facts.asking())
+        log = [each.sound() for each in facts.log(Span())]
+        if not log:
+            raise CheckpointCorrupt("its records are gone", row.session)
+        gone = removable(log, facts.branches(), keep=self.keep, before=self.before, asking=facts.asking())
         # Records added since on the same branch need nothing that is dropped: they follow the head, which stays.
         effects = Effects(guard=Guard(branch=row.branch), drops=tuple([point.pos for point in gone])) if gone else None
-        return (effects, sum(point.listed for point in gone))
+        return (effects, sum(point.source is not None for point in gone))
 
 
 def _time(facts: Facts, write: Write) -> float:

@@ -478,4 +478,6 @@ def lies_under(address: str, under: str) -> bool:
 
 def cancel_of(row: SessionRow | None, lease: Lease) -> str | None:
     """Return how the run that holds a lease is to be cancelled: `row` is its session's, whoever has that by now."""
-    return None if row is None or row.fence != lease.fence else row.cancel
+    if row is None or row.fence != lease.fence or not is_named(row, lease.ref):
+        return None
+    return row.cancel

@@ -14,13 +14,55 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from adjourn.errors import AdjournError, StoreUnavailable
-from adjourn.stores.types import Answer, Claimed, Committed, Head, Input, Lease, Renewed, SessionRef, Status, Write
+from adjourn.errors import AdjournError, StoreUnavailable, UsageError
+from adjourn.stores.types import (
+    ALL_QUESTIONS,
+    Answer,
+    AuditEntry,
+    Begun,
+    CheckpointRow,
+    Claimed,
+    Committed,
+    Due,
+    EventBatch,
+    Head,
+    Input,
+    Lease,
+    Loaded,
+    OpenQuestion,
+    QuestionFilter,
+    QueuedInput,
+    Renewed,
+    SessionRef,
+    Status,
+    StoredRecord,
+    Write,
+)
 
 from .changes import Changes, Later, changes_of
 from .effects import Applied, Effects, advanced
 from .facts import FactSheet, NotRead, Query, Remembered
 from .hints import worth_a_hint
+from .queries import (
+    Audit,
+    CountQuestions,
+    FindSessions,
+    GetHead,
+    HasInput,
+    ListAsked,
+    ListBegun,
+    ListCheckpoints,
+    ListDue,
+    ListEvents,
+    ListInputs,
+    ListOpen,
+    ListQuestions,
+    ListRecords,
+    ListSessions,
+    Load,
+    SessionQuery,
+    StoreQuery,
+)
 from .requests import (
     Cancel,
     Claim,
@@ -28,7 +70,6 @@ from .requests import (
     Decision,
     Delete,
     GiveAnswers,
-    HasInput,
     Prune,
     Renew,
     Request,
@@ -46,11 +87,15 @@ _REMEMBERED = 10_000  # rows
 
 
 class KitStore(ABC):
-    """The verbs of `Store` that a request decides, most of them writes; each store defines how one is carried out."""
+    """The verbs of `Store`, as requests and queries; each store defines how these are carried out."""
 
     @abstractmethod
     async def carry_out(self, request: Request[T]) -> T:
         """Read the facts that the request wants, let it decide, apply the effects, and return the result."""
+
+    async def read(self, query: StoreQuery[T]) -> T:
+        """Answer a query: those of one session from facts, the others as the store can."""
+        raise NotImplementedError
 
     async def claim(
         self,
@@ -86,9 +131,6 @@ class KitStore(ABC):
     async def submit(self, ref: SessionRef, input: Input) -> Head:
         return await self.carry_out(Submit(ref=ref, input=input))
 
-    async def has_input(self, ref: SessionRef, id: str) -> bool:
-        return await self.carry_out(HasInput(ref=ref, id=id))
-
     async def withdraw(self, ref: SessionRef, id: str) -> bool:
         return await self.carry_out(Withdraw(ref=ref, id=id))
 
@@ -101,11 +143,99 @@ class KitStore(ABC):
     async def prune(self, ref: SessionRef, *, keep: int | None = None, before: float | None = None) -> int:
         return await self.carry_out(Prune(ref=ref, keep=keep, before=before))
 
+    async def head(self, ref: SessionRef) -> Head | None:
+        return await self.read(GetHead(ref))
+
+    async def load(self, ref: SessionRef, checkpoint: str | None = None) -> Loaded | None:
+        return await self.read(Load(ref, checkpoint))
+
+    async def inputs(self, ref: SessionRef, *, limit: int | None = None) -> list[QueuedInput]:
+        return await self.read(ListInputs(ref, limit))
+
+    async def has_input(self, ref: SessionRef, id: str) -> bool:
+        return await self.read(HasInput(ref, id))
+
+    async def checkpoints(
+        self,
+        ref: SessionRef,
+        *,
+        limit: int | None = None,
+        before: str | None = None,
+        source: str | None = None,
+        under: str | None = None,
+    ) -> list[CheckpointRow]:
+        return await self.read(ListCheckpoints(ref, limit, before, source, under))
+
+    async def records(
+        self, ref: SessionRef, *, after: str | None = None, limit: int | None = None
+    ) -> list[StoredRecord]:
+        return await self.read(ListRecords(ref, after, limit))
+
+    async def events(self, ref: SessionRef, after: int = 0, *, limit: int | None = None) -> list[EventBatch]:
+        return await self.read(ListEvents(ref, after, limit))
+
+    async def audit(
+        self, ref: SessionRef, branch: str | None = None, *, all_branches: bool = False
+    ) -> list[AuditEntry]:
+        return await self.read(Audit(ref, branch, all_branches))
+
+    async def asked(self, ref: SessionRef, branch: str, ids: Sequence[str]) -> list[AuditEntry]:
+        return await self.read(ListAsked(ref, branch, ids))
+
+    async def sessions(
+        self,
+        *,
+        app: str | None = None,
+        user: str | None = None,
+        status: Status | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[Head]:
+        return await self.read(ListSessions(app=app, user=user, status=status, after=after, limit=limit))
+
+    async def find(self, session: str, *, user: str | None = None) -> list[SessionRef]:
+        return await self.read(FindSessions(session, user))
+
+    async def questions(
+        self,
+        ref: SessionRef | None = None,
+        *,
+        filter: QuestionFilter = ALL_QUESTIONS,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[OpenQuestion]:
+        if ref is not None:
+            return await self.read(ListOpen(ref, filter, after, limit))
+        return await self.read(ListQuestions(filter=filter, after=after, limit=limit))
+
+    async def count_questions(self, filter: QuestionFilter = ALL_QUESTIONS) -> int:
+        return await self.read(CountQuestions(filter))
+
+    async def due(
+        self,
+        *,
+        app: str | None = None,
+        user: str | None = None,
+        programs: Sequence[str] | None = None,
+        skip_users: Sequence[str] = (),
+        limit: int = 100,
+    ) -> list[Due]:
+        return await self.read(ListDue(app=app, user=user, programs=programs, skip_users=skip_users, limit=limit))
+
+    async def begun(self, digest: str) -> list[Begun]:
+        return await self.read(ListBegun(digest))
+
+
+def unknown_query(store: object, query: object) -> UsageError:
+    """Return the error for a query that a store does not answer."""
+    name = type(query).__name__
+    return UsageError(f"{store!r} was asked {name}, which it does not know. Give it a query of `adjourn.stores.kit`.")
+
 
 class RemoteStore(KitStore):
     """A store that reads facts in one trip and applies effects in another, while others may write in between.
 
-    Such a store has `read`, `apply` and `idle`, and the verbs of `Store` that only read. It should also have a
+    Such a store has `facts`, `apply` and `idle`, and the verbs of `Store` that only read. It should also have a
     `renew` that does all leases in one trip.
 
     A live owner's commit takes one trip: its facts are those that its last write left. So does a claim of a session
@@ -118,8 +248,13 @@ class RemoteStore(KitStore):
         self._turns: dict[tuple[int, str, str], deque[asyncio.Future[None]]] = {}  # who waits behind a write
 
     @abstractmethod
-    async def read(self, query: Query) -> FactSheet:
-        """Return the facts that a query wants, all as they are at one moment."""
+    async def facts(self, query: Query) -> FactSheet:
+        """Return the facts that are wanted, all as they are at one moment."""
+
+    async def read(self, query: StoreQuery[T]) -> T:
+        if not isinstance(query, SessionQuery):
+            raise unknown_query(self, query)
+        return query.answer(await self.facts(query.wanted()))
 
     async def write(self, changes: Changes) -> Applied | None:
         """Write all of the changes, or return None and write nothing because a guard or an expectation does not hold.
@@ -211,7 +346,7 @@ class RemoteStore(KitStore):
 
     async def _read_and_try(self, request: Request[T], query: Query) -> tuple[tuple[T] | None, Query]:
         while True:
-            facts = await self.read(query)
+            facts = await self.facts(query)
             try:
                 decision = request.decide(facts)
             except NotRead as more:

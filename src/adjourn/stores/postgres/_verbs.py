@@ -134,7 +134,7 @@ class PostgresVerbs(RemoteStore):
 
     # Reading facts, and applying effects
 
-    async def read(self, query: Query) -> FactSheet:
+    async def facts(self, query: Query) -> FactSheet:
         ref, ids = query.ref, [_number(each) for each in query.records]
         wanted = [each for each in ids if each is not None]
         text = sql.facts(
@@ -484,7 +484,7 @@ class _Asking(Columns, frozen=True, gc=False):
 def _records(ids: frozenset[str], row: SessionRow, branches: Sequence[Branch], found: Sequence[Row]) -> list[RecordRow]:
     rows = {values[0]: values[1:] for values in found}
     places = [pos for pos in (locate(branches, row.pos, each) for each in ids) if pos is not None and pos in rows]
-    return [record_row(*id_at(branches, pos), pos, rows[pos], row.session) for pos in places]
+    return [record_row(*id_at(branches, pos), (pos, *rows[pos]), row.session) for pos in places]
 
 
 def _loaded(found: Row, row: SessionRow, checkpoint: str | None) -> Loaded:
@@ -506,7 +506,7 @@ def _loaded(found: Row, row: SessionRow, checkpoint: str | None) -> Loaded:
 
 def _stored(place: tuple[str, str | None], pos: int, values: Sequence[Any], row: SessionRow) -> StoredRecord:
     try:
-        return stored_record(record_row(*place, pos, values, row.session))
+        return stored_record(record_row(*place, (pos, *values), row.session))
     except CheckpointCorrupt:
         return damaged_record(*place, pos)
 

@@ -130,8 +130,8 @@ def read_record(id: str, parent: str | None, pos: int, reply: Sequence[bytes | N
     """
     facts, body, events = reply
     stamp, (full, source, seq, count, header) = _split(facts, 5, session, f"record '{id}'")
-    values = (_flag(full), source, seq, count, header, events or b"", body, time(stamp[1:]))
-    return record_row(id, parent, pos, values, session)
+    values = (pos, _flag(full), source, seq, count, header, events or b"", body, time(stamp[1:]))
+    return record_row(id, parent, values, session)
 
 
 def read_head(facts: bytes | None, session: str) -> tuple[object, object, bytes]:

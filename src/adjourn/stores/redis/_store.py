@@ -111,7 +111,7 @@ class RedisStore(RemoteStore):
 
     # Reading facts, and applying effects
 
-    async def read(self, query: Query) -> FactSheet:
+    async def facts(self, query: Query) -> FactSheet:
         found = await self._read(query.ref, query_table(query))
         if found.row is None:
             return FactSheet(query, found.now, None)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from msgspec.structs import astuple, replace
@@ -14,47 +14,26 @@ from msgspec.structs import astuple, replace
 from adjourn.errors import CheckpointCorrupt
 from adjourn.stores._logging import note_damage
 from adjourn.stores.kit.changes import Changes, Insert, changes_of
-from adjourn.stores.kit.facts import Point
 from adjourn.stores.kit.hints import Fanout, worth_a_hint
 from adjourn.stores.kit.reading import (
     Columns,
-    Count,
-    branch_rows,
     converted,
-    input_row,
-    points,
-    question_row,
     readable,
-    record_row,
-    session_row,
 )
 from adjourn.stores.kit.requests import Delete, Request
 from adjourn.stores.kit.rows import (
-    MAX_RECORDS,
-    Branch,
-    InputRow,
-    QuestionRow,
-    RecordRow,
     SessionRow,
-    id_at,
-    locate,
     stored_statuses,
 )
-from adjourn.stores.kit.tables import BRANCHES, INBOX, INPUTS, QUESTIONS, RECORDS, SESSIONS
+from adjourn.stores.kit.tables import INBOX, QUESTIONS, RECORDS, SESSIONS
 from adjourn.stores.types import SessionRef, Status
 
+from ._facts import SESSIONS_LIMIT, SQLiteFacts, find, read_question
 from ._files import Connection
 from ._tables import BITS, ROWS
 
 _KNOWN = 1000  # how many rows of sessions are cached at most
 
-_SESSIONS = 2**35
-"""The numbers that a session can have: with a place after it, it must fit into a key."""
-
-_RECORDS, _QUESTIONS, _INPUTS = ROWS[RECORDS], ROWS[QUESTIONS], ROWS[INPUTS]
-
-# The columns of a session are in the order of its fields, since none of them is moved to the end.
-_FIND = "SELECT * FROM sessions WHERE app = ? AND id = ?"
 _SAVE = ROWS[SESSIONS].update
 _IDLE = """SELECT id, app, user, no FROM sessions WHERE touched < ? AND (owner IS NULL OR expires <= ?)
     AND (app = ? OR ? IS NULL AND app NOT LIKE '~%') AND (? IS NULL OR user = ?) AND no > ?"""
@@ -66,175 +45,10 @@ _NEWEST = """SELECT CAST(max(
     (SELECT coalesce(max(key), 0) >> :bits FROM branches WHERE key < :last << :bits),
     (SELECT coalesce(max(session), 0) FROM inputs WHERE session < :last),
     (SELECT coalesce(max(session), 0) FROM questions WHERE session < :last)) AS INTEGER)"""
-_BRANCHES = f"SELECT {ROWS[BRANCHES].columns('t')} FROM branches t WHERE t.key BETWEEN ? AND ? ORDER BY t.key"
-_ASKED = f"SELECT {_QUESTIONS.columns('t')} FROM questions t WHERE t.session = ? AND t.branch = ?"
-_QUESTION = f"{_ASKED} AND t.id = ?"
-_WAITING = f"{_ASKED} AND (t.how IS NULL OR NOT t.taken) ORDER BY t.no"
-_OPEN = f"{_ASKED} AND t.how IS NULL ORDER BY t.no"
-_OPEN_NAMED = f"{_ASKED} AND t.id = ? AND t.how IS NULL"
-_RECORD = f"SELECT {_RECORDS.columns('t')} FROM records t WHERE t.key = ?"
-_INPUT = f"SELECT {_INPUTS.columns('t')} FROM inputs t WHERE t.session = ? AND t.id = ?"
-_QUEUE = f"SELECT {_INPUTS.columns('t')} FROM inputs t WHERE t.session = ? AND NOT t.taken ORDER BY t.no LIMIT ?"
-_QUEUE_SIZE = """SELECT total(length(body)) FROM
-    (SELECT body FROM inputs WHERE session = ? AND NOT taken ORDER BY no LIMIT ?)"""
+_OPEN = f"SELECT {ROWS[QUESTIONS].columns('t')} FROM questions t WHERE t.session = ? AND t.branch = ? AND t.how IS NULL"
+_OPEN_NAMED = f"{_OPEN} AND t.id = ?"
 
 T = TypeVar("T")
-
-
-# Rows are fetched before any is converted: a query cut short by damage would keep its snapshot open, and then
-# the connection could not write any more.
-
-
-def key(row: SessionRow, place: int) -> int:
-    """Return the key of the record at a position, or of the branch with a number."""
-    return row.no << BITS | place
-
-
-def read_session(values: Sequence[Any]) -> SessionRow:
-    """Return the row of a session from its columns.
-
-    Raises:
-        CheckpointCorrupt: it is damaged.
-    """
-    row = session_row(values)
-    if not 0 < row.no < _SESSIONS:
-        raise CheckpointCorrupt(f"its row has the number {row.no}, which no session can have", row.session)
-    return row
-
-
-def find(connection: sqlite3.Connection, app: str, session: str) -> SessionRow | None:
-    """Return the session's row, None if there is none.
-
-    Raises:
-        CheckpointCorrupt: it is damaged.
-    """
-    row = find_row(connection, app, session)
-    return None if row is None else read_session(row)
-
-
-def find_row(connection: sqlite3.Connection, app: str, session: str) -> tuple[Any, ...] | None:
-    """Return the columns of a session's row, which may be damaged; None if there is none."""
-    found: tuple[Any, ...] | None = connection.execute(_FIND, (app, session)).fetchone()
-    return found
-
-
-def branches(connection: sqlite3.Connection, row: SessionRow) -> list[Branch]:
-    """Return all branches of a session, in the order of writing."""
-    if row.pos < 0:
-        return []
-    rows = connection.execute(_BRANCHES, (key(row, 0), key(row, MAX_RECORDS - 1))).fetchall()
-    found = branch_rows(rows, row.session)
-    if (row.branch_no, row.branch) != (len(found) - 1, found[-1].name):
-        raise CheckpointCorrupt("its row does not name its newest branch", row.session)
-    return found
-
-
-def has_position(connection: sqlite3.Connection, row: SessionRow, pos: int) -> bool:
-    """Return whether the record at a position is there."""
-    return connection.execute("SELECT 1 FROM records WHERE key = ?", (key(row, pos),)).fetchone() is not None
-
-
-def asked_on(connection: sqlite3.Connection, row: SessionRow, branch_no: int) -> list[QuestionRow]:
-    """Return the questions of a branch that can be read, in the order of asking."""
-    rows = connection.execute(f"{_ASKED} ORDER BY t.no", (row.no, branch_no)).fetchall()
-    return list(readable(rows, lambda values: _question(values, row)))
-
-
-def _question(values: Sequence[Any], row: SessionRow) -> QuestionRow:
-    return question_row(_QUESTIONS.plain(values, row.session), row.session)
-
-
-def asked_by_id(
-    connection: sqlite3.Connection, row: SessionRow, branch_no: int, ids: Iterable[str]
-) -> list[QuestionRow]:
-    """Return the questions of a branch that have these ids, in the order of asking."""
-    found = [connection.execute(_QUESTION, (row.no, branch_no, each)).fetchone() for each in ids]
-    rows = [_question(each, row) for each in found if each is not None]
-    return sorted(rows, key=lambda each: each.no)
-
-
-def open_on_head(connection: sqlite3.Connection, row: SessionRow) -> list[QuestionRow]:
-    """Return the open questions of the head's branch."""
-    return [_question(each, row) for each in connection.execute(_OPEN, (row.no, row.branch_no)).fetchall()]
-
-
-def waiting(connection: sqlite3.Connection, row: SessionRow) -> list[QuestionRow]:
-    """Return the questions of the head's branch that are open, or whose answer no record has taken."""
-    return [_question(each, row) for each in connection.execute(_WAITING, (row.no, row.branch_no)).fetchall()]
-
-
-def queue(connection: sqlite3.Connection, row: SessionRow, limit: int | None = None) -> list[InputRow]:
-    """Return the inputs that wait in a session's queue, in order."""
-    rows = connection.execute(_QUEUE, (row.no, -1 if limit is None else limit)).fetchall()
-    return [input_row(each, row.session) for each in rows]
-
-
-def queue_size(connection: sqlite3.Connection, row: SessionRow, limit: int | None = None) -> float:
-    """Return how many bytes the inputs have that wait in a session's queue, without reading them."""
-    values = (row.no, -1 if limit is None else limit)
-    return float(connection.execute(_QUEUE_SIZE, values).fetchone()[0])
-
-
-class SQLiteFacts:
-    """The facts of a session, looked up as needed, inside one transaction."""
-
-    __slots__ = ("_ledger", "_row", "now")
-    assumed = False
-
-    def __init__(self, ledger: SQLiteLedger, row: SessionRow | None, now: float) -> None:
-        self._ledger = ledger
-        self._row = row
-        self.now = now
-
-    @property
-    def row(self) -> SessionRow | None:
-        return self._row
-
-    @property
-    def _there(self) -> SessionRow:
-        assert self._row is not None
-        return self._row
-
-    def question(self, id: str) -> QuestionRow | None:
-        row = self._there
-        found = self._ledger.execute(_QUESTION, (row.no, row.branch_no, id)).fetchone()
-        return None if found is None else _question(found, row)
-
-    def waiting(self) -> Sequence[QuestionRow]:
-        return waiting(self._ledger.connection, self._there)
-
-    def input(self, id: str) -> InputRow | None:
-        row = self._there
-        found = self._ledger.execute(_INPUT, (row.no, id)).fetchone()
-        return None if found is None else input_row(found, row.session)
-
-    def first_input(self) -> InputRow | None:
-        return next(iter(queue(self._ledger.connection, self._there, 1)), None)
-
-    def branches(self) -> Sequence[Branch]:
-        return branches(self._ledger.connection, self._there)
-
-    def record(self, id: str) -> RecordRow | None:
-        self._ledger.add_records()
-        row, known = self._there, self.branches()
-        pos = locate(known, row.pos, id)
-        found = None if pos is None else self._ledger.execute(_RECORD, (key(row, pos),)).fetchone()
-        return None if pos is None or found is None else record_row(*id_at(known, pos), pos, found[1:], row.session)
-
-    def points(self) -> Sequence[Point]:
-        self._ledger.add_records()
-        row = self._there
-        rows = self._ledger.execute(
-            """SELECT key - :first, full, source IS NOT NULL, at FROM records
-               WHERE key BETWEEN :first AND :last ORDER BY key""",
-            {"first": key(row, 0), "last": key(row, row.pos)},
-        ).fetchall()
-        return points(rows, row.session)
-
-    def asking(self) -> Sequence[int]:
-        query, row = "SELECT DISTINCT branch FROM questions WHERE session = ? AND how IS NULL", self._there
-        rows = self._ledger.execute(query, (row.no,)).fetchall()
-        return [converted(values, _Asking, row.session, "the row of a question").branch for values in rows]
 
 
 class SQLiteLedger:
@@ -298,7 +112,7 @@ class SQLiteLedger:
     def carry_out(self, request: Request[T], now: float) -> T:
         """Decide a request and apply its effects. Their guards hold, since facts and effects share a transaction."""
         row = self._find(request.ref)
-        effects, result = request.decide(SQLiteFacts(self, row, now))
+        effects, result = request.decide(SQLiteFacts(self.connection, row, now, flush=self.add_records))
         if effects is not None:
             try:
                 self._write(changes_of(request.ref, row, effects, now))
@@ -362,7 +176,7 @@ class SQLiteLedger:
         if not self._records:
             return
         try:
-            self.connection.executemany(_RECORDS.insert, self._records)
+            self.connection.executemany(ROWS[RECORDS].insert, self._records)
         except sqlite3.IntegrityError as error:
             raise CheckpointCorrupt(
                 f"records that do not belong to it are in its way ({error})", self._whose()
@@ -424,16 +238,16 @@ class SQLiteLedger:
     def _unlist(self, query: str, values: tuple[Any, ...], session: SessionRow) -> None:
         """Take open questions out of the inbox."""
         for found in self.execute(query, values).fetchall():
-            asked = _question(found, session)
+            asked = read_question(found, session)
             gone = [(term, asked.asked, asked.no) for term in asked.terms]
             self.connection.executemany(ROWS[INBOX].delete, gone)
 
     def _next_number(self) -> int:
         if self._newest is None:
             # Rows left behind by a damaged session must not become those of a new one.
-            self._newest = max(0, int(self.execute(_NEWEST, {"last": _SESSIONS - 1, "bits": BITS}).fetchone()[0]))
+            self._newest = max(0, int(self.execute(_NEWEST, {"last": SESSIONS_LIMIT - 1, "bits": BITS}).fetchone()[0]))
         self._newest += 1
-        if self._newest >= _SESSIONS:
+        if self._newest >= SESSIONS_LIMIT:
             raise CheckpointCorrupt("a row has the highest possible number")
         return self._newest
 
@@ -447,7 +261,7 @@ class SQLiteLedger:
     def _remove(self, no: int) -> None:
         self.add_records()
         for table, rows in ROWS.items():
-            if table.of_session and (not rows.is_packed or 0 < no < _SESSIONS):
+            if table.of_session and (not rows.is_packed or 0 < no < SESSIONS_LIMIT):
                 self.execute(*rows.delete_all(no))
         self.execute("DELETE FROM sessions WHERE no = ?", (no,))
 
@@ -457,10 +271,6 @@ class _Idle(Columns, frozen=True, gc=False):
     app: str
     user: str | None
     no: int
-
-
-class _Asking(Columns, frozen=True, gc=False):
-    branch: Count
 
 
 def _idle_ref(values: Sequence[Any]) -> SessionRef:

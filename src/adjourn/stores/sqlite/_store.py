@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 import time
@@ -16,36 +17,19 @@ from typing import TypeVar, get_args
 
 from adjourn.errors import StoreUnavailable, UsageError
 from adjourn.stores.kit.hints import Fanout
+from adjourn.stores.kit.queries import ListBegun, SessionQuery, StoreQuery
 from adjourn.stores.kit.requests import Claim, Commit, Prune, Renew, Request, Withdraw
+from adjourn.stores.kit.rows import cancel_of
 from adjourn.stores.kit.store import KitStore
-from adjourn.stores.types import (
-    ALL_QUESTIONS,
-    AuditEntry,
-    Begun,
-    CheckpointRow,
-    Due,
-    EventBatch,
-    Head,
-    Lease,
-    Loaded,
-    OpenQuestion,
-    QuestionFilter,
-    QueuedInput,
-    Renewed,
-    SessionRef,
-    Status,
-    StoredRecord,
-    TakenNotice,
-)
+from adjourn.stores.types import Lease, Renewed, SessionRef, Status, TakenNotice
 
-from . import _inbox as inbox
-from . import _listing as listing
 from . import _outbox as outbox
-from . import _reads as reads
+from ._facts import TooBig, find
 from ._files import Connection, Identity, identity, replaced
 from ._ledger import SQLiteLedger
+from ._listing import answer
 from ._presence import Presence, presence_at
-from ._reads import Readers
+from ._readers import Readers
 from ._schema import Synchronous, connect, explained, grow_log
 from ._writer import Writer
 
@@ -108,7 +92,7 @@ class SQLiteStore(KitStore):
         )
 
     async def cancels(self, leases: Sequence[Lease]) -> list[str | None]:
-        return await self._readers.read(lambda c: reads.cancels(c, leases), small=True)
+        return await self._readers.read(lambda c: _cancels(c, leases), small=True)
 
     async def delete_idle(
         self,
@@ -134,97 +118,13 @@ class SQLiteStore(KitStore):
         request = Prune(ref=ref, keep=keep, before=before)
         return await self._writer.submit_removal(lambda ledger, now: ledger.carry_out(request, now))
 
-    async def load(self, ref: SessionRef, checkpoint: str | None = None) -> Loaded | None:
+    async def read(self, query: StoreQuery[T]) -> T:
         now = self._clock()
-        if checkpoint is None:
-            try:
-                return await self._readers.read(lambda c: reads.load(c, now, ref, None, small=True), small=True)
-            except reads.TooBig:
-                pass
-        return await self._readers.read(lambda c: reads.load(c, now, ref, checkpoint, small=False))
-
-    async def head(self, ref: SessionRef) -> Head | None:
-        now = self._clock()
-        return await self._readers.read(lambda c: reads.head(c, now, ref), small=True)
-
-    async def inputs(self, ref: SessionRef, *, limit: int | None = None) -> list[QueuedInput]:
-        try:
-            return await self._readers.read(lambda c: reads.inputs(c, ref, limit, small=True), small=True)
-        except reads.TooBig:
-            return await self._readers.read(lambda c: reads.inputs(c, ref, limit, small=False))
-
-    async def checkpoints(
-        self,
-        ref: SessionRef,
-        *,
-        limit: int | None = None,
-        before: str | None = None,
-        source: str | None = None,
-        under: str | None = None,
-    ) -> list[CheckpointRow]:
-        return await self._readers.read(lambda c: reads.checkpoints(c, ref, limit, before, source, under or ""))
-
-    async def sessions(
-        self,
-        *,
-        app: str | None = None,
-        user: str | None = None,
-        status: Status | None = None,
-        after: str | None = None,
-        limit: int | None = None,
-    ) -> list[Head]:
-        now = self._clock()
-        return await self._readers.read(lambda c: listing.sessions(c, now, app, user, status, after, limit))
-
-    async def find(self, session: str, *, user: str | None = None) -> list[SessionRef]:
-        return await self._readers.read(lambda c: listing.find_in_apps(c, session, user))
-
-    async def questions(
-        self,
-        ref: SessionRef | None = None,
-        *,
-        filter: QuestionFilter = ALL_QUESTIONS,
-        after: str | None = None,
-        limit: int | None = None,
-    ) -> list[OpenQuestion]:
-        now, small = self._clock(), ref is not None
-        return await self._readers.read(lambda c: reads.questions(c, now, ref, filter, after, limit), small=small)
-
-    async def count_questions(self, filter: QuestionFilter = ALL_QUESTIONS) -> int:
-        now = self._clock()
-        return await self._readers.read(lambda c: inbox.count_questions(c, now, filter))
-
-    async def audit(
-        self, ref: SessionRef, branch: str | None = None, *, all_branches: bool = False
-    ) -> list[AuditEntry]:
-        return await self._readers.read(lambda c: reads.audit(c, ref, branch, all_branches=all_branches))
-
-    async def records(
-        self, ref: SessionRef, *, after: str | None = None, limit: int | None = None
-    ) -> list[StoredRecord]:
-        return await self._readers.read(lambda c: reads.records(c, ref, after, limit))
-
-    async def asked(self, ref: SessionRef, branch: str, ids: Sequence[str]) -> list[AuditEntry]:
-        small = len(ids) <= reads.SMALL_ROWS
-        return await self._readers.read(lambda c: reads.asked(c, ref, branch, ids), small=small)
-
-    async def begun(self, digest: str) -> list[Begun]:
-        return await self._readers.read(lambda c: reads.begun(c, digest), small=True)
-
-    async def events(self, ref: SessionRef, after: int = 0, *, limit: int | None = None) -> list[EventBatch]:
-        return await self._readers.read(lambda c: reads.events(c, ref, after, limit))
-
-    async def due(
-        self,
-        *,
-        app: str | None = None,
-        user: str | None = None,
-        programs: Sequence[str] | None = None,
-        skip_users: Sequence[str] = (),
-        limit: int = 100,
-    ) -> list[Due]:
-        now = self._clock()
-        return await self._readers.read(lambda c: reads.due(c, now, app, user, programs, skip_users, limit))
+        is_small = not query.is_long if isinstance(query, SessionQuery) else type(query) is ListBegun
+        if is_small:
+            with contextlib.suppress(TooBig):
+                return await self._readers.read(lambda c: answer(c, query, now, small=True), small=True)
+        return await self._readers.read(lambda c: answer(c, query, now, small=False))
 
     async def take_notices(self, app: str, to: Sequence[str], ttl: float, *, limit: int = 100) -> list[TakenNotice]:
         now = self._clock()
@@ -263,6 +163,11 @@ class SQLiteStore(KitStore):
 
     def _forget(self) -> list[sqlite3.Connection]:
         return [*self._writer.forget(), *self._readers.forget()]
+
+
+def _cancels(connection: sqlite3.Connection, leases: Sequence[Lease]) -> list[str | None]:
+    rows = [find(connection, lease.ref.app, lease.ref.id) for lease in leases]
+    return [cancel_of(row, lease) for row, lease in zip(rows, leases, strict=True)]
 
 
 class _Database:

@@ -6,7 +6,7 @@ row costs one tree instead of two. What is numbered in the order of writing is s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from operator import attrgetter
 from typing import Any, Generic, TypeVar, cast
@@ -59,12 +59,13 @@ class Rows(Generic[R]):
     def _name(self, field: str) -> str:
         return next(quoted(each.name) for each in self.table.columns if each.field == field)
 
-    def columns(self, of: str) -> str:
+    def columns(self, of: str, left_out: Collection[str] = ()) -> str:
         """Return what a query selects of a table by its name there, in the order of the row's fields.
 
+        Bytes that are `left_out` come back empty.
         SQLite keeps whatever type a row was given; reading bytes leaves damage to those who know what the bytes mean.
         """
-        return ", ".join([self._selected(of, each) for each in self.table.columns])
+        return ", ".join(["x''" if each.field in left_out else self._selected(of, each) for each in self.table.columns])
 
     def _selected(self, of: str, column: Column) -> str:
         if self.is_packed and column.field in self.table.key:
