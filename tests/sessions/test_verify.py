@@ -390,12 +390,14 @@ async def test_a_branch_that_is_taken_out_is_noticed_though_nothing_is_left_empt
         await runner.resume("s", {"when": "never"}, by="ann")
         kept = sound(await runner.verify("s")).head
     with sqlite3.connect(path) as file:
-        (_, _), (no, start), (last, end) = file.execute("SELECT no, start FROM branches ORDER BY no").fetchall()
+        rows = file.execute("SELECT key, start FROM branches ORDER BY key").fetchall()
+        (first, _), (key, start), (last, end) = rows
+        no = key - first
         _take_out(file, start, end)
         file.execute("DELETE FROM questions WHERE branch = ?", (no,))
-        file.execute("DELETE FROM branches WHERE no = ?", (no,))
-        file.execute("UPDATE branches SET start = ?, no = ? WHERE no = ?", (start, no, last))
-        file.execute("UPDATE questions SET branch = ? WHERE branch = ?", (no, last))
+        file.execute("DELETE FROM branches WHERE key = ?", (key,))
+        file.execute("UPDATE branches SET start = ?, key = ? WHERE key = ?", (start, key, last))
+        file.execute("UPDATE questions SET branch = ? WHERE branch = ?", (no, last - first))
         file.execute("UPDATE sessions SET branch_no = ?", (no,))
     file.close()
     async with _opened(SQLiteStore(path)) as store:
