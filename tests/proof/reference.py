@@ -315,7 +315,7 @@ def apply(results: list[Result], frame: Frame) -> None:
             handed.append(value)
 
 
-def reduced(field: str, state: State, value: Any) -> Any:  # noqa: PLR0911  # one for each reducer
+def reduced(field: str, state: State, value: Any) -> Any:  # one for each reducer
     """A field's next value."""
     if isinstance(value, Overwrite):
         return value.value
