@@ -14,7 +14,8 @@ from typing import Any
 import psycopg
 
 from adjourn.stores import PostgresStore, QuestionFilter
-from adjourn.stores.postgres._inbox import LIST, terms, values
+from adjourn.stores.kit.inbox import terms_in
+from adjourn.stores.postgres._inbox import LIST, values
 from tests.servers import Postgres
 
 SCHEMA = "inbox_bench"
@@ -26,8 +27,9 @@ INSERT INTO {schema}.sessions (id, app, "user", created, branch, branch_no, numb
     SELECT 's' || n, 'app' || n % 10, 'user' || n % 10000, n, 'b', 0, 0, 0, 0, 400, 'waiting', 1, 1, n, n, n,
         'agent:Desk'
     FROM generate_series(1, {count}) AS n;
-INSERT INTO {schema}.branches SELECT n, 0, 'b', 0, 0, NULL FROM generate_series(1, {count}) AS n;
-INSERT INTO {schema}.records SELECT n, 0, true, n, 1, 1, 'interrupt', '{}', '[]', convert_to(repeat('x', 400), 'UTF8')
+INSERT INTO {schema}.branches (session, name, start, first) SELECT n, 'b', 0, 0 FROM generate_series(1, {count}) AS n;
+INSERT INTO {schema}.records (session, pos, "full", at, seq, count, source, header, events, body)
+    SELECT n, 0, true, n, 1, 1, 'interrupt', '{}', '[]', convert_to(repeat('x', 400), 'UTF8')
     FROM generate_series(1, {count}) AS n;
 INSERT INTO {schema}.questions (session, branch, id, expires, body, address, agent, reason, tags, asked)
     SELECT n, 0, 'q', CASE WHEN n % 3 = 0 THEN 4e9 + n END, convert_to('{"prompt":"May I?"}', 'UTF8'),
@@ -36,7 +38,9 @@ INSERT INTO {schema}.questions (session, branch, id, expires, body, address, age
     FROM generate_series(1, {count}) AS n;
 INSERT INTO {schema}.inbox SELECT term, q.asked, q.no, q.expires
     FROM {schema}.questions AS q JOIN {schema}.sessions AS s ON s.no = q.session
-    CROSS JOIN unnest({schema}.terms(s.app, s."user", q.agent, q.reason, q.tags, q.address)) AS term;
+    CROSS JOIN unnest(ARRAY['all:', 'all:app=' || s.app, 'all:user=' || s."user", 'all:agent=' || q.agent,
+        'all:reason=' || q.reason, 'all:under=' || split_part(q.address, ';', 1), 'all:under=' || q.address]
+        || ARRAY(SELECT 'all:tag=' || tag FROM unnest(q.tags) AS tag)) AS term;
 """
 
 
@@ -109,7 +113,7 @@ async def ask(store: PostgresStore, count: int) -> dict[str, float]:
 def plan(url: str) -> list[str]:
     """Return how the server finds the first page."""
     wanted = QuestionFilter(app="app0", tag="team10")
-    given = values(wanted, None, terms(wanted)) | {"limit": 50}
+    given = values(wanted, None, terms_in(wanted)) | {"limit": 50}
     with psycopg.connect(url, autocommit=True, prepare_threshold=None) as connection:
         query = f"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) {LIST}".replace("{schema}", SCHEMA)
         return [line for (line,) in connection.execute(query.encode(), given)]

@@ -7,10 +7,15 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from adjourn.errors import AlreadyResumed, Conflict, InterruptExpired, SessionBusy
 from adjourn.stores import Lease, SessionRef, Write
 from adjourn.stores.kit import (
+    BRANCHES,
+    QUESTIONS,
+    RECORDS,
+    Add,
     Branch,
     Cancel,
     Claim,
@@ -18,7 +23,8 @@ from adjourn.stores.kit import (
     Effects,
     FactSheet,
     GiveAnswers,
-    Point,
+    Guard,
+    Logged,
     Prune,
     Query,
     QuestionRow,
@@ -27,18 +33,16 @@ from adjourn.stores.kit import (
     Renew,
     Request,
     SessionRow,
-    advanced,
-    can_end,
-    ended,
+    changed_columns,
     holds,
-    taken,
+    meets,
+    renewal_of,
 )
 from adjourn.testing.suite.bench import question, record, yes
 
 T = TypeVar("T")
 REF = SessionRef("s")
 ANN = Lease(ref=REF, owner="ann", fence=1, ttl=10.0)
-NO_SESSION = SessionRow(0, "s", "adjourn", None, 0.0)
 
 
 class Table:
@@ -47,42 +51,56 @@ class Table:
     def __init__(self, *ids: str) -> None:
         self.now = 100.0
         self.row: SessionRow | None = None
-        self.records: dict[str, RecordRow] = {}
-        self.questions: dict[tuple[str, str], QuestionRow] = {}
-        self.branches: list[Branch] = []
+        self.rows: dict[Any, dict[tuple[Any, ...], Any]] = {RECORDS: {}, QUESTIONS: {}, BRANCHES: {}}  # by their keys
         asks = tuple(question(each) for each in ids)
         self.do(Claim(ref=REF, owner="ann", ttl=10.0, after=None, write=record(0, None, asks=asks), **NOTHING))
 
+    @property
+    def records(self) -> list[RecordRow]:
+        return list(self.rows[RECORDS].values())
+
+    @property
+    def questions(self) -> dict[str, QuestionRow]:
+        return {row.id: row for row in self.rows[QUESTIONS].values()}
+
+    @property
+    def branches(self) -> tuple[Branch, ...]:
+        return tuple(self.rows[BRANCHES].values())
+
     def read(self, query: Query) -> FactSheet:
-        branch = self.row.branch if self.row else ""
+        asked, branch_no = self.rows[QUESTIONS].items(), self.row.branch_no if self.row else 0
         return FactSheet(
             query,
             self.now,
             self.row,
-            questions=[each for (on, _), each in self.questions.items() if on == branch],
-            branches=tuple(self.branches),
-            records=list(self.records.values()),
+            questions=[row for (no, _), row in asked if no == branch_no],
+            branches=self.branches,
+            records=self.records,
+            log=[Logged(row.id, row.parent, row.pos, row) for row in self.records],
+            asking=[no for (no, _), row in asked if row.is_open],
         )
 
     def apply(self, effects: Effects) -> bool:
         if not holds(effects.guard, self.row, self.now):
             return False
-        before = self.row or NO_SESSION
-        after = advanced(before, effects, self.now)
-        questions = dict(self.questions)
-        for asked in effects.asks:
-            if (after.branch, asked.id) in questions:
+        rows = {table: dict(kept) for table, kept in self.rows.items()}
+        for insert in effects.inserts:
+            for row in insert.rows:
+                key = tuple(getattr(row, name) for name in insert.table.key)
+                if key in rows[insert.table]:
+                    return False
+                rows[insert.table][key] = row
+        for update in effects.updates:
+            if not meets(self.rows[update.table].get(update.key), update.expect, self.now):
                 return False
-            questions[after.branch, asked.id] = QuestionRow(asked.id, asked.body, asked.expires, no=len(questions))
-        for end in effects.ends:
-            if not can_end(questions[end.branch, end.answer.id], end, self.now):
-                return False
-            questions[end.branch, end.answer.id] = ended(questions[end.branch, end.answer.id], end, self.now)
-        for each in effects.takes:
-            questions[before.branch, each] = taken(questions[before.branch, each])
-        self.row, self.questions = after, questions
-        self.branches += effects.branches
-        self.records |= {each.id: each for each in effects.records}
+            rows[update.table][update.key] = replace(rows[update.table][update.key], **update.values)
+        for gone in effects.deletes:
+            del rows[gone.table][gone.key]
+        # Others may have written since the decision: what it does not change is as they left it.
+        changes = changed_columns(effects)
+        now: Any = self.row or effects.after
+        added = {name: getattr(now, name) + each if isinstance(each, Add) else each for name, each in changes.items()}
+        self.row, self.rows = replace(now, **(added if self.row else {})), rows
         return True
 
     def do(self, request: Request[T]) -> T:
@@ -202,7 +220,7 @@ def test_of_answers_to_one_question_one_wins(count: int, choose: random.Random):
     choose.shuffle(decided)
     won = [request for request, effects in decided if effects is not None and table.apply(effects)]
     assert len(won) == 1
-    assert table.questions["b", "q"].value == won[0].answers[0].value
+    assert table.questions["q"].value == won[0].answers[0].value
     for request, _ in decided:
         if request is not won[0]:
             with pytest.raises(AlreadyResumed):
@@ -257,14 +275,16 @@ def test_a_stale_fence_never_writes(writes: bool, remembers: bool, release: bool
     before = Remembered(REF, table.row) if remembers else table.read(wide(zombie))
     write = record(1, "b.0", b"bob's") if writes else None
     table.do(Claim(ref=REF, owner="bob", ttl=10.0, after="b.0", write=write, answers=(), replaces="ann"))
-    after = (table.row, dict(table.questions), dict(table.records))
+    after = (table.row, table.rows)
     effects, _ = zombie.decide(before)
     assert effects is not None
     assert not table.apply(effects)
     with pytest.raises(Conflict):
         zombie.decide(table.read(wide(zombie)))
-    assert not table.apply(Renew(lease=ANN).effects())
-    assert (table.row, table.questions, table.records) == after
+    assert table.do(Renew(lease=ANN)).lost
+    guard, _ = renewal_of(ANN)
+    assert not holds(guard, table.row, table.now)
+    assert (table.row, table.rows) == after
 
 
 @given(st.booleans(), st.booleans(), st.lists(others(), max_size=3))
@@ -287,17 +307,21 @@ def test_a_prune_does_not_fail_because_of_others(requests: list[Request[object]]
     for number in range(1, 4):
         table.do(commit(table, record(number, f"b.{number - 1}", full=True)))
     prune = Prune(ref=REF, keep=1, before=None)
-    query = prune.query()
-    rows = sorted(table.records.values(), key=lambda each: each.pos)
-    points = [point(each) for each in rows]
-    facts = FactSheet(query, table.now, table.row, branches=tuple(table.branches), points=points, asking=[0])
+    facts = table.read(prune.query())
     meddle(table, requests)
     table.do(commit(table, record(4, "b.3")))
     effects, gone = prune.decide(facts)
     assert effects is not None
     assert holds(effects.guard, table.row, table.now)
-    assert (effects.drops, gone) == ((2, 1, 0), 3)
+    assert (sorted(each.key for each in effects.deletes), gone) == ([(0,), (1,), (2,)], 3)
 
 
-def point(kept: RecordRow) -> Point:
-    return Point(kept.pos, kept.full, kept.source is not None, 0.0)
+def test_a_new_branch_counts_its_answers_anew_and_adds_to_what_waits():
+    """Others may have answered and submitted since the row was read, which must neither count there nor be lost."""
+    row = SessionRow(1, "s", "adjourn", None, 0.0, branch="b", branch_no=0, number=1, pos=1, full_pos=0, inputs=1)
+    after = replace(row, branch="c", branch_no=1, number=0, pos=2, full_pos=2, inputs=0)
+    found = changed_columns(Effects(ref=REF, guard=Guard(), before=row, after=after))
+    assert found["waiting"] == 0
+    assert type(found["waiting"]) is int
+    assert found["inputs"] == -1
+    assert type(found["inputs"]) is Add

@@ -68,7 +68,7 @@ class Line:
                 self.lost += 1
             if is_silent:
                 continue
-            if any(sign in data for sign in (b".apply(", b"WITH moved", b"WITH found")):
+            if any(sign in data for sign in (b"WITH moved", b"WITH found")):
                 writing.set()
             writer.write(data)
             await writer.drain()

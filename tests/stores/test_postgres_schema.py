@@ -1,4 +1,4 @@
-"""The tables: created and migrated by number, by anybody, at any time; and what is said when that cannot be."""
+"""The tables: created by anybody, at any time; and what is said when that cannot be."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ import pytest
 from adjourn import Runner, workflow
 from adjourn.errors import CheckpointCorrupt, CheckpointTooNew, NotStorable, StoreUnavailable, UsageError
 from adjourn.stores import Answer, Input, PostgresStore, Question, SessionRef, open_store
-from adjourn.stores.postgres._schema import LOCK, MIGRATIONS
+from adjourn.stores.postgres._schema import LOCK, VERSION
 from adjourn.testing.suite.bench import Drive, S, paused, question
 from tests.servers import postgres
 
@@ -54,37 +54,27 @@ def test_processes_that_race_create_the_tables_once():  # rule K3
     for each in racing:
         _, errors = each.communicate(timeout=60)
         assert (each.returncode, errors) == (0, "")
-    assert versions(schema) == list(range(1, len(MIGRATIONS) + 1))
+    assert versions(schema) == [VERSION]
 
 
-def create_first_version(schema: str) -> None:
+async def test_tables_from_before_the_first_release_are_refused_and_left_as_they_are():
+    schema = fresh_schema()
     run(f"CREATE SCHEMA {schema}")
     run(f"CREATE TABLE {schema}.versions (number bigint PRIMARY KEY, at timestamptz DEFAULT now())")
-    run(f"INSERT INTO {schema}.versions VALUES (1)")  # noqa: S608
-    for statement in MIGRATIONS[0]:
-        run(statement.replace("{schema}", schema))
-
-
-async def test_an_older_version_is_migrated_with_what_is_in_it():  # rule K3
-    schema = fresh_schema()
-    create_first_version(schema)
-    run(f"""INSERT INTO {schema}.sessions (id, app, created, branch, branch_no, number, pos, full_pos, status)
-        VALUES ('s', 'adjourn', 1, 'b', 0, 0, 0, 0, 'waiting')""")  # noqa: S608
-    run(f"INSERT INTO {schema}.branches VALUES (1, 0, 'b', 0, 0, NULL)")  # noqa: S608
-    run(f"INSERT INTO {schema}.questions (session, branch, id, body) VALUES (1, 0, 'q', '{{}}')")  # noqa: S608
+    run(f"INSERT INTO {schema}.versions VALUES (1), (2), ({VERSION - 1})")  # noqa: S608
     store = PostgresStore(postgres().url, schema=schema)
-    assert [each.id for each in await store.questions()] == ["q"]
-    await store.answer(S, [Answer(id="q", value=b"true")])
-    assert versions(schema) == list(range(1, len(MIGRATIONS) + 1))
+    with pytest.raises(CheckpointCorrupt, match=f"'{schema}' .*before the first release.*another schema") as caught:
+        await store.head(S)
+    assert "\n" not in str(caught.value)
+    assert versions(schema) == [1, 2, VERSION - 1]
     await store.close()
 
 
-async def test_a_migration_that_was_cut_off_has_not_happened():  # rule K3
+async def test_a_creation_that_was_cut_off_has_not_happened():  # rule K3
     schema = fresh_schema()
-    create_first_version(schema)
     with psycopg.connect(postgres().url) as half:
-        for statement in MIGRATIONS[1][:2]:
-            half.execute(statement.replace("{schema}", schema).encode())
+        half.execute(f"CREATE SCHEMA {schema}".encode())
+        half.execute(f"CREATE TABLE {schema}.versions (number bigint PRIMARY KEY)".encode())
         half.rollback()
     store = PostgresStore(postgres().url, schema=schema)
     await Drive(store).start()
@@ -142,29 +132,6 @@ async def test_a_role_that_may_not_create_the_tables_is_told_what_to_grant():
     with pytest.raises(StoreUnavailable, match=f"GRANT CREATE ON DATABASE postgres TO {role}") as caught:
         await store.head(S)
     assert caught.value.is_lasting
-    await store.close()
-
-
-async def test_a_role_that_may_not_migrate_the_tables_is_told_whose_they_are():
-    schema = fresh_schema()
-    create_first_version(schema)
-    run(f"CREATE ROLE {schema}_app LOGIN")
-    for right in (
-        "USAGE, CREATE ON SCHEMA {schema}",
-        "SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema}",
-    ):
-        run(f"GRANT {right.format(schema=schema)} TO {schema}_app")
-    store = PostgresStore(postgres().url.replace("adjourn@", f"{schema}_app@"), schema=schema)
-    with pytest.raises(
-        StoreUnavailable, match=rf"version 1.*needs {len(MIGRATIONS)}.*adjourn sessions.*'adjourn'"
-    ) as caught:
-        await store.head(S)
-    assert caught.value.is_lasting
-    owner = PostgresStore(postgres().url, schema=schema)
-    await owner.head(S)
-    await owner.close()
-    run(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {schema}_app")
-    await Drive(store).start()
     await store.close()
 
 
@@ -427,13 +394,13 @@ def random_text(length: int) -> str:
     return "".join(random.choices(string.ascii_letters + string.digits, k=length))
 
 
-async def test_waiting_for_the_lock_of_a_migration_ends_and_says_so():
+async def test_waiting_for_another_that_creates_the_tables_ends_and_says_so():
     schema = fresh_schema()
     store = PostgresStore(postgres().url, schema=schema, timeout=1.0)
     with psycopg.connect(postgres().url) as other:
         other.execute(f"SELECT pg_advisory_xact_lock({LOCK})".encode())
         async with asyncio.timeout(30):
-            with pytest.raises(StoreUnavailable, match="creating or migrating them"):
+            with pytest.raises(StoreUnavailable, match="is creating them"):
                 await store.head(S)
     await store.close()
     again = PostgresStore(postgres().url, schema=schema)
@@ -501,7 +468,8 @@ async def test_records_that_are_gone_or_in_the_way_are_noticed():  # rules C10, 
     run(f"DELETE FROM {schema}.records WHERE pos = 1")  # noqa: S608
     with pytest.raises(CheckpointCorrupt, match="lacks 1 of its records"):
         await store.load(S)
-    run(f"INSERT INTO {schema}.records VALUES (1, 3, true, 0, 0, 0, NULL, '', '', '')")  # noqa: S608
+    copied = "(jsonb_populate_record(r, jsonb_build_object('pos', 3))).*"
+    run(f"INSERT INTO {schema}.records SELECT {copied} FROM {schema}.records AS r WHERE pos = 2")  # noqa: S608
     with pytest.raises(CheckpointCorrupt, match="in its way"):
         await drive.commit()
     await store.close()

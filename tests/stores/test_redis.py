@@ -252,7 +252,7 @@ async def test_a_deleted_session_leaves_nothing(url: str):
     with client(url) as own:
         assert len(own.keys()) > 10
         await store.delete(S)
-        assert set(own.keys()) == {"adj:apps", "adj:asked", "adj:layout"}
+        assert set(own.keys()) == {"adj:apps", "adj:layout", "adj:serial"}
     await store.close()
 
 

@@ -1,6 +1,7 @@
 """Keys on a Redis server that are gone, or hold something else than Adjourn wrote."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
@@ -36,8 +37,8 @@ async def ask(name: str) -> str:
 
 # All of a write, or nothing
 
-INDEXES = ["adj:adjourn:sessions", "adj:adjourn:due", "adj:asked", "adj:inbox:all:"]
-PARTS = ["log", "numbers", "asked", "ended", "open", "untaken", "expiring", "listed", "queue", "inputs"]
+INDEXES = ["adj:adjourn:sessions", "adj:adjourn:due", "adj:serial", "adj:inbox:all:"]
+PARTS = ["log", "numbers", "questions", "waiting", "listed"]
 
 
 @pytest.mark.parametrize("name", [*INDEXES, *PARTS])
@@ -59,6 +60,36 @@ async def test_a_commit_that_meets_a_foreign_key_writes_nothing(url: str, name: 
             own.restore(key, 0, kept)
     await store.commit(run.held, write, after="b.0", release=True)
     assert [each.id for each in await store.questions()] == ["q"]
+    await store.close()
+
+
+@pytest.mark.parametrize("name", ["adj:adjourn:due", "adj:serial", "inputs", "queue", "since"])
+@pytest.mark.parametrize("what", ["submits", "begins", "ends"])
+async def test_a_queue_that_meets_a_foreign_key_is_left_alone(url: str, name: str, what: str):  # rule C8
+    store = RedisStore(url)
+    run = Drive(store)
+    await run.start()
+    if what == "begins":
+        await run.end()
+        await store.submit(S, Input(id="i", body=b"{}"))
+    key = parts().get(name, name)
+    calls: dict[str, Callable[[], Awaitable[object]]] = {
+        "submits": lambda: store.submit(S, Input(id="j", body=b"{}")),
+        "begins": lambda: run.claim(run.next(input="i")),
+        "ends": lambda: run.commit(run.next(status="done"), release=True),
+    }
+    is_used = what == "submits" or name in ("adj:adjourn:due", "since") or (what == "begins" and name != "adj:serial")
+    with client(url) as own:
+        kept = own.dump(key)
+        own.set(key, "xx")
+        before = {each: own.dump(each) for each in own.scan_iter()}
+        if is_used:
+            await refused(CheckpointCorrupt, calls[what]())
+            assert {each: own.dump(each) for each in own.scan_iter()} == before
+        own.delete(key)
+        if kept is not None:
+            own.restore(key, 0, kept)
+    await calls[what]()
     await store.close()
 
 
@@ -173,7 +204,7 @@ async def test_a_worker_goes_on_past_a_damaged_session(url: str):  # rule C15
         await runner.run(name, session_id=name)
         await runner.answer(name, {"k": True})
     with client(url) as own:
-        spoil(own, parts("bad")["asked"], "cut")
+        spoil(own, parts("bad")["questions"], "cut")
     async with Worker([runner], poll=0.01):
         while (await runner.status("good")).status != "done":  # noqa: ASYNC110  # the store has no event for it
             await asyncio.sleep(0.005)
@@ -212,3 +243,101 @@ async def test_an_id_that_has_run_out_is_used_again(url: str):
     assert await store.count_questions() == len(await store.questions()) == 0
     assert [each.session for each in await store.sessions()] == ["s"]
     await store.close()
+
+
+# Indexes
+
+
+def indexes(url: str) -> dict[bytes, set[bytes]]:
+    """The members of all indexes."""
+    with client(url) as own:
+        keys = [key for key in own.scan_iter("adj:*", _type="zset") if b"{" not in key]
+        return {key: set(own.zrange(key, 0, -1)) for key in keys}
+
+
+async def busy(store: RedisStore) -> None:
+    """Sessions in every state."""
+    live = Drive(store, "live")
+    await live.start(user="ann")
+    await live.commit(live.next(asks=(question("p"),)))
+    await store.answer(live.ref, [yes("p")])
+    await paused(store, "q", "r", session="paused")
+    done = Drive(store, "done")
+    await done.start(app="shop")
+    await done.end()
+    for ref in (SessionRef("new", user="ben"), done.ref, SessionRef("paused")):
+        await store.submit(ref, Input(id="i", body=b"{}"))
+    expiring = Drive(store, "expiring")
+    await expiring.start()
+    await expiring.pause(Question(id="q", body=b"{}", agent="A", tags=("t",), address="agent:A;tool:x", expires=1e10))
+    answered = await paused(store, "q", session="answered")
+    await store.answer(answered.ref, [yes("q")])
+
+
+async def listings(store: RedisStore) -> list[object]:
+    found: list[object] = [await store.sessions(), await store.questions(), await store.due(), await store.find("done")]
+    found += [await store.sessions(status="queued"), await store.sessions(user="ann"), await store.sessions(limit=2)]
+    found += [await store.questions(filter=QuestionFilter(agent="A", tag="t")), await store.questions(limit=1)]
+    return found
+
+
+@pytest.mark.parametrize(
+    "foreign", [b"\xff\xfe", b"x:\xff", b"1:2:\xff", b"0000000000000001:7:99:adjourns\xff", b"\xff"]
+)
+async def test_a_foreign_member_of_an_index_is_left_out_and_others_are_listed(  # rule C15
+    url: str, foreign: bytes, caplog: pytest.LogCaptureFixture
+):
+    store = RedisStore(url)
+    await busy(store)
+    expected, whole = await listings(store), indexes(url)
+    with client(url) as own:
+        for key in whole:
+            own.zadd(key, {foreign: 1.0, foreign + b"1": 3e9})
+        own.sadd("adj:apps", b"\xff")
+    assert await listings(store) == expected
+    assert "which is not one of Adjourn's" in caplog.text
+    assert await store.repair() == 6
+    assert indexes(url) == whole
+    await store.close()
+
+
+async def test_indexes_are_rebuilt_from_the_rows(url: str):
+    store = RedisStore(url)
+    await busy(store)
+    expected, whole = await listings(store), indexes(url)
+    assert await store.repair() == 6
+    assert indexes(url) == whole
+    with client(url) as own:
+        for number, key in enumerate(sorted(whole)):
+            own.delete(key)
+            if number % 2:
+                own.set(key, "x")
+        own.delete("adj:apps")
+    assert await store.repair() == 6
+    assert indexes(url) == whole
+    assert await listings(store) == expected
+    assert await store.count_questions() == 3
+    await store.close()
+
+
+async def test_indexes_are_rebuilt_while_others_write(url: str):
+    store, other = RedisStore(url), RedisStore(url)
+    run = Drive(other)
+    await run.start()
+
+    async def work() -> None:
+        for number in range(50):
+            await run.commit(run.next(asks=(question(f"q{number}"),)))
+            await other.answer(S, [yes(f"q{number}")])
+
+    working = asyncio.create_task(work())
+    while not working.done():
+        await store.repair()
+    await working
+    assert await store.questions() == []
+    assert [each.session for each in await store.sessions(status="running")] == ["s"]
+    before = indexes(url)
+    await store.repair()
+    assert indexes(url) == before
+    await store.close()
+    await other.close()

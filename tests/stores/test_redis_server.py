@@ -5,6 +5,7 @@ import logging
 import multiprocessing
 import os
 import random
+import shutil
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ import pytest
 import redis as redis_py
 
 from adjourn.errors import (
+    AdjournError,
     CheckpointCorrupt,
     CheckpointNotFound,
     CheckpointTooNew,
@@ -293,16 +295,18 @@ async def test_a_user_who_may_not_publish_writes_all_the_same(server: Redis, cap
     await store.close()
 
 
-async def test_a_newer_layout_of_the_keys_is_left_alone(server: Redis):
+async def test_another_layout_of_the_keys_is_left_alone(server: Redis):
     first = RedisStore(server.url)
     await Drive(first).start()
     await first.close()
-    assert server.execute("GET", "adj:layout") == b"1"
-    server.execute("SET", "adj:layout", "2")
+    assert server.execute("GET", "adj:layout") == b"2"
+    server.execute("SET", "adj:layout", "3")
     newer = RedisStore(server.url)
     for call in (newer.head(S), Drive(newer, "t").start()):
         error = await refused(CheckpointTooNew, call)
-        assert (error.version, error.known) == (2, 1)
+        assert (error.version, error.known) == (3, 2)
+    server.execute("SET", "adj:layout", "1")
+    assert "before the first release" in str(await refused(CheckpointCorrupt, newer.head(S)))
     server.execute("SET", "adj:layout", "something else")
     assert "adj:layout" in str(await refused(CheckpointCorrupt, newer.head(S)))
     await newer.close()
@@ -331,6 +335,32 @@ async def test_a_cluster_is_refused_in_plain_words():  # rule K1
         await store.close()
 
 
+@pytest.fixture
+def sentinel(tmp_path: Path) -> Iterator[int]:
+    """The port of a Redis Sentinel."""
+    binary, port, settings = shutil.which("redis-server"), free_port(), tmp_path / "sentinel.conf"
+    if binary is None:
+        pytest.skip("redis-server is not here")
+    settings.write_text(f"port {port}\nbind 127.0.0.1\ndir {tmp_path}\n")
+    with subprocess.Popen([binary, str(settings), "--sentinel"], stdout=subprocess.DEVNULL) as process:
+        try:
+            yield port
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(("database", "kind"), [(0, UsageError), (3, StoreUnavailable)])
+async def test_a_sentinel_is_refused_in_plain_words(sentinel: int, database: int, kind: type[AdjournError]):
+    store = RedisStore(f"redis://127.0.0.1:{sentinel}/{database}")
+    error = await refused(AdjournError, store.head(S))
+    while "Connect call failed" in str(error):  # it starts
+        error = await refused(AdjournError, store.head(S))
+    assert type(error) is kind
+    assert "Sentinel" in str(error)
+    assert "primary" in str(error)
+    await store.close()
+
+
 def test_a_missing_extra_is_named(tmp_path: Path):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['redis'] = None\n")
     code = "from adjourn.stores import open_store\nopen_store('redis://localhost')"
@@ -346,6 +376,8 @@ def test_a_missing_extra_is_named(tmp_path: Path):
         ("redis:///0", "does not name a Redis server"),
         ("unix://", "does not name a Redis server"),
         ("redis://host/name", "numbers"),
+        ("redis+sentinel://one:26379,two:26379/mymaster/0", "Sentinel"),
+        ("sentinel://one:26379", "Sentinel"),
         ("redis://host/²", "numbers"),
         ("redis://host?protocol=3", "'protocol'"),
         ("redis://host?decode_responses=1", "'decode_responses'"),
@@ -520,11 +552,12 @@ async def test_of_many_processes_one_wins(url: str):  # rule R3, C6
         ("row", "session", "other"),
         ("row", "branch", b"\xff"),
         ("row", "waiting", None),
-        ("log", "1", "P1 x"),
-        ("log", "1", None),
-        ("log", "0b", None),
-        ("asked", "0.q", "1 \xc1"),
-        ("asked", "0.q", "1"),
+        ("log", ":1", "P1 x"),
+        ("log", ":1", None),
+        ("log", "body:0", None),
+        ("questions", ":0.q", "1 \xc1"),
+        ("questions", ":0.q", b"\xc1\x00"),
+        ("questions", ":0.q", "1"),
     ],
 )
 async def test_damage_is_reported_and_others_are_listed(url: str, part: str, field: str, value: Any):

@@ -18,9 +18,9 @@ from msgspec.structs import replace
 
 from adjourn.errors import CheckpointNotFound
 
-from .kit.changes import Changes, Removal, Update, changes_of
-from .kit.facts import Folded, Logged, Span
-from .kit.hints import Fanout, worth_a_hint
+from .kit.effects import Effects, Removal, Update
+from .kit.facts import Folded, Logged, Span, folded, spanned
+from .kit.hints import Fanout
 from .kit.inbox import is_listed, listed
 from .kit.paging import written, written_at
 from .kit.queries import (
@@ -33,7 +33,16 @@ from .kit.queries import (
     SessionQuery,
     StoreQuery,
 )
-from .kit.requests import Delete, Renew, Request
+from .kit.requests import (
+    Delete,
+    DeleteIdle,
+    DropNotices,
+    Renew,
+    Request,
+    SettleNotice,
+    StoreRequest,
+    TakeNotices,
+)
 from .kit.rows import (
     Branch,
     InputRow,
@@ -51,9 +60,9 @@ from .kit.rows import (
     locate,
     notice_of,
 )
-from .kit.store import KitStore, unknown_query
+from .kit.store import KitStore, unknown_request
 from .kit.tables import BEGUN, BRANCHES, OUTBOX, QUESTIONS, RECORDS
-from .types import Begun, Lease, Renewed, SessionRef, Status, TakenNotice
+from .types import Begun, Lease, Renewed, SessionRef
 
 T = TypeVar("T")
 
@@ -164,6 +173,7 @@ class MemoryFacts:
 
     __slots__ = ("_found", "now", "row")
     assumed = False
+    has_inbox = False
 
     def __init__(self, found: Session | None, now: float) -> None:
         self._found = found
@@ -209,52 +219,10 @@ class MemoryFacts:
         return sorted([kept[each] for each in ids if each in kept], key=lambda row: row.no)
 
     def log(self, span: Span) -> Iterable[Logged]:
-        found, log = self.found, self.found.log
-        start = 0 if span.after is None else self._ever(span.after) + 1
-        end = len(log) if span.before is None else self._position(span.before)
-        if span.events_after is not None:
-            start = end
-            while start and ((kept := log[start - 1]) is None or kept.seq > span.events_after):
-                start -= 1
-        places = range(end - 1, start - 1, -1) if span.newest_first else range(start, end)
-        return islice((each for pos in places if (each := self._logged(found, pos, span)) is not None), span.limit)
-
-    def _logged(self, found: Session, pos: int, span: Span) -> Logged | None:
-        kept = found.log[pos]
-        if kept is None or (span.listed and (kept.source is None or span.source not in (None, kept.source))):
-            return None
-        if span.events_after is not None and not kept.count:
-            return None
-        own, parent = id_at(found.branches, pos)
-        return Logged(own, parent, pos, replace(kept, id=own, parent=parent))
+        return spanned(span, self.found.row, self.found.branches, self.found.log)
 
     def fold(self, checkpoint: str | None) -> Folded | None:
-        row, log = self.found.row, self.found.log
-        pos = row.pos if checkpoint is None else locate(self.found.branches, row.pos, checkpoint)
-        point = None if pos is None else log[pos]
-        if pos is None or point is None:
-            return None
-        rows: list[bytes] = []
-        for place in range(pos, -1, -1):
-            kept = log[place]
-            assert kept is not None  # pruning leaves no holes
-            rows.append(kept.body)
-            if kept.full:
-                break
-        return Folded(point.at, tuple(reversed(rows)))
-
-    def _ever(self, id: str) -> int:
-        """Return the position that a record has or, if it was pruned, had."""
-        pos = locate(self.found.branches, self.found.row.pos, id)
-        if pos is None:
-            raise CheckpointNotFound(self.found.row.session, id)
-        return pos
-
-    def _position(self, id: str) -> int:
-        pos = self._ever(id)
-        if self.found.log[pos] is None:
-            raise CheckpointNotFound(self.found.row.session, id)
-        return pos
+        return folded(checkpoint, self.found.row, self.found.branches, self.found.log)
 
 
 class MemoryStore(KitStore):
@@ -283,21 +251,21 @@ class MemoryStore(KitStore):
         found = self._sessions.get((ref.app, ref.id))
         effects, result = request.decide(MemoryFacts(found, now))
         if effects is not None:
-            self._write(changes_of(ref, None if found is None else found.row, effects, now, has_inbox=False), found)
-            if self._hints.is_heard and worth_a_hint(effects):
+            self._write(effects, found)
+            if self._hints.is_heard and effects.is_news:
                 self._hints.publish(ref)
         return result
 
-    def _write(self, changes: Changes, found: Session | None) -> None:
-        """Write changes. Their guards hold: the facts were looked up under the same lock."""
-        after = changes.after
+    def _write(self, effects: Effects, found: Session | None) -> None:
+        """Write effects. Their guards hold: the facts were looked up under the same lock."""
+        after = effects.after
         if after is None:
-            del self._sessions[changes.ref.app, changes.ref.id]
+            del self._sessions[effects.ref.app, effects.ref.id]
             return
         if found is None:
             found = self._sessions[after.app, after.session] = Session(after, [])
         found.row = after
-        for each in changes.inserts:
+        for each in effects.inserts:
             if each.table is BEGUN:
                 for row in each.rows:
                     self._begun.setdefault(row.digest, {})[row] = None
@@ -305,9 +273,9 @@ class MemoryStore(KitStore):
                 self._outbox |= {row.id: row for row in each.rows}
             else:
                 found.insert(each.table, each.rows, self._numbers)
-        for change in changes.updates:
+        for change in effects.updates:
             found.update(change)
-        for gone in changes.deletes:
+        for gone in effects.deletes:
             found.delete(gone)
 
     async def renew(self, leases: Sequence[Lease]) -> list[Renewed]:
@@ -320,19 +288,38 @@ class MemoryStore(KitStore):
         rows = [None if each is None else each.row for each in found]
         return [cancel_of(row, lease) for row, lease in zip(rows, leases, strict=True)]
 
-    async def delete_idle(
-        self,
-        ttl: float,
-        *,
-        app: str | None = None,
-        user: str | None = None,
-        statuses: Sequence[Status] | None = None,
-        limit: int | None = None,
-    ) -> list[SessionRef]:
+    async def maintain(self, request: StoreRequest[T]) -> T:
         with self._lock:
-            chosen = [found.row.ref for found in self._sessions.values() if fits(found.row, app, user)]
-            requests = (Delete(ref=ref, idle=ttl, statuses=statuses) for ref in chosen)
-            return _first(limit, (request.ref for request in requests if self._carry_out(request)))
+            return cast("T", self._maintain(request, self._clock()))
+
+    def _maintain(self, request: StoreRequest[Any], now: float) -> object:
+        match request:
+            case DeleteIdle(app=app, user=user):
+                chosen = [row.ref for row in self._rows() if fits(row, app, user)]
+                requests = (Delete(ref, request.ttl, request.statuses) for ref in chosen)
+                return list(islice((each.ref for each in requests if self._carry_out(each)), request.limit))
+            case TakeNotices(app, to, ttl, limit):
+                found = [each for each in self._outbox.values() if each.app == app and each.to in to]
+                chosen = sorted([each for each in found if each.due <= now], key=lambda each: each.due)[:limit]
+                taken = [replace(each, due=now + ttl, attempt=each.attempt + 1) for each in chosen]
+                self._outbox |= {each.id: each for each in taken}
+                return [notice_of(each) for each in taken]
+            case SettleNotice(taken, again):
+                found = self._outbox.get(taken.id)
+                if found is None or found.attempt != taken.attempt:
+                    return False
+                if again is None:
+                    del self._outbox[taken.id]
+                else:
+                    self._outbox[taken.id] = replace(found, due=now + again)
+                return True
+            case DropNotices(app, age):
+                gone = [name for name, each in self._outbox.items() if each.app == app and each.due < now - age]
+                for name in gone:
+                    del self._outbox[name]
+                return len(gone)
+            case _:
+                raise unknown_request(self, request)
 
     async def read(self, query: StoreQuery[T]) -> T:
         with self._lock:
@@ -363,7 +350,7 @@ class MemoryStore(KitStore):
             case ListBegun(digest):
                 return list(self._begun.get(digest, ()))
             case _:
-                raise unknown_query(self, query)
+                raise unknown_request(self, query)
 
     def _rows(self) -> Iterator[SessionRow]:
         return (found.row for found in self._sessions.values())
@@ -371,40 +358,8 @@ class MemoryStore(KitStore):
     def _asked_on_heads(self) -> Iterator[tuple[SessionRow, QuestionRow]]:
         return ((found.row, asked) for found in self._sessions.values() for asked in found.asked_on_head.values())
 
-    async def take_notices(self, app: str, to: Sequence[str], ttl: float, *, limit: int = 100) -> list[TakenNotice]:
-        with self._lock:
-            now = self._clock()
-            found = [each for each in self._outbox.values() if each.app == app and each.to in to and each.due <= now]
-            chosen = sorted(found, key=lambda each: each.due)[:limit]
-            taken = [replace(each, due=now + ttl, attempt=each.attempt + 1) for each in chosen]
-            self._outbox |= {each.id: each for each in taken}
-            return [notice_of(each) for each in taken]
-
-    async def settle_notice(self, taken: TakenNotice, *, again: float | None = None) -> bool:
-        with self._lock:
-            found = self._outbox.get(taken.id)
-            if found is None or found.attempt != taken.attempt:
-                return False
-            if again is None:
-                del self._outbox[taken.id]
-            else:
-                self._outbox[taken.id] = replace(found, due=self._clock() + again)
-            return True
-
-    async def drop_notices(self, app: str, age: float) -> int:
-        with self._lock:
-            before = self._clock() - age
-            gone = [name for name, each in self._outbox.items() if each.app == app and each.due < before]
-            for name in gone:
-                del self._outbox[name]
-            return len(gone)
-
     def hints(self) -> AsyncGenerator[SessionRef | None]:
         return self._hints.subscribe()
 
     async def close(self) -> None:
         pass  # what is kept lives as long as the store object
-
-
-def _first(limit: int | None, found: Iterable[T]) -> list[T]:
-    return list(islice(found, limit))

@@ -9,7 +9,7 @@ of turns that have not begun; and for all sessions an outbox of notices. It know
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from .types import (
     ALL_QUESTIONS,
@@ -36,6 +36,12 @@ from .types import (
     Write,
 )
 
+if TYPE_CHECKING:
+    from .kit.queries import StoreQuery
+    from .kit.requests import StoreRequest
+
+T = TypeVar("T")
+
 
 class Store(Protocol):
     """Keeps sessions. Safe to use from any number of tasks, threads, event loops and (if it is shared) processes.
@@ -49,6 +55,14 @@ class Store(Protocol):
     A method that raises `CheckpointNotFound` for an unknown session also does so for another user's. A listing
     without an app covers all apps, except those whose names begin with `OWN_APPS`, which must be named.
     """
+
+    async def write(self, request: StoreRequest[T]) -> T:
+        """Do what a request asks, all of it or nothing."""
+        ...
+
+    async def read(self, query: StoreQuery[T]) -> T:
+        """Answer a query."""
+        ...
 
     async def claim(
         self,

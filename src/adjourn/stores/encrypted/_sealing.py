@@ -1,52 +1,60 @@
-"""What of each thing in a store is encrypted, and what it is bound to.
+"""What of each row is sealed, and what it is bound to: made from the tables, which say what is secret.
 
-Ids, addresses, sources, statuses, users, times and counters stay readable, since stores find and order rows by them.
-Everything that a program or a person has said is sealed. The agent, the reason and the tags of a question are also kept
-as keyed digests, by which listings select.
+A request decides on rows that were opened, and what it writes is sealed. So nothing else in a store knows of keys, and
+what a store finds and compares rows by stays readable. Of a question, the agent, the reason and the tags are sealed
+with its body; listings select by keyed digests in their places.
 """
+
+# An override is documented where it is declared.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
-from adjourn.errors import CheckpointCorrupt
-from adjourn.stores.kit import damaged_record, decode_header, encode_header, readable
-from adjourn.stores.types import (
-    Answer,
-    Answered,
-    AuditEntry,
-    CheckpointRow,
-    EventBatch,
-    Header,
-    Input,
-    Loaded,
-    Notice,
-    OpenQuestion,
-    Outcome,
-    Question,
-    QuestionFilter,
-    QueuedInput,
-    SessionRef,
-    StoredRecord,
-    TakenNotice,
-    Write,
+from adjourn.errors import CheckpointCorrupt, MissingKey
+from adjourn.stores.kit import (
+    INPUTS,
+    OUTBOX,
+    QUESTIONS,
+    RECORDS,
+    Branch,
+    Decision,
+    Effects,
+    Facts,
+    Folded,
+    InputRow,
+    Insert,
+    Logged,
+    Query,
+    QuestionRow,
+    RecordRow,
+    Request,
+    SessionQuery,
+    SessionRow,
+    Span,
+    StoreRequest,
+    Table,
+    Update,
+    readable,
+    terms_of,
 )
+from adjourn.stores.types import OpenQuestion, QuestionFilter, SessionRef, TakenNotice
 
 from ._keys import Key, Keys, Place, from_text, key_id, to_text
 
-_SEALED = "sealed"  # the one member that the metadata of a sealed header has
+T = TypeVar("T")
+R = TypeVar("R", bound=msgspec.Struct)
 
-A = TypeVar("A", Answer, Answered)
+_KINDS = {RECORDS: "record", QUESTIONS: "question", INPUTS: "input", OUTBOX: "notice"}
 
 
 class _Labelled(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A question as it is sealed, together with those labels that are stored only as digests, and whose it is."""
+    """A question as it is sealed, together with those labels that are stored only as digests."""
 
-    user: str | None
     agent: str
     reason: str
     tags: tuple[str, ...]
@@ -57,63 +65,147 @@ _labelled = msgspec.msgpack.Encoder()
 _labels = msgspec.msgpack.Decoder(_Labelled)
 
 
+class SealedRequest(StoreRequest[T], frozen=True, gc=False):
+    """A request that reads and writes sealed rows."""
+
+    request: Request[T]
+    sealing: Sealing
+
+    @property
+    def plain(self) -> Any:
+        return self.request
+
+    @property
+    def ref(self) -> SessionRef:
+        """Which session it concerns."""
+        return self.request.ref
+
+    def query(self) -> Query:
+        """Return which facts are wanted."""
+        return self.request.query()
+
+    def decide(self, facts: Facts) -> Decision[T]:
+        """Decide from facts, opened."""
+        effects, result = self.request.decide(OpenedFacts(facts, self.sealing))
+        return (None if effects is None else self.sealing.sealed(effects), result)
+
+
+class SealedQuery(SessionQuery[T], frozen=True, gc=False):
+    """A query that reads sealed rows."""
+
+    query: SessionQuery[T]
+    sealing: Sealing
+
+    def wanted(self) -> Query:
+        return self.query.wanted()
+
+    def answer(self, facts: Facts) -> T:
+        return self.query.answer(OpenedFacts(facts, self.sealing))
+
+
 class Sealing:
     """Seals what is written to a store, and opens what is read."""
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
 
-    def write(self, ref: SessionRef, write: Write) -> Write:
-        """Return a record to be written, with what it asks and closes."""
-        name, branch = write.id, write.branch
-        return replace(
-            write,
-            body=self._seal(_place(ref, "record", name), write.body),
-            # No events stay none: a store drops those of a pause that does not happen, and must know them as dropped.
-            events=self._seal(_place(ref, "events", name), write.events) if write.events else b"",
-            header=self._header(ref, write),
-            asks=tuple([self._question(ref, branch, each) for each in write.asks]) if write.asks else (),
-            closes=tuple([self.answer(ref, branch, each) for each in write.closes]) if write.closes else (),
-            notices=tuple([self._notice(ref, each) for each in write.notices]) if write.notices else (),
-            summary=b"",
-        )
+    def sealed(self, effects: Effects) -> Effects:
+        """Return effects with everything secret in them sealed."""
+        session, before = effects.after, effects.before
+        if session is None:
+            return effects
+        branches = {session.branch_no: session.branch}
+        if before is not None:
+            branches[before.branch_no] = before.branch
+        inserts = [
+            Insert(each.table, tuple([self._sealed_row(each.table, session, row) for row in each.rows]))
+            if each.table.secret
+            else each
+            for each in effects.inserts
+        ]
+        updates = [self._sealed_update(each, session, branches) for each in effects.updates]
+        return replace(effects, inserts=tuple(inserts), updates=tuple(updates), summary=b"")
 
-    def _notice(self, ref: SessionRef, given: Notice) -> Notice:
-        return replace(given, body=self._seal(_notice_place(ref, given), given.body))
+    def _sealed_row(self, table: Table[Any], session: SessionRow, row: Any) -> Any:
+        if table is not QUESTIONS:
+            return replace(row, **self._seal(table, session, row.id, asdict(row)))
+        labelled = _labelled.encode(_Labelled(row.agent, row.reason, row.tags, row.body))
+        sealed = self._seal(table, session, _question(session.branch, row.id), asdict(row) | {"body": labelled})
+        digest = self._keys.current.digest
+        row = replace(
+            row,
+            agent=digest(row.agent),
+            reason=digest(row.reason),
+            tags=tuple([digest(tag) for tag in row.tags]),
+            **sealed,
+        )
+        return replace(row, terms=tuple(terms_of(session, row))) if row.terms else row
+
+    def _sealed_update(self, update: Update, session: SessionRow, branches: Mapping[int, str]) -> Update:
+        secret = update.table.secret.keys() & update.values.keys()
+        if not secret:
+            return update
+        name: str = update.key[-1]
+        if update.table is QUESTIONS:
+            name = _question(branches[update.key[0]], name)
+        return replace(update, values=update.values | self._seal(update.table, session, name, update.values))
+
+    def _seal(self, table: Table[Any], session: SessionRow, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for column, bound in table.secret.items():
+            value = values.get(column)
+            if value is None or _is_empty(table, column, values):
+                continue
+            place = _place(table, session.ref, name, column, [values[each] for each in bound])
+            data = value.encode() if isinstance(value, str) else value
+            sealed = self._keys.current.seal(place, data)
+            found[column] = to_text(sealed) if isinstance(value, str) else sealed
+        return found
+
+    def opened(self, table: Table[Any], ref: SessionRef, name: str, row: R, columns: Collection[str] = ()) -> R:
+        """Return a row with what is secret in it opened; with `columns`, only these of it."""
+        values = asdict(row)
+        for column, bound in table.secret.items():
+            value = values[column]
+            if value is None or _is_empty(table, column, values) or (columns and column not in columns):
+                continue
+            place = _place(table, ref, name, column, [values[each] for each in bound])
+            if isinstance(value, str):
+                values[column] = self._keys.open(place, from_text(place, value)).decode()
+            else:
+                values[column] = self._keys.open(place, value)
+        return replace(row, **{column: values[column] for column in table.secret})
+
+    def question(self, session: SessionRow, branch: str, row: QuestionRow) -> QuestionRow:
+        """Return a question of a branch by its name, opened."""
+        found = self.opened(QUESTIONS, session.ref, _question(branch, row.id), row)
+        asked = _read_labels(found.body, session.session, row.id)
+        if row.asked:  # otherwise the labels were not read
+            self._check_labels(row.body, row, asked, session.session)
+        return replace(found, body=asked.body, agent=asked.agent, reason=asked.reason, tags=asked.tags)
+
+    def open_question(self, row: OpenQuestion) -> OpenQuestion:
+        """Return an open question of any session, opened."""
+        branch, ref = row.checkpoint.rpartition(".")[0], SessionRef(row.session, row.app, row.user)
+        place = _place(QUESTIONS, ref, _question(branch, row.id), "body", [row.expires])
+        asked = _read_labels(self._keys.open(place, row.body), row.session, row.id)
+        self._check_labels(row.body, row, asked, row.session)
+        return replace(row, body=asked.body, agent=asked.agent, reason=asked.reason, tags=asked.tags)
+
+    def _check_labels(self, sealed: bytes, row: QuestionRow | OpenQuestion, asked: _Labelled, session: str) -> None:
+        digest = self._keys.of(sealed).digest
+        labels = (digest(asked.agent), digest(asked.reason), tuple([digest(tag) for tag in asked.tags]))
+        if labels != (row.agent, row.reason, row.tags):
+            raise CheckpointCorrupt(f"the question '{row.id}' is listed with labels that it was not given", session)
 
     def notice(self, row: TakenNotice) -> TakenNotice:
         """Return a notice that was taken, opened."""
-        return replace(row, body=self._keys.open(_notice_place(SessionRef(row.session, row.app), row), row.body))
+        place = _place(OUTBOX, SessionRef(row.session, row.app), row.id, "body", [row.to])
+        return replace(row, body=self._keys.open(place, row.body))
 
-    def answer(self, ref: SessionRef, branch: str, given: A) -> A:
-        """Return an answer to be written to a branch."""
-        place = _answer_place(ref, branch, given.id, given.how, given.by)
-        value, by = self._seal(place, given.value), given.by
-        if by is not None:
-            by = to_text(self._seal(_place(ref, "name", given.id, branch), by.encode()))
-        return replace(given, value=value, by=by)
-
-    def inputs(self, ref: SessionRef, given: Input) -> list[Input]:
-        """Return an input to be submitted as each key seals it, first of all the current one."""
-        place, current = _input_place(ref, given), self._keys.current
-        keys = [current, *(key for key in self._keys if key is not current)]
-        return [replace(given, body=key.seal(place, given.body)) for key in keys]
-
-    def queued(self, ref: SessionRef, row: QueuedInput) -> QueuedInput:
-        """Return an input that waits, opened."""
-        return replace(row, body=self._keys.open(_input_place(ref, row), row.body))
-
-    def _question(self, ref: SessionRef, branch: str, asked: Question) -> Question:
-        labelled = _labelled.encode(_Labelled(ref.user, asked.agent, asked.reason, asked.tags, asked.body))
-        digest = self._keys.current.digest
-        return replace(
-            asked,
-            body=self._seal(_question_place(ref, branch, asked.id, asked.expires), labelled),
-            ended=asked.ended and self.answer(ref, branch, asked.ended),
-            agent=digest(asked.agent),
-            reason=digest(asked.reason),
-            tags=tuple([digest(tag) for tag in asked.tags]),
-        )
+    def body(self, ref: SessionRef, id: str, *, full: bool, sealed: bytes) -> bytes:
+        """Return the body of a record, opened."""
+        return self._keys.open(_place(RECORDS, ref, id, "body", [full]), sealed)
 
     def filters(self, wanted: QuestionFilter) -> list[QuestionFilter]:
         """Return the filters that together select the same of what is stored: one for each key that may be in use."""
@@ -121,106 +213,126 @@ class Sealing:
             return [wanted]
         return [_digested(wanted, key) for key in self._keys]
 
-    def _asked(self, ref: SessionRef, branch: str, row: AuditEntry | OpenQuestion) -> _Labelled:
-        place = _question_place(ref, branch, row.id, row.expires)
-        opened = self._keys.open(place, row.body)
+
+class OpenedFacts:
+    """Facts of a session whose rows are sealed, opened."""
+
+    def __init__(self, facts: Facts, sealing: Sealing) -> None:
+        self._facts = facts
+        self._sealing = sealing
+        self.now: float = facts.now
+        self.row: SessionRow | None = facts.row
+        self.assumed: bool = facts.assumed
+        self.has_inbox: bool = facts.has_inbox
+
+    @property
+    def _session(self) -> SessionRow:
+        assert self.row is not None
+        return self.row
+
+    def question(self, id: str) -> QuestionRow | None:
+        found = self._facts.question(id)
+        return None if found is None else self._sealing.question(self._session, self._session.branch, found)
+
+    def waiting(self) -> Sequence[QuestionRow]:
+        session = self._session
+        return [self._sealing.question(session, session.branch, each) for each in self._facts.waiting()]
+
+    def asked(self, branch: str, ids: Collection[str] | None = None) -> Sequence[QuestionRow]:
+        rows, session = self._facts.asked(branch, ids), self._session
+        if ids is not None:
+            return [self._sealing.question(session, branch, each) for each in rows]
+        return list(readable(rows, lambda row: self._sealing.question(session, branch, row)))
+
+    def asking(self) -> Sequence[int]:
+        return self._facts.asking()
+
+    def input(self, id: str) -> InputRow | None:
+        found = self._facts.input(id)
         try:
-            asked = _labels.decode(opened)
-        except msgspec.DecodeError as error:
-            raise CheckpointCorrupt(f"{place} is not a question ({error})", ref.id) from error
-        if ref.user not in (None, asked.user):
-            raise CheckpointCorrupt(f"{place} was asked for another user", ref.id)
-        return asked
+            return None if found is None else self._sealing.opened(INPUTS, self._session.ref, id, found, ("digest",))
+        except MissingKey:
+            return found  # that it is there counts all the same, and what it was equals nothing
 
-    def _header(self, ref: SessionRef, write: Write) -> Header:
-        sealed = self._seal(_place(ref, "header", write.id), encode_header(write.header))
-        return replace(write.header, next=(), metadata={_SEALED: to_text(sealed)})
+    def first_input(self) -> InputRow | None:
+        return self._facts.first_input()  # decisions look at nothing that is sealed
 
-    def _seal(self, place: Place, data: bytes) -> bytes:
-        return self._keys.current.seal(place, data)
+    def queue(self, limit: int | None) -> Sequence[InputRow]:
+        ref = self._session.ref
+        return [self._sealing.opened(INPUTS, ref, each.id, each) for each in self._facts.queue(limit)]
 
-    def loaded(self, found: Loaded) -> Loaded:
-        """Return the records that fold to a point, opened."""
-        ref, (branch, _, number) = found.head.ref, found.point.rpartition(".")
-        first = int(number) - len(found.rows) + 1  # a full record and those that follow it on the same branch
-        rows = [self._keys.open(_place(ref, "record", f"{branch}.{n}"), row) for n, row in enumerate(found.rows, first)]
-        return replace(found, rows=tuple(rows), answers=self.answers(ref, branch, found.answers))
+    def branches(self) -> Sequence[Branch]:
+        return self._facts.branches()
 
-    def answers(self, ref: SessionRef, branch: str, given: Sequence[Answered]) -> tuple[Answered, ...]:
-        """Return answers that were read from a branch, opened."""
-        return tuple([self._answered(ref, branch, each) for each in given])
+    def record(self, id: str) -> RecordRow | None:
+        found = self._facts.record(id)
+        return None if found is None else self._sealing.opened(RECORDS, self._session.ref, id, found)
 
-    def _answered(self, ref: SessionRef, branch: str, given: Answered) -> Answered:
-        by = self.name(ref, branch, given.id, given.by)
-        return replace(given, value=self._value(ref, branch, given.id, given.how, by, given.value), by=by)
+    def log(self, span: Span) -> Iterable[Logged]:
+        parts = [name for name in ("header", "events", "body") if getattr(span, name)]
+        return (self._logged(each, parts) for each in self._facts.log(span))
 
-    def name(self, ref: SessionRef, branch: str, id: str, by: str | None) -> str | None:
-        """Return who answered a question, opened."""
-        if by is None:
+    def _logged(self, found: Logged, parts: Collection[str]) -> Logged:
+        if isinstance(found.row, CheckpointCorrupt) or not parts:
+            return found
+        try:
+            row = self._sealing.opened(RECORDS, self._session.ref, found.id, found.row, parts)
+        except CheckpointCorrupt as damage:
+            return replace(found, row=damage)
+        return replace(found, row=row)
+
+    def fold(self, checkpoint: str | None) -> Folded | None:
+        found = self._facts.fold(checkpoint)
+        if found is None:
             return None
-        place = _place(ref, "name", id, branch)
-        return self._keys.open(place, from_text(place, by)).decode()
+        ref, (branch, _, number) = self._session.ref, (checkpoint or self._session.checkpoint).rpartition(".")
+        first = int(number) - len(found.rows) + 1  # a full record and those that follow it on the same branch
+        rows = [
+            self._sealing.body(ref, f"{branch}.{first + place}", full=not place, sealed=sealed)
+            for place, sealed in enumerate(found.rows)
+        ]
+        return Folded(found.at, tuple(rows))
 
-    def _value(self, ref: SessionRef, branch: str, id: str, how: Outcome, by: str | None, value: bytes) -> bytes:
-        return self._keys.open(_answer_place(ref, branch, id, how, by), value)
 
-    def audit(self, ref: SessionRef, rows: Iterable[AuditEntry]) -> list[AuditEntry]:
-        """Return questions with how they ended, opened; damaged ones are left out."""
-        return list(readable(rows, lambda row: self.entry(ref, row)))
+class KeysInUse(SessionQuery[set[str]], frozen=True, gc=False):
+    """The ids of the keys that what is stored of a session was sealed with."""
 
-    def entry(self, ref: SessionRef, row: AuditEntry) -> AuditEntry:
-        """Return a question with how it ended, opened."""
-        branch, body = row.branch, self._asked(ref, row.branch, row).body
-        if row.how is None:
-            return replace(row, body=body)
-        by = self.name(ref, branch, row.id, row.by)
-        return replace(row, body=body, by=by, value=self._value(ref, branch, row.id, row.how, by, row.value or b""))
+    def wanted(self) -> Query:
+        return Query(ref=self.ref, branches=True, span=_WHOLE, every=True, all_branches=True, queue=-1)
 
-    def open_question(self, row: OpenQuestion) -> OpenQuestion:
-        """Return an open question of any session, opened."""
-        branch, ref = row.checkpoint.rpartition(".")[0], SessionRef(row.session, row.app, row.user)
-        asked, digest = self._asked(ref, branch, row), self._keys.of(row.body).digest
-        labels = (asked.user, digest(asked.agent), digest(asked.reason), tuple([digest(tag) for tag in asked.tags]))
-        if labels != (row.user, row.agent, row.reason, row.tags):
-            what = f"{_question_place(ref, branch, row.id, row.expires)} is listed with labels that it was not given"
-            raise CheckpointCorrupt(what, ref.id)
-        return replace(row, body=asked.body, agent=asked.agent, reason=asked.reason, tags=asked.tags)
+    def answer(self, facts: Facts) -> set[str]:
+        if facts.row is None:
+            return set()
+        found: list[bytes] = []
+        for each in facts.log(_WHOLE):
+            if isinstance(each.row, RecordRow):
+                found += [each.row.header, each.row.events, each.row.body]
+        for branch in facts.branches():
+            for asked in facts.asked(branch.name):
+                found += [asked.body, asked.value or b"", b"" if asked.by is None else _bytes_of(asked.by)]
+        found += [each.body for each in facts.queue(None)]
+        return {name for sealed in found if (name := key_id(sealed)) is not None}
 
-    def checkpoint(self, ref: SessionRef, row: CheckpointRow) -> CheckpointRow:
-        """Return a checkpoint as it is listed, opened, or shown as damaged."""
-        if row.damaged:
-            return row
-        try:
-            return replace(row, header=self._opened_header(ref, row.id, row.header))
-        except CheckpointCorrupt:
-            return replace(row, created=0.0, header=Header(), damaged=True)
 
-    def events(self, ref: SessionRef, batch: EventBatch) -> EventBatch:
-        """Return the events of a record, opened."""
-        header = self._opened_header(ref, batch.id, batch.header)
-        body = self._keys.open(_place(ref, "events", batch.id), batch.body) if batch.body else b""
-        return replace(batch, header=header, body=body)
+_WHOLE = Span(header=True, events=True, body=True)
 
-    def record(self, ref: SessionRef, row: StoredRecord) -> StoredRecord:
-        """Return a record with everything in it, opened, or shown as damaged."""
-        if row.damaged:
-            return row
-        try:
-            return replace(
-                row,
-                header=self._opened_header(ref, row.id, row.header),
-                events=self._keys.open(_place(ref, "events", row.id), row.events) if row.events else b"",
-                body=self._keys.open(_place(ref, "record", row.id), row.body),
-            )
-        except CheckpointCorrupt:
-            return damaged_record(row.id, row.parent, row.pos)
 
-    def _opened_header(self, ref: SessionRef, id: str, found: Header) -> Header:
-        place = _place(ref, "header", id)
-        header = decode_header(self._keys.open(place, from_text(place, found.metadata.get(_SEALED))))
-        if replace(header, next=(), metadata={}) != replace(found, next=(), metadata={}):
-            raise CheckpointCorrupt(f"{place} is not the one that was written", ref.id)
-        return header
+def _is_empty(table: Table[Any], column: str, values: Mapping[str, Any]) -> bool:
+    """Return whether there is nothing in a column, in a row that has nothing there."""
+    if table is RECORDS and column == "events":
+        return not values["count"]
+    return table is INPUTS and column == "body" and values["taken"]
+
+
+def _question(branch: str, id: str) -> str:
+    return f"{branch} {id}"
+
+
+def _read_labels(opened: bytes, session: str, id: str) -> _Labelled:
+    try:
+        return _labels.decode(opened)
+    except msgspec.DecodeError as error:
+        raise CheckpointCorrupt(f"what was sealed as question '{id}' is not one ({error})", session) from error
 
 
 def _digested(wanted: QuestionFilter, key: Key) -> QuestionFilter:
@@ -228,49 +340,16 @@ def _digested(wanted: QuestionFilter, key: Key) -> QuestionFilter:
     return replace(wanted, **{name: None if text is None else key.digest(text) for name, text in named.items()})
 
 
-def keys_of(
-    records: Iterable[StoredRecord], asked: Iterable[AuditEntry], inputs: Iterable[QueuedInput] = ()
-) -> set[str]:
-    """Return the ids of the keys that rows, as they are stored, were sealed with."""
-    sealed = [part for row in records for part in (row.body, row.events, _sealed_header(row.header))]
-    sealed += [row.body for row in inputs]
-    for row in asked:
-        sealed += [row.body, row.value or b"", b"" if row.by is None else _bytes_of(row.by)]
-    return {name for part in sealed if (name := key_id(part)) is not None}
-
-
-def _sealed_header(header: Header) -> bytes:
-    return _bytes_of(header.metadata.get(_SEALED))
-
-
-def _bytes_of(text: object) -> bytes:
-    place = Place("", "", "", "")
+def _bytes_of(text: str) -> bytes:
     try:
-        return from_text(place, text)
+        return from_text(Place("", "", "", ""), text)
     except CheckpointCorrupt:
         return b""  # whoever reads it is told
 
 
-def _place(ref: SessionRef, kind: str, id: str, branch: str = "") -> Place:
-    return Place(ref.app, ref.id, kind, id, (branch,) if branch else ())
-
-
-def _question_place(ref: SessionRef, branch: str, id: str, expires: float | None) -> Place:
-    # Nobody can let a question expire earlier or later.
-    return Place(ref.app, ref.id, "question", id, (branch, None if expires is None else repr(float(expires))))
-
-
-def _notice_place(ref: SessionRef, given: Notice | TakenNotice) -> Place:
-    # Nobody can have it sent to somebody else.
-    return Place(ref.app, ref.id, "notice", given.id, (given.to,))
-
-
-def _input_place(ref: SessionRef, given: Input | QueuedInput) -> Place:
-    # Nobody can make an input another user's, or give it to another program.
-    abandons = "abandons" if given.abandons else None
-    return Place(ref.app, ref.id, "input", given.id, (given.program, given.user, abandons))
-
-
-def _answer_place(ref: SessionRef, branch: str, id: str, how: Outcome, by: str | None) -> Place:
-    # Nobody can turn an answer into an expiry, or into somebody else's.
-    return Place(ref.app, ref.id, "answer", id, (branch, how, by))
+def _place(table: Table[Any], ref: SessionRef, name: str, column: str, bound: Sequence[Any]) -> Place:
+    # A notice outlives its session, and so does not depend on whose that is.
+    user = None if table is OUTBOX else ref.user
+    # Stores keep numbers in types of their own: one that comes back equal is the same.
+    more = [repr(float(each)) if isinstance(each, int | float) else each for each in bound]
+    return Place(ref.app, ref.id, _KINDS[table], name, (user, column, *more))

@@ -75,6 +75,7 @@ def write(facts: Facts, row: SessionRow, head: str, new: Write, given: Sequence[
         _asks(row.session, new)
     for question in new.asks:
         _new_question(facts, row, question)
+    _ends_others(facts, row.session, new, given)
     if new.closes:
         answers(facts, row, (*given, *new.closes))
 
@@ -86,6 +87,7 @@ def rest(facts: Facts, row: SessionRow, writes: Sequence[Write]) -> None:
     ended |= {question.id for write in writes for question in write.asks if question.ended is not None}
     for before, new in pairwise(writes):
         _follows(session, before, new)
+        _ends_others(facts, session, new)
         for given in new.closes:
             if given.id in ended:
                 raise AlreadyResumed(session, given.id, live=True)
@@ -95,11 +97,20 @@ def rest(facts: Facts, row: SessionRow, writes: Sequence[Write]) -> None:
                 answers(facts, row, [given])
             ended.add(given.id)
         for question in new.asks:
-            if question.id in asked:
+            if question.id in asked or question.id in ended:  # what ended here was asked before
                 raise Conflict(session, f"question '{question.id}' was asked before on this branch")
             if not is_new:
                 _new_question(facts, row, question)
             asked.add(question.id)
+
+
+def _ends_others(facts: Facts, session: str, new: Write, given: Sequence[Answer] = ()) -> None:
+    """Refuse a record that ends what it asks, where the guards would see the question as asked before."""
+    if facts.assumed and new.asks:
+        asked = {question.id for question in new.asks}
+        for each in (*given, *new.closes):
+            if each.id in asked:
+                raise UnknownInterrupt(session, each.id, [])
 
 
 def _follows(session: str, before: Write, new: Write) -> None:

@@ -1,14 +1,21 @@
-"""What a decision writes, and under which guard."""
+"""What a decision writes: rows, under a guard and named expectations, computed once for all stores.
+
+A back end renders three things: the change of the session's row under its guard, rows to insert, update and delete, and
+which questions leave the inbox. It looks at no column by name.
+"""
 
 from __future__ import annotations
 
+from enum import Enum
+from typing import Any
+
 import msgspec
-from msgspec import UNSET, UnsetType
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
-from adjourn.stores.types import Answer, Begun, Input, Notice, Question, Status
+from adjourn.stores.types import Lease, SessionRef
 
-from .rows import Branch, InputRow, QuestionRow, RecordRow, SessionRow, is_live
+from .rows import InputRow, QuestionRow, SessionRow, is_expired, is_live
+from .tables import RECORDS, SESSIONS, Table
 
 
 class Guard(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -36,77 +43,129 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """For how many seconds nobody may have committed, answered or renewed."""
 
 
-class Move(msgspec.Struct, frozen=True, gc=False):
-    """Where the head is after the write. The time of writing becomes the row's `updated`."""
+class Expect(Enum):
+    """What must hold of a row that is updated or deleted, or nothing is written: named guards, beside the session's."""
 
-    branch: str
-    branch_no: int
-    number: int
-    pos: int
-    full_pos: int
-    size: int
-    status: Status
-    seq: int
+    THERE = "there"
+    """The row is there."""
+    OPEN = "open"
+    """The question is open."""
+    IN_TIME = "in time"
+    """The question is open, and has not expired by the time of writing."""
+    FIRST = "first"
+    """The input is the first that waits in its session's queue."""
+    WAITS = "waits"
+    """The input waits."""
 
 
-class LeaseChange(msgspec.Struct, frozen=True, gc=False):
-    """The lease after the write: it ends `ttl` seconds later, or at once if nobody is its `owner`.
+class Later(float):
+    """A moment by the store's own clock at the time of writing, plus so many seconds, for a store that writes later.
 
-    `claims` None leaves the count of claims without progress as it is.
+    As a number it is that moment as far as it is known when the write is decided.
     """
 
-    owner: str | None
-    fence: int
-    claims: int | None
-    ttl: float
+    __slots__ = ("plus",)
+
+    def __new__(cls, now: float, plus: float = 0.0) -> Later:
+        """Return the moment `plus` seconds after the write, which is known to come after `now`."""
+        found = super().__new__(cls, now + plus)
+        found.plus = plus
+        return found
+
+    plus: float
+
+    def __add__(self, seconds: float) -> Later:
+        return Later(float(self) - self.plus, self.plus + seconds)
 
 
-class End(msgspec.Struct, frozen=True, gc=False):
-    """The end of a question that must be open, on a branch by its name; the time of writing is its `at`."""
+class Add(int):
+    """A number that is added to a column, since others add to it meanwhile."""
 
-    branch: str
-    answer: Answer
-    taken: bool
+
+class Insert(msgspec.Struct, frozen=True, gc=False):
+    """Rows to add. They must be new, or nothing is written; only what has begun may be there already."""
+
+    table: Table[Any]
+    rows: tuple[Any, ...]
+
+
+class Update(msgspec.Struct, frozen=True, gc=False):
+    """New values of some columns of one row, found by its `key`; below its session, for a table `of_session`."""
+
+    table: Table[Any]
+    key: tuple[Any, ...]
+    values: dict[str, Any]
+    expect: Expect = Expect.THERE
+
+
+class Removal(msgspec.Struct, frozen=True, gc=False):
+    """One row to remove, found by its `key`."""
+
+    table: Table[Any]
+    key: tuple[Any, ...]
+    expect: Expect = Expect.THERE
 
 
 class Effects(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One write to one session: all of it or, if its guard does not hold, nothing.
+    """One write to one session: all of it, or nothing if the guard or an expectation does not hold.
 
-    A question of `asks` must not have been asked on its branch, and one of `ends` must be able to end (`can_end`):
-    these are also guards.
-    So are those of inputs: the id of `submits` must be new in the session, `begins_input` must name the first input
-    that waits, and `withdraws` one that waits.
-    Questions are asked on the branch of `move`; `ends` follow, and `takes`, which are of the row's own branch.
-    `waiting` is added to the row's count, which starts from zero when a branch begins, and `inputs` to its count of
-    inputs. `cancel` unset leaves it. `program` becomes the row's if that has none yet.
-    The row's `touched` becomes the time of writing with a `move`, a `lease`, an end or a submission.
-    `begins` is added to what no write ever removes; what is already there is not an error. `notices` are added to the
-    outbox, whose rows no session takes along when it is removed.
+    `before` is the row as it was read, or as it is remembered; None for a session that is new. `after` is the row after
+    the write; None if the session is removed, with all that is below it. No row that is inserted is also updated.
+    A question that is inserted, is open and has `terms` enters the inbox; one that is updated to have ended leaves it
+    (`ended`). With `leaves`, so do all that are open on the branch of `before`. Times that are `Later` are those of
+    writing.
     """
 
+    ref: SessionRef
     guard: Guard
-    move: Move | None = None
-    lease: LeaseChange | None = None
-    cancel: str | None | UnsetType = UNSET
-    waiting: int = 0
-    branches: tuple[Branch, ...] = ()
-    records: tuple[RecordRow, ...] = ()
-    asks: tuple[Question, ...] = ()
-    ends: tuple[End, ...] = ()
-    takes: tuple[str, ...] = ()
-    begins: tuple[Begun, ...] = ()
-    notices: tuple[Notice, ...] = ()
-    program: str = ""
-    inputs: int = 0
-    submits: Input | None = None
-    begins_input: str | None = None
-    withdraws: str | None = None
-    drops: tuple[int, ...] = ()
-    """Positions of records to remove."""
-    removes: bool = False
-    """Whether to remove the whole session."""
+    before: SessionRow | None
+    after: SessionRow | None
+    forced: tuple[str, ...] = ()
+    """Columns of the session that others may have changed since `before`, and that are written all the same."""
+    inserts: tuple[Insert, ...] = ()
+    updates: tuple[Update, ...] = ()
+    deletes: tuple[Removal, ...] = ()
+    leaves: bool = False
     summary: bytes = b""
     """What people may see of the session after the write; empty leaves what they see."""
+
+    @property
+    def ended(self) -> list[Update]:
+        """The updates that end questions."""
+        return [each for each in self.updates if each.expect in (Expect.OPEN, Expect.IN_TIME)]
+
+    @property
+    def is_news(self) -> bool:
+        """Whether somebody may have been waiting for this write, and so wants a hint.
+
+        That is an answer, an input or its removal, a cancel, the end of a lease or of a session, and whatever readers
+        get as an event.
+        """
+        before, after = self.before, self.after
+        if after is None:
+            return True
+        if before is None:
+            return bool(after.inputs or after.seq)
+        return (
+            bool(self.ended)
+            or after.seq != before.seq
+            or (after.inputs != before.inputs and not self.has_records)
+            or (after.cancel is not None and bool(self.forced))
+            or (before.owner is not None and (after.owner is None or after.expires <= after.touched))
+        )
+
+    @property
+    def has_records(self) -> bool:
+        """Whether records are added."""
+        return bool(self.inserts) and self.inserts[0].table is RECORDS
+
+    @property
+    def changes_lease(self) -> bool:
+        """Whether the lease is taken, renewed or given up, as a store that writes later sees it."""
+        before, after = self.before, self.after
+        if before is None or after is None:
+            return after is not None and after.owner is not None
+        return type(after.expires) is Later or (before.owner, before.fence) != (after.owner, after.fence)
 
 
 class Applied(msgspec.Struct, frozen=True):
@@ -120,27 +179,49 @@ class Applied(msgspec.Struct, frozen=True):
     inputs: int = 0
 
 
-def can_end(row: QuestionRow | None, end: End, now: float) -> bool:
-    """Return whether a question can end so at the time `now`: it is open and, if it is answered, has not expired."""
-    if row is None or not row.is_open:
-        return False
-    return end.answer.how != "answered" or row.expires is None or row.expires > now
+def changed_columns(effects: Effects) -> dict[str, Any]:
+    """Return the new values of the session's columns that change: as they are, `Later`, or to `Add`.
+
+    Of a new session, those that are not as in any new row.
+    """
+    after, before = effects.after, effects.before
+    assert after is not None
+    found: dict[str, Any] = {}
+    old = _BLANK if before is None else before
+    for name, value, was in zip(SESSIONS.fields, astuple(after), astuple(old), strict=True):
+        if type(value) is Later:
+            found[name] = value
+        elif value != was:
+            found[name] = Add(value - was) if name in SESSIONS.counters and before is not None else value
+    if before is not None and after.branch_no != before.branch_no:
+        # The answers on a new branch are counted anew, however many there are by now on the old one.
+        found["waiting"] = after.waiting
+    for name in effects.forced:
+        found[name] = getattr(after, name)
+    return found
 
 
-def ended(row: QuestionRow, end: End, now: float) -> QuestionRow:
-    """Return a question's row after its end at the time `now`."""
-    given = end.answer
-    return replace(row, value=given.value, how=given.how, by=given.by, at=now, taken=end.taken)
+_BLANK = SessionRow(0, "", "", None, 0.0)
 
 
-def taken(row: QuestionRow) -> QuestionRow:
-    """Return a question's row after a record has taken its answer."""
-    return replace(row, taken=True)
+def renewal_of(lease: Lease) -> tuple[Guard, dict[str, Any]]:
+    """Return what renews a lease, or ends it, and under which guard: this needs no facts.
+
+    An owner that gives its lease back has not crashed, so its claim does not count.
+    """
+    columns: dict[str, Any] = {"expires": Later(0.0, lease.ttl), "touched": Later(0.0)}
+    if not lease.ttl:
+        columns["claims"] = 0
+    return Guard(fence=lease.fence, owner=lease.owner), columns
 
 
-def begun(row: InputRow) -> InputRow:
-    """Return an input's row after a turn has begun with it: only what tells it from others is left."""
-    return replace(row, body=b"", taken=True)
+def settled(row: Any, at: float) -> Any:
+    """Return a row that was written at a time, with its times in the place of those that were to be known later."""
+    later = {name: at + value.plus for name in row.__struct_fields__ if type(value := getattr(row, name)) is Later}
+    return replace(row, **later) if later else row
+
+
+# For stores that check in Python
 
 
 def holds(guard: Guard, row: SessionRow | None, now: float) -> bool:
@@ -160,33 +241,16 @@ def holds(guard: Guard, row: SessionRow | None, now: float) -> bool:
     )
 
 
-def advanced(row: SessionRow, effects: Effects, now: float) -> SessionRow:
-    """Return a session's row after a write at the time `now`."""
-    move, lease = effects.move, effects.lease
-    touched = move is not None or lease is not None or bool(effects.ends) or effects.submits is not None
-    where = move or row
-    return SessionRow(
-        row.no,
-        row.session,
-        row.app,
-        row.user,
-        row.created,
-        where.branch,
-        where.branch_no,
-        where.number,
-        where.pos,
-        where.full_pos,
-        where.size,
-        where.status,
-        row.owner if lease is None else lease.owner,
-        row.expires if lease is None else now + lease.ttl if lease.owner is not None else 0.0,
-        row.fence if lease is None else lease.fence,
-        row.claims if lease is None or lease.claims is None else lease.claims,
-        where.seq,
-        now if move is not None or row.pos < 0 else row.updated,
-        now if touched else row.touched,
-        row.cancel if effects.cancel is UNSET else effects.cancel,
-        (0 if effects.branches else row.waiting) + effects.waiting,
-        row.program or effects.program,
-        row.inputs + effects.inputs,
-    )
+def meets(row: QuestionRow | InputRow | None, expect: Expect, now: float) -> bool:
+    """Return whether a row is as it must be. Whether an input is the `FIRST` that waits, only its queue can tell."""
+    match row, expect:
+        case None, _:
+            return False
+        case QuestionRow(), Expect.OPEN:
+            return row.is_open
+        case QuestionRow(), Expect.IN_TIME:
+            return row.is_open and not is_expired(row, now)
+        case InputRow(), Expect.FIRST | Expect.WAITS:
+            return not row.taken
+        case _:
+            return True

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 import msgspec
 from msgspec.structs import replace
@@ -12,16 +13,8 @@ from msgspec.structs import replace
 from adjourn.errors import CheckpointCorrupt, CheckpointNotFound
 from adjourn.stores.types import SessionRef
 
-from .rows import Branch, InputRow, QuestionRow, RecordRow, SessionRow, locate
-
-
-class Point(msgspec.Struct, frozen=True, gc=False):
-    """What pruning needs to know about a record."""
-
-    pos: int
-    full: bool
-    listed: bool
-    at: float
+from .effects import Later
+from .rows import Branch, InputRow, QuestionRow, RecordRow, SessionRow, id_at, locate
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,6 +114,66 @@ def _unneeded(points: Sequence[RecordRow], anchors: set[int]) -> list[RecordRow]
     return gone
 
 
+def spanned(
+    span: Span, session: SessionRow, branches: Sequence[Branch], log: Sequence[RecordRow | None]
+) -> Iterator[Logged]:
+    """Return the records of a span from a whole log, in which pruned records are None.
+
+    Raises:
+        CheckpointNotFound: there is no record where the span begins or ends.
+    """
+    start, end = 0, len(log)
+    if span.after is not None:
+        start = _place(session, branches, span.after) + 1
+    if span.before is not None:
+        end = _place(session, branches, span.before)
+        if log[end] is None:
+            raise CheckpointNotFound(session.session, span.before)
+    if span.events_after is not None:
+        start = end
+        while start and ((kept := log[start - 1]) is None or kept.seq > span.events_after):
+            start -= 1
+    places = range(end - 1, start - 1, -1) if span.newest_first else range(start, end)
+    return islice((_logged(kept, branches) for pos in places if _has(kept := log[pos], span)), span.limit)
+
+
+def _place(session: SessionRow, branches: Sequence[Branch], id: str) -> int:
+    """Return the position that a record has or, if it was pruned, had."""
+    pos = locate(branches, session.pos, id)
+    if pos is None:
+        raise CheckpointNotFound(session.session, id)
+    return pos
+
+
+def _has(record: RecordRow | None, span: Span) -> TypeGuard[RecordRow]:
+    if record is None or (span.events_after is not None and not record.count):
+        return False
+    return not span.listed or (record.source is not None and span.source in (None, record.source))
+
+
+def _logged(record: RecordRow, branches: Sequence[Branch]) -> Logged:
+    own, parent = id_at(branches, record.pos)
+    return Logged(own, parent, record.pos, replace(record, id=own, parent=parent))
+
+
+def folded(
+    checkpoint: str | None, session: SessionRow, branches: Sequence[Branch], log: Sequence[RecordRow | None]
+) -> Folded | None:
+    """Return what folds to a record, by default the head, from a whole log; None if there is none of this id."""
+    pos = session.pos if checkpoint is None else locate(branches, session.pos, checkpoint)
+    point = None if pos is None or pos < 0 else log[pos]
+    if pos is None or point is None:
+        return None
+    rows: list[bytes] = []
+    for place in range(pos, -1, -1):
+        kept = log[place]
+        assert kept is not None  # pruning leaves no holes
+        rows.append(kept.body)
+        if kept.full:
+            break
+    return Folded(point.at, tuple(reversed(rows)))
+
+
 class Facts(Protocol):
     """Facts of one session. Questions are those of the head's branch.
 
@@ -141,6 +194,11 @@ class Facts(Protocol):
     @property
     def assumed(self) -> bool:
         """Whether this is only what the store remembers: what was not read is left to the guards of the write."""
+        ...
+
+    @property
+    def has_inbox(self) -> bool:
+        """Whether the store has an index of open questions, and so a use for their terms."""
         ...
 
     def question(self, id: str) -> QuestionRow | None:
@@ -207,18 +265,24 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     inputs: frozenset[str] = frozenset()
     first_input: bool = False
     waiting: bool = False
+    labels: bool = False
+    """Whether what listings show of those is wanted, too: their columns from `address` on."""
     branches: bool = False
     log: bool = False
-    """Whether `points` and `asking` are wanted."""
+    """Whether `asking` is wanted."""
     queue: int | None = None
     """How many inputs that wait are wanted; -1 for all."""
+    head: bool = False
+    """Whether what folds to the head is wanted."""
     fold: str | None = None
-    """What is to be folded: the id of a record, or empty for the head."""
+    """The id of another record, if what folds to that is wanted."""
     span: Span | None = None
     asked: str | None = None
-    """The branch whose `questions` are wanted, instead of those of the head's; empty for that one."""
+    """The branch whose questions are wanted, if it is not that of the head."""
     every: bool = False
-    """Whether every question of the branch `asked` is wanted, or of all branches if that is None."""
+    """Whether every question of that branch is wanted, and not only those in `questions`."""
+    all_branches: bool = False
+    """Whether they are wanted of every branch."""
 
     def widened(self, more: Query) -> Query:
         """Return a query for what either of the two decisions wants."""
@@ -246,6 +310,7 @@ class FactSheet:
     """Facts that were read in one go, as a `Query` requested them; asking for anything else raises `NotRead`."""
 
     assumed = False
+    has_inbox = True
 
     def __init__(
         self,
@@ -257,14 +322,13 @@ class FactSheet:
         branches: Sequence[Branch] = (),
         records: Iterable[RecordRow] = (),
         inputs: Iterable[InputRow] = (),
-        points: Sequence[Point] = (),
         asking: Sequence[int] = (),
         queue: Sequence[InputRow] = (),
         asked: Mapping[str, Sequence[QuestionRow]] = MappingProxyType({}),
         log: Sequence[Logged] | None = None,
         folded: Folded | None = None,
     ) -> None:
-        self.now = now
+        self.now: float = Later(now)
         self.row = row
         self._query = query
         self._questions: Mapping[str, QuestionRow] = {each.id: each for each in questions}
@@ -275,16 +339,6 @@ class FactSheet:
         self._queue = queue
         self._asked = asked  # by the names of branches
         self._log = log  # None: there is no record where the span begins or ends
-        if points:  # until every store reads spans
-            self._log = [
-                Logged(
-                    "",
-                    None,
-                    each.pos,
-                    RecordRow("", None, each.pos, each.full, "" if each.listed else None, 0, 0, b"", b"", b"", each.at),
-                )
-                for each in points
-            ]
         self._folded = folded
 
     def question(self, id: str) -> QuestionRow | None:
@@ -333,7 +387,7 @@ class FactSheet:
 
     def queue(self, limit: int | None) -> Sequence[InputRow]:
         """Return the inputs that wait, in order."""
-        return self._queue
+        return self._queue[:limit]
 
     def asked(self, branch: str, ids: Collection[str] | None = None) -> Sequence[QuestionRow]:
         """Return the questions of a branch in the order of asking: those of these ids, or all that can be read."""
@@ -350,6 +404,48 @@ class FactSheet:
     def fold(self, checkpoint: str | None) -> Folded | None:
         """Return what folds to a record, by default the head; None if there is none of this id (any more)."""
         return self._folded
+
+
+def sheet_of(
+    query: Query,
+    now: float,
+    row: SessionRow | None,
+    *,
+    branches: Sequence[Branch] = (),
+    records: Iterable[RecordRow] = (),
+    questions: Sequence[QuestionRow] = (),
+    inputs: Sequence[InputRow] = (),
+) -> FactSheet:
+    """Return facts from all rows of a session, for a store that reads these at once; each kind in its order."""
+    if row is None:
+        return FactSheet(query, now, None)
+    log: list[RecordRow | None] = [None] * (row.pos + 1)
+    for record in records:
+        own, parent = id_at(branches, record.pos)
+        log[record.pos] = replace(record, id=own, parent=parent)
+    names = {branch.no: branch.name for branch in branches} or {row.branch_no: row.branch}
+    asked: dict[str, list[QuestionRow]] = {name: [] for name in names.values()}
+    for each in questions:
+        if query.every or each.id in query.questions:
+            asked[names[each.branch]].append(each)
+    try:
+        found = None if query.span is None else list(spanned(query.span, row, branches, log))
+    except CheckpointNotFound:
+        found = None
+    return FactSheet(
+        query,
+        now,
+        row,
+        questions=[each for each in questions if each.branch == row.branch_no],
+        branches=branches,
+        records=[each for each in log if each is not None],
+        inputs=inputs,
+        asking=sorted({each.branch for each in questions if each.is_open}),
+        queue=[each for each in inputs if not each.taken],
+        asked=asked,
+        log=found,
+        folded=folded(query.fold, row, branches, log) if query.head or query.fold is not None else None,
+    )
 
 
 class Remembered(FactSheet):

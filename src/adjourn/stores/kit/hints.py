@@ -12,28 +12,8 @@ from contextlib import contextmanager
 
 from adjourn.stores.types import SessionRef
 
-from .effects import Effects
-
 MOST = 1000
 """How many sessions wait for a listener to hear of them; with more, it hears that anything may have changed."""
-
-
-def worth_a_hint(effects: Effects) -> bool:
-    """Return whether somebody may have been waiting for this write.
-
-    That is an answer, an input or its removal, a cancel, the end of a lease or of a session, and whatever readers get
-    as an event.
-    """
-    lease = effects.lease
-    return bool(
-        effects.ends
-        or effects.submits is not None
-        or effects.withdraws is not None
-        or isinstance(effects.cancel, str)
-        or (lease is not None and (lease.owner is None or not lease.ttl))
-        or effects.removes
-        or any(record.count for record in effects.records)
-    )
 
 
 class Listener:

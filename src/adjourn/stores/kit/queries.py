@@ -99,7 +99,8 @@ class Load(SessionQuery[Loaded | None], frozen=True, gc=False):
     checkpoint: str | None = None
 
     def wanted(self) -> Query:
-        return Query(ref=self.ref, fold=self.checkpoint or "", waiting=True, branches=self.checkpoint is not None)
+        is_head = self.checkpoint is None
+        return Query(ref=self.ref, head=is_head, fold=self.checkpoint, waiting=True, branches=not is_head)
 
     def answer(self, facts: Facts) -> Loaded | None:
         row, point = _named(facts, self.ref), self.checkpoint
@@ -240,7 +241,7 @@ class Audit(SessionQuery[list[AuditEntry]], frozen=True, gc=False):
     all_branches: bool = False
 
     def wanted(self) -> Query:
-        return Query(ref=self.ref, branches=True, asked=None if self.all_branches else self.branch or "", every=True)
+        return Query(ref=self.ref, branches=True, asked=self.branch or None, every=True, all_branches=self.all_branches)
 
     def answer(self, facts: Facts) -> list[AuditEntry]:
         row = _existing(facts, self.ref)
@@ -276,7 +277,7 @@ class ListOpen(SessionQuery[list[OpenQuestion]], frozen=True, gc=False):
     limit: int | None = None
 
     def wanted(self) -> Query:
-        return Query(ref=self.ref, waiting=True)
+        return Query(ref=self.ref, waiting=True, labels=True)
 
     def answer(self, facts: Facts) -> list[OpenQuestion]:
         row = _named(facts, self.ref)
@@ -384,6 +385,19 @@ class ListDue(StoreQuery[list[Due]], frozen=True, kw_only=True, gc=False):
     programs: Sequence[str] | None = None
     skip_users: Sequence[str] = ()
     limit: int = 100
+
+
+class ListIdle(StoreQuery[list[SessionRef]], frozen=True, gc=False):
+    """Sessions that nobody runs, and that nobody has written, answered or renewed for `ttl` seconds.
+
+    With `statuses`, only those of `may_be_removed`. Damaged sessions are left out, and do not count.
+    """
+
+    ttl: float
+    app: str | None = None
+    user: str | None = None
+    statuses: Sequence[Status] | None = None
+    limit: int | None = None
 
 
 class ListBegun(StoreQuery[list[Begun]], frozen=True, gc=False):

@@ -8,42 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Meta
-from msgspec.structs import asdict, astuple, replace
+from msgspec.structs import astuple, replace
 
 from adjourn.errors import CheckpointCorrupt
 from adjourn.stores._logging import note_damage
-from adjourn.stores.types import TakenNotice
 
-from .facts import Point
-from .rows import Branch, Count, InputRow, Position, QuestionRow, RecordRow, SessionRow, Time, locate
-from .tables import BRANCHES, INPUTS, QUESTIONS, RECORDS, SESSIONS, Columns
+from .rows import Branch, InputRow, NoticeRow, QuestionRow, RecordRow, SessionRow, locate
+from .tables import BRANCHES, INPUTS, OUTBOX, QUESTIONS, RECORDS, SESSIONS, Columns
 
 C = TypeVar("C", bound=Columns)
 R = TypeVar("R")
 T = TypeVar("T")
-
-_Flag = Annotated[int, Meta(ge=0, le=1)]
-
-
-class _Notice(Columns, frozen=True, gc=False):
-    id: str
-    to: str
-    body: bytes
-    app: str
-    session: str
-    at: Time
-    attempt: Count
-
-
-class _Point(Columns, frozen=True, gc=False):
-    pos: Position
-    full: _Flag
-    listed: _Flag
-    at: Time
 
 
 def session_row(values: Sequence[Any]) -> SessionRow:
@@ -83,14 +61,13 @@ def input_row(values: Sequence[Any], session: str) -> InputRow:
     return replace(found, abandons=bool(found.abandons), taken=bool(found.taken))
 
 
-def taken_notice(values: Sequence[Any]) -> TakenNotice:
-    """Return a notice from the values of its columns, which stand in the order of the fields.
+def notice_row(values: Sequence[Any]) -> NoticeRow:
+    """Return a notice's row from the values of its columns, which stand in the order of the fields.
 
     Raises:
         CheckpointCorrupt: they are not what was written.
     """
-    found = converted(values, _Notice, values[4], "a notice")
-    return TakenNotice(**asdict(found))
+    return NoticeRow(*astuple(converted(values, OUTBOX.checked, values[3], "a notice")))
 
 
 def record_row(id: str, parent: str | None, values: Sequence[Any], session: str) -> RecordRow:
@@ -118,18 +95,6 @@ def branch_rows(rows: Iterable[Sequence[Any]], session: str) -> list[Branch]:
         if branch.parent is None or locate(branches[:number], branch.start - 1, branch.parent) is None:
             raise CheckpointCorrupt(f"its branch '{branch.name}' does not come from an older one", session)
     return branches
-
-
-def points(rows: Iterable[Sequence[Any]], session: str) -> list[Point]:
-    """Return what pruning needs to know about every record, in the order of writing.
-
-    Raises:
-        CheckpointCorrupt: they are not what was written, or there are none.
-    """
-    found = [Point(*astuple(converted(values, _Point, session, "the row of a record"))) for values in rows]
-    if not found:
-        raise CheckpointCorrupt("its records are gone", session)
-    return found
 
 
 def converted(values: Sequence[Any], to: type[C], session: object, what: str) -> C:

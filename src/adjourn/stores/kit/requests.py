@@ -7,7 +7,7 @@ the effects that make it true. All checks come before anything is written, so a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeGuard, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -22,29 +22,39 @@ from adjourn.stores.types import (
     Head,
     Input,
     Lease,
+    Notice,
+    Question,
     Renewed,
     SessionRef,
     Status,
+    TakenNotice,
     Write,
 )
 
 from . import _checks as check
-from .effects import Effects, End, Guard, LeaseChange, Move, advanced
+from .effects import Effects, Expect, Guard, Insert, Removal, Update
 from .facts import Facts, Query, Span, removable
+from .inbox import terms_of
 from .rows import (
     MAX_RECORDS,
     Branch,
+    NoticeRow,
+    QuestionRow,
     RecordRow,
     SessionRow,
     answered,
+    asked_row,
     encode_header,
     head_of,
     input_digest,
     is_live,
     is_named,
     may_be_removed,
+    submitted_row,
 )
+from .tables import BEGUN, BRANCHES, INPUTS, OUTBOX, QUESTIONS, RECORDS
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -54,6 +64,11 @@ Decision: TypeAlias = tuple[Effects | None, T_co]
 
 class Request(Protocol[T_co]):
     """Something that a caller asks of one session."""
+
+    @property
+    def plain(self) -> object:
+        """The request itself, or the one in it."""
+        ...
 
     @property
     def ref(self) -> SessionRef:
@@ -69,16 +84,37 @@ class Request(Protocol[T_co]):
         ...
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """`Store.claim`."""
+class StoreRequest(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    """Something that a caller asks a store to write; `T` is what comes back."""
+
+    @property
+    def plain(self) -> StoreRequest[T]:
+        """The request itself, or the one in it: what wraps a request changes facts and effects, not what is asked."""
+        return self
+
+
+class Claim(StoreRequest[Claimed], frozen=True, kw_only=True, gc=False):
+    """Take a session's lease, with the first record and the answers if given.
+
+    `after` is the head the caller has seen, None for a session that must not have any record yet; if it does not exist
+    at all, it then belongs to the user of `ref`. `replaces` names an owner known to be dead, whose lease may be taken
+    before it expires. Answers are checked before the lease: if a live owner holds it, they are recorded for that owner
+    to take up, wherever the head is by then, and no lease is given. With the lease, the answers count as taken by
+    `write`. With `alone`, nothing is left to a live owner.
+
+    Raises:
+        SessionBusy: a live owner holds the lease, and there are no answers or the claim is to be `alone`.
+        Conflict: the head is not `after`, or the input of `write` is not the first that waits; nothing was written.
+        AlreadyResumed, InterruptExpired, UnknownInterrupt, CheckpointNotFound: as for `GiveAnswers`.
+    """
 
     ref: SessionRef
     owner: str
     ttl: float
     after: str | None
-    write: Write | None
-    answers: Sequence[Answer]
-    replaces: str | None
+    write: Write | None = None
+    answers: Sequence[Answer] = ()
+    replaces: str | None = None
     alone: bool = False
 
     def query(self) -> Query:
@@ -92,9 +128,11 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             return self._create(facts)
         check.user(row, self.ref)
         if write is not None and self._was_made(facts, row, write):
-            again = LeaseChange(self.owner, row.fence, None, self.ttl)
-            effects = Effects(guard=Guard(fence=row.fence, owner=self.owner), lease=again)
-            return (effects, self._claimed(row.ref, again, row.checkpoint, row.seq, row.claims, _time(facts, write)))
+            effects = _leased(self.ref, row, facts.now, self.owner, row.fence, self.ttl)
+            return (
+                effects,
+                self._claimed(row.ref, row.fence, row.checkpoint, row.seq, row.claims, _time(facts, write)),
+            )
         check.answers(facts, row, answers)
         live = is_live(row, facts.now) and row.owner != self.replaces
         if live and (self.alone or not answers):
@@ -103,7 +141,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             # The owner keeps moving the head. What counts is that the questions are open, and that it is still there:
             # if it has paused meanwhile, nobody would take the answers up.
             guard = Guard(branch=row.branch, fence=row.fence, live=True)
-            return (_answered(row, answers, guard), _left_to_owner(row))
+            return (_answered(self.ref, row, answers, guard, facts.now), _left_to_owner(row))
         head = row.checkpoint
         check.after(row, self.after)
         if write is not None:
@@ -120,25 +158,25 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if write.input is not None:
             raise Conflict(self.ref.id, f"it has no queue, so no turn can begin with the input '{write.input}'")
         row = SessionRow(0, self.ref.id, self.ref.app, self.ref.user, facts.now)
-        lease = LeaseChange(self.owner, 1, 1, self.ttl)
-        effects = _written(facts, row, (write,), guard=Guard(exists=False), lease=lease)
-        return (effects, self._claimed(self.ref, lease, effects.records[0].id, write.event_count, 1, facts.now))
+        lease = _Lease(self.owner, 1, 1, self.ttl)
+        effects = _written(self.ref, facts, row, (write,), guard=Guard(exists=False), lease=lease)
+        return (effects, self._claimed(self.ref, 1, write.id, write.event_count, 1, facts.now))
 
     def _take(self, facts: Facts, row: SessionRow, head: str) -> Decision[Claimed]:
-        lease = LeaseChange(self.owner, row.fence + 1, row.claims + 1, self.ttl)
+        lease = _Lease(self.owner, row.fence + 1, row.claims + 1, self.ttl)
         waits = self.write is not None and self.write.input is None and not self.write.overtakes
         guard = Guard(checkpoint=head, fence=row.fence, live=False, replaces=self.replaces, inputs=0 if waits else None)
         if self.write is None:
-            effects = replace(_answered(row, self.answers, guard), lease=lease, cancel=None)
-            return (effects, self._claimed(row.ref, lease, head, row.seq, row.claims + 1))
-        effects = _written(facts, row, (self.write,), guard=guard, lease=lease, cancel=None, answers=self.answers)
-        made = effects.records[0]
-        return (effects, self._claimed(row.ref, lease, made.id, made.seq, row.claims + 1, facts.now))
+            effects = _answered(self.ref, row, self.answers, guard, facts.now, lease)
+            return (effects, self._claimed(row.ref, lease.fence, head, row.seq, lease.claims))
+        effects = _written(
+            self.ref, facts, row, (self.write,), guard=guard, lease=lease, cancel=None, answers=self.answers
+        )
+        seq = row.seq + self.write.event_count
+        return (effects, self._claimed(row.ref, lease.fence, self.write.id, seq, lease.claims, facts.now))
 
-    def _claimed(
-        self, ref: SessionRef, lease: LeaseChange, head: str, seq: int, claims: int, at: float = 0.0
-    ) -> Claimed:
-        given = Lease(ref=ref, owner=self.owner, fence=lease.fence, ttl=self.ttl)
+    def _claimed(self, ref: SessionRef, fence: int, head: str, seq: int, claims: int, at: float = 0.0) -> Claimed:
+        given = Lease(ref=ref, owner=self.owner, fence=fence, ttl=self.ttl)
         return Claimed(lease=given, checkpoint=head, seq=seq, claims=claims, at=at)
 
     def _was_made(self, facts: Facts, row: SessionRow, write: Write) -> bool:
@@ -150,13 +188,27 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         )
 
 
-class Commit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """`Store.commit`."""
+class Commit(StoreRequest[Committed], frozen=True, kw_only=True, gc=False):
+    """Add records, each after the one before it on its branch and the first after the head `after`; all or none.
+
+    The lease is renewed, and given up with `release`.
+
+    With `release` and status "waiting", answers that no record has taken keep the lease and are returned instead; the
+    record is still stored, but as running, without its events and without notices that are due at once, since the run
+    goes on.
+    With `release` and status "queued", the run is handed over: its session is due at once.
+    The count of claims without progress is reset.
+
+    Raises:
+        Conflict: the head is not `after`, the lease was released or taken over, or the input of a record is not the
+            first that waits; nothing was written.
+        AlreadyResumed, UnknownInterrupt: a question in `closes` is not open; nothing was written.
+    """
 
     lease: Lease
     writes: Sequence[Write]
     after: str
-    release: bool
+    release: bool = False
 
     @property
     def ref(self) -> SessionRef:
@@ -199,12 +251,13 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             # Whoever hands a run over stays its owner, with a lease that is over, so that it is due like any run whose
             # owner is gone. The fence is raised because a renewal that is on its way would bring the lease back.
             is_handed_over = writes[-1].status == "queued"
-            lease = LeaseChange(row.owner, row.fence + 1, 0, 0.0) if is_handed_over else _released(row)
-            effects = _written(facts, row, writes, guard=guard, lease=lease, cancel=None)
+            lease = _Lease(row.owner, row.fence + 1, 0, 0.0) if is_handed_over else _Lease(None, row.fence, 0, 0.0)
+            effects = _written(self.lease.ref, facts, row, writes, guard=guard, lease=lease, cancel=None)
         else:
-            lease = LeaseChange(row.owner, row.fence, 0, self.lease.ttl)
-            effects = _written(facts, row, writes, guard=guard, lease=lease)
-        released, inputs = self.release and not answers, row.inputs + effects.inputs
+            effects = _written(
+                self.ref, facts, row, writes, guard=guard, lease=_Lease(row.owner, row.fence, 0, self.lease.ttl)
+            )
+        released, inputs = self.release and not answers, row.inputs - (writes[0].input is not None)
         found = Committed(released=released, answers=answers, cancel=row.cancel, at=facts.now, inputs=inputs)
         return (effects, found)
 
@@ -231,19 +284,19 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if answers or not self.release:
             return self._go_on_again(facts, row, answers)
         guard = Guard(fence=row.fence, owner=row.owner, waiting=row.waiting if pauses else None)
-        effects = Effects(guard=guard, lease=LeaseChange(None, row.fence, None, 0.0), cancel=None)
+        after = replace(row, owner=None, expires=0.0, touched=facts.now, cancel=None)
+        effects = Effects(ref=self.ref, guard=guard, before=row, after=after, forced=_CANCEL)
         at = _time(facts, self.writes[-1])
         return (effects, Committed(released=True, cancel=row.cancel, at=at, inputs=row.inputs))
 
     def _go_on_again(self, facts: Facts, row: SessionRow, answers: tuple[Answered, ...]) -> Decision[Committed]:
         """Renew the lease: its owner counts from this attempt, not from the one whose reply it did not get."""
-        renewed = LeaseChange(row.owner, row.fence, None, self.lease.ttl)
-        effects = Effects(guard=Guard(fence=row.fence, owner=row.owner), lease=renewed)
+        effects = _leased(self.ref, row, facts.now, row.owner, row.fence, self.lease.ttl)
         at = _time(facts, self.writes[-1])
         return (effects, Committed(answers=answers, cancel=row.cancel, at=at, inputs=row.inputs))
 
 
-class Renew(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Renew(StoreRequest[Renewed], frozen=True, kw_only=True, gc=False):
     """`Store.renew`, for one lease."""
 
     lease: Lease
@@ -257,27 +310,33 @@ class Renew(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """Request only the row."""
         return Query(ref=self.ref)
 
-    def effects(self) -> Effects:
-        """Return what renews the lease, or ends it, if it is still held; the guard can check that without any facts."""
-        lease = self.lease
-        # Whoever gives a lease back has not crashed, so its claim does not count.
-        renewed = LeaseChange(lease.owner, lease.fence, None if lease.ttl else 0, lease.ttl)
-        return Effects(guard=Guard(fence=lease.fence, owner=lease.owner), lease=renewed)
-
     def decide(self, facts: Facts) -> Decision[Renewed]:
         """Renew the lease, or report it as lost."""
         row, lease = facts.row, self.lease
         if row is None or not is_named(row, lease.ref) or (row.fence, row.owner) != (lease.fence, lease.owner):
             return (None, Renewed(ref=lease.ref, lost=True))
-        return (self.effects(), Renewed(ref=lease.ref, lost=False, cancel=row.cancel))
+        # An owner that gives its lease back has not crashed, so its claim does not count.
+        claims = row.claims if lease.ttl else 0
+        after = replace(row, expires=facts.now + lease.ttl, touched=facts.now, claims=claims)
+        guard = Guard(fence=lease.fence, owner=lease.owner)
+        effects = Effects(ref=self.ref, guard=guard, before=row, after=after)
+        return (effects, Renewed(ref=lease.ref, lost=False, cancel=row.cancel))
 
 
-class GiveAnswers(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """`Store.answer`."""
+class GiveAnswers(StoreRequest[Head], frozen=True, gc=False):
+    """End open questions of the head's branch, each by compare-and-swap, all or none.
+
+    Raises:
+        CheckpointNotFound: no such session.
+        UnknownInterrupt: no such question on the branch.
+        AlreadyResumed: one of them has already ended.
+        InterruptExpired: one of them has expired (an answer with `how="expired"` is still accepted).
+        Conflict: the head is not `after` (when given).
+    """
 
     ref: SessionRef
     answers: Sequence[Answer]
-    after: str | None
+    after: str | None = None
 
     def query(self) -> Query:
         """Request the questions that are answered."""
@@ -290,12 +349,19 @@ class GiveAnswers(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if self.after is not None:
             check.after(row, self.after)
         guard = Guard(branch=row.branch, checkpoint=self.after)
-        effects = _answered(row, self.answers, guard) if self.answers else None
+        effects = _answered(self.ref, row, self.answers, guard, facts.now) if self.answers else None
         return (effects, head_of(row, facts.now))
 
 
-class Submit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """`Store.submit`."""
+class Submit(StoreRequest[Head], frozen=True, gc=False):
+    """Append an input to a session's queue; a session that does not exist yet then belongs to the user of `ref`.
+
+    Repeating it is a success that adds nothing, even after a turn has begun with it.
+
+    Raises:
+        CheckpointNotFound: the session is another user's.
+        Conflict: another input has this id.
+    """
 
     ref: SessionRef
     input: Input
@@ -315,13 +381,24 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
                 raise Conflict(row.session, another, remedy="Choose another id for this one")
             if kept is not None:
                 return (None, head_of(row, facts.now))
-        effects = Effects(guard=Guard(exists=row is not None), submits=given, inputs=1, program=given.program)
-        row = row or SessionRow(0, self.ref.id, self.ref.app, self.ref.user, facts.now)
-        return (effects, head_of(advanced(row, effects, facts.now), facts.now))
+        now = facts.now
+        old = row or SessionRow(0, self.ref.id, self.ref.app, self.ref.user, now)
+        updated = old.updated if old.pos >= 0 else now
+        after = replace(old, updated=updated, touched=now, program=old.program or given.program, inputs=old.inputs + 1)
+        submitted = Insert(INPUTS, (submitted_row(given, now, 0),))
+        guard = Guard(exists=row is not None)
+        effects = Effects(ref=self.ref, guard=guard, before=row, after=after, inserts=(submitted,))
+        return (effects, head_of(after, now))
 
 
-class Withdraw(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """`Store.withdraw`."""
+class Withdraw(StoreRequest[bool], frozen=True, gc=False):
+    """Remove an input that waits; return False if none of this id does.
+
+    A session that had nothing else is removed with it.
+
+    Raises:
+        CheckpointNotFound: no such session.
+    """
 
     ref: SessionRef
     id: str
@@ -336,16 +413,20 @@ class Withdraw(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         kept = facts.input(self.id)
         if kept is None or kept.taken:
             return (None, False)
-        if row.pos >= 0:
-            return (Effects(guard=Guard(), withdraws=self.id, inputs=-1), True)
-        guard = Guard(checkpoint="", inputs=row.inputs)
-        if row.inputs == 1:
-            return (Effects(guard=guard, removes=True), True)
-        return (Effects(guard=guard, withdraws=self.id, inputs=-1), True)
+        guard = Guard() if row.pos >= 0 else Guard(checkpoint="", inputs=row.inputs)
+        if row.pos < 0 and row.inputs == 1:
+            return (_removed(row, self.ref, guard), True)
+        after = replace(row, inputs=row.inputs - 1, updated=row.updated if row.pos >= 0 else facts.now)
+        gone = Removal(INPUTS, (self.id,), Expect.WAITS)
+        return (Effects(ref=self.ref, guard=guard, before=row, after=after, deletes=(gone,)), True)
 
 
-class Cancel(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """`Store.cancel`."""
+class Cancel(StoreRequest[bool], frozen=True, gc=False):
+    """Ask the live owner to stop; return False if nobody runs the session.
+
+    Raises:
+        CheckpointNotFound: no such session.
+    """
 
     ref: SessionRef
     mode: str
@@ -359,13 +440,18 @@ class Cancel(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         row = _found(facts, self.ref)
         if not is_live(row, facts.now):
             return (None, False)
-        return (Effects(guard=Guard(fence=row.fence, live=True), cancel=self.mode), True)
+        guard, after = Guard(fence=row.fence, live=True), replace(row, cancel=self.mode)
+        return (Effects(ref=self.ref, guard=guard, before=row, after=after, forced=_CANCEL), True)
 
 
-class Delete(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """`Store.delete`; with `idle`, only if nobody has written, answered or renewed for that many seconds.
+class Delete(StoreRequest[bool], frozen=True, gc=False):
+    """Remove a whole session, and return whether there was one to remove.
 
-    With `statuses`, only if it has one of them, and inputs do not wait, or "queued" is among them.
+    With `idle`, only if nobody has written, answered or renewed for that many seconds. With `statuses`, only if it has
+    one of them, and inputs do not wait, or "queued" is among them.
+
+    Raises:
+        SessionBusy: somebody runs it.
     """
 
     ref: SessionRef
@@ -391,15 +477,21 @@ class Delete(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         # A status changes with a record only.
         checkpoint = None if self.statuses is None else row.checkpoint
         guard = Guard(checkpoint=checkpoint, fence=row.fence, live=False, idle=self.idle)
-        return (Effects(guard=guard, removes=True), True)
+        return (_removed(row, self.ref, guard), True)
 
 
-class Prune(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """`Store.prune`."""
+class Prune(StoreRequest[int], frozen=True, gc=False):
+    """Remove old checkpoints, except the last `keep` and those written since `before`; return how many.
+
+    The head, everything pending and the base of every fork stay restorable.
+
+    Raises:
+        CheckpointNotFound: no such session.
+    """
 
     ref: SessionRef
-    keep: int | None
-    before: float | None
+    keep: int | None = None
+    before: float | None = None
 
     def query(self) -> Query:
         """Request the whole log, without its bodies."""
@@ -417,8 +509,65 @@ class Prune(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             raise CheckpointCorrupt("its records are gone", row.session)
         gone = removable(log, facts.branches(), keep=self.keep, before=self.before, asking=facts.asking())
         # Records added since on the same branch need nothing that is dropped: they follow the head, which stays.
-        effects = Effects(guard=Guard(branch=row.branch), drops=tuple([point.pos for point in gone])) if gone else None
+        drops = tuple([Removal(RECORDS, (point.pos,)) for point in gone])
+        guard = Guard(branch=row.branch)
+        effects = Effects(ref=self.ref, guard=guard, before=row, after=row, deletes=drops) if gone else None
         return (effects, sum(point.source is not None for point in gone))
+
+
+# What is written to more than one session, or to what outlives them
+
+
+class DeleteIdle(StoreRequest[list[SessionRef]], frozen=True, kw_only=True, gc=False):
+    """Remove sessions that nobody runs and nobody has written or answered for `ttl` seconds; return which.
+
+    With `statuses`, only those of one of them; a run whose owner died has failed. One with inputs that wait stays,
+    whatever its status, unless "queued" is among them. At most `limit` at a time: if there are none left, it returns
+    none.
+    """
+
+    ttl: float
+    app: str | None = None
+    user: str | None = None
+    statuses: Sequence[Status] | None = None
+    limit: int | None = None
+
+
+class TakeNotices(StoreRequest[list[TakenNotice]], frozen=True, gc=False):
+    """Take notices of an app that are due and for one of `to`, oldest first.
+
+    Nobody is given them again for `ttl` seconds, in which whoever has taken them settles each.
+    """
+
+    app: str
+    to: Sequence[str]
+    ttl: float
+    limit: int = 100
+
+
+class SettleNotice(StoreRequest[bool], frozen=True, gc=False):
+    """Remove a notice that was sent; with `again`, keep it instead, to be taken after so many seconds.
+
+    Return False, and change nothing, if it has been taken again since, or is gone.
+    """
+
+    taken: TakenNotice
+    again: float | None = None
+
+
+class DropNotices(StoreRequest[int], frozen=True, gc=False):
+    """Remove notices of an app that were due more than `age` seconds ago; return how many."""
+
+    app: str
+    age: float
+
+
+_OF_MANY: frozenset[type] = frozenset((DeleteIdle, TakeNotices, SettleNotice, DropNotices))
+
+
+def is_of_session(request: StoreRequest[T]) -> TypeGuard[Request[T]]:
+    """Return whether a request is about one session, so that facts of that decide it."""
+    return type(request) not in _OF_MANY
 
 
 def _time(facts: Facts, write: Write) -> float:
@@ -451,17 +600,47 @@ def _query(ref: SessionRef, writes: Sequence[Write], answers: Sequence[Answer] =
     )
 
 
-def _released(row: SessionRow) -> LeaseChange:
-    return LeaseChange(None, row.fence, 0, 0.0)
-
-
 def _left_to_owner(row: SessionRow) -> Claimed:
     return Claimed(lease=None, checkpoint=row.checkpoint, seq=row.seq, claims=row.claims)
 
 
-def _answered(row: SessionRow, answers: Sequence[Answer], guard: Guard) -> Effects:
-    ends = tuple([End(row.branch, given, False) for given in answers])
-    return Effects(guard=guard, ends=ends, waiting=len(ends))
+def _removed(row: SessionRow, ref: SessionRef, guard: Guard) -> Effects:
+    return Effects(ref=ref, guard=guard, before=row, after=None, leaves=True)
+
+
+def _leased(ref: SessionRef, row: SessionRow, now: float, owner: str | None, fence: int, ttl: float) -> Effects:
+    """Return the effects of a lease that is renewed, and of nothing else."""
+    after = replace(row, expires=now + ttl, touched=now)
+    return Effects(ref=ref, guard=Guard(fence=fence, owner=owner), before=row, after=after)
+
+
+def _answered(
+    ref: SessionRef,
+    row: SessionRow,
+    answers: Sequence[Answer],
+    guard: Guard,
+    now: float,
+    lease: _Lease | None = None,
+) -> Effects:
+    """Return the effects of answers that no record takes, and of a lease that comes with them."""
+    after = replace(row, touched=now, waiting=row.waiting + len(answers))
+    if lease is not None:
+        expires = now + lease.ttl
+        after = replace(after, owner=lease.owner, expires=expires, fence=lease.fence, claims=lease.claims, cancel=None)
+    return Effects(
+        ref=ref,
+        guard=guard,
+        before=row,
+        after=after,
+        forced=() if lease is None else _CANCEL,
+        updates=tuple([_ended(row.branch_no, given, now, taken=False) for given in answers]),
+    )
+
+
+def _ended(branch_no: int, given: Answer, now: float, *, taken: bool) -> Update:
+    expect = Expect.IN_TIME if given.how == "answered" else Expect.OPEN
+    values = {"how": given.how, "taken": taken, "at": now, "by": given.by, "value": given.value}
+    return Update(QUESTIONS, (branch_no, given.id), values, expect)
 
 
 def _untaken(facts: Facts, row: SessionRow, writes: Sequence[Write]) -> tuple[Answered, ...]:
@@ -479,27 +658,44 @@ def _unpaused(write: Write) -> Write:
     return replace(write, status="running", events=b"", event_count=0, summary=b"", notices=later)
 
 
+class _Lease(msgspec.Struct, frozen=True, gc=False):
+    """The lease after a write: it ends `ttl` seconds later, or at once if nobody is its `owner`."""
+
+    owner: str | None
+    fence: int
+    claims: int
+    ttl: float
+
+
+_CANCEL = ("cancel",)
+
+
 def _written(
+    ref: SessionRef,
     facts: Facts,
     row: SessionRow,
     writes: Sequence[Write],
     *,
     guard: Guard,
-    lease: LeaseChange,
+    lease: _Lease,
     answers: Sequence[Answer] = (),
     cancel: str | None | UnsetType = UNSET,
 ) -> Effects:
-    """Return the effects of records that were checked, with the resulting lease.
+    """Return the effects of records that were checked, with the resulting lease; `answers` count as taken by them.
 
     Raises:
         NotStorable: the metadata of one is not JSON.
     """
-    first, last = writes[0], writes[-1]
-    begins = row.pos < 0 or first.branch != row.branch
+    first, last, now = writes[0], writes[-1], facts.now
+    is_new = row.pos < 0 or first.branch != row.branch
+    branch_no = row.branch_no + is_new
     pos, full_pos, size, seq = row.pos, row.full_pos, row.size, row.seq
+    has_more = bool(answers) or first.input is not None
     records: list[RecordRow] = []
     for write in writes:
         header, body = write.header, write.body
+        if write.asks or write.takes or write.closes or write.begins or write.notices:
+            has_more = True
         pos += 1
         seq += write.event_count
         size += len(body)
@@ -517,46 +713,122 @@ def _written(
                 encode_header(header),
                 write.events,
                 body,
+                now,
             )
         )
     if pos >= MAX_RECORDS:
         raise StoreError(f"Session '{row.session}' has {MAX_RECORDS} records, which is the limit. Begin a new one.")
-    asks, wanted, begun, notices = first.asks, first.takes, first.begins, first.notices
-    if first is not last:
-        asks = tuple([each for write in writes for each in write.asks])
-        wanted = tuple([each for write in writes for each in write.takes])
-        begun = tuple([each for write in writes for each in write.begins])
-        notices = tuple([each for write in writes for each in write.notices])
-    ends = tuple([End(row.branch, given, True) for given in answers]) if answers else ()
-    if first.closes or first is not last:
-        ends += tuple([End(write.branch, given, True) for write in writes for given in write.closes])
-    if wanted and ends:  # what ends here is taken as it ends
-        own = {end.answer.id for end in ends}
-        wanted = tuple([each for each in wanted if each not in own])
-    takes = _takes(facts, row, wanted) if wanted and not begins else ()
-    effects = Effects(
+    takes = _takes(facts, row, writes, answers) if has_more and not is_new else ()
+    after = SessionRow(
+        row.no,
+        row.session,
+        row.app,
+        row.user,
+        row.created,
+        last.branch,
+        branch_no,
+        last.number,
+        pos,
+        full_pos,
+        size,
+        last.status,
+        lease.owner,
+        now + lease.ttl if lease.owner is not None else 0.0,
+        lease.fence,
+        lease.claims,
+        seq,
+        now,
+        now,
+        row.cancel if cancel is UNSET else cancel,
+        0 if is_new else row.waiting - len(takes),
+        row.program or first.program,
+        row.inputs - (first.input is not None),
+    )
+    inserts = [Insert(RECORDS, tuple(records))]
+    if is_new:
+        inserts.append(Insert(BRANCHES, (Branch(first.branch, row.pos + 1, first.number, first.parent, branch_no),)))
+    updates: list[Update] = []
+    if has_more:
+        _add_more(inserts, updates, facts, row, after, writes, answers)
+        updates += [Update(QUESTIONS, (row.branch_no, each), _TAKEN) for each in takes]
+    return Effects(
+        ref=ref,
         guard=guard,
-        move=Move(last.branch, row.branch_no + begins, last.number, pos, full_pos, size, last.status, seq),
-        lease=lease,
-        cancel=cancel,
-        waiting=-len(takes),
-        branches=(Branch(first.branch, row.pos + 1, first.number, first.parent, row.branch_no + 1),) if begins else (),
-        records=tuple(records),
-        asks=asks,
-        ends=ends,
-        takes=takes,
-        begins=begun,
-        notices=notices,
-        program=first.program,
+        before=row if guard.exists else None,
+        after=after,
+        forced=() if cancel is UNSET else _CANCEL,
+        inserts=tuple(inserts),
+        updates=tuple(updates),
+        leaves=is_new and row.pos >= 0,
         summary=last.summary,
     )
-    # Apart, as most turns do not come from a queue: with more than 15 keywords, Python makes a dict for every call.
-    return effects if first.input is None else replace(effects, inputs=-1, begins_input=first.input)
 
 
-def _takes(facts: Facts, row: SessionRow, wanted: Sequence[str]) -> tuple[str, ...]:
+_TAKEN: dict[str, object] = {"taken": True}
+_BEGUN: dict[str, object] = {"taken": True, "body": b""}
+
+
+def _add_more(
+    inserts: list[Insert],
+    updates: list[Update],
+    facts: Facts,
+    before: SessionRow,
+    after: SessionRow,
+    writes: Sequence[Write],
+    answers: Sequence[Answer],
+) -> None:
+    """Add what records and answers write beside the log; most steps have none of it."""
+    now = facts.now
+    # Answers are to questions of the branch that the claim has seen, and records close those of their own.
+    updates += [_ended(before.branch_no, given, now, taken=True) for given in answers]
+    _add_questions(inserts, updates, facts, after, writes)
+    begun = [each for write in writes if write.begins for each in write.begins]
+    if begun:
+        inserts.append(Insert(BEGUN, tuple(begun)))
+    notices = [_notice(after, each, now) for write in writes if write.notices for each in write.notices]
+    if notices:
+        inserts.append(Insert(OUTBOX, tuple(notices)))
+    if writes[0].input is not None:
+        updates.append(Update(INPUTS, (writes[0].input,), _BEGUN, Expect.FIRST))
+
+
+def _add_questions(
+    inserts: list[Insert], updates: list[Update], facts: Facts, after: SessionRow, writes: Sequence[Write]
+) -> None:
+    asked: dict[str, QuestionRow] = {}
+    for write in writes:
+        for each in write.asks:
+            asked[each.id] = _asked(facts, after, each)
+        for given in write.closes:
+            if given.id in asked:  # by an earlier record of the same write
+                ended = {"value": given.value, "how": given.how, "by": given.by, "at": facts.now, "taken": True}
+                asked[given.id] = replace(asked[given.id], terms=(), **ended)
+            else:
+                updates.append(_ended(after.branch_no, given, facts.now, taken=True))
+    if asked:
+        inserts.append(Insert(QUESTIONS, tuple(asked.values())))
+
+
+def _notice(session: SessionRow, given: Notice, now: float) -> NoticeRow:
+    due = now if given.due is None else given.due
+    return NoticeRow(given.id, given.to, session.app, session.session, due, now, 0, given.body)
+
+
+def _asked(facts: Facts, session: SessionRow, question: Question) -> QuestionRow:
+    row = asked_row(question, 0, session.branch_no)
+    if facts.has_inbox and row.is_open:
+        return replace(row, terms=tuple(terms_of(session, row)))
+    return row
+
+
+def _takes(facts: Facts, row: SessionRow, writes: Sequence[Write], answers: Sequence[Answer]) -> tuple[str, ...]:
     """Return which of the answers that the writes take can be taken."""
     if not (row.waiting or facts.assumed):
+        return ()
+    # What ends here is taken as it ends.
+    own = {given.id for given in answers} | {given.id for write in writes for given in write.closes}
+    wanted = [each for write in writes for each in write.takes if each not in own]
+    if not wanted:
         return ()
     there = {each.id for each in facts.waiting() if not each.is_open}
     return tuple([each for each in dict.fromkeys(wanted) if each in there])

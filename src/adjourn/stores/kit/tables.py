@@ -52,7 +52,8 @@ class Table(Generic[R]):
     the key in a column `session`, and are removed with it. `serial` is a column that the store numbers in the order of
     writing. `derived` are fields of the row that follow from where it stands, and are not stored. `names` are columns
     that are not called as their field. Of the columns in `counters`, a write says how much it adds, since others add to
-    them meanwhile. What is in `secret` is encrypted by an `EncryptedStore`.
+    them meanwhile; those in `lasting` keep the first text that is written. An `EncryptedStore` seals the columns in
+    `secret`, in this order, each bound to its row and to other columns of that; all others stay readable.
     """
 
     def __init__(
@@ -66,7 +67,8 @@ class Table(Generic[R]):
         derived: tuple[str, ...] = (),
         names: Mapping[str, str] = MappingProxyType({}),
         counters: tuple[str, ...] = (),
-        secret: tuple[str, ...] = (),
+        lasting: tuple[str, ...] = (),
+        secret: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
         indexes: tuple[Index, ...] = (),
     ) -> None:
         self.name = name
@@ -75,7 +77,8 @@ class Table(Generic[R]):
         self.of_session = of_session
         self.serial = serial
         self.counters: frozenset[str] = frozenset(counters)
-        self.secret: frozenset[str] = frozenset(secret)
+        self.lasting: frozenset[str] = frozenset(lasting)
+        self.secret = secret
         self.indexes = indexes
         fields = [each for each in msgspec.structs.fields(row) if each.name not in derived]
         self.fields: tuple[str, ...] = tuple([each.name for each in fields])
@@ -130,6 +133,7 @@ SESSIONS = Table(
     serial="no",
     names={"session": "id"},
     counters=("waiting", "inputs"),
+    lasting=("program",),
     indexes=(
         # These change only when a lease or an answer comes or goes, not with every commit.
         Index("sessions_held", ("no",), "owner IS NOT NULL"),
@@ -146,7 +150,7 @@ RECORDS = Table(
     RecordRow,
     key=("pos",),
     derived=("id", "parent"),
-    secret=("header", "events", "body"),
+    secret={"header": ("source",), "events": ("seq", "count"), "body": ("full",)},
 )
 
 QUESTIONS = Table(
@@ -154,7 +158,9 @@ QUESTIONS = Table(
     QuestionRow,
     key=("branch", "id"),
     serial="no",
-    secret=("body", "value", "by", "agent", "reason", "tags"),
+    # Nobody can let a question expire earlier or later, or turn an answer into an expiry, or into another person's. The
+    # agent, the reason and the tags, by which listings select, become keyed digests.
+    secret={"body": ("expires",), "by": ("how",), "value": ("how", "by")},
     indexes=(Index("questions_expiring", ("expires",), "how IS NULL AND expires IS NOT NULL"),),
 )
 
@@ -166,7 +172,8 @@ INPUTS = Table(
     InputRow,
     key=("id",),
     serial="no",
-    secret=("digest", "body"),
+    # Nobody can make an input another user's, or give it to another program.
+    secret={"digest": (), "body": ("program", "user", "abandons")},
     indexes=(
         Index("inputs_waiting", ("session", "no"), "NOT taken"),
         Index("inputs_next", ("no",), "NOT taken"),
@@ -181,7 +188,7 @@ OUTBOX = Table(
     NoticeRow,
     key=("id",),
     of_session=False,
-    secret=("body",),
+    secret={"body": ("to",)},  # nobody can have it sent to somebody else
     indexes=(Index("outbox_due", ("app", "to", "due")),),
 )
 """Notices that nobody has sent yet. They outlive their sessions, too."""

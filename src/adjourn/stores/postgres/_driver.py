@@ -191,7 +191,7 @@ _PLAIN = {
     "53100": "its disk is full; free some space",
     "53300": "it has no connection left; raise its max_connections, or put PgBouncer in front of it",
     "25006": "it cannot be written to, as a standby cannot",
-    "55P03": "another connection has a lock on its tables, or is creating or migrating them; look into pg_locks for it",
+    "55P03": "another connection has a lock on its tables, or is creating them; look into pg_locks for it",
     "57014": "the statement was cancelled",
     "57P01": "it shuts down, or an administrator cut the connection",
     "57P03": "it is starting or shutting down",

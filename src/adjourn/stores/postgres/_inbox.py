@@ -5,7 +5,6 @@ A listing walks the rarest term of its filter in order, looks up the others, and
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -14,14 +13,13 @@ import msgspec
 
 from adjourn.errors import CheckpointCorrupt
 from adjourn.stores.kit.inbox import cursor, place_of
-from adjourn.stores.kit.reading import Columns, Count, converted
-from adjourn.stores.types import OWN_APPS, OpenQuestion, Question, QuestionFilter, SessionRef
+from adjourn.stores.kit.reading import Columns, converted
+from adjourn.stores.kit.rows import Count
+from adjourn.stores.types import OpenQuestion, QuestionFilter
 
-from ._queries import NOW
-from ._text import escaped
+from ._tables import NOW
 
 _MANY = 10_000  # as far as this, questions are counted to find out which way to them is the shortest
-_LONGEST = 500  # bytes of a value in a term
 
 _COLUMNS = """s.id, s.app, s."user", s.branch, s.number, q.id, q.body, q.expires,
     q.address, q.agent, q.reason, q.tags, q.asked, q.no, i.asked"""
@@ -55,37 +53,6 @@ LIST_EXPIRING = f"""SELECT {_COLUMNS}
     AND {_PLACE} AND {_SELECTED}
     ORDER BY q.asked, q.no LIMIT %(limit)s"""
 COUNT = f"SELECT count(*) FROM {{schema}}.inbox AS i WHERE {_PLACE} AND {_SELECTED}"
-
-
-def terms_of(ref: SessionRef, asked: Question) -> list[str]:
-    """Return the terms of a question of a session, and of the user whom `ref` names, as the schema's `terms` does."""
-    kind = _kind(ref.app)
-    named = [("app", ref.app), ("agent", asked.agent), ("reason", asked.reason)]
-    if ref.user is not None:
-        named.append(("user", ref.user))
-    named += [("tag", tag) for tag in dict.fromkeys(asked.tags)]
-    segments = asked.address.split(";") if asked.address else []
-    named += [("under", ";".join(segments[:end])) for end in range(1, len(segments) + 1)]
-    return [kind, *[f"{kind}{name}{_fitting(value)}" for name, value in named]]
-
-
-def _kind(app: str) -> str:
-    return "own:" if app.startswith(OWN_APPS) else "all:"
-
-
-def terms(wanted: QuestionFilter) -> list[str]:
-    """Return the terms that a question must have, at least one, as the function `terms` of the schema makes them."""
-    kind = _kind(wanted.app or "")
-    names = ("user", "tag", "agent", "under", "reason", "app")  # likely rare ones first
-    named = [(name, value) for name in names if (value := getattr(wanted, name)) is not None]
-    named = [each for each in named if each != ("under", "")]  # everything lies under it
-    return [f"{kind}{name}{_fitting(value)}" for name, value in named] or [kind]
-
-
-def _fitting(value: str) -> str:
-    """Return a value, or its digest if it is too long for an index."""
-    stored: bytes = escaped(value).encode(errors="surrogatepass")  # whoever sends it refuses what is not text
-    return f"={value}" if len(stored) <= _LONGEST else f"#{hashlib.sha256(stored).hexdigest()}"
 
 
 def values(wanted: QuestionFilter, after: str | None, terms: Sequence[str]) -> dict[str, Any]:

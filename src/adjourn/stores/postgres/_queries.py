@@ -1,114 +1,17 @@
-"""The statements that read. Each reads everything that its caller needs, as it is at one moment."""
+"""The statements that read or change many sessions at once, or what outlives them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping
 from typing import Any
 
-NOW = "{schema}.moment()"
+from adjourn.stores.kit.tables import BEGUN as _BEGUN
+from adjourn.stores.kit.tables import OUTBOX as _OUTBOX
+from adjourn.stores.kit.tables import SESSIONS as _SESSIONS
 
-# In the order of SessionRow's fields.
-SESSION = """s.no, s.id, s.app, s."user", s.created, s.branch, s.branch_no, s.number, s.pos, s.full_pos, s.size,
-    s.status, s.owner, s.expires, s.fence, s.claims, s.seq, s.updated, s.touched, s.cancel, s.waiting,
-    s.program, s.inputs"""
-SESSION_COLUMNS = SESSION.count(",") + 1
+from ._tables import NOW, ROWS
 
-# In the order of QuestionRow's fields.
-_QUESTION = "id body expires value how by at taken no"
-
-# In the order of InputRow's fields.
-_INPUT = 'id digest body program "user" abandons at taken no'
-_INPUTS = """SELECT i.id, i.digest, i.body, i.program, i."user", i.abandons::int AS abandons, i.at,
-    i.taken::int AS taken, i.no FROM {schema}.inputs AS i WHERE i.session = s.no"""
-
-# The position, then in the order of RecordRow's fields.
-_RECORD = 'pos "full" source seq count header events body at'
-
-_NAMED = 's.app = %(app)s AND s.id = %(id)s AND (%(user)s::text IS NULL OR s."user" = %(user)s)'
-
-# The position that the record `number` of the branch `branch` has or had.
-_PLACE = """SELECT b.start + %(number)s - b.first AS pos FROM {schema}.branches AS b
-    WHERE b.session = s.no AND b.name = %(branch)s AND b.first <= %(number)s AND b.start + %(number)s - b.first
-        < coalesce((SELECT min(later.start) FROM {schema}.branches AS later
-            WHERE later.session = s.no AND later.no > b.no), s.pos + 1)"""
-
-_BRANCHES = """LEFT JOIN LATERAL (SELECT array_agg(b.name), array_agg(b.start), array_agg(b.first), array_agg(b.parent)
-    FROM (SELECT * FROM {schema}.branches AS b WHERE b.session = s.no ORDER BY b.no) AS b) AS branches ON true"""
-
-
-@cache
-def facts(*, questions: bool, waiting: bool, inputs: bool, branches: bool, records: bool, log: bool) -> str:
-    """Return the query for the facts that are wanted: one row, with a list for each column of the other tables."""
-    columns, joins = [NOW, SESSION], ["LEFT JOIN {schema}.sessions AS s ON s.app = %(app)s AND s.id = %(id)s"]
-    if questions or waiting:
-        columns.append("questions.*")
-        named = ["q.id = ANY (%(questions)s::text[])"] if questions else []
-        which = " OR ".join([*named, *(["q.how IS NULL", "NOT q.taken"] if waiting else [])])
-        joins.append(f"""LEFT JOIN LATERAL (SELECT {_lists(_QUESTION, "q")}
-            FROM (SELECT q.id, q.body, q.expires, q.value, q.how, q.by, q.at, q.taken::int AS taken, q.no
-                FROM {{schema}}.questions AS q
-                WHERE q.session = s.no AND q.branch = s.branch_no AND ({which}) ORDER BY q.no) AS q
-            ) AS questions ON true""")
-    if inputs:
-        columns.append("inputs.*")
-        joins.append(f"""LEFT JOIN LATERAL (SELECT {_lists(_INPUT, "i")}
-            FROM ({_INPUTS} AND (i.id = ANY (%(inputs)s::text[]) OR i.no = (SELECT min(first.no)
-                FROM {{schema}}.inputs AS first WHERE first.session = s.no AND NOT first.taken))
-            ORDER BY i.no) AS i) AS inputs ON true""")
-    if branches or records:
-        columns.append("branches.*")
-        joins.append(_BRANCHES)
-    if records:
-        columns.append("records.*")
-        joins.append(f"""LEFT JOIN LATERAL (SELECT {_lists(_RECORD, "r")}
-            FROM (SELECT r.pos, r."full"::int AS "full", r.source, r.seq, r.count, r.header, r.events, r.body, r.at
-                FROM unnest(%(branches)s::text[], %(numbers)s::bigint[]) AS wanted (branch, number)
-                JOIN {{schema}}.branches AS b ON b.session = s.no AND b.name = wanted.branch
-                JOIN {{schema}}.records AS r ON r.session = s.no AND r.pos = b.start + wanted.number - b.first) AS r
-            ) AS records ON true""")
-    if log:
-        columns.append("points.*, asking.*")
-        joins.append(f"""LEFT JOIN LATERAL (SELECT {_lists('pos "full" listed at', "r")}
-            FROM (SELECT r.pos, r."full"::int AS "full", (r.source IS NOT NULL)::int AS listed, r.at
-                FROM {{schema}}.records AS r WHERE r.session = s.no ORDER BY r.pos) AS r) AS points ON true
-            LEFT JOIN LATERAL (SELECT array_agg(DISTINCT q.branch)
-                FROM {{schema}}.questions AS q WHERE q.session = s.no AND q.how IS NULL) AS asking ON true""")
-    return f"SELECT {', '.join(columns)} FROM (SELECT 1) AS one {' '.join(joins)}"
-
-
-def _lists(columns: str, of: str) -> str:
-    return ", ".join(f"array_agg({of}.{column})" for column in columns.split())
-
-
-_LOADED = f"""SELECT {NOW}, {SESSION}, point.pos, point.start, rows.*, answers.* FROM {{schema}}.sessions AS s
-    LEFT JOIN LATERAL (<point>) AS point ON true
-    LEFT JOIN LATERAL (SELECT array_agg(r.body), array_agg(r.at) FROM (SELECT r.body, r.at FROM {{schema}}.records AS r
-        WHERE r.session = s.no AND r.pos BETWEEN point.start AND point.pos ORDER BY r.pos) AS r) AS rows ON true
-    LEFT JOIN LATERAL (SELECT {_lists(_QUESTION, "q")}
-        FROM (SELECT q.id, q.body, q.expires, q.value, q.how, q.by, q.at, q.taken::int AS taken, q.no
-            FROM {{schema}}.questions AS q WHERE s.waiting > 0 AND point.pos = s.pos AND q.session = s.no
-            AND q.branch = s.branch_no AND q.how IS NOT NULL AND NOT q.taken ORDER BY q.no) AS q) AS answers ON true
-    WHERE {_NAMED}"""
-LOAD_HEAD = _LOADED.replace("<point>", "SELECT s.pos, s.full_pos AS start")
-LOAD_POINT = _LOADED.replace(
-    "<point>",
-    f"""SELECT r.pos, coalesce((SELECT max(f.pos) FROM {{schema}}.records AS f
-        WHERE f.session = s.no AND f.pos <= r.pos AND f."full"), 0) AS start
-        FROM ({_PLACE}) AS place JOIN {{schema}}.records AS r ON r.session = s.no AND r.pos = place.pos""",
-)
-
-_LABELLED = f"{_QUESTION} address agent reason tags asked"
-OPEN = f"""SELECT {NOW}, {SESSION}, questions.* FROM {{schema}}.sessions AS s
-    LEFT JOIN LATERAL (SELECT {_lists(_LABELLED, "q")}
-        FROM (SELECT q.id, q.body, q.expires, q.value, q.how, q.by, q.at, q.taken::int AS taken, q.no,
-            q.address, q.agent, q.reason, convert_to(to_json(q.tags)::text, 'UTF8') AS tags, q.asked
-            FROM {{schema}}.questions AS q
-            WHERE q.session = s.no AND q.branch = s.branch_no AND q.how IS NULL ORDER BY q.no) AS q
-        ) AS questions ON true
-    WHERE {_NAMED}"""
-
-HEAD = f"SELECT {NOW}, {SESSION} FROM {{schema}}.sessions AS s WHERE {_NAMED}"
+SESSION = ", ".join(ROWS[_SESSIONS].names(of="s"))
 
 CANCELS = """SELECT lease.place, s.cancel FROM {schema}.sessions AS s
     JOIN unnest(%(apps)s::text[], %(ids)s::text[], %(users)s::text[], %(fences)s::bigint[])
@@ -133,58 +36,7 @@ RENEW = f"""WITH lease AS (
         WHERE s.no = held.no AND s.owner = lease.owner AND s.fence = lease.fence RETURNING s.no)
     SELECT held.place, held.cancel, held.no IN (SELECT renewed.no FROM renewed) FROM held"""
 
-CHECKPOINTS = f"""SELECT {SESSION}, branches.*, before.pos, rows.* FROM {{schema}}.sessions AS s {_BRANCHES}
-    LEFT JOIN LATERAL (<before>) AS before ON true
-    LEFT JOIN LATERAL (SELECT {_lists("pos at header", "r")} FROM (
-        SELECT r.pos, r.at, r.header FROM {{schema}}.records AS r WHERE r.session = s.no AND r.pos < before.pos
-        AND r.source IS NOT NULL AND (%(source)s::text IS NULL OR r.source = %(source)s)
-        ORDER BY r.pos DESC LIMIT %(limit)s) AS r) AS rows ON true
-    WHERE {_NAMED}"""
-ALL_CHECKPOINTS = CHECKPOINTS.replace("<before>", "SELECT s.pos + 1 AS pos")
-CHECKPOINTS_BEFORE = CHECKPOINTS.replace(
-    "<before>",
-    f"SELECT r.pos FROM ({_PLACE}) AS place JOIN {{schema}}.records AS r ON r.session = s.no AND r.pos = place.pos",
-)
-
-_RECORDS = f"""SELECT {SESSION}, branches.*, after.pos, rows.* FROM {{schema}}.sessions AS s {_BRANCHES}
-    LEFT JOIN LATERAL (<after>) AS after ON true
-    LEFT JOIN LATERAL (SELECT {_lists(_RECORD, "r")} FROM (
-        SELECT r.pos, r."full"::int AS "full", r.source, r.seq, r.count, r.header, r.events, r.body, r.at
-        FROM {{schema}}.records AS r WHERE r.session = s.no AND r.pos > after.pos
-        ORDER BY r.pos LIMIT %(limit)s) AS r) AS rows ON true
-    WHERE {_NAMED}"""
-ALL_RECORDS = _RECORDS.replace("<after>", "SELECT -1 AS pos")
-RECORDS_AFTER = _RECORDS.replace("<after>", _PLACE)
-
-# Numbers of events grow with positions: looking back from the end costs as much as what is then returned.
-EVENTS = f"""SELECT {SESSION}, branches.*, rows.* FROM {{schema}}.sessions AS s {_BRANCHES}
-    LEFT JOIN LATERAL (SELECT {_lists("pos header seq count events", "r")} FROM (
-        SELECT r.pos, r.header, r.seq, r.count, r.events FROM {{schema}}.records AS r
-        WHERE r.session = s.no AND r.seq > %(after)s AND r.count > 0 AND r.pos > coalesce(
-            (SELECT max(seen.pos) FROM {{schema}}.records AS seen
-                WHERE seen.session = s.no AND seen.seq <= %(after)s), -1)
-        ORDER BY r.pos LIMIT %(limit)s) AS r) AS rows ON true
-    WHERE {_NAMED}"""
-
-_ASKED = f"""SELECT s.id, on_branch.name, questions.* FROM {{schema}}.sessions AS s
-    LEFT JOIN LATERAL (SELECT b.no, b.name FROM {{schema}}.branches AS b
-        WHERE b.session = s.no AND <branch>) AS on_branch ON true
-    LEFT JOIN LATERAL (SELECT {_lists(_QUESTION, "q")}
-        FROM (SELECT q.id, q.body, q.expires, q.value, q.how, q.by, q.at, q.taken::int AS taken, q.no
-            FROM {{schema}}.questions AS q
-            WHERE q.session = s.no AND q.branch = on_branch.no <which> ORDER BY q.no) AS q) AS questions ON true
-    WHERE {_NAMED} ORDER BY on_branch.no"""
-_ONE_BRANCH = _ASKED.replace("<branch>", "b.name = coalesce(%(branch)s::text, s.branch)")
-AUDIT = _ONE_BRANCH.replace("<which>", "")
-ASKED = _ONE_BRANCH.replace("<which>", "AND q.id = ANY (%(ids)s::text[])")
-AUDIT_ALL = _ASKED.replace("<branch>", "true").replace("<which>", "")
-
-INPUTS = f"""SELECT s.id, inputs.* FROM {{schema}}.sessions AS s
-    LEFT JOIN LATERAL (SELECT {_lists(_INPUT, "i")} FROM ({_INPUTS} AND NOT i.taken ORDER BY i.no LIMIT %(limit)s) AS i)
-        AS inputs ON true
-    WHERE {_NAMED}"""
-
-BEGUN = "SELECT digest, place, number FROM {schema}.begun WHERE digest = %(digest)s"
+BEGUN = f"SELECT {', '.join(ROWS[_BEGUN].names())} FROM {{schema}}.begun WHERE digest = %(digest)s"
 
 FIND = f"SELECT {SESSION} FROM {{schema}}.sessions AS s WHERE s.id = %(id)s <filters> ORDER BY s.app"
 
@@ -233,8 +85,25 @@ REMOVE = """WITH gone AS (DELETE FROM {schema}.sessions AS s WHERE s.app = %(app
     branches AS (DELETE FROM {schema}.branches WHERE session IN (SELECT no FROM gone)),
     inputs AS (DELETE FROM {schema}.inputs WHERE session IN (SELECT no FROM gone)),
     inbox AS (DELETE FROM {schema}.inbox WHERE no IN (
-        SELECT q.no FROM {schema}.questions AS q WHERE q.session IN (SELECT no FROM gone)))
-    DELETE FROM {schema}.questions WHERE session IN (SELECT no FROM gone)"""
+        SELECT q.no FROM {schema}.questions AS q WHERE q.session IN (SELECT no FROM gone))),
+    questions AS (DELETE FROM {schema}.questions WHERE session IN (SELECT no FROM gone))
+    SELECT true FROM gone"""
+
+
+# Whoever takes some at the same moment does not wait, and gets others.
+TAKE_NOTICES = """WITH chosen AS (
+        SELECT o.id, o.due FROM {schema}.outbox AS o
+        WHERE o.app = %(app)s AND o."to" = ANY (%(to)s) AND o.due <= {schema}.moment()
+        ORDER BY o.due LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
+    UPDATE {schema}.outbox AS o SET due = {schema}.clock() + %(ttl)s, attempt = o.attempt + 1
+    FROM chosen WHERE o.id = chosen.id
+    RETURNING chosen.due, <columns>""".replace("<columns>", ", ".join(ROWS[_OUTBOX].names(of="o")))
+NOTICE_SENT = "DELETE FROM {schema}.outbox AS o WHERE o.id = %(id)s AND o.attempt = %(attempt)s RETURNING true"
+PUT_NOTICE_OFF = """UPDATE {schema}.outbox AS o SET due = {schema}.clock() + %(again)s
+    WHERE o.id = %(id)s AND o.attempt = %(attempt)s RETURNING true"""
+DROP_NOTICES = """WITH gone AS (
+        DELETE FROM {schema}.outbox AS o WHERE o.app = %(app)s AND o.due < {schema}.moment() - %(age)s RETURNING 1)
+    SELECT count(*) FROM gone"""
 
 
 # As `kit.has_status` has it: a session that is done and has inputs is queued.
@@ -250,12 +119,6 @@ _FILTERS = {
     "programs": "s.program = ANY (%(programs)s::text[])",
     "skip_users": '(s."user" IS NULL OR s."user" <> ALL (%(skip_users)s::text[]))',
 }
-
-
-def stored_statuses(statuses: Sequence[str]) -> list[str]:
-    """Return the statuses that the rows of sessions with these may have."""
-    shown_as = {"running": "failed", "done": "queued"}
-    return [*statuses, *(stored for stored, shown in shown_as.items() if shown in statuses)]
 
 
 def filters(given: Mapping[str, Any]) -> str:

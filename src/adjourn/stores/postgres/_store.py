@@ -15,10 +15,11 @@ from adjourn.errors import StoreUnavailable, UsageError
 from adjourn.stores.types import SessionRef
 
 from . import _driver as driver
+from ._facts import Row
 from ._line import deadline
 from ._pool import Pool
+from ._requests import PostgresRequests
 from ._schema import prepare
-from ._verbs import PostgresVerbs, Row
 from ._wakeups import Wakeups
 from ._wire import write
 
@@ -33,11 +34,11 @@ _SHORTLY = 1.0  # seconds that the last hints of a process may take
 N = TypeVar("N", int, float)
 
 
-class PostgresStore(PostgresVerbs):
+class PostgresStore(PostgresRequests):
     """Keeps sessions in a PostgreSQL database, in a schema of their own.
 
-    Every verb is one statement, so no transaction is ever open while user code runs, and a pooler such as PgBouncer may
-    be in between, in transaction mode. Times are the server's. The tables are created, or migrated, at the first call.
+    Every request is one statement, so no transaction is ever open while user code runs, and a pooler such as PgBouncer
+    may be in between, in transaction mode. Times are the server's. The tables are created at the first call.
     Safe to use from any loop, thread or process, even after a fork; after `close`, the next call connects again.
 
     `listen_url` reaches the server itself where `url` leads to a pooler. `pool_size` is how many connections a process
@@ -127,7 +128,6 @@ class PostgresStore(PostgresVerbs):
                     with deadline(connection, self._timeout):
                         await prepare(connection, str(self._place), self._place.schema, self._timeout)
                     self._is_ready = True
-                    self.keeps_plans: bool = connection.prepare_threshold is not None
                 return await send(connection, statement, values)
             except Exception as error:
                 if driver.has_lost_statements(error):
@@ -165,7 +165,7 @@ class PostgresStore(PostgresVerbs):
         return [*self._pool.forget(), *self._lifeline.forget()]
 
 
-class TransactionStore(PostgresVerbs):
+class TransactionStore(PostgresRequests):
     """A Postgres store inside a transaction of its user: see `PostgresStore.on`."""
 
     def __init__(self, place: driver.Place, wakeups: Wakeups, connection: AnyConnection) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from adjourn.stores.kit import Effects
-from adjourn.stores.types import SessionRef
+from adjourn.stores.kit import RECORDS, Effects
 
 _PAUSES_AND_ENDS = frozenset({"waiting", "done", "failed", "cancelled"})
 _UNSEEN = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -17,22 +16,24 @@ _UNSEEN = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _TIME = "the time of writing"
 
 
-def document(ref: SessionRef, effects: Effects) -> tuple[bytes, bytes] | None:
+def document(effects: Effects) -> tuple[bytes, bytes] | None:
     """Return the document that a write leaves, as the text before and after the time; None if it leaves none.
 
     Without a summary, as of a session that is encrypted, it has only what the store itself knows.
     """
-    move = effects.move
-    if move is None or not (effects.summary or move.status in _PAUSES_AND_ENDS):
+    row = effects.after
+    if row is None or not (effects.summary or row.status in _PAUSES_AND_ENDS):
+        return None
+    if all(each.table is not RECORDS for each in effects.inserts):
         return None
     fields: dict[str, Any] = {  # Any: JSON
-        "session": ref.id,
-        "app": ref.app,
-        "status": move.status,
+        "session": row.session,
+        "app": row.app,
+        "status": row.status,
         "updated": _TIME,
-        "checkpoint": f"{move.branch}.{move.number}",
-        "records": move.pos + 1,
-        "events": move.seq,
+        "checkpoint": row.checkpoint,
+        "records": row.pos + 1,
+        "events": row.seq,
     }
     if effects.summary:
         fields |= msgspec.json.decode(effects.summary)

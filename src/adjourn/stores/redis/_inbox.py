@@ -7,30 +7,20 @@ whether they have an entry, too, so that no question is read in vain.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import NamedTuple
 
 from adjourn.errors import CheckpointCorrupt
 from adjourn.stores._logging import note_damage
-from adjourn.stores.kit import QuestionRow, SessionRow, is_listed, open_question, place_of, terms_in
+from adjourn.stores.kit import QuestionRow, SessionRow, is_listed, open_question, place_of, readable, terms_in
 from adjourn.stores.types import OpenQuestion, QuestionFilter
 
-from ._keys import session_keys
-from ._reply import read_question, read_session, whole
+from ._keys import QUESTIONS, ROW, WAITING, session_keys
+from ._members import Entry, entry_of, foreign
+from ._reply import read_question, whole
+from ._rows import read_session
 from ._server import Command, Server
 
 PAGE = 200
 """How many entries are read in one trip."""
-
-
-class Entry(NamedTuple):
-    """A question in the inbox: when it was asked, its number, and where its row is."""
-
-    asked: float
-    no: int
-    member: bytes
-    app: str
-    session: str
-    field: str
 
 
 class Inbox:
@@ -56,7 +46,7 @@ class Inbox:
         return sum([len(page) async for page in self._matches(filter, None, now)])
 
     async def _expired(self, term: str, filter: QuestionFilter, now: float) -> int:
-        """Return how many questions of a term have expired, and are still open: nobody may have looked since."""
+        """Return how many questions of a term have expired, and are still open."""
         count, start, key = 0, 0, _expiring(filter)
         while True:
             members = await self._server.run("ZRANGEBYSCORE", key, "-inf", repr(now), "LIMIT", start, PAGE)
@@ -80,15 +70,18 @@ class Inbox:
             found: list[bytes] = await self._server.run(
                 "ZRANGEBYSCORE", first, low, high, "WITHSCORES", "LIMIT", start, PAGE
             )
-            entries = [_entry(member, asked) for member, asked in zip(found[::2], found[1::2], strict=True)]
+            every = list(zip(found[::2], found[1::2], strict=True))
+            entries = list(readable(every, lambda each: _entry(first, *each)))
             new = [each for each in entries if behind is None or (each.asked, each.no) > behind]
             yield await self._common(new, others, filter, now)
-            if len(entries) < PAGE:
+            if len(every) < PAGE:
                 return
             # Not simply `start + PAGE`: questions before it may be answered meanwhile.
-            last = entries[-1].asked
-            start = sum(each.asked == last for each in entries) + (start if low == repr(last) else 0)
-            low, behind = repr(last), max(behind or (last, 0), (last, entries[-1].no))
+            last = float(every[-1][1])
+            start = sum(float(asked) == last for _, asked in every) + (start if low == repr(last) else 0)
+            low = repr(last)
+            if entries:
+                behind = max(behind or (entries[-1].asked, 0), (entries[-1].asked, entries[-1].no))
 
     async def _common(
         self, entries: Sequence[Entry], terms: Sequence[str], filter: QuestionFilter, now: float
@@ -109,15 +102,16 @@ class Inbox:
     async def _read(self, entries: Sequence[Entry]) -> list[tuple[SessionRow, QuestionRow]]:
         commands: list[Command] = []
         for entry in entries:
-            row, _, _, _, _, asked, ended, *_ = session_keys(entry.app, entry.session)
-            commands += [("HGETALL", row), ("HGET", asked, entry.field), ("HGET", ended, entry.field)]
+            at = session_keys(entry.app, entry.session)
+            row, asked, waiting = at[ROW - 1], at[QUESTIONS - 1], at[WAITING - 1]
+            commands += [("HGETALL", row), ("HGET", asked, f":{entry.field}"), ("ZSCORE", waiting, entry.field)]
         sessions = [entry.session for entry in entries for _ in range(3)]
         replies = await self._server.gather_rows(commands, sessions) if commands else []
         found: list[tuple[SessionRow, QuestionRow]] = []
-        for entry, row, asked, ended in zip(entries, replies[::3], replies[1::3], replies[2::3], strict=True):
+        for entry, row, asked, score in zip(entries, replies[::3], replies[1::3], replies[2::3], strict=True):
             try:
                 if whole(row):
-                    question = read_question((entry.field, whole(asked), whole(ended), None, b""), entry.session)
+                    question = read_question((entry.field.encode(), whole(asked), whole(score)), entry.session)
                     if question.asked != entry.asked:
                         raise CheckpointCorrupt(
                             f"its question '{question.id}' is elsewhere in the index", entry.session
@@ -154,8 +148,8 @@ def _is_in_time(filter: QuestionFilter, expiry: bytes | None, now: float) -> boo
     return float(expiry) > now and (filter.expires_before is None or float(expiry) < filter.expires_before)
 
 
-def _entry(member: bytes, score: bytes) -> Entry:
-    no, app, session, rest = member.split(b":", 3)
-    end = int(app) + int(session)
-    names = rest[: int(app)].decode(), rest[int(app) : end].decode(), rest[end:].decode()
-    return Entry(float(score), int(no), member, *names)
+def _entry(key: str, member: bytes, score: bytes) -> Entry:
+    try:
+        return entry_of(member, float(score))
+    except ValueError as error:
+        raise foreign(key, member) from error

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from urllib.parse import quote
-
-from adjourn.stores.types import SessionRef
 
 DEFAULT_APP = "adjourn"
 
 LAYOUT_KEY = "adj:layout"
-LAYOUT = 1
-"""The layout of the keys: it grows when older versions of Adjourn could no longer read what is there."""
+LAYOUT = 2
+"""The layout of the keys. The first was written before the first release, and is not read."""
 
-_PARTS = (
-    *("row", "log", "numbers", "branches", "asked", "ended", "open", "untaken", "expiring", "listed"),
-    *("queue", "inputs"),
-)
+SERIAL, APPS, ENDS = "adj:serial", "adj:apps", "adj:ends"
+"""The number that was given last, the apps that have sessions, and by when sessions with a time to live are over."""
+
+_PARTS = ("row", "listed", "log", "numbers", "branches", "questions", "waiting", "inputs", "queue", "since")
+
+ROW, DOCUMENT, LISTED, LOG, NUMBERS, BRANCHES, QUESTIONS, WAITING, INPUTS, QUEUE, SINCE = range(1, 12)
+"""The places of a session's keys, as scripts count them."""
 
 
 @lru_cache(maxsize=4096)
@@ -40,14 +42,15 @@ def document_key(app: str, id: str) -> str:
     return f"checkpoint:{name}" if app == DEFAULT_APP else f"checkpoint@{_quoted(app)}:{name}"
 
 
-def row_key(ref: SessionRef) -> str:
-    """Return the key of a session's row."""
-    return session_keys(ref.app, ref.id)[0]
-
-
+@lru_cache(maxsize=256)
 def index_prefix(app: str) -> str:
     """Return what the indexes of an app begin with."""
     return f"adj:{_quoted(app)}:"
+
+
+def field_of(key: Sequence[object]) -> str:
+    """Return the name of a row in the hash of its table, and in what finds it, from its key."""
+    return ".".join([str(each) for each in key])
 
 
 def _quoted(name: str) -> str:

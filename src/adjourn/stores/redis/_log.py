@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 from adjourn.errors import CheckpointCorrupt
-from adjourn.stores.kit import (
-    Branch,
-    Point,
-    SessionRow,
-    damaged_record,
-    event_batch,
-    id_at,
-    listed_row,
-    stored_record,
-)
-from adjourn.stores.types import CheckpointRow, EventBatch, StoredRecord
+from adjourn.stores.kit.facts import Logged, Span
+from adjourn.stores.kit.rows import SessionRow, id_at, is_named, locate
 
-from ._keys import session_keys
-from ._reply import read_branch_number, read_head, read_points, read_positions, read_record, whole
-from ._server import Command, Reply, Server
+from ._keys import LOG, NUMBERS, session_keys
+from ._reply import Found, read_number, read_record
+from ._rows import ROWS_OF_RECORDS
+from ._server import Server
 
 PAGE = 200
-"""How many records are read in one trip."""
+"""How many entries of a log or an index are read in one trip, unless fewer are wanted."""
 
 
 class Log:
@@ -31,70 +23,68 @@ class Log:
     def __init__(self, server: Server) -> None:
         self._server = server
 
-    async def listed(
-        self, row: SessionRow, branches: Sequence[Branch], end: int, source: str | None
-    ) -> AsyncIterator[CheckpointRow]:
-        """Yield the checkpoints below a position, most recent first."""
-        async for pos, facts in self._facts(row, range(end - 1, -1, -1)):
-            at, found, header = read_head(facts, row.session)
-            if found is not None and source in (None, found):
-                yield listed_row(*id_at(branches, pos), at, header)
+    async def read(self, found: Found) -> list[Logged] | None:
+        """Return the records of the span that is wanted; None if there is none where it begins or ends."""
+        row, span = found.row, found.query.span
+        if span is None or row is None or not is_named(row, found.query.ref):
+            return None
+        after = -1 if span.after is None else locate(found.branches, row.pos, span.after)
+        end = row.pos + 1 if span.before is None else found.place(span.before)
+        if after is None or end is None:
+            return None
+        start = 0 if span.events_after is None else await self._first_with_events(row, span.events_after)
+        places = range(max(start, after + 1), end)[:: -1 if span.newest_first else 1]
+        size, wanted = page_size(span.limit), list[Logged]()
+        for first in range(0, len(places), size):
+            page = await self._read(found, row, span, places[first : first + size])
+            wanted += [each for each in page if _is_wanted(each, span)]
+            if span.limit is not None and len(wanted) >= span.limit:
+                break
+        return wanted[: span.limit]
 
-    async def events(self, row: SessionRow, branches: Sequence[Branch], after: int) -> AsyncIterator[EventBatch]:
-        """Yield the events above a number."""
-        _, _, log, numbers, *_ = session_keys(row.app, row.session)
-        while True:
-            last = after
-            # Each record with events stands there under the number of its last one.
-            found = await self._server.run(
-                *("ZRANGEBYSCORE", numbers, f"({after}", row.seq, "LIMIT", 0, PAGE), session=row.session
-            )
-            places = read_positions(found, row.session)
-            for pos, values in zip(places, await self._whole(row, log, places), strict=True):
-                if values[0] is not None:
-                    record = read_record(*id_at(branches, pos), pos, values, row.session)
-                    after = record.seq
-                    yield event_batch(record)
-            if len(places) < PAGE or after == last:  # the latter if their records are gone
-                return
+    async def _first_with_events(self, row: SessionRow, after: int) -> int:
+        """Return the position of the first record that has events above a number; behind the head if none has."""
+        if after >= row.seq:
+            return row.pos + 1
+        # Each record with events stands there under the number of its last one.
+        command = ("ZRANGEBYSCORE", _key(row, NUMBERS), f"({after}", row.seq, "LIMIT", 0, 1)
+        found: list[bytes] = await self._server.run(*command, session=row.session)
+        return read_number(found[0], row.session, "the position of a record") if found else row.pos + 1
 
-    async def records(self, row: SessionRow, branches: Sequence[Branch], start: int) -> AsyncIterator[StoredRecord]:
-        """Yield whole records from a position on."""
-        log, places = session_keys(row.app, row.session)[2], range(start, row.pos + 1)
-        for first in range(0, len(places), PAGE):
-            page = places[first : first + PAGE]
-            for pos, values in zip(page, await self._whole(row, log, page), strict=True):
-                if values[0] is None and values[1] is None:
-                    continue
-                place = id_at(branches, pos)
-                try:
-                    yield stored_record(read_record(*place, pos, values, row.session))
-                except CheckpointCorrupt:
-                    yield damaged_record(*place, pos)
+    async def _read(self, found: Found, row: SessionRow, span: Span, places: Sequence[int]) -> list[Logged]:
+        # A record is never changed, and what is pruned meanwhile is left out.
+        width = 4 if span.body else 3 if span.events else 2  # what has fields of its own comes last
+        fields = [field for pos in places for field in ROWS_OF_RECORDS.fields(pos)[:width]]
+        parts: list[bytes | None] = await self._server.run("HMGET", _key(row, LOG), *fields, session=row.session)
+        groups = [parts[first : first + width] for first in range(0, len(parts), width)]
+        return [
+            _logged(found, row, pos, group)
+            for pos, group in zip(places, groups, strict=True)
+            if any(each is not None for each in group)
+        ]
 
-    async def points(self, row: SessionRow) -> list[Point]:
-        """Return what pruning needs to know about every record."""
-        # Others may add and prune meanwhile: what is added comes after the head, and nothing can be dropped twice.
-        if row.pos < 0:
-            return []
-        return read_points([each async for each in self._facts(row, range(row.pos + 1))], row.session)
 
-    async def asking(self, row: SessionRow) -> list[int]:
-        """Return the numbers of the branches that have open questions."""
-        fields: list[bytes] = await self._server.run(
-            "ZRANGE", session_keys(row.app, row.session)[7], 0, -1, session=row.session
-        )
-        return sorted({read_branch_number(field, row.session) for field in fields})
+def page_size(limit: int | None) -> int:
+    """Return how many entries to read at once: some may not fit."""
+    return PAGE if limit is None else min(max(limit, 10), PAGE)
 
-    async def _facts(self, row: SessionRow, places: Sequence[int]) -> AsyncIterator[tuple[int, bytes]]:
-        log = session_keys(row.app, row.session)[2]
-        for first in range(0, len(places), PAGE):
-            page = places[first : first + PAGE]
-            found = await self._server.run("HMGET", log, *page, session=row.session)
-            for pos, facts in zip(page, found, strict=True):
-                if facts is not None:
-                    yield (pos, facts)
 
-    async def _whole(self, row: SessionRow, log: str, places: Sequence[int]) -> list[Reply]:
-        commands: list[Command] = [("HMGET", log, pos, f"{pos}b", f"{pos}e") for pos in places]
-        return [whole(each) for each in await self._server.gather_rows(commands, [row.session] * len(places))]
+def _logged(found: Found, row: SessionRow, pos: int, parts: Sequence[bytes | None]) -> Logged:
+    place = id_at(found.branches, pos)
+    try:
+        return Logged(*place, pos, read_record(*place, pos, parts, row.session))
+    except CheckpointCorrupt as damage:
+        return Logged(*place, pos, damage)
+
+
+def _is_wanted(logged: Logged, span: Span) -> bool:
+    row = logged.row
+    if isinstance(row, CheckpointCorrupt):
+        return True  # It may be one.
+    if span.events_after is not None and not row.count:
+        return False
+    return not span.listed or (row.source is not None and span.source in (None, row.source))
+
+
+def _key(row: SessionRow, place: int) -> str:
+    return session_keys(row.app, row.session)[place - 1]

@@ -13,9 +13,8 @@ from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from adjourn._clients import LoopClients
 from adjourn._text import did_you_mean, undotted
-from adjourn.errors import CheckpointCorrupt, StoreUnavailable, UsageError
+from adjourn.errors import CheckpointCorrupt, NotStorable, StoreUnavailable, UsageError
 
-from ._packing import not_text
 from ._urls import OPTIONS
 
 T = TypeVar("T")
@@ -39,14 +38,14 @@ class Script:
         self.digest: str = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
 
-APPLY = Script("leaving", "apply")
-READ = Script("read")
+WRITE = Script("common", "write")
+READ = Script("common", "read")
 FORGET = Script("forget")
-NOW = Script("leaving", "now")
-REMOVE = Script("leaving", "remove")
+NOW = Script("common", "now")
+REMOVE = Script("common", "remove")
 RIGHTS = Script("rights")
-OUTBOX = Script("outbox")
-_WRITING = (APPLY, REMOVE, OUTBOX)
+OUTBOX = Script("common", "outbox")
+_WRITING = (WRITE, REMOVE, OUTBOX)
 
 
 class Pipeline(Protocol):
@@ -177,7 +176,7 @@ class Server:
         replies = await self._replies(commands, reserved=reserved, reads=script not in _WRITING)
         unknown = [number for number, reply in enumerate(replies) if _is_unknown_script(reply)]
         if unknown:
-            # The server was restarted, or somebody has flushed its scripts. EVAL also makes it remember this one.
+            # The server was restarted, or its scripts were flushed. EVAL also makes it remember this one.
             again: list[Command] = [("EVAL", script.source, *commands[number][2:]) for number in unknown]
             replies_again = await self._replies(again, reserved=reserved, reads=script not in _WRITING)
             for number, reply in zip(unknown, replies_again, strict=True):
@@ -316,7 +315,7 @@ def _sync_client(url: str, timeout: float, size: int) -> SyncClient:
 
 
 def _options(url: str, timeout: float, size: int) -> dict[str, Any]:
-    # No `retry`: a command is never sent twice behind our back, since whoever called knows what may be repeated. No
+    # No `retry`: a command is never sent twice behind our back, since only the caller knows what may be repeated. No
     # `response_callbacks`: replies stay as they are, since what redis-py makes of them differs between versions.
     return {
         "max_connections": size,
@@ -341,15 +340,18 @@ _REMEDIES = {
     "NOPERM": NOT_ALLOWED,
     "NODB": "it has no database of this number. Use a smaller one",
     "BADNAME": "it does not accept the client_name in the URL. Choose one without blanks",
+    "NOSELECT": "it has no databases. A Redis Sentinel is one such server: name the primary instead",
 }
 _TLS = ("rediss://", "valkeys://")
-_LASTING = frozenset({"NOAUTH", "WRONGPASS", "NOPERM", "NODB", "BADNAME"})
+_LASTING = frozenset({"NOAUTH", "WRONGPASS", "NOPERM", "NODB", "BADNAME", "NOSELECT"})
 _SAID = {
     "Authentication required": "NOAUTH",
     "The user executing the script can't": "NOPERM",
     "ACL failure in script": "NOPERM",
     "DB index is out of range": "NODB",
     "Client names cannot contain": "BADNAME",
+    "unknown command 'SELECT'": "NOSELECT",
+    "unknown command `SELECT`": "NOSELECT",
 }
 """The codes of errors that servers only put into words."""
 _CODES = {
@@ -360,6 +362,11 @@ _CODES = {
     "AuthenticationError": "WRONGPASS",
 }
 """The codes of errors that have classes of their own: redis-py leaves them out of the text."""
+
+
+def not_text(error: UnicodeEncodeError) -> NotStorable:
+    """Return the error for an id or name with half a surrogate pair."""
+    return NotStorable("id", error.object, f"It must be text that UTF-8 can hold: {error}.")
 
 
 def explained(error: Exception, store: str, session: str | None = None) -> Exception:

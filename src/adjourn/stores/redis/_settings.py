@@ -6,6 +6,7 @@ from adjourn.errors import CheckpointCorrupt, CheckpointTooNew, StoreUnavailable
 
 from ._keys import LAYOUT, LAYOUT_KEY
 from ._server import NOT_ALLOWED, RIGHTS, Reply, Server
+from ._urls import NO_SENTINEL
 
 _OLDEST = (6, 2)
 
@@ -15,11 +16,12 @@ async def check_settings(
 ) -> list[str]:
     """Refuse a server that is not fit, or that can lose checkpoints; with `accept_loss`, the latter is only a warning.
 
-    It returns the warnings, for whoever says them.
+    It returns the warnings, for the store to log.
 
     Raises:
         UsageError: it is not fit, or can lose checkpoints.
         CheckpointTooNew: a newer version of Adjourn has used it.
+        CheckpointCorrupt: a version before the first release has used it, or a key of ours holds something else.
         StoreUnavailable: it cannot be known yet, it does not answer, or this user lacks a right.
     """
     facts = await _info(server)
@@ -31,6 +33,8 @@ async def check_settings(
             f"{shown} is a Redis Cluster. RedisStore needs one server, with or without replicas: its listings are not "
             "spread over several. Use a server without cluster mode, or PostgresStore."
         )
+    if facts.get("redis_mode") == "sentinel":
+        raise UsageError(f"{shown} is a Redis Sentinel. {NO_SENTINEL}")
     version = facts.get("redis_version", "")
     if facts and _is_old(version):
         raise UsageError(f"{shown} is Redis {version}. RedisStore needs Redis 6.2 or later, or Valkey.")
@@ -47,7 +51,7 @@ async def check_settings(
 
 
 async def _check_layout(server: Server, shown: str) -> None:
-    """Refuse keys that a newer version of Adjourn has laid out; keys of an unknown layout are ours."""
+    """Refuse keys that another version of Adjourn has laid out; keys of an unknown layout are ours."""
     noted = await _allowed(server, "GET", LAYOUT_KEY)
     if not isinstance(noted, bytes):
         return
@@ -55,6 +59,11 @@ async def _check_layout(server: Server, shown: str) -> None:
         raise CheckpointCorrupt(f"the key {LAYOUT_KEY} in {shown} holds something else", None)
     if int(noted) > LAYOUT:
         raise CheckpointTooNew(int(noted), LAYOUT)
+    if int(noted) < LAYOUT:
+        raise CheckpointCorrupt(
+            f"{shown} was written before the first release of Adjourn, in a layout that is not read any more",
+            remedy="It was left as it is: choose another database, or empty this one",
+        )
 
 
 async def _check_rights(server: Server, shown: str, channel: str) -> list[str]:
@@ -63,7 +72,7 @@ async def _check_rights(server: Server, shown: str, channel: str) -> list[str]:
     except StoreUnavailable as error:
         if error.is_lasting:
             raise
-        # It is full, or a replica: it can be read, and whoever writes will be told.
+        # It is full, or a replica: it can be read, and a write will say so.
     if await _allowed(server, "PUBLISH", channel, "") is not None:
         return []
     look = "so workers and readers only look now and then"

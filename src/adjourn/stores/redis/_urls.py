@@ -16,6 +16,10 @@ OPTIONS = ("ttl", "timeout", "accept_loss", "pool_size")
 
 _FORMS = "Use 'redis://user:password@host:6379/0', with 'rediss' for TLS, or 'unix:///path/to/socket?db=0'."
 
+NO_SENTINEL = (
+    "RedisStore does not ask a Redis Sentinel for the primary. Give the address of the primary itself, or one that "
+    "follows it, as of a proxy or a name that the failover moves: 'redis://user:password@host:6379/0'."
+)
 
 _OURS = {
     **dict.fromkeys(("protocol", "decode_responses", "encoding", "encoding_errors"), "RedisStore needs its own"),
@@ -45,6 +49,8 @@ def parse_address(url: str, *, ttl: float | None, accept_loss: bool, timeout: fl
     Raises:
         UsageError: it does not name a server, or an option is wrong.
     """
+    if "sentinel" in url.partition("://")[0]:
+        raise UsageError(NO_SENTINEL)
     parts, port = _split(url)
     shown = _shown(parts, port)
     if parts.scheme not in SCHEMES or not (parts.path if parts.scheme == "unix" else parts.hostname):

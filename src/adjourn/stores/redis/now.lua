@@ -1,8 +1,7 @@
 -- Return the time, after taking some of the sessions whose time to live has run out out of the indexes; the second number
 -- is how many there were.
 
-local time = redis.call('TIME')
-local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
+local now = server_time()
 local ended = redis.call('ZRANGEBYSCORE', 'adj:ends', '-inf', now, 'LIMIT', 0, 100)
 for _, row in ipairs(ended) do
   local left = redis.call('PTTL', row)
@@ -17,4 +16,4 @@ for _, row in ipairs(ended) do
     redis.call('UNLINK', listed)
   end
 end
-return {string.format('%.6f', now), #ended}
+return {string.format('%.17g', now), #ended}

@@ -1,18 +1,13 @@
 -- Read what is known about one session, all of it at one moment.
 
-local row, _, log, _, branches, asked, ended, open, untaken, _, _, queue, inputs = unpack(KEYS)
+local row, _, _, log, _, branches, asked, waiting, inputs, queue = unpack(KEYS)
 local query = cmsgpack.unpack(ARGV[1])
 
-local function server_time()
-  local time = redis.call('TIME')
-  return tonumber(time[1]) + tonumber(time[2]) / 1000000
-end
-
 local values = redis.call('HGETALL', row)
-local now = string.format('%.6f', query.now or server_time())
-local branch, questions, stretches, records, point, bodies, given = false, {}, false, {}, false, false, {}
+local now = string.format('%.17g', query.now or server_time())
+local stretches, questions, asking, given, records, point, bodies = false, {}, {}, {}, {}, false, {}
 local function reply()
-  return {now, values, branch, questions, stretches, records, point, bodies, given}
+  return {now, values, stretches, questions, asking, given, records, point, bodies}
 end
 if #values == 0 then return reply() end
 
@@ -22,17 +17,17 @@ for position = 1, #values, 2 do
 end
 local last = tonumber(head.pos) or -1
 
-local all = redis.call('LRANGE', branches, 0, -1)
-if query.branches then stretches = all end
+-- Branches, also where another part of the query names one
+
+local names_one = query.asked or #query.records > 0 or (query.fold and query.fold[1])
+if query.branches or names_one then stretches = redis.call('LRANGE', branches, 0, -1) end
 local decoded = {}
-if query.branch or query.fold or #(query.records or {}) > 0 then
-  for position, stretch in ipairs(all) do
-    local is_read, values = pcall(cmsgpack.unpack, stretch)
-    if not (is_read and type(values) == 'table' and tonumber(values[2]) and tonumber(values[3])) then
-      return redis.error_reply('DAMAGED ' .. branches)
-    end
-    decoded[position] = values
+for position, stretch in ipairs(names_one and stretches or {}) do
+  local is_read, found = pcall(cmsgpack.unpack, stretch)
+  if not (is_read and type(found) == 'table' and tonumber(found[2]) and tonumber(found[3])) then
+    return redis.error_reply('DAMAGED ' .. branches)
   end
+  decoded[position] = found
 end
 
 -- Return the position of a record on the log, by the name of its branch and its number on it.
@@ -50,74 +45,74 @@ end
 
 -- Questions: of the head's branch, of another one that is named, or of all
 
-branch = head.branch_no or false
-if query.branch then
-  branch = false
+local branch = head.branch_no
+if query.asked then
+  branch = nil
   for position, stretch in ipairs(decoded) do
-    if stretch[1] == query.branch then branch = tostring(position - 1) end
+    if stretch[1] == query.asked then branch = position - 1 end
   end
 end
 local wanted, prefix = {}, branch and branch .. '.'
-local function add(fields)
-  for _, field in ipairs(fields) do
-    if query.all_branches or string.sub(field, 1, #prefix) == prefix then wanted[field] = true end
-  end
+local function want(member)
+  if query.all_branches or string.sub(member, 1, #prefix) == prefix then wanted[member] = true end
 end
 if branch then
-  for _, id in ipairs(query.questions or {}) do
+  for _, id in ipairs(query.questions) do
     wanted[prefix .. id] = true
   end
-  if query.waiting then
-    add(redis.call('ZRANGE', open, 0, -1))
-    add(redis.call('ZRANGE', untaken, 0, -1))
+  for _, member in ipairs(query.waiting and redis.call('ZRANGE', waiting, 0, -1) or {}) do
+    want(member)
   end
-  if query.every then add(redis.call('HKEYS', asked)) end
+  for _, field in ipairs(query.every and redis.call('HKEYS', asked) or {}) do
+    want(string.sub(field, 2))
+  end
 end
-for field in pairs(wanted) do
-  local question = redis.call('HGET', asked, field)
+for member in pairs(wanted) do
+  local question = redis.call('HGET', asked, ':' .. member)
   if question then
-    local outcome, waits = redis.call('HGET', ended, field), redis.call('ZSCORE', untaken, field)
-    table.insert(questions, {field, question, outcome, waits, redis.call('ZSCORE', open, field)})
+    table.insert(questions, {member, question, redis.call('ZSCORE', waiting, member)})
   end
 end
 
--- Inputs: some by their ids, and so many of those that wait
+-- Of which branches there are open ones, as their places say
+if query.log then asking = redis.call('ZRANGEBYSCORE', waiting, '(-inf', '+inf') end
+
+-- Inputs: some by their ids, and those that wait, up to a place in the queue
 
 local names = {}
-for _, id in ipairs(query.inputs or {}) do
+for _, id in ipairs(query.inputs) do
   names[id] = true
 end
 if query.queue then
-  for _, id in ipairs(redis.call('ZRANGE', queue, 0, query.queue - 1)) do
+  for _, id in ipairs(redis.call('ZRANGE', queue, 0, query.queue)) do
     names[id] = true
   end
 end
 for id in pairs(names) do
-  local facts = redis.call('HGET', inputs, 'f' .. id)
-  if facts then
-    table.insert(given, {id, facts, redis.call('HGET', inputs, 'b' .. id), redis.call('ZSCORE', queue, id)})
+  local found = redis.call('HMGET', inputs, ':' .. id, 'body:' .. id)
+  if found[1] then
+    table.insert(given, {id, found[1], found[2]})
   end
 end
 
 -- Records, and all that fold to one point
 
-for position, record in ipairs(query.records or {}) do
+for position, record in ipairs(query.records) do
   local pos = locate(record[1], record[2])
-  records[position] = pos and {pos, unpack(redis.call('HMGET', log, pos, pos .. 'b', pos .. 'e'))} or false
+  records[position] = pos
+    and {pos, unpack(redis.call('HMGET', log, ':' .. pos, 'full:' .. pos, 'events:' .. pos, 'body:' .. pos))} or false
 end
 if query.fold then
   local pos = last
   if query.fold[1] then pos = locate(query.fold[1], query.fold[2]) end
-  point = pos and redis.call('HGET', log, pos) or false
-  local from, facts = pos, point
-  while facts and from > 0 and string.sub(facts, 1, 1) ~= 'F' do
+  point = pos and redis.call('HGET', log, ':' .. pos) or false
+  local from = pos
+  while point and from > 0 and redis.call('HEXISTS', log, 'full:' .. from) == 0 do
     from = from - 1
-    facts = redis.call('HGET', log, from)
   end
-  if facts then
-    bodies = {}
+  if point then
     for each = from, pos do
-      table.insert(bodies, redis.call('HGET', log, each .. 'b'))
+      table.insert(bodies, redis.call('HGET', log, 'body:' .. each))
     end
   end
 end

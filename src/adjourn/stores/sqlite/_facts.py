@@ -12,7 +12,6 @@ from adjourn.errors import CheckpointCorrupt, CheckpointNotFound
 from adjourn.stores.kit.facts import Folded, Logged, Span
 from adjourn.stores.kit.reading import (
     Columns,
-    Count,
     branch_rows,
     converted,
     input_row,
@@ -24,6 +23,7 @@ from adjourn.stores.kit.reading import (
 from adjourn.stores.kit.rows import (
     MAX_RECORDS,
     Branch,
+    Count,
     InputRow,
     QuestionRow,
     RecordRow,
@@ -80,6 +80,7 @@ class SQLiteFacts:
 
     __slots__ = ("_connection", "_flush", "_row", "_small", "now")
     assumed = False
+    has_inbox = True
 
     def __init__(
         self,

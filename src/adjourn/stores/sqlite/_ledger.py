@@ -13,20 +13,20 @@ from msgspec.structs import astuple, replace
 
 from adjourn.errors import CheckpointCorrupt
 from adjourn.stores._logging import note_damage
-from adjourn.stores.kit.changes import Changes, Insert, changes_of
-from adjourn.stores.kit.hints import Fanout, worth_a_hint
+from adjourn.stores.kit.effects import Effects, Expect, Insert
+from adjourn.stores.kit.hints import Fanout
 from adjourn.stores.kit.reading import (
     Columns,
     converted,
     readable,
 )
-from adjourn.stores.kit.requests import Delete, Request
+from adjourn.stores.kit.requests import Delete, DeleteIdle, Request
 from adjourn.stores.kit.rows import (
     SessionRow,
     stored_statuses,
 )
 from adjourn.stores.kit.tables import INBOX, QUESTIONS, RECORDS, SESSIONS
-from adjourn.stores.types import SessionRef, Status
+from adjourn.stores.types import SessionRef
 
 from ._facts import SESSIONS_LIMIT, SQLiteFacts, find, read_question
 from ._files import Connection
@@ -115,20 +115,21 @@ class SQLiteLedger:
         effects, result = request.decide(SQLiteFacts(self.connection, row, now, flush=self.add_records))
         if effects is not None:
             try:
-                self._write(changes_of(request.ref, row, effects, now))
+                self._write(effects)
             except sqlite3.IntegrityError as error:
                 # The decision made sure that nothing is in the way, so the file is not as it was written.
                 raise CheckpointCorrupt(
                     f"rows that do not belong to it are in its way ({error})", request.ref.id
                 ) from error
-            if self._hints.is_heard and worth_a_hint(effects):
+            if self._hints.is_heard and effects.is_news:
                 self._news.append(request.ref)
         return result
 
-    def delete(self, ref: SessionRef, now: float) -> bool:
+    def delete(self, request: Delete, now: float) -> bool:
         """Remove a session, even a damaged one; return whether there was one."""
+        ref = request.ref
         try:
-            return self.carry_out(Delete(ref=ref), now)
+            return self.carry_out(request, now)
         except CheckpointCorrupt:
             # A damaged row does not say who runs the session. Whoever deletes it wants it gone.
             numbers = self.execute(_NUMBER, (ref.app, ref.id, ref.user, ref.user)).fetchall()
@@ -139,17 +140,10 @@ class SQLiteLedger:
             self._rows.pop((ref.app, ref.id), None)
             return bool(numbers)
 
-    def delete_idle(
-        self,
-        now: float,
-        ttl: float,
-        app: str | None,
-        user: str | None,
-        statuses: Sequence[Status] | None,
-        limit: int | None,
-    ) -> list[SessionRef]:
+    def delete_idle(self, request: DeleteIdle, now: float) -> list[SessionRef]:
         """Remove sessions that nobody runs now, and nobody has touched for `ttl` seconds; damaged ones stay."""
         gone: list[SessionRef] = []
+        ttl, app, user, statuses, limit = request.ttl, request.app, request.user, request.statuses, request.limit
         stored = stored_statuses(statuses)
         query = _IDLE if stored is None else f"{_IDLE} AND status IN ({', '.join('?' * len(stored))})"
         last = -1
@@ -195,10 +189,10 @@ class SQLiteLedger:
             self._rows[ref.app, ref.id] = known
         return known
 
-    def _write(self, changes: Changes) -> None:
-        """Write changes. Their guard and what they expect hold, since the facts were read in this transaction."""
-        before, after = changes.before, changes.after
-        if before is not None and changes.leaves:
+    def _write(self, effects: Effects) -> None:
+        """Write effects. Their guard and what they expect hold, since the facts were read in this transaction."""
+        before, after = effects.before, effects.after
+        if before is not None and effects.leaves:
             self._unlist(_OPEN, (before.no, before.branch_no), before)
         if after is None:
             assert before is not None
@@ -211,14 +205,14 @@ class SQLiteLedger:
         else:
             self._save(before, after)
         self._rows[after.app, after.session] = after
-        for insert in changes.inserts:
+        for insert in effects.inserts:
             self._insert(insert, after)
-        for place in changes.unlists:
-            self._unlist(_OPEN_NAMED, (after.no, *place), after)
-        for update in changes.updates:
+        for update in effects.updates:
             rows, new = ROWS[update.table], update.values
+            if update.expect in (Expect.OPEN, Expect.IN_TIME):
+                self._unlist(_OPEN_NAMED, (after.no, *update.key), after)
             self.execute(rows.update(tuple(new)), (*new.values(), *rows.place(after.no, update.key)))
-        for gone in changes.deletes:
+        for gone in effects.deletes:
             rows = ROWS[gone.table]
             self.execute(rows.delete, rows.place(after.no, gone.key))
 

@@ -30,7 +30,7 @@ from adjourn.stores.kit.queries import (
 )
 from adjourn.stores.kit.reading import Columns, converted, readable
 from adjourn.stores.kit.rows import due_for, fits, head_of
-from adjourn.stores.kit.store import unknown_query
+from adjourn.stores.kit.store import unknown_request
 from adjourn.stores.types import OWN_APPS, Begun, Due, DueReason, Head, Status
 
 from ._facts import SQLiteFacts, find, find_row, read_session
@@ -88,7 +88,7 @@ def _listed(connection: sqlite3.Connection, query: StoreQuery[Any], now: float) 
         case ListBegun(digest):
             return [Begun(*row) for row in connection.execute(_BEGUN, (digest,))]
         case _:
-            raise unknown_query("SQLiteStore", query)
+            raise unknown_request("SQLiteStore", query)
 
 
 def _sessions(connection: sqlite3.Connection, query: ListSessions, now: float) -> list[Head]:

@@ -3,38 +3,41 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
 from typing import Any
 
-from adjourn.stores.kit.reading import readable, taken_notice
+from adjourn.stores.kit.reading import notice_row, readable
+from adjourn.stores.kit.requests import DropNotices, SettleNotice, TakeNotices
+from adjourn.stores.kit.rows import notice_of
+from adjourn.stores.kit.tables import OUTBOX
 from adjourn.stores.types import TakenNotice
+
+from ._tables import ROWS
 
 _DUE = 'SELECT due, id FROM outbox WHERE app = ? AND "to" = ? AND due <= ? ORDER BY due LIMIT ?'
 _TAKE = "UPDATE outbox SET due = ?, attempt = attempt + 1 WHERE id = ?"
-_READ = 'SELECT id, "to", CAST(body AS BLOB), app, session, at, attempt FROM outbox WHERE id = ?'
+_READ = f"SELECT {ROWS[OUTBOX].columns('t')} FROM outbox t WHERE t.id = ?"
 
 
-def has_due(connection: sqlite3.Connection, now: float, app: str, to: Sequence[str]) -> bool:
+def has_due(connection: sqlite3.Connection, now: float, request: TakeNotices) -> bool:
     """Return whether there is anything to take."""
-    return any(connection.execute(_DUE, (app, each, now, 1)).fetchone() is not None for each in to)
+    return any(connection.execute(_DUE, (request.app, each, now, 1)).fetchone() is not None for each in request.to)
 
 
-def take(
-    connection: sqlite3.Connection, now: float, app: str, to: Sequence[str], ttl: float, limit: int
-) -> list[TakenNotice]:
+def take(connection: sqlite3.Connection, now: float, request: TakeNotices) -> list[TakenNotice]:
     """Take what is due, oldest first."""
     found: list[tuple[Any, ...]] = []
-    for each in to:
-        found += connection.execute(_DUE, (app, each, now, limit)).fetchall()
+    for each in request.to:
+        found += connection.execute(_DUE, (request.app, each, now, request.limit)).fetchall()
     taken: list[tuple[Any, ...]] = []
-    for _, name in sorted(found)[:limit]:
-        connection.execute(_TAKE, (now + ttl, name))
+    for _, name in sorted(found)[: request.limit]:
+        connection.execute(_TAKE, (now + request.ttl, name))
         taken += connection.execute(_READ, (name,)).fetchall()
-    return list(readable(taken, taken_notice))
+    return [notice_of(row) for row in readable(taken, notice_row)]
 
 
-def settle(connection: sqlite3.Connection, now: float, taken: TakenNotice, again: float | None) -> bool:
+def settle(connection: sqlite3.Connection, now: float, request: SettleNotice) -> bool:
     """Remove a notice, or put it off, unless it has been taken again."""
+    taken, again = request.taken, request.again
     if again is None:
         done = connection.execute("DELETE FROM outbox WHERE id = ? AND attempt = ?", (taken.id, taken.attempt))
     else:
@@ -43,6 +46,6 @@ def settle(connection: sqlite3.Connection, now: float, taken: TakenNotice, again
     return done.rowcount > 0
 
 
-def drop(connection: sqlite3.Connection, now: float, app: str, age: float) -> int:
-    """Remove what was due more than `age` seconds ago."""
-    return connection.execute("DELETE FROM outbox WHERE app = ? AND due < ?", (app, now - age)).rowcount
+def drop(connection: sqlite3.Connection, now: float, request: DropNotices) -> int:
+    """Remove what was due too long ago."""
+    return connection.execute("DELETE FROM outbox WHERE app = ? AND due < ?", (request.app, now - request.age)).rowcount

@@ -13,15 +13,28 @@ import weakref
 from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar, get_args
+from typing import Any, TypeVar, cast, get_args
 
 from adjourn.errors import StoreUnavailable, UsageError
 from adjourn.stores.kit.hints import Fanout
 from adjourn.stores.kit.queries import ListBegun, SessionQuery, StoreQuery
-from adjourn.stores.kit.requests import Claim, Commit, Prune, Renew, Request, Withdraw
+from adjourn.stores.kit.requests import (
+    Claim,
+    Commit,
+    Delete,
+    DeleteIdle,
+    DropNotices,
+    Prune,
+    Renew,
+    Request,
+    SettleNotice,
+    StoreRequest,
+    TakeNotices,
+    Withdraw,
+)
 from adjourn.stores.kit.rows import cancel_of
-from adjourn.stores.kit.store import KitStore
-from adjourn.stores.types import Lease, Renewed, SessionRef, Status, TakenNotice
+from adjourn.stores.kit.store import KitStore, unknown_request
+from adjourn.stores.types import Lease, Renewed, SessionRef
 
 from . import _outbox as outbox
 from ._facts import TooBig, find
@@ -78,12 +91,16 @@ class SQLiteStore(KitStore):
         def operation(ledger: SQLiteLedger, now: float) -> T:
             return ledger.carry_out(request, now)
 
-        session = (request.ref.app, request.ref.id)
-        if isinstance(request, Commit):
-            gathered = len(request.writes) > 1
-            return await self._writer.submit_for(session, operation, ends=request.release, gathered=gathered)
-        if isinstance(request, Claim):
+        session, asked = (request.ref.app, request.ref.id), request.plain
+        if isinstance(asked, Commit):
+            gathered = len(asked.writes) > 1
+            return await self._writer.submit_for(session, operation, ends=asked.release, gathered=gathered)
+        if isinstance(asked, Claim):
             return await self._writer.submit_for(session, operation, begins=True)
+        if isinstance(asked, Withdraw | Prune):
+            return await self._writer.submit_removal(operation)
+        if isinstance(asked, Delete):
+            return cast("T", await self._writer.submit_removal(lambda ledger, now: ledger.delete(asked, now)))
         return await self._writer.submit(operation)
 
     async def renew(self, leases: Sequence[Lease]) -> list[Renewed]:
@@ -94,29 +111,25 @@ class SQLiteStore(KitStore):
     async def cancels(self, leases: Sequence[Lease]) -> list[str | None]:
         return await self._readers.read(lambda c: _cancels(c, leases), small=True)
 
-    async def delete_idle(
-        self,
-        ttl: float,
-        *,
-        app: str | None = None,
-        user: str | None = None,
-        statuses: Sequence[Status] | None = None,
-        limit: int | None = None,
-    ) -> list[SessionRef]:
-        return await self._writer.submit_removal(
-            lambda ledger, now: ledger.delete_idle(now, ttl, app, user, statuses, limit)
-        )
+    async def maintain(self, request: StoreRequest[T]) -> T:
+        return cast("T", await self._maintain(request))
 
-    async def delete(self, ref: SessionRef) -> None:
-        await self._writer.submit_removal(lambda ledger, now: ledger.delete(ref, now))
-
-    async def withdraw(self, ref: SessionRef, id: str) -> bool:
-        request = Withdraw(ref=ref, id=id)
-        return await self._writer.submit_removal(lambda ledger, now: ledger.carry_out(request, now))
-
-    async def prune(self, ref: SessionRef, *, keep: int | None = None, before: float | None = None) -> int:
-        request = Prune(ref=ref, keep=keep, before=before)
-        return await self._writer.submit_removal(lambda ledger, now: ledger.carry_out(request, now))
+    async def _maintain(self, request: StoreRequest[Any]) -> object:
+        match request:
+            case DeleteIdle():
+                return await self._writer.submit_removal(lambda ledger, now: ledger.delete_idle(request, now))
+            case TakeNotices():
+                now = self._clock()
+                # Most look in vain, and must not keep others from writing.
+                if not await self._readers.read(lambda c: outbox.has_due(c, now, request), small=True):
+                    return []
+                return await self._writer.submit(lambda ledger, now: outbox.take(ledger.connection, now, request))
+            case SettleNotice():
+                return await self._writer.submit(lambda ledger, now: outbox.settle(ledger.connection, now, request))
+            case DropNotices():
+                return await self._writer.submit(lambda ledger, now: outbox.drop(ledger.connection, now, request))
+            case _:
+                raise unknown_request(self, request)
 
     async def read(self, query: StoreQuery[T]) -> T:
         now = self._clock()
@@ -125,19 +138,6 @@ class SQLiteStore(KitStore):
             with contextlib.suppress(TooBig):
                 return await self._readers.read(lambda c: answer(c, query, now, small=True), small=True)
         return await self._readers.read(lambda c: answer(c, query, now, small=False))
-
-    async def take_notices(self, app: str, to: Sequence[str], ttl: float, *, limit: int = 100) -> list[TakenNotice]:
-        now = self._clock()
-        # Whoever looks in vain, as most do, must not keep others from writing.
-        if not await self._readers.read(lambda c: outbox.has_due(c, now, app, to), small=True):
-            return []
-        return await self._writer.submit(lambda ledger, now: outbox.take(ledger.connection, now, app, to, ttl, limit))
-
-    async def settle_notice(self, taken: TakenNotice, *, again: float | None = None) -> bool:
-        return await self._writer.submit(lambda ledger, now: outbox.settle(ledger.connection, now, taken, again))
-
-    async def drop_notices(self, app: str, age: float) -> int:
-        return await self._writer.submit(lambda ledger, now: outbox.drop(ledger.connection, now, app, age))
 
     async def hints(self) -> AsyncGenerator[SessionRef | None]:
         with self._hints.listening() as listener:

@@ -1,0 +1,111 @@
+"""Rebuilding the indexes from the rows: after that, each finds what it should, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, cast
+
+from adjourn.errors import CheckpointCorrupt
+from adjourn.stores._logging import note_damage
+from adjourn.stores.kit.facts import Query
+from adjourn.stores.types import SessionRef
+
+from ._keys import WAITING, session_keys
+from ._members import due_session, entry_of
+from ._reply import Found
+from ._rows import text
+from ._server import READ, WRITE, Command, Server
+from ._writes import packed, query_table, relisting
+
+_TRIES = 10
+
+
+async def rebuild(server: Server, now: float) -> int:
+    """Rebuild all indexes, while others may write, and return how many sessions there are."""
+    for pattern in ("adj:[^{]*:sessions*", "adj:[^{]*:due", "adj:inbox:*:*"):
+        async for key in _keys(server, pattern):
+            await _clean(server, key)
+    count = 0
+    async for row in _keys(server, "adj:{*}:row"):
+        try:
+            count += await _relist(server, row, now)
+        except CheckpointCorrupt as damage:
+            note_damage(damage)
+    return count
+
+
+async def _keys(server: Server, pattern: str) -> AsyncIterator[str]:
+    cursor: Any = "0"
+    while True:
+        cursor, found = await server.run("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+        for key in found:
+            yield key.decode(errors="surrogateescape")
+        if cursor == b"0":
+            return
+
+
+def _reader(key: str) -> Callable[[bytes], object] | None:
+    """Return what reads the members of an index; None if the key is none."""
+    _, kind, name = key.split(":", 2)
+    if kind == "inbox" and name.startswith(("all:", "own:")):
+        return lambda member: entry_of(member, 0.0)
+    if name == "due":
+        return due_session
+    return bytes.decode if name == "sessions" or name.startswith(("sessions=", "sessions/")) else None
+
+
+async def _clean(server: Server, key: str) -> None:
+    """Take everything out of an index that is no session, or a question that is not open."""
+    read, is_inbox, cursor = _reader(key), key.startswith(("adj:inbox:all:", "adj:inbox:own:")), cast("Any", "0")
+    if read is None:
+        return
+    if await server.run("TYPE", key) != b"zset":
+        await server.run("UNLINK", key)
+        return
+    while True:
+        cursor, found = await server.run("ZSCAN", key, cursor, "COUNT", 1000)
+        ours = [member for member in found[::2] if _is_readable(member, read)]
+        foreign = set(found[::2]) - set(ours)
+        if is_inbox:
+            foreign |= set(await _ended(server, ours))
+        if foreign:
+            await server.run("ZREM", key, *foreign)
+        if cursor == b"0":
+            return
+
+
+def _is_readable(member: bytes, read: Callable[[bytes], object]) -> bool:
+    try:
+        read(member)
+    except ValueError:
+        return False
+    return True
+
+
+async def _ended(server: Server, members: Sequence[bytes]) -> list[bytes]:
+    """Return the members whose questions are not open; a question never opens again."""
+    entries = [entry_of(each, 0.0) for each in members]
+    commands: list[Command] = [
+        ("ZSCORE", session_keys(each.app, each.session)[WAITING - 1], each.field) for each in entries
+    ]
+    scores = await server.gather_rows(commands, [each.session for each in entries]) if commands else []
+    return [each for each, score in zip(members, scores, strict=True) if score in (None, b"-inf")]
+
+
+async def _relist(server: Server, row: str, now: float) -> bool:
+    """List the session with this row wherever it belongs."""
+    names = [text(each) for each in await server.run("HMGET", row, "app", "session", session=row)]
+    app, session = names
+    if not isinstance(app, str) or not isinstance(session, str) or session_keys(app, session)[0] != row:
+        raise CheckpointCorrupt(f"the row at '{row}' is not that of a session", None)
+    keys = session_keys(app, session)
+    query = Query(ref=SessionRef(session, app), waiting=True)
+    wanted = packed(query_table(query) | {"now": now})
+    for _ in range(_TRIES):
+        facts = Found(await server.script(READ, keys, wanted, session=session), query).sheet()
+        if facts.row is None:
+            return False
+        given = packed(relisting(facts.row, facts.waiting()) | {"now": now})
+        if await server.script(WRITE, keys, given, session=session) is not None:
+            break
+    return True
