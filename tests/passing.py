@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from adjourn.errors import StoreUnavailable
+from adjourn.stores.kit import StoreRequest
 from adjourn.testing import FaultStore
 
 T = TypeVar("T")
@@ -47,13 +48,13 @@ class AwayStore(FaultStore):
         super().__init__(*args, **options)
         self._seconds = seconds
 
-    async def _write(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def write(self, request: StoreRequest[T]) -> T:
         number = self.calls + 1
         fails = number >= self.fail_at and (self.times is None or number < self.fail_at + self.times)
         if fails and self.mode == "hang":
             _put_forward(self._seconds)
         try:
-            return await super()._write(call)
+            return await super().write(request)
         except StoreUnavailable:
             _put_forward(self._seconds)
             raise

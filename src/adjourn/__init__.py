@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from .sessions import Checkpoint as Checkpoint
     from .sessions import Sessions as Sessions
     from .sessions import SessionStatus as SessionStatus
+    from .tools import Approval as Approval
     from .tools import Approve as Approve
     from .tools import Edit as Edit
     from .tools import ExitTool as ExitTool
@@ -114,7 +115,7 @@ _HOMES = {
     "printing": "print_event",
     "runner": "Run RunResult Runner Worker",
     "sessions": "Checkpoint SessionStatus Sessions",
-    "tools": "Approve Edit ExitTool Reject Respond Tool ToolCallInfo tool",
+    "tools": "Approval Approve Edit ExitTool Reject Respond Tool ToolCallInfo tool",
     "workflows": "Retry once workflow",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}

@@ -69,25 +69,21 @@ def message(said: Message) -> dict[str, Any]:
 
 
 def question(asked: Interrupt) -> dict[str, Any]:
-    """Return a question as data."""
-    return {
-        "session_id": asked.session_id,
-        "id": asked.id,
-        "token": asked.token,
-        "key": asked.key,
-        "address": asked.address,
-        "reason": asked.reason,
-        "tags": list(asked.tags),
-        "prompt": asked.prompt,
-        "title": asked.title,
-        "info": plain(asked.info),
-        "schema": asked.schema,
-        "choices": list(asked.choices),
-        "created": _text(asked.created),
-        "expires": _text(asked.expires),
-        "requesters": None if asked.requesters is None else list(asked.requesters),
-        "checkpoint_id": asked.checkpoint_id,
-    }
+    """Return a question as data: each of its fields, but for what stands above it."""
+    return {name: _plain_field(getattr(asked, name)) for name in QUESTION_FIELDS}
+
+
+QUESTION_FIELDS = tuple([each for each in Interrupt.__struct_fields__ if each not in ("is_root_cause", "parent")])
+
+
+def _plain_field(value: Any) -> Any:  # Any: a field of an interrupt
+    match value:
+        case str() | int() | None:
+            return value
+        case datetime():
+            return value.isoformat()
+        case _:
+            return plain(value)
 
 
 def session(head: Head, questions: int) -> dict[str, Any]:
@@ -103,6 +99,7 @@ def session(head: Head, questions: int) -> dict[str, Any]:
         "checkpoint_id": head.checkpoint,
         "created": _at(head.created),
         "updated": _at(head.updated),
+        "removed_after": None if head.removed_after is None else _at(head.removed_after),
     }
 
 
@@ -125,10 +122,6 @@ def checkpoint(point: CheckpointRow, *, head: str, depth: int = 0) -> dict[str, 
 def questions(asked: Iterable[Interrupt]) -> list[dict[str, Any]]:
     """Return questions as data."""
     return [question(each) for each in asked]
-
-
-def _text(moment: datetime | None) -> str | None:
-    return moment.isoformat() if moment else None
 
 
 def _at(seconds: float) -> str:

@@ -10,7 +10,7 @@ AdjournError
 ├── SessionError          the session is not in a state for this call
 │   ├── CheckpointNotFound, SessionBusy, PendingInterrupts, UnfinishedRun
 │   ├── AlreadyResumed, UnknownInterrupt, InvalidAnswer, InterruptExpired
-│   └── StaleCheckpoint, ApprovalSpent, AnswerRefused, InputRefused, InputWithdrawn
+│   └── StaleCheckpoint, ApprovalSpent, AnswerRefused, InputRefused, InputWithdrawn, QueueFull
 ├── RunError              the run failed; the session can be recovered
 │   ├── NodeNotFound, WriteConflict, StateInvalid, MaxStepsExceeded, MaxIterationsExceeded
 │   ├── LimitExceeded, TooManyCalls, ThreadsUsedUp, NodeTimeout, RunTimeout, RetryExhausted
@@ -228,6 +228,20 @@ class InputWithdrawn(SessionError):
             session_id,
             f"The input '{input_id}' of session '{session_id}' was withdrawn before its turn began. Submit it again if "
             "it is still wanted.",
+        )
+
+
+class QueueFull(SessionError):
+    """The queue of a session has no room for one more input: `inputs` wait in it, with `size` bytes in all."""
+
+    def __init__(self, session_id: str, inputs: int, size: int, more: int) -> None:
+        self.inputs = inputs
+        self.size = size
+        self.more = more
+        super().__init__(
+            session_id,
+            f"Session '{session_id}' has {inputs:,} inputs with {size:,} bytes in its queue, and no room for one more "
+            f"of {more:,} bytes. Wait until turns have begun with some of them, or remove some with `withdraw`.",
         )
 
 

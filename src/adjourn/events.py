@@ -21,10 +21,13 @@ from .messages import Message, ToolCall, Usage
 class Interrupt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """A question for a person. `schema` is the JSON Schema of an answer; `parent` describes the frame above it.
 
-    `title` is that of the graph's node that asks, if it has one. `tags` are labels that people select questions by.
-    `token` names exactly this question as it is shown here: given in place of the id, the answer counts for nothing
-    else. `requesters` asked for it, so another person must approve it; None if they may, too. `is_root_cause` is True
-    for a question that can be answered, and False for its parents, which only give context.
+    `title`, `summary` and `description` say in the author's words what is to be decided, `priority` how urgent it is
+    (0 by default; more is more urgent), and `link` where to read more. `requested_by` is the user whose turn asks.
+    `node` is the title of the graph's node that asks, if it has one. `tags` are labels that people select questions by.
+    `expires` is fixed; a store with a time to live removes the session after `removed_after`, which moves whenever the
+    session is written to. `token` names exactly this question as it is shown here: given in place of the id, the answer
+    counts for nothing else. `requesters` asked for it, so another person must approve it; None if they may, too.
+    `is_root_cause` is True for a question that can be answered, and False for its parents, which only give context.
     """
 
     id: str
@@ -34,12 +37,19 @@ class Interrupt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
     reason: str = "need_input"
     tags: tuple[str, ...] = ()
     prompt: str | None = None
-    title: str = ""
+    title: str | None = None
+    summary: str | None = None
+    description: str | None = None
+    priority: int = 0
+    link: str | None = None
+    requested_by: str | None = None
+    node: str = ""
     key: str | None = None
     schema: dict[str, Any] | None = None
     choices: tuple[Any, ...] = ()
     created: datetime | None = None
     expires: datetime | None = None
+    removed_after: datetime | None = None
     is_root_cause: bool = True
     parent: Interrupt | None = None
     checkpoint_id: str | None = None
@@ -48,8 +58,10 @@ class Interrupt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
 
     def _repr_html_(self) -> str:
         rows = {
+            "title": self.title,
+            "summary": self.summary,
             "asks": self.prompt,
-            "node": self.title or None,
+            "node": self.node or None,
             "shows": None if self.info == self.prompt else self.info,
             "choices": self.choices or None,
             "id": self.id,

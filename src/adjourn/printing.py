@@ -308,8 +308,8 @@ def _(event: events.Interrupted) -> Card:
 
 
 def _question(asked: Interrupt, before: Interrupt | None) -> Iterator[tuple[str, str]]:
-    if asked.title:
-        yield "node", asked.title
+    if asked.node:
+        yield "node", asked.node
     yield from question_rows(asked, before)
     yield "answer", answer_form(asked)
     yield "id", visible_line(asked.id) + (f", key {visible_line(asked.key)}" if asked.key is not None else "")
@@ -339,6 +339,9 @@ def tool_request(info: Any) -> ToolRequest | None:
 def question_rows(asked: Interrupt, before: Interrupt | None = None) -> Iterator[tuple[str, str]]:
     """Yield what a question asks and shows; `before` is the question that stands right above it, if any."""
     request = tool_request(asked.info)
+    for name in ("title", "summary", "description"):
+        if (text := getattr(asked, name)) is not None:
+            yield name, visible_line(text) if name == "title" else text
     if asked.prompt is not None and not (request and _repeats(asked.prompt, request)):
         yield "asks", asked.prompt
     if request is not None:

@@ -3,7 +3,7 @@
 import asyncio
 import contextvars
 import threading
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -11,7 +11,10 @@ from adjourn import current, interrupt, once
 from adjourn._engine.concurrency import MAX_THREADS
 from adjourn.graph import CompiledGraph
 from adjourn.stores import MemoryStore, Store
+from adjourn.stores.kit import Commit, StoreRequest
 from tests._engine.asking import lone, together
+
+T = TypeVar("T")
 
 WAIT = 50.0
 USERS = MAX_THREADS + 6
@@ -125,10 +128,11 @@ class HeldStore(MemoryStore):
         self.held = 0
         self.go = asyncio.Event()
 
-    async def commit(self, *args: Any, **options: Any) -> Any:
-        self.held += 1
-        await self.go.wait()
-        return await super().commit(*args, **options)
+    async def write(self, request: StoreRequest[T]) -> T:
+        if isinstance(request.plain, Commit):
+            self.held += 1
+            await self.go.wait()
+        return await super().write(request)
 
 
 async def test_sync_nodes_that_wait_for_a_commit_let_others_run():  # rules G14, R13

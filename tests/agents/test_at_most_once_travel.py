@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 
@@ -205,6 +206,55 @@ async def test_forks_of_forks_belong_together(store: Store) -> None:  # rule T6
     await shop.runner.recover("three")
     statuses = [(await shop.runner.recover(name)).status for name in ("one", "two")]
     assert (statuses, shop.paid) == (["interrupted", "interrupted"], [5])
+
+
+async def edited(shop: Shop, session_id: str) -> None:
+    """Give a session some more branches."""
+    for tone in ("dry", "kind", "brief"):
+        await shop.runner.edit(session_id, {"values": {"tone": tone}})
+
+
+async def test_a_call_of_the_branches_that_lead_here_is_no_repetition(store: Store) -> None:  # rule T6
+    shop = Shop(store)
+    for _ in range(2):
+        await shop.runner.run("buy", session_id="s")
+        await edited(shop, "s")
+    other = Shop(store)
+    assert (await other.runner.run("buy", session_id="s")).status == "done"
+    assert (shop.paid, other.paid) == ([5, 5], [5])
+
+
+async def test_a_call_after_the_point_where_its_branch_was_left_has_begun_elsewhere(store: Store) -> None:  # rule T6
+    shop = Shop(store, amounts=[7, 5])
+    await shop.runner.run("buy", session_id="s")
+    left = (await shop.runner.history("s"))[0].id
+    await edited(shop, "s")
+    await shop.runner.run("buy", session_id="s")
+    await shop.runner.edit("s", {"values": {"tone": "dry"}}, checkpoint_id=left)
+    await edited(shop, "s")
+    assert (await Shop(store).runner.run("buy", session_id="s")).status == "interrupted"
+    assert shop.paid == [7, 5]
+
+
+@pytest.mark.parametrize("how", ["keep", "prune", "delete"])
+async def test_forks_know_the_branches_that_lead_to_them(store: Store, how: str) -> None:  # rule T6
+    shop, names = Shop(store), ["s", "one", "two", "three"]
+    await shop.runner.run("buy", session_id="s")
+    for name, to in pairwise(names):
+        await edited(shop, name)
+        await shop.runner.fork(name, to=to)
+        if how == "delete":
+            await shop.runner.delete(name)
+    await edited(shop, "three")
+    if how == "prune":
+        for name in names:
+            await shop.runner.prune(name, keep=1)
+    other = Shop(store)
+    assert (await other.runner.run("buy", session_id="three")).status == "done"
+    assert other.paid == [5]
+    if how != "delete":
+        # What the fork has done has begun elsewhere, seen from where it was forked.
+        assert (await Shop(store).runner.run("buy", session_id="two")).status == "interrupted"
 
 
 async def test_a_fork_goes_on_with_a_tool_that_was_asking(store: Store) -> None:  # rule T6

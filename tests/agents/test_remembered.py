@@ -23,7 +23,7 @@ from adjourn import (
     interrupt,
     tool,
 )
-from adjourn.agents import Approval, Approvals
+from adjourn.agents import Approvals, RememberedApproval
 from adjourn.graph import START, MessagesState, StateGraph
 from adjourn.middleware import ApprovalPolicy, ApprovalRule
 from adjourn.middleware.hooks import Setup, ToolCallable, ToolRequest
@@ -98,7 +98,7 @@ async def test_a_policy_asks_allows_and_denies_by_tool_and_argument() -> None:
 
 
 async def test_no_app_and_user_are_taken_for_others(store: Store) -> None:  # rule T5
-    await Approvals(store, app_name="a").add("b:c", Approval(agent="A", tool="pay", digest=""))
+    await Approvals(store, app_name="a").add("b:c", RememberedApproval(agent="A", tool="pay", digest=""))
     assert await Approvals(store, app_name="a:b").list("c") == []
     assert [each.tool for each in await Approvals(store, app_name="a").list("b:c")] == ["pay"]
 
@@ -233,7 +233,7 @@ async def test_many_decisions_for_always_at_once_are_all_remembered(store: Store
 
 async def test_who_looks_while_somebody_decides_waits_for_it(store: Store) -> None:  # rule T5
     names = [f"tool{number}" for number in range(8)]
-    writes = [Approvals(store).add("ann", Approval(agent="A", tool=name, digest="")) for name in names]
+    writes = [Approvals(store).add("ann", RememberedApproval(agent="A", tool=name, digest="")) for name in names]
     looks = [Approvals(store).list("ann") for _ in range(8)]
     await asyncio.gather(*writes, *looks)
     assert sorted(each.tool for each in await Approvals(store).list("ann")) == names

@@ -180,11 +180,3 @@ async def test_so_is_a_number_for_a_decimal(pattern: dict[str, Any]) -> None:  #
     asked = await made.run("go", session_id="s")
     with pytest.raises(InvalidAnswer, match="expected "):
         await made.resume("s", {lone(asked): Approve(remember="session", pattern=pattern)})
-
-
-async def test_a_nonsense_pattern_remembers_nothing(store: Store) -> None:  # rule T5
-    asked = await paused(store)
-    pattern = {"nothing": 1}
-    await runner([pay], store=store).resume("s", {asked: Approve(remember="session", pattern=pattern)})
-    again = runner([pay], call("pay", "c2", amount=5), store=store)
-    assert (await again.run("go", session_id="s")).status == "interrupted"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import pytest
 
@@ -24,8 +24,9 @@ from adjourn import (
     tool,
     workflow,
 )
-from adjourn.agents import Approval, Approvals
+from adjourn.agents import Approvals, RememberedApproval
 from adjourn.errors import AnswerRefused
+from adjourn.graph import START, StateGraph
 from adjourn.stores import SessionRef, Store
 from adjourn.stores.types import Answer
 from adjourn.tools import approved, decision, reviewed
@@ -399,6 +400,35 @@ async def test_so_is_what_an_approval_of_code_is_answered_with(
     assert (await opened(store)).requesters == (("ann", "rita") if leads else ("ann",))
 
 
+@pytest.mark.parametrize("self_approval", [False, True])
+async def test_what_follows_an_edit_of_the_state_is_a_request_of_its_author(
+    store: Store, self_approval: bool
+) -> None:  # rule V19
+    class Bill(TypedDict, total=False):
+        to: str
+        ok: bool
+
+    def check_bill(state: Bill) -> Bill:
+        return {"ok": interrupt({"to": state.get("to")}, key="ok", reason="need_approval", schema=bool)}
+
+    graph = StateGraph(Bill, name="bill").add_sequence(check_bill).add_edge(START, "check_bill").compile()
+
+    def process() -> Runner[Any]:
+        return Runner(graph, store=store, self_approval=self_approval)
+
+    await process().run({"to": "bob"}, session_id="s", user_id="ann")
+    await process().edit("s", {"to": "mallory"}, by="rita")
+    await process().recover("s")
+    asked = await opened(store)
+    assert asked.info == {"to": "mallory"}
+    assert asked.requesters == (None if self_approval else ("ann", "rita"))
+    if not self_approval:
+        for by in ("ann", "rita"):
+            with pytest.raises(AnswerRefused):
+                await process().resume("s", {asked.token: True}, by=by)
+    assert (await process().resume("s", {asked.token: True}, by="carl")).state["ok"]
+
+
 async def test_words_count_until_the_turn_ends(store: Store) -> None:  # rule V19
     await begun(store)
     await desk(store).resume("s", {(await opened(store)).id: False}, by="rita", message="Ask me again tomorrow.")
@@ -491,7 +521,7 @@ async def test_what_is_remembered_does_not_let_its_author_through(store: Store, 
 
 
 async def test_nor_within_a_call_that_its_author_has_edited(store: Store) -> None:  # rules A6, V19
-    await Approvals(store).add("ann", Approval.of("B", wire, pattern={"to": "eve"}, by="rita"))
+    await Approvals(store).add("ann", RememberedApproval.of("B", wire, pattern={"to": "eve"}, by="rita"))
 
     def process(*script: Any, inner: Any = ()) -> Runner[Any]:
         below = AgentTool(chat("B", *inner, tools=[wire], description="Wires."))
@@ -506,7 +536,7 @@ async def test_nor_within_a_call_that_its_author_has_edited(store: Store) -> Non
 
 @pytest.mark.parametrize("by", ["ann", None])
 async def test_what_somebody_remembered_for_themselves_does_not_count(store: Store, by: str | None) -> None:  # rule V19
-    await Approvals(store).add("ann", Approval.of("A", pay, by=by))
+    await Approvals(store).add("ann", RememberedApproval.of("A", pay, by=by))
     await begun(store)
     assert ((await opened(store)).requesters, paid) == (("ann",), [])
 

@@ -25,7 +25,7 @@ from adjourn import (
     tool,
     workflow,
 )
-from adjourn.agents import Approval, Approvals
+from adjourn.agents import Approvals, RememberedApproval
 from adjourn.cli import main
 from adjourn.testing import ScriptedModel
 from tests.cli.shell import Shell
@@ -71,7 +71,7 @@ def test_what_is_stored_is_enough_to_look_at(desk: Shell):  # rule I12
 
 def test_what_the_library_keeps_for_itself_is_listed_only_by_name(desk: Shell):
     approvals = Approvals(f"sqlite:///{desk.folder / 'sessions.db'}")
-    asyncio.run(approvals.add("ada", Approval(agent="A", tool="pay", digest="")))
+    asyncio.run(approvals.add("ada", RememberedApproval(agent="A", tool="pay", digest="")))
     assert [each["session_id"] for each in desk.ok("sessions", "--json").json] == ["t1", "s1"]
     assert len(desk.ok("sessions", "--app", "~adjourn", "--json").json) == 1
 
@@ -248,7 +248,7 @@ def test_a_node_that_asks_is_called_by_its_title(shell: Shell):
     recovered = shell.ok("recover", "desk:titled", "s1")
     for done in (started, recovered, shell.ok("pending", "s1"), shell.ok("show", "s1")):
         assert "Sign it off asks for your approval" in done.out
-    assert shell.ok("pending", "--json").json[0]["title"] == "Sign it off"
+    assert shell.ok("pending", "--json").json[0]["node"] == "Sign it off"
     assert "Sign it off is open" in shell.ok("audit", "s1").out
     shell.ok("fork", "s1", "--to", "s2")
     shell.answer("s2", "yes")
@@ -371,3 +371,13 @@ def test_a_session_that_waits_for_its_turn_is_shown(tmp_path: Path):  # rule V11
     assert (document["status"], [each["input"] for each in document["waiting"]]) == ("queued", ["Bern", "Rome"])
     shell.ok("recover", "desk:ticket", "q1")
     assert "1 input waits" in shell.ok("show", "q1").out
+
+
+def test_a_store_can_be_in_the_home_folder(shell: Shell):
+    home = shell.folder / "home"
+    home.mkdir()
+    where = {"ADJOURN_STORE": "sqlite:///~/x.db", "HOME": str(home)}
+    assert f"There is no file {home / 'x.db'}" in shell.run("sessions", **where).err
+    shell.ok("chat", "desk:trip", "-m", "Bern", "--session", "s1", **where)
+    assert (home / "x.db").exists()
+    assert "s1" in shell.ok("sessions", **where).out

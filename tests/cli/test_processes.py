@@ -29,6 +29,7 @@ WORDS = {
     "approvals": ("ann",),
     "audit": ("s1", "--json"),
     "keys": (),
+    "repair": (),
     "prune": ("s1", "--keep", "soon"),
     "delete": ("s1",),
     "draw": ("desk:review", "-o", "review.dot"),

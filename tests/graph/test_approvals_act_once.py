@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict, TypeVar
 
 import pytest
 
@@ -25,8 +25,10 @@ from adjourn.errors import ModelError
 from adjourn.graph import START, CompiledGraph, StateGraph
 from adjourn.sessions import Sessions
 from adjourn.stores import MemoryStore, Store
-from adjourn.stores.types import Loaded, SessionRef
+from adjourn.stores.kit import Load, StoreQuery
 from adjourn.testing import FakeClock, FunctionModel
+
+T = TypeVar("T")
 
 paid: list[str] = []
 broken: list[str] = []
@@ -264,11 +266,12 @@ async def test_an_edit_of_the_head_does_not_leave_what_others_have_done_in_betwe
 
         awaited: str | None = None
 
-        async def load(self, ref: SessionRef, checkpoint: str | None = None) -> Loaded | None:
-            if checkpoint is not None and checkpoint == self.awaited:
+        async def read(self, query: StoreQuery[T]) -> T:
+            asked: object = query
+            if isinstance(asked, Load) and asked.checkpoint is not None and asked.checkpoint == self.awaited:
                 self.awaited = None
                 await desk(self).recover("s")
-            return await super().load(ref, checkpoint)
+            return await super().read(query)
 
     store = Store()
     graph = desk(store)

@@ -257,7 +257,7 @@ async def test_a_question_has_the_title_of_its_node(store: Store) -> None:
     paused = await graph.run({}, session_id="s")
     (asked,) = await graph.pending("s")
     (entry,) = await graph.audit("s")
-    assert [paused.interrupts[0].title, asked.title, entry.interrupt.title] == ["Sign it off"] * 3
+    assert [paused.interrupts[0].node, asked.node, entry.interrupt.node] == ["Sign it off"] * 3
 
 
 def test_wrong_options_are_named_at_once() -> None:  # rule G1

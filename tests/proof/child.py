@@ -13,7 +13,6 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -24,7 +23,8 @@ import redis.asyncio  # pyright: ignore[reportUnusedImport]  # noqa: F401
 from adjourn import CheckpointNotFound, Interrupt, MessageEvent, NodeEnd, Run, Runner, RunResult, ToolResult
 from adjourn.errors import AlreadyResumed, SessionBusy
 from adjourn.stores import SessionRef, Store
-from adjourn.stores.types import Answer, Claimed, Committed, Lease, Write
+from adjourn.stores.kit import Commit, StoreRequest
+from adjourn.stores.types import Claimed
 from adjourn.testing import FaultStore
 
 from .agent_workloads import PROGRAMS
@@ -110,46 +110,34 @@ class WatchedStore(FaultStore):
         self._kill_at = 0 if job.when == "effect" else job.kill_at
         self._when = job.when
 
-    async def _write(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def write(self, request: StoreRequest[T]) -> T:
+        asked = request.plain
+        if isinstance(asked, Commit):
+            self._note("asked", asked)
+        done = await self._made(request)
+        if isinstance(done, Claimed) and done.lease is not None:
+            self._ledger.write("claimed", done.checkpoint, fence=done.lease.fence)
+        if isinstance(asked, Commit):
+            self._note("committed", asked)
+        return done
+
+    def _note(self, what: Literal["asked", "committed"], commit: Commit) -> None:
+        for write in commit.writes:
+            self._ledger.write(what, write.id, fence=commit.lease.fence)
+
+    async def _made(self, request: StoreRequest[T]) -> T:
         if self.calls + 1 != self._kill_at:
-            return await super()._write(call)
+            return await super().write(request)
         self.calls += 1
         if self._when == "during":
             # Under way on the writer's thread; or made at once, and its caller does not hear of it.
-            under_way = asyncio.ensure_future(call())
+            under_way = asyncio.ensure_future(self.inner.write(request))
             await asyncio.sleep(0)
             del under_way
         elif self._when == "after":
-            await call()
+            await self.inner.write(request)
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError("dead")
-
-    async def claim(
-        self,
-        ref: SessionRef,
-        owner: str,
-        ttl: float,
-        *,
-        after: str | None,
-        write: Write | None = None,
-        answers: Sequence[Answer] = (),
-        replaces: str | None = None,
-        alone: bool = False,
-    ) -> Claimed:
-        claimed = await super().claim(
-            ref, owner, ttl, after=after, write=write, answers=answers, replaces=replaces, alone=alone
-        )
-        if claimed.lease is not None:
-            self._ledger.write("claimed", claimed.checkpoint, fence=claimed.lease.fence)
-        return claimed
-
-    async def commit(self, lease: Lease, *writes: Write, after: str, release: bool = False) -> Committed:
-        for write in writes:
-            self._ledger.write("asked", write.id, fence=lease.fence)
-        committed = await super().commit(lease, *writes, after=after, release=release)
-        for write in writes:
-            self._ledger.write("committed", write.id, fence=lease.fence)
-        return committed
 
 
 class Client:

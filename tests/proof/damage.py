@@ -286,7 +286,7 @@ class Template:
 
     def _owner(self, table: str, row: tuple[Any, ...]) -> int:
         match table:
-            case "records":
+            case "records" | "branches":
                 return row[0] >> 28
             case "questions" | "inputs":
                 return row[1]

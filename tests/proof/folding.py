@@ -117,9 +117,9 @@ class Folding:
     async def reported(self) -> None:
         self.record()
 
-    async def note_begin(self, digest: str) -> list[Any]:
+    async def note_begin(self, digest: str) -> bool:
         self.record()
-        return []
+        return False
 
     async def boundary(self, source: str, frame: Frame, step: int, following: Callable[[], tuple[str, ...]]) -> None:
         following()

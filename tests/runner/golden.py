@@ -24,7 +24,7 @@ from adjourn.testing import FakeClock, count_ids
 from .stores import WatchedStore
 
 DATA = Path(__file__).parent.parent / "data"
-FORMATS = (4,)
+FORMATS = (5,)
 SESSION = "golden"
 
 VALUES: dict[str, Any] = {

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import pytest
 
@@ -23,10 +23,12 @@ from adjourn import (
 )
 from adjourn.errors import Conflict
 from adjourn.events import Done, Interrupted
-from adjourn.stores import SessionRef, Store
+from adjourn.stores import Store
 from adjourn.stores._wrapper import StoreWrapper
-from adjourn.stores.types import Answer, Head
+from adjourn.stores.kit import GiveAnswers, StoreRequest
 from adjourn.testing import FaultStore, ScriptedModel
+
+T = TypeVar("T")
 
 
 @workflow
@@ -194,6 +196,21 @@ async def test_an_answer_that_a_branch_has_inherited_is_the_same(store: Store): 
         await runner(store).answer("s", {"two": "a"}, id="k")
 
 
+@pytest.mark.parametrize("has_begun", [False, True])
+async def test_an_answer_under_the_id_of_an_input_is_a_conflict(store: Store, has_begun: bool):  # rule R20
+    if has_begun:
+        await runner(store).submit("x", session_id="s", id="k", user_id="ann")
+        await runner(store).advance("s")
+    else:
+        await runner(store).run("x", session_id="s", user_id="ann")
+        await runner(store).submit("y", session_id="s", id="k", user_id="ann")
+    for give in doors(store):
+        with pytest.raises(Conflict, match=r"under the id 'k'\. Choose another id"):
+            await give("s", {"one": "a"}, id="k")
+    assert [each.outcome for each in await Sessions(store).audit("s")] == [None]
+    assert (await runner(store).answer("s", {"one": "a"}, id="other")).session_id == "s"
+
+
 class Between(StoreWrapper):
     """A store that does something once, right before it records an answer."""
 
@@ -201,11 +218,11 @@ class Between(StoreWrapper):
         super().__init__(inner)
         self.before: Callable[[], Awaitable[Any]] | None = before
 
-    async def answer(self, ref: SessionRef, answers: Sequence[Answer], *, after: str | None = None) -> Head:
-        before, self.before = self.before, None
-        if before is not None:
+    async def write(self, request: StoreRequest[T]) -> T:
+        if self.before is not None and isinstance(request.plain, GiveAnswers):
+            before, self.before = self.before, None
             await before()
-        return await super().answer(ref, answers, after=after)
+        return await super().write(request)
 
 
 @pytest.mark.xfail(strict=True, reason="issue 22: stores know the ids of answers, and refuse a second use")

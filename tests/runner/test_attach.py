@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import sqlite3
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -16,7 +16,7 @@ from adjourn.events import Cancelled, Done, Event, Failed, Interrupted, NodeEnd
 from adjourn.graph import START, StateGraph
 from adjourn.stores import SessionRef, Store
 from adjourn.stores._wrapper import StoreWrapper
-from adjourn.stores.types import Claimed
+from adjourn.stores.kit import Claim, StoreRequest
 from adjourn.testing import FakeClock
 
 from .programs import (
@@ -32,6 +32,8 @@ from .programs import (
     steps,
     until,
 )
+
+T = TypeVar("T")
 
 
 def durable(events: list[Event]) -> list[Event]:
@@ -282,11 +284,12 @@ class Contended(StoreWrapper):
         super().__init__(inner)
         self.times = times
 
-    async def claim(self, ref: SessionRef, owner: str, ttl: float, **options: Any) -> Claimed:
-        if self.times:
+    async def write(self, request: StoreRequest[T]) -> T:
+        asked = request.plain
+        if self.times and isinstance(asked, Claim):
             self.times -= 1
-            raise Conflict(ref.id, "somebody else was faster")
-        return await super().claim(ref, owner, ttl, **options)
+            raise Conflict(asked.ref.id, "somebody else was faster")
+        return await super().write(request)
 
 
 async def test_a_session_that_others_write_is_stopped_all_the_same(store: Store):

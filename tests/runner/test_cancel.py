@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import pytest
@@ -27,7 +27,8 @@ from adjourn import (
 )
 from adjourn.events import Cancelled
 from adjourn.graph import START, StateGraph
-from adjourn.stores import Loaded, MemoryStore, SessionRef, Store
+from adjourn.stores import MemoryStore, Store
+from adjourn.stores.kit import Load, StoreQuery, StoreRequest
 from adjourn.testing import FaultStore, ScriptedModel
 
 from .programs import (
@@ -465,13 +466,15 @@ class Slow(FaultStore):
             self.reached.set()
             await self.opened.wait()
 
-    async def load(self, ref: SessionRef, checkpoint: str | None = None) -> Loaded | None:
-        await self._hold("load")
-        return await super().load(ref, checkpoint)
+    async def read(self, query: StoreQuery[T]) -> T:
+        asked: object = query
+        if isinstance(asked, Load):
+            await self._hold("load")
+        return await super().read(query)
 
-    async def _write(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def write(self, request: StoreRequest[T]) -> T:
         await self._hold("write")
-        return await super()._write(call)
+        return await super().write(request)
 
 
 @pytest.mark.parametrize("mode", MODES)

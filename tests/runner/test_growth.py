@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any, TypedDict
 
+import pytest
+
 from adjourn import Runner, interrupt, workflow
 from adjourn.events import Done, Interrupted
-from adjourn.graph import END, START, Command, CompiledGraph, StateGraph, append
+from adjourn.graph import END, START, Command, CompiledGraph, Overwrite, StateGraph, append
 from adjourn.sessions import Sessions
 from adjourn.stores import MemoryStore, Store
 from tests.counting import calls_of, lines_of
@@ -41,6 +43,27 @@ async def talked(store: Store, turns: int) -> CompiledGraph:
     for number in range(turns):
         await graph.run({"said": [f"{LONG}{number}"]}, session_id="s")
     return graph
+
+
+# Branches
+
+
+@pytest.mark.parametrize("how", ["edit", "fork"])
+async def test_a_full_record_is_as_long_however_many_branches_came_before(how: str):  # rules C4, C9
+    store = WatchedStore(MemoryStore())
+    graph, lengths = await talked(store, 1), list[int]()
+    for number in range(200):
+        if how == "edit":
+            await graph.edit("s", {"said": Overwrite([f"{number:03}"])})
+        else:
+            await graph.fork("s", to="s")
+        lengths.append(next(len(write.body) for write in reversed(store.writes) if write.full))
+    assert lengths[199] <= lengths[19] + 8
+    await graph.fork("s", to="copy")
+    assert len(store.writes[-2].body) <= lengths[19] + 100
+    store.writes.clear()
+    await graph.edit("copy", {"said": Overwrite(["000"])})
+    assert len(store.writes[0].body) <= lengths[19] + 100
 
 
 # Attach

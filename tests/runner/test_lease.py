@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -20,11 +20,14 @@ from adjourn.errors import Conflict
 from adjourn.events import Cancelled, Failed
 from adjourn.runner._heartbeat import Heartbeat
 from adjourn.runner._settings import Durability
-from adjourn.stores import Committed, Lease, MemoryStore, Renewed, SessionRef, SQLiteStore, Store, Write
+from adjourn.stores import Lease, MemoryStore, Renewed, SessionRef, SQLiteStore, Store
+from adjourn.stores.kit import Commit, StoreRequest
 from adjourn.testing import FakeClock, FaultStore
 from tests.no_threads import no_more_threads
 
 from .programs import Gate, asking, begin, events_of, held, line, side_by_side, step, steps, turns, until
+
+T = TypeVar("T")
 
 WAIT = 50.0
 
@@ -371,12 +374,13 @@ class Unheard(FaultStore):
         self.losses += any(state.lost for state in renewed)
         return renewed
 
-    async def commit(self, lease: Lease, *writes: Write, after: str, release: bool = False) -> Committed:
-        committed = await super().commit(lease, *writes, after=after, release=release)
-        await asyncio.sleep(0.01)  # so that the last records gather behind others
-        if release:
-            await until(self.was_told)
-        return committed
+    async def write(self, request: StoreRequest[T]) -> T:
+        done, asked = await super().write(request), request.plain
+        if isinstance(asked, Commit):
+            await asyncio.sleep(0.01)  # so that the last records gather behind others
+            if asked.release:
+                await until(self.was_told)
+        return done
 
     async def was_told(self) -> bool:
         return self.losses > 1  # the first one has reached the run by then

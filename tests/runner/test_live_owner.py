@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from adjourn import AlreadyResumed, RunResult, SessionBusy, current, interrupt
 from adjourn.graph import CompiledGraph
 from adjourn.stores import SessionRef, Store
+from adjourn.stores.kit import StoreRequest
 from adjourn.testing import FaultStore
 
 from .programs import Gate, asking, begin, held, side_by_side, step, until
+
+T = TypeVar("T")
 
 
 def asks(name: str) -> Any:
@@ -89,10 +92,10 @@ class _Overtaken(FaultStore):
         self.wait = wait
         self.reached = asyncio.Event()
 
-    async def _write(self, call: Callable[[], Awaitable[Any]]) -> Any:
+    async def write(self, request: StoreRequest[T]) -> T:
         self.reached.set()
         await self.wait()
-        return await super()._write(call)
+        return await super().write(request)
 
 
 def _asks_and_works(gate: Gate) -> Any:

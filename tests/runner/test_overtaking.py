@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -21,11 +21,14 @@ from adjourn import (
     tool,
     workflow,
 )
-from adjourn.errors import PendingInterrupts
-from adjourn.stores import EventBatch, MemoryStore, SessionRef, Store
+from adjourn.errors import ModelError, PendingInterrupts
+from adjourn.stores import MemoryStore, Store
+from adjourn.stores.kit import ListEvents, StoreQuery
 from adjourn.testing import FaultStore, FunctionModel
 
 from .programs import Gate, begin, line, step, turns
+
+T = TypeVar("T")
 
 
 class Desk:
@@ -64,9 +67,11 @@ class Followed(FaultStore):
         super().__init__(inner, fail_at=0, times=0)
         self.reached = asyncio.Event()
 
-    async def events(self, ref: SessionRef, after: int = 0, *, limit: int | None = None) -> list[EventBatch]:
-        self.reached.set()
-        return await super().events(ref, after, limit=limit)
+    async def read(self, query: StoreQuery[T]) -> T:
+        asked: object = query
+        if isinstance(asked, ListEvents):
+            self.reached.set()
+        return await super().read(query)
 
 
 @pytest.mark.parametrize("how", ["cancel", "rollback"])
@@ -200,6 +205,39 @@ async def test_what_may_happen_once_is_asked_about_after_a_rollback(store: Store
     await asyncio.wait([first])
     assert second.status == "interrupted"  # it may have happened
     assert calls == ["pay"]
+
+
+async def test_what_ran_on_any_branch_is_asked_about_after_a_rollback(store: Store):  # rule V11, failures 30
+    gate, calls = Gate(), list[str]()
+
+    @tool(at_most_once=True)
+    async def pay(cents: int) -> str:
+        """Pay."""
+        calls.append("pay")
+        return "paid"
+
+    async def answer(request: Any) -> Any:
+        if request.messages[-1].role != "tool":
+            return ToolCall(id="c", name="pay", arguments={"cents": 5})
+        if not is_edited:
+            raise RuntimeError("the model is away")
+        await gate.wait()
+        return "ok"
+
+    def made() -> Runner[Any, Any, Any]:
+        return Runner(ChatModelAgent("Desk", model=FunctionModel(answer), tools=[pay]), store=store)
+
+    is_edited = False
+    with pytest.raises(ModelError):
+        await made().run("pay", session_id="s")
+    await made().edit("s", {"values": {"tone": "dry"}})
+    is_edited = True
+    again = begin(made().recover("s"))
+    await gate.reached.wait()
+    second = await made().run("pay", session_id="s", on_busy="rollback")
+    gate.opened.set()
+    await asyncio.wait([again])
+    assert (second.status, calls) == ("interrupted", ["pay"])
 
 
 async def test_several_messages_at_once_come_one_after_the_other(store: Store):  # rule V11

@@ -7,7 +7,7 @@ import gc
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -16,10 +16,13 @@ from adjourn.errors import Conflict, StoreUnavailable
 from adjourn.middleware import Middleware
 from adjourn.runner._heartbeat import Heartbeat
 from adjourn.runner._settings import Durability
-from adjourn.stores import Committed, Lease, MemoryStore, Renewed, SessionRef, Write
+from adjourn.stores import Lease, MemoryStore, Renewed, SessionRef
+from adjourn.stores.kit import Commit, GetHead, StoreRequest
 from adjourn.testing import FaultStore, FunctionModel, ScriptedModel
 
 from .programs import Gate, begin, held, line, step, steps, until
+
+T = TypeVar("T")
 
 TTL = 0.05
 """Seconds of a lease here: they pass by the clock of the process."""
@@ -41,10 +44,10 @@ class Silent(FaultStore):
         await self._check()
         return await super().renew(leases)
 
-    async def commit(self, lease: Lease, *writes: Write, after: str, release: bool = False) -> Committed:
-        if not self.commits_are_heard:
+    async def write(self, request: StoreRequest[T]) -> T:
+        if isinstance(request.plain, Commit) and not self.commits_are_heard:
             await self._check()
-        return await super().commit(lease, *writes, after=after, release=release)
+        return await super().write(request)
 
     async def _check(self) -> None:
         if self.is_silent and self.hangs:
@@ -58,7 +61,7 @@ class Silent(FaultStore):
         await until(self._lease_is_over)
 
     async def _lease_is_over(self) -> bool:
-        head = await self.inner.head(SessionRef("s"))
+        head = await self.inner.read(GetHead(SessionRef("s")))
         return head is not None and head.expires < time.time()
 
 

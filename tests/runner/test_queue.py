@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -33,12 +33,14 @@ from adjourn.errors import (
 from adjourn.events import CheckpointSaved, Delta, Done
 from adjourn.graph import Overwrite
 from adjourn.sessions import Sessions
-from adjourn.stores import MemoryStore, SessionRef, Store
+from adjourn.stores import MemoryStore, Store
 from adjourn.stores._wrapper import StoreWrapper
-from adjourn.stores.types import Claimed
+from adjourn.stores.kit import Claim, StoreRequest
 from adjourn.testing import FaultStore, ScriptedModel
 
 from .programs import Gate, steps, turns
+
+T = TypeVar("T")
 
 
 class Desk:
@@ -828,11 +830,12 @@ class Contended(StoreWrapper):
         super().__init__(inner)
         self.times = 0
 
-    async def claim(self, ref: SessionRef, owner: str, ttl: float, **options: Any) -> Claimed:
-        if self.times:
+    async def write(self, request: StoreRequest[T]) -> T:
+        asked = request.plain
+        if self.times and isinstance(asked, Claim):
             self.times -= 1
-            raise SessionBusy(ref.id, "somebody else")
-        return await super().claim(ref, owner, ttl, **options)
+            raise SessionBusy(asked.ref.id, "somebody else")
+        return await super().write(request)
 
 
 @pytest.mark.parametrize("how", ["queue", "cancel", "rollback"])

@@ -15,6 +15,7 @@ import pytest
 from adjourn import Runner, SessionBusy, once, workflow
 from adjourn.errors import CheckpointNotFound, Conflict
 from adjourn.stores import SessionRef, SQLiteStore, Store
+from adjourn.stores.kit import StoreRequest
 from adjourn.testing import FaultStore
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -25,14 +26,14 @@ T = TypeVar("T")
 class DeadlyStore(FaultStore):
     """Kills its process at one of its writes, before or after it."""
 
-    async def _write(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def write(self, request: StoreRequest[T]) -> T:
         self.calls += 1
         if self.calls != self.fail_at:
-            return await call()
+            return await self.inner.write(request)
         if self.mode == "after":
-            await call()
+            await self.inner.write(request)
         os.kill(os.getpid(), signal.SIGKILL)
-        return await call()
+        raise AssertionError("dead")
 
 
 def runner_on(store: Store, ledger: Path) -> Runner:

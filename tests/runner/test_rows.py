@@ -6,7 +6,7 @@ import json
 import sqlite3
 from binascii import crc32
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -14,8 +14,11 @@ from adjourn import Runner, interrupt, workflow
 from adjourn._engine.record import decode
 from adjourn.errors import CheckpointCorrupt, CheckpointNotFound, InvalidAnswer
 from adjourn.stores import MemoryStore, SessionRef, SQLiteStore, Store
+from adjourn.stores.kit import Delete, ListAsked, StoreQuery
 
 from .stores import WatchedStore
+
+T = TypeVar("T")
 
 S = SessionRef("s")
 
@@ -132,9 +135,11 @@ async def test_a_lost_row_is_corrupt(tmp_path: Path):  # rules C10, I12
 
 async def test_a_session_that_is_deleted_while_it_is_loaded_is_not_found():  # rule C10
     class Deleting(WatchedStore):
-        async def asked(self, ref: SessionRef, branch: str, ids: Any) -> Any:
-            await self.inner.delete(ref)
-            return await super().asked(ref, branch, ids)
+        async def read(self, query: StoreQuery[T]) -> T:
+            asked: object = query
+            if isinstance(asked, ListAsked):
+                await self.inner.write(Delete(asked.ref))
+            return await super().read(query)
 
     store = Deleting(MemoryStore())
     await Runner(order, store=store).run(session_id="s")
@@ -146,9 +151,9 @@ async def test_a_session_without_questions_is_loaded_in_one_read():  # rule I12
     class Counting(WatchedStore):
         reads = 0
 
-        async def asked(self, ref: SessionRef, branch: str, ids: Any) -> Any:
-            self.reads += 1
-            return await super().asked(ref, branch, ids)
+        async def read(self, query: StoreQuery[T]) -> T:
+            self.reads += isinstance(query, ListAsked)
+            return await super().read(query)
 
     @workflow
     async def plain() -> int:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from adjourn import AnswerWith, Runner, interrupt, workflow
-from adjourn.stores import Answer, Claimed, SessionRef, SQLiteStore, Store, Write
+from adjourn.stores import SessionRef, SQLiteStore, Store
+from adjourn.stores.kit import Claim, StoreRequest
 from adjourn.testing import FakeClock, FaultStore, count_ids
 
 from .programs import Gate, asking, begin, held, line, side_by_side, step, steps, turns, until
 from .test_lease import child_of
+
+T = TypeVar("T")
 
 
 async def asks(state: dict[str, Any]) -> dict[str, Any]:
@@ -140,24 +142,12 @@ class LateStore(FaultStore):
         self.claimed = asyncio.Event()
         self.heard = asyncio.Event()
 
-    async def claim(
-        self,
-        ref: SessionRef,
-        owner: str,
-        ttl: float,
-        *,
-        after: str | None,
-        write: Write | None = None,
-        answers: Sequence[Answer] = (),
-        replaces: str | None = None,
-        alone: bool = False,
-    ) -> Claimed:
-        claimed = await super().claim(
-            ref, owner, ttl, after=after, write=write, answers=answers, replaces=replaces, alone=alone
-        )
-        self.claimed.set()
-        await self.heard.wait()
-        return claimed
+    async def write(self, request: StoreRequest[T]) -> T:
+        done = await super().write(request)
+        if isinstance(request.plain, Claim):
+            self.claimed.set()
+            await self.heard.wait()
+        return done
 
 
 async def test_a_caller_who_leaves_while_the_session_is_claimed_leaves_it_free(store: Store):

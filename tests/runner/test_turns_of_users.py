@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -21,12 +21,15 @@ from adjourn import (
     tool,
     workflow,
 )
-from adjourn._calls.approval import Approval, Approvals
+from adjourn._calls.approval import Approvals, RememberedApproval
 from adjourn._engine.record import decode, encode
 from adjourn.errors import CheckpointCorrupt
 from adjourn.stores import Loaded, MemoryStore, SessionRef, Store
+from adjourn.stores.kit import StoreQuery
 from adjourn.testing import ScriptedModel
 from tests.runner.programs import line
+
+T = TypeVar("T")
 
 ran_as: list[tuple[str | None, Any]] = []
 
@@ -184,7 +187,7 @@ async def test_what_was_approved_does_not_count_in_a_turn_of_nobody(store: Store
 
 
 async def test_what_was_approved_for_always_counts_in_a_resumed_turn(store: Store):  # rules C12, T5
-    await Approvals(store).add("ann", Approval.of("teller", pay))
+    await Approvals(store).add("ann", RememberedApproval.of("teller", pay))
 
     @workflow
     async def first_asks(_: str) -> Any:
@@ -209,9 +212,9 @@ class Altered(MemoryStore):
 
     change: Callable[[tuple[bytes, ...]], tuple[bytes, ...]] | None = None
 
-    async def load(self, ref: SessionRef, checkpoint: str | None = None) -> Loaded | None:
-        loaded = await super().load(ref, checkpoint)
-        if loaded is None or self.change is None:
+    async def read(self, query: StoreQuery[T]) -> T:
+        loaded = await super().read(query)
+        if self.change is None or not isinstance(loaded, Loaded):
             return loaded
         return msgspec.structs.replace(loaded, rows=self.change(loaded.rows))
 

@@ -7,7 +7,7 @@ import logging
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -17,10 +17,13 @@ from adjourn.graph import CompiledGraph
 from adjourn.runner import WorkerCounts
 from adjourn.runner._due import SPREAD
 from adjourn.sessions import Sessions
-from adjourn.stores import Due, Loaded, MemoryStore, SessionRef, Store
+from adjourn.stores import MemoryStore, SessionRef, Store
+from adjourn.stores.kit import ListDue, Load, StoreQuery
 from adjourn.testing import FakeClock, FaultStore
 
 from .programs import Gate, asking, begin, held, line, step, steps, turns
+
+T = TypeVar("T")
 
 POLL = 0.01
 
@@ -378,13 +381,12 @@ class Listing(MemoryStore):
         self.limits: list[int] = []
         self.loads = 0
 
-    async def due(self, **options: Any) -> list[Due]:
-        self.limits.append(options["limit"])
-        return await super().due(**options)
-
-    async def load(self, ref: SessionRef, checkpoint: str | None = None) -> Loaded | None:
-        self.loads += 1
-        return await super().load(ref, checkpoint)
+    async def read(self, query: StoreQuery[T]) -> T:
+        asked: object = query
+        if isinstance(asked, ListDue):
+            self.limits.append(asked.limit)
+        self.loads += isinstance(asked, Load)
+        return await super().read(query)
 
 
 async def test_a_worker_that_has_little_room_chooses_among_as_many():
@@ -421,10 +423,10 @@ class Leaving(FaultStore):
     def __init__(self, inner: Store) -> None:
         super().__init__(inner, fail_at=0, times=0)
 
-    async def due(self, **options: Any) -> list[Due]:
-        if self.is_away:
+    async def read(self, query: StoreQuery[T]) -> T:
+        if self.is_away and isinstance(query, ListDue):
             raise StoreUnavailable("it", "it is away")
-        return await super().due(**options)
+        return await super().read(query)
 
 
 @pytest.mark.parametrize("when", ["at the start", "later"])
@@ -545,10 +547,12 @@ class Silent(MemoryStore):
         super().__init__()
         self.was_asked = asyncio.Event()
 
-    async def due(self, **filters: Any) -> list[Due]:
-        self.was_asked.set()
-        await asyncio.Event().wait()
-        raise AssertionError(filters)
+    async def read(self, query: StoreQuery[T]) -> T:
+        if isinstance(query, ListDue):
+            self.was_asked.set()
+            await asyncio.Event().wait()
+            raise AssertionError(query)
+        return await super().read(query)
 
 
 async def test_one_that_was_not_entered_in_time_does_not_go_on():
@@ -604,8 +608,10 @@ def test_runners_that_cannot_be_used():
 
 async def test_a_store_that_cannot_be_used_is_an_error_at_the_start(store: Store):
     class Wrong(FaultStore):
-        async def due(self, **_: Any) -> list[Due]:
-            raise UsageError("a wrong schema")
+        async def read(self, query: StoreQuery[T]) -> T:
+            if isinstance(query, ListDue):
+                raise UsageError("a wrong schema")
+            return await super().read(query)
 
     with pytest.raises(UsageError, match="wrong schema"):
         await Worker(as_graph(Wrong(store, fail_at=0, times=0))).run(install_signal_handlers=False)
@@ -613,8 +619,10 @@ async def test_a_store_that_cannot_be_used_is_an_error_at_the_start(store: Store
 
 async def test_a_store_that_cannot_be_used_does_not_let_anybody_work_beside_it(store: Store):
     class Wrong(FaultStore):
-        async def due(self, **_: Any) -> list[Due]:
-            raise UsageError("a wrong schema")
+        async def read(self, query: StoreQuery[T]) -> T:
+            if isinstance(query, ListDue):
+                raise UsageError("a wrong schema")
+            return await super().read(query)
 
     with pytest.raises(UsageError, match="wrong schema"):
         async with working(as_graph(Wrong(store, fail_at=0, times=0))):
@@ -625,9 +633,11 @@ async def test_a_store_that_hangs_does_not_keep_it_from_stopping(store: Store):
     hanging = asyncio.Event()
 
     class Hanging(FaultStore):
-        async def due(self, **_: Any) -> list[Due]:
-            hanging.set()
-            return await asyncio.get_running_loop().create_future()
+        async def read(self, query: StoreQuery[T]) -> T:
+            if isinstance(query, ListDue):
+                hanging.set()
+                return await asyncio.get_running_loop().create_future()
+            return await super().read(query)
 
     worker = Worker(as_graph(Hanging(store, fail_at=0, times=0)))
     running = asyncio.create_task(worker.run(install_signal_handlers=False))
@@ -640,7 +650,9 @@ async def test_a_store_that_refuses_while_it_stops_is_still_an_error(store: Stor
     asked = asyncio.Event()
 
     class Wrong(FaultStore):
-        async def due(self, **_: Any) -> list[Due]:
+        async def read(self, query: StoreQuery[T]) -> T:
+            if not isinstance(query, ListDue):
+                return await super().read(query)
             asked.set()
             try:
                 return await asyncio.get_running_loop().create_future()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -13,7 +13,8 @@ import pytest
 from starlette.requests import Request
 from starlette.routing import Route
 
-from adjourn import Runner, UsageError
+from adjourn import Runner, UsageError, interrupt
+from adjourn.graph import START, StateGraph
 from adjourn.server import App, Caller, Tokens
 from adjourn.server._callers import Role
 from adjourn.server._guards import ACCESS, Access
@@ -244,6 +245,38 @@ def test_a_reviewer_alone_neither_edits_nor_leads_a_call_into_their_own(desk: De
         assert desk.answer("another reviewer", again, "yes")["output"] == "Result: booked: Oslo"
     messages = desk.request("ann", "GET", f"/api/v1/sessions/{led['session_id']}/messages").json["messages"]
     assert [each.get("name") for each in messages if each["content"] == "book Oslo"] == ["rita"]
+
+
+class Bill(TypedDict, total=False):
+    to: str
+    ok: bool
+
+
+def check_bill(state: Bill) -> Bill:
+    return {"ok": interrupt({"to": state.get("to")}, reason="need_approval", schema=bool)}
+
+
+def test_an_admin_who_edits_the_state_does_not_approve_what_follows(tmp_path: Path):  # rule V19
+    file = Tokens(tmp_path / "tokens.json")
+    tokens = {
+        "ann": file.create("ann")[1],
+        "admin": file.create("ada", roles=["admin"])[1],
+        "reviewer": file.create("rita", roles=["review"])[1],
+    }
+    graph = StateGraph(Bill, name="bill").add_sequence(check_bill).add_edge(START, "check_bill").compile()
+    with Serving(App([graph], tokens=file, self_approval=False)) as server:
+        desk = Desk(server, tokens, file)
+        chat = {"agent": "bill", "message": {"to": "bob"}, "stream": False}
+        path = f"/api/v1/sessions/{desk.request('ann', 'POST', '/api/v1/chat', chat).json['session_id']}"
+        assert desk.request("admin", "POST", f"{path}/edit", {"values": {"to": "mallory"}}).status == 200
+        desk.request("admin", "POST", f"{path}/recover", {"stream": False})
+        again = desk.request("ann", "GET", path).json
+        (asked,) = again["pending"]
+        assert (asked["info"], asked["requesters"]) == ({"to": "mallory"}, ["ann", "ada"])
+        paused = {**again, "interrupts": [asked]}
+        for who in ("ann", "admin"):
+            assert desk.answer(who, paused, True) == (403, "answer_refused")
+        assert desk.answer("reviewer", paused, True)["status"] == "done"
 
 
 def test_a_reviewer_does_not_approve_everything_for_others(desk: Desk):  # rule V19

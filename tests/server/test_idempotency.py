@@ -8,7 +8,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -17,11 +17,14 @@ from adjourn.server import App, Served
 from adjourn.sessions import Sessions
 from adjourn.stores import MemoryStore, SessionRef
 from adjourn.stores._wrapper import StoreWrapper
-from adjourn.stores.types import OWN_APPS, Head, Input, QueuedInput
+from adjourn.stores.kit import ListInputs, StoreQuery, StoreRequest, Submit, Withdraw
+from adjourn.stores.types import OWN_APPS
 from tests.servers import postgres, redis
 
 from .agents import ASKER, DIER, GATES, booker, counter
 from .serving import Reply, Serving, Stream, dying, ids
+
+T = TypeVar("T")
 
 
 @pytest.fixture(scope="module")
@@ -295,21 +298,20 @@ class Faulty(StoreWrapper):
         self.withdrawals: Exception | None = None
         self.reads: Exception | None = None
 
-    async def submit(self, ref: SessionRef, input: Input) -> Head:
-        if input.id == "answer" and self.answers is not None:
+    async def write(self, request: StoreRequest[T]) -> T:
+        asked = request.plain
+        if isinstance(asked, Submit) and asked.input.id == "answer" and self.answers is not None:
             error, self.answers = self.answers, None
             raise error
-        return await super().submit(ref, input)
-
-    async def withdraw(self, ref: SessionRef, id: str) -> bool:
-        if self.withdrawals is not None:
+        if isinstance(asked, Withdraw) and self.withdrawals is not None:
             raise self.withdrawals
-        return await super().withdraw(ref, id)
+        return await super().write(request)
 
-    async def inputs(self, ref: SessionRef, *, limit: int | None = None) -> list[QueuedInput]:
-        if self.reads is not None and ref.app.endswith(":keys"):
+    async def read(self, query: StoreQuery[T]) -> T:
+        asked: object = query
+        if isinstance(asked, ListInputs) and asked.ref.app.endswith(":keys") and self.reads is not None:
             raise self.reads
-        return await super().inputs(ref, limit=limit)
+        return await super().read(query)
 
 
 @pytest.fixture

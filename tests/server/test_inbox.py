@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -13,10 +13,12 @@ from adjourn.errors import StoreUnavailable
 from adjourn.server import App, Tokens
 from adjourn.stores import MemoryStore
 from adjourn.stores._wrapper import StoreWrapper
-from adjourn.stores.types import Head
+from adjourn.stores.kit import ListSessions, StoreQuery
 
 from .agents import booker, counter
 from .serving import Serving, types
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -113,10 +115,10 @@ def test_a_store_that_goes_away_ends_the_stream_in_order(caplog: pytest.LogCaptu
     class Leaving(StoreWrapper):
         is_away = False
 
-        async def sessions(self, **options: Any) -> list[Head]:
-            if self.is_away:
+        async def read(self, query: StoreQuery[T]) -> T:
+            if self.is_away and isinstance(query, ListSessions):
                 raise StoreUnavailable("a store", "it is away")
-            return await super().sessions(**options)
+            return await super().read(query)
 
     store = Leaving(MemoryStore())
     with Serving(App([booker()], store=store)) as server:

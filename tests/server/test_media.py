@@ -93,6 +93,18 @@ REFUSED = [
     "images.example.com",
     "javascript:alert(1)",
     " data:image/png;base64,AAAA",
+    "data:",
+    "data://evil.example/a.png",
+    "data://evil.example/a,b.png",
+    "data:http://evil.example/a.png",
+    "data:https://evil.example/a,b.png",
+    "data:evil.example/a.png",
+    "data:@evil.example,a",
+    "data:\\\\evil.example/a,b",
+    "data:image/png;base64",
+    "data:image/png ;base64,AAAA",
+    "data:\timage/png;base64,AAAA",
+    "data:image/png;x=//evil.example,a",
 ]
 
 
@@ -115,6 +127,9 @@ def test_a_url_of_a_caller_is_refused(server: Serving, url: str):  # rule V17, a
         "https://203.0.113.7/a.png",
         "https://xn--mnchen-3ya.example/a.png",
         "data:image/png;base64,AAAA",
+        "DATA:Image/SVG+xml;charset=utf-8;base64,AA+/AA==",
+        "data:,hello%20there",
+        "data:text/plain;charset=utf-8,a,b",
     ],
 )
 def test_hosts_that_the_operator_allows_and_data_reach_the_model(server: Serving, url: str):  # rule V17

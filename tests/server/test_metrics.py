@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -15,10 +16,12 @@ from adjourn.errors import StoreUnavailable
 from adjourn.server import App, Caller, Tokens
 from adjourn.server._metrics import FOLDER
 from adjourn.stores import MemoryStore
-from adjourn.stores.types import ALL_QUESTIONS, QuestionFilter
+from adjourn.stores.kit import CountQuestions, StoreQuery
 
 from .agents import GATES, booker, counter
 from .serving import PATIENCE, Serving, Stream
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -120,11 +123,11 @@ class Watched(MemoryStore):
     looks = 0
     is_away = False
 
-    async def count_questions(self, filter: QuestionFilter = ALL_QUESTIONS) -> int:
-        self.looks += 1
-        if self.is_away:
+    async def read(self, query: StoreQuery[T]) -> T:
+        self.looks += isinstance(query, CountQuestions)
+        if self.is_away and isinstance(query, CountQuestions):
             raise StoreUnavailable("watched", "it is away")
-        return await super().count_questions(filter)
+        return await super().read(query)
 
 
 def test_what_waits_is_counted_and_looked_at_only_now_and_then():  # rule V9

@@ -194,3 +194,16 @@ async def test_wrong_tags_are_refused_where_they_are_given(store: Store, tags: A
         return "refused"
 
     assert (await Runner(ask, store=store).run("")).value == "refused"
+
+
+async def test_questions_are_found_by_the_user_whose_turn_asks(store: Store, clock: FakeClock):  # rule I15
+    sessions = await office(store, clock)
+    assert [each.session_id for each in await sessions.pending(requested_by="bob")] == ["paying", "bossy"]
+    assert await sessions.count_pending(requested_by="ann") == 1
+    assert await sessions.count_pending(requested_by="ann", tag="money") == 0
+    assert {each.requested_by for each in await sessions.pending()} >= {"ann", "bob"}
+
+
+async def test_a_filter_that_there_is_not_is_named(store: Store):
+    with pytest.raises(UsageError, match="agent, under, reason, tag, requested_by, older_than, expires_within"):
+        await Sessions(store).pending(agnt="x")  # pyright: ignore[reportCallIssue]

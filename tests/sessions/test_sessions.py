@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from collections.abc import AsyncIterator
+from typing import Any, TypeVar
 
 import pytest
 
@@ -29,10 +29,12 @@ from adjourn import (
 from adjourn.errors import Conflict
 from adjourn.messages import Message, Usage
 from adjourn.sessions import Notice, QuestionAsked, SessionEnded
-from adjourn.stores import MemoryStore, SessionRef, Store
+from adjourn.stores import MemoryStore, Store
 from adjourn.stores._wrapper import StoreWrapper
-from adjourn.stores.types import Answer, Head
+from adjourn.stores.kit import Delete, GiveAnswers, Prune, StoreRequest
 from adjourn.testing import ScriptedModel
+
+T = TypeVar("T")
 
 
 @workflow
@@ -350,11 +352,12 @@ class Contended(StoreWrapper):
         super().__init__(inner)
         self.times = times
 
-    async def answer(self, ref: SessionRef, answers: Sequence[Answer], *, after: str | None = None) -> Head:
-        if self.times:
+    async def write(self, request: StoreRequest[T]) -> T:
+        asked = request.plain
+        if self.times and isinstance(asked, GiveAnswers):
             self.times -= 1
-            raise Conflict(ref.id, "somebody else was faster")
-        return await super().answer(ref, answers, after=after)
+            raise Conflict(asked.ref.id, "somebody else was faster")
+        return await super().write(request)
 
 
 async def test_an_answer_is_recorded_though_others_write(store: Store):  # rule R3
@@ -369,9 +372,10 @@ async def test_an_answer_is_recorded_though_others_write(store: Store):  # rule 
 
 async def test_of_the_same_answer_sent_twice_at_once_both_are_told_that_it_counts(store: Store):  # rules R3, V13
     class Overtaken(StoreWrapper):
-        async def answer(self, ref: SessionRef, answers: Sequence[Answer], *, after: str | None = None) -> Head:
-            await self.inner.answer(ref, answers, after=after)  # as somebody else, who sends the same
-            return await self.inner.answer(ref, answers, after=after)
+        async def write(self, request: StoreRequest[T]) -> T:
+            if isinstance(request.plain, GiveAnswers):
+                await self.inner.write(request)  # as somebody else, who sends the same
+            return await self.inner.write(request)
 
     runner = Runner(trip, store=store)
     await runner.run("Oslo", session_id="s")
@@ -386,10 +390,11 @@ async def test_of_the_same_answer_sent_twice_at_once_both_are_told_that_it_count
 
 async def test_sessions_that_are_deleted_meanwhile_are_not_pruned(store: Store):  # rule C7
     class Deletes(StoreWrapper):
-        async def prune(self, ref: SessionRef, *, keep: int | None = None, before: float | None = None) -> int:
-            if ref.id == "two":
-                await self.delete(ref)
-            return await super().prune(ref, keep=keep, before=before)
+        async def write(self, request: StoreRequest[T]) -> T:
+            asked = request.plain
+            if isinstance(asked, Prune) and asked.ref.id == "two":
+                await super().write(Delete(asked.ref))
+            return await super().write(request)
 
     for name in ("one", "two", "three"):
         await Runner(trip, store=store).run("Oslo", session_id=name)

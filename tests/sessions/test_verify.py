@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 import msgspec
 import psycopg
@@ -24,9 +24,12 @@ from adjourn.sessions import Verification
 from adjourn.sessions._chain import Chain
 from adjourn.stores import EncryptedStore, MemoryStore, PostgresStore, RedisStore, SessionRef, SQLiteStore, Store
 from adjourn.stores._wrapper import StoreWrapper
+from adjourn.stores.kit import Audit, Delete, StoreQuery
 from adjourn.stores.types import StoredRecord
 from adjourn.testing import FakeClock, FunctionModel
 from tests import servers
+
+T = TypeVar("T")
 
 KEY = "a secret that nobody can guess"
 
@@ -368,10 +371,11 @@ def test_what_is_wrong_is_said(written: tuple[bytes, Any], tmp_path: Path, chang
 
 async def test_sessions_that_are_deleted_meanwhile_are_left_out(store: Store):  # rule K6
     class Deletes(StoreWrapper):
-        async def audit(self, ref: SessionRef, branch: str | None = None, *, all_branches: bool = False) -> Any:
-            if ref.id == "two":
-                await self.delete(ref)
-            return await super().audit(ref, branch, all_branches=all_branches)
+        async def read(self, query: StoreQuery[T]) -> T:
+            asked: object = query
+            if isinstance(asked, Audit) and asked.ref.id == "two":
+                await self.write(Delete(asked.ref))
+            return await super().read(query)
 
     for name in ("one", "two"):
         await Runner(trip, store=store).run("Oslo", session_id=name)

@@ -175,9 +175,9 @@ def everything_in_postgres(url: str) -> bytes:
 
 
 STAYS: dict[type[msgspec.Struct], str] = {
-    Write: "branch number parent full status takes event_count begins program input overtakes",
+    Write: "branch number parent full status takes event_count begins program input overtakes origin",
     Header: "source step address input",
-    Question: "id expires address asked",
+    Question: "id expires address asked requested_by",
     Answer: "id how branch",
     Answered: "id how at",
     Input: "id program user abandons",

@@ -16,7 +16,7 @@ from psycopg.rows import dict_row, namedtuple_row, scalar_row
 from adjourn import Runner, Sessions, interrupt, workflow
 from adjourn.errors import AlreadyResumed, Conflict, NotStorable, SessionBusy, StoreUnavailable, UsageError
 from adjourn.graph import END, START, StateGraph
-from adjourn.stores import Answer, EncryptedStore, Input, PostgresStore, Question, SessionRef
+from adjourn.stores import Answer, EncryptedStore, Input, PostgresStore, Question, SessionRef, Status
 from adjourn.stores.kit.facts import FactSheet, Query
 from adjourn.stores.kit.rows import stored_statuses
 from adjourn.stores.postgres._queries import DUE, IDLE, filters
@@ -66,9 +66,9 @@ class CountingStore(PostgresStore):
     reads = 0
     writes = 0
 
-    async def read(self, query: Query) -> FactSheet:
+    async def facts(self, query: Query) -> FactSheet:
         self.reads += 1
-        return await super().read(query)
+        return await super().facts(query)
 
     async def try_to(self, statement: bytes, values: Mapping[str, Any], session: str) -> list[tuple[Any, ...]]:
         self.writes += 1
@@ -650,11 +650,11 @@ async def test_old_sessions_are_found_without_reading_those_that_wait():  # rule
             "ANALYZE {schema}.sessions",
         ):
             own.execute(statement.replace("{schema}", schema).encode())
-        statuses = ["done", "failed", "cancelled"]
+        statuses: list[Status] = ["done", "failed", "cancelled"]
         given = {
             "app": "adjourn",
             "statuses": statuses,
-            "stored": [*stored_statuses(statuses)],
+            "stored": [*(stored_statuses(statuses) or ())],
             "ttl": 60.0,
             "limit": 200,
         }

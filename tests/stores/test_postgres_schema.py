@@ -13,6 +13,7 @@ import pytest
 from adjourn import Runner, workflow
 from adjourn.errors import CheckpointCorrupt, CheckpointTooNew, NotStorable, StoreUnavailable, UsageError
 from adjourn.stores import Answer, Input, PostgresStore, Question, SessionRef, open_store
+from adjourn.stores.kit import Submit
 from adjourn.stores.postgres._schema import LOCK, VERSION
 from adjourn.testing.suite.bench import Drive, S, paused, question
 from tests.servers import postgres
@@ -431,6 +432,21 @@ async def test_the_views_read_well():
     assert found == [("s", "b.2", "running", "ann", 0, 1)]
     found = run(f"SELECT checkpoint, body FROM {schema}.readable_records ORDER BY written")  # noqa: S608
     assert found[-1] == ("b.2", '{"a":1}')
+    await store.close()
+
+
+async def test_the_views_leave_out_the_librarys_own_sessions():  # rule T5
+    schema = fresh_schema()
+    store = PostgresStore(postgres().url, schema=schema)
+    await paused(store, "q")
+    await store.write(Submit(SessionRef("key", "~adjourn:keys"), Input(id="i", body=b"{}")))
+    own = Drive(store, "own")
+    await own.start(app="~adjourn")
+    await own.pause(question("q"))
+    for view, name in (("sessions", "id"), ("questions", "session"), ("records", "session")):
+        found = run(f"SELECT DISTINCT {name}, app FROM {schema}.readable_{view}")  # noqa: S608
+        assert found == [("s", "adjourn")], view
+    assert run(f"SELECT count(*) FROM {schema}.sessions") == [(3,)]  # noqa: S608
     await store.close()
 
 

@@ -9,7 +9,8 @@ import redis as redis_py
 
 from adjourn import Runner, Worker, interrupt, workflow
 from adjourn.errors import AlreadyResumed, CheckpointCorrupt, CheckpointNotFound, UnknownInterrupt
-from adjourn.stores import Input, Question, QuestionFilter, RedisStore, SessionRef
+from adjourn.stores import EncryptedStore, Input, Question, QuestionFilter, RedisStore, Repairs, SessionRef
+from adjourn.stores.kit import ListQuestions
 from adjourn.stores.redis._keys import session_keys
 from adjourn.testing.suite.bench import Drive, S, paused, question, refused, yes
 from tests.servers import redis
@@ -295,9 +296,44 @@ async def test_a_foreign_member_of_an_index_is_left_out_and_others_are_listed(  
             own.zadd(key, {foreign: 1.0, foreign + b"1": 3e9})
         own.sadd("adj:apps", b"\xff")
     assert await listings(store) == expected
-    assert "which is not one of Adjourn's" in caplog.text
+    assert "which is not one of Adjourn's. Run `adjourn repair`" in caplog.text
     assert await store.repair() == 6
     assert indexes(url) == whole
+    with client(url) as own:
+        assert own.smembers("adj:apps") == {b"adjourn", b"shop"}
+    await store.close()
+
+
+@pytest.mark.parametrize("name", ["adj:apps", "adj:adjourn:sessions", "adj:inbox:all:"])
+async def test_a_key_that_is_no_index_any_more_is_named_with_what_mends_it(url: str, name: str):  # rule C15
+    store = RedisStore(url)
+    await busy(store)
+    expected = await listings(store)
+    with client(url) as own:
+        own.delete(name)
+        own.set(name, "x")
+    with pytest.raises(CheckpointCorrupt, match="Run `adjourn repair`"):
+        await listings(store)
+    await store.repair()
+    assert await listings(store) == expected
+    await store.close()
+
+
+async def test_indexes_of_an_encrypted_store_are_rebuilt_without_its_keys(url: str):  # rules C15, K4
+    inner = RedisStore(url)
+    store = EncryptedStore(inner, {"k": EncryptedStore.generate_key()})
+    run = Drive(store)
+    await run.start()
+    await run.pause(Question(id="q", body=b"{}", agent="A", tags=("t",), address="agent:A", expires=1e10))
+    whole, by_tag = indexes(url), ListQuestions(filter=QuestionFilter(agent="A", tag="t"))
+    expected = await store.read(by_tag)
+    assert [each.id for each in expected] == ["q"]
+    with client(url) as own:
+        own.delete(*whole)
+    assert await store.read(by_tag) == []
+    assert isinstance(store, Repairs)
+    assert await store.repair() == 1
+    assert (indexes(url), await store.read(by_tag)) == (whole, expected)
     await store.close()
 
 

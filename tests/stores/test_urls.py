@@ -46,6 +46,33 @@ def test_an_absolute_path_has_four_slashes(here: Path):
     assert store.path == here / "a.db"
 
 
+def test_a_tilde_is_the_home_folder(here: Path, monkeypatch: pytest.MonkeyPatch):
+    home = here / "home"
+    monkeypatch.setenv("HOME", str(home))
+    files = {
+        "sqlite:///~/x.db": home / "x.db",
+        "sqlite:///~/a/x.db?timeout=5": home / "a/x.db",
+        "sqlite:///./x.db": here / "x.db",
+        "sqlite:///./~/x.db": here / "~/x.db",
+        "sqlite:///~x.db": here / "~x.db",
+        "sqlite:////srv/~/x.db": Path("/srv/~/x.db"),
+    }
+    for url, path in files.items():
+        store = open_store(url)
+        assert isinstance(store, SQLiteStore)
+        assert store.path == path, url
+    assert open_store("sqlite:///~/x.db") is open_store(f"sqlite:///{home}/x.db")
+
+
+def test_a_user_without_a_home_folder_is_told(monkeypatch: pytest.MonkeyPatch):
+    def nowhere(_: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "expanduser", nowhere)
+    with pytest.raises(UsageError, match=r"Set \$HOME"):
+        open_store("sqlite:///~/x.db")
+
+
 def test_one_file_is_one_store_while_it_is_in_use(here: Path):
     (here / "link.db").symlink_to(here / "a.db")
     store = open_store("sqlite:///a.db")

@@ -99,6 +99,15 @@ def test_an_edit_must_fit_the_tool():  # rule T4
     assert problem == "$.arguments.to: expected string, got 3"
 
 
+def test_a_pattern_names_only_arguments_that_the_tool_has():  # rule T9
+    def found(pattern: Any, schema: Any) -> list[str]:
+        return problems({"decision": "approve", "remember": "session", "pattern": pattern}, approval_schema(schema))
+
+    assert found({"seats": 1}, book.schema) == found({}, book.schema) == found(None, book.schema) == []
+    assert found({"seets": 1}, book.schema) != []
+    assert found({"seets": 1}, {**book.schema, "additionalProperties": True}) == []
+
+
 async def test_a_bad_edit_is_refused_before_anything_is_written():  # rule R2
     @workflow
     async def ask() -> Any:

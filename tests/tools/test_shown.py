@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from decimal import Decimal
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Optional, TypedDict
 from uuid import UUID
@@ -21,6 +22,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from adjourn import Tool, tool
 from adjourn.errors import InvalidArguments, UsageError
+from adjourn.middleware import ApprovalPolicy, ApprovalRule
 from adjourn.tools import approved, reviewed
 
 
@@ -285,14 +287,38 @@ def test_a_default_beside_a_given_schema_is_shown():  # rule T1
     assert look.validate({"to": "bob", "euros": 5})["euros"] == 5
     with pytest.raises(InvalidArguments):
         look.validate({"to": "bob", "note": 5})
-    closed = tool(pay, schema={**schema, "additionalProperties": False}, approval=True)
-    assert closed.validate({"to": "bob"}) == {"to": "bob", "euros": 100, "note": None}
 
     def hidden(to: str, euros: Any = Path("/tmp"), note: str = "") -> None: ...
 
     assert tool(hidden, schema=schema).validate({"to": "bob"}) == {"to": "bob", "note": ""}
     with pytest.raises(UsageError, match="the default of 'euros' is"):
         tool(hidden, schema=schema, approval=True)
+
+
+def closed(**properties: str) -> dict[str, Any]:
+    named = {name: {"type": kind} for name, kind in properties.items()}
+    return {"type": "object", "properties": named, "required": ["to"], "additionalProperties": False}
+
+
+def test_a_default_that_a_closed_schema_does_not_name_is_refused_where_people_decide():  # rule T1
+    def pay(to: str, euros: float = 100) -> float:
+        return euros
+
+    plain = tool(pay, schema=closed(to="string"))
+    assert plain.validate({"to": "bob"}) == {"to": "bob"}
+    assert plain.call({"to": "bob"}) == 100
+    ways: list[Callable[[], Tool]] = [
+        lambda: tool(pay, schema=closed(to="string"), approval=True),
+        lambda: approved(plain),
+        lambda: reviewed(plain),
+        lambda: ApprovalPolicy([ApprovalRule(tool="pay", action="ask")]).guard_tool(plain),
+    ]
+    for way in ways:
+        with pytest.raises(UsageError, match="'euros', whose default is 100, is not in the schema") as refused:
+            way()
+        assert "Add it to the schema's properties" in str(refused.value)
+    named = tool(pay, schema=closed(to="string", euros="number"), approval=True)
+    assert named.validate({"to": "bob"}) == {"to": "bob", "euros": 100}
 
 
 def test_the_digest_covers_defaults():  # rule T5
@@ -305,6 +331,17 @@ def test_the_digest_covers_defaults():  # rule T5
     assert digest(Order, Order(1)) != digest(Order, Order(1, "thief"))
     schema = {"type": "object", "properties": {"it": {"type": "integer"}}}
     assert digest(int, 1, schema=schema) != digest(int, 2, schema=schema)
+
+
+def test_the_digest_covers_plain_values_of_a_partial():  # rule T5
+    def pay(to: str, euros: float, note: Any = None) -> None: ...
+
+    def digest(*args: Any, **fixed: Any) -> str:
+        return tool(partial(pay, *args, **fixed), name="pay", description="Pay.").digest
+
+    assert digest(euros=100) == digest(euros=100) != digest(euros=999)
+    assert digest("bob") != digest("eve")
+    assert digest(euros=1, note=object()) == digest(euros=1, note=object())  # It has no JSON form: it is code.
 
 
 @pytest.mark.parametrize("kind", [Payment, Order, Model])

@@ -12,7 +12,7 @@ import os
 import random
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -22,8 +22,8 @@ import msgspec
 from adjourn import Interrupt, ToolCallInfo, Worker
 from adjourn.errors import AdjournError, AlreadyResumed, InterruptExpired, StoreUnavailable, UnknownInterrupt
 from adjourn.sessions import Sessions
-from adjourn.stores import SessionRef, Store, open_store
-from adjourn.stores.types import Answer, Claimed, Committed, Lease, Write
+from adjourn.stores import Claimed, Lease, Store, Write, open_store
+from adjourn.stores.kit import Claim, Commit, StoreRequest
 from adjourn.testing import FaultStore
 from adjourn.tools import Approve, Reject, Respond
 
@@ -83,37 +83,19 @@ class WatchedStore(FaultStore):
         self._folder = Path(job.folder)
         self._faults = self._folder / "faults" / job.name
 
-    async def _write(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def write(self, request: StoreRequest[T]) -> T:
         try:
-            return await super()._write(call)
+            done = await super().write(request)
         finally:
             if self.fired:
                 self._faults.touch()
-
-    async def claim(
-        self,
-        ref: SessionRef,
-        owner: str,
-        ttl: float,
-        *,
-        after: str | None,
-        write: Write | None = None,
-        answers: Sequence[Answer] = (),
-        replaces: str | None = None,
-        alone: bool = False,
-    ) -> Claimed:
-        claimed = await super().claim(
-            ref, owner, ttl, after=after, write=write, answers=answers, replaces=replaces, alone=alone
-        )
-        if claimed.lease is not None:
-            ledger_of(self._folder, ref.id).write("claimed", claimed.checkpoint, fence=claimed.lease.fence)
-            self._note(claimed.lease, [write] if write else [])
-        return claimed
-
-    async def commit(self, lease: Lease, *writes: Write, after: str, release: bool = False) -> Committed:
-        committed = await super().commit(lease, *writes, after=after, release=release)
-        self._note(lease, writes)
-        return committed
+        asked = request.plain
+        if isinstance(asked, Claim) and isinstance(done, Claimed) and done.lease is not None:
+            ledger_of(self._folder, asked.ref.id).write("claimed", done.checkpoint, fence=done.lease.fence)
+            self._note(done.lease, [asked.write] if asked.write else [])
+        if isinstance(asked, Commit):
+            self._note(asked.lease, asked.writes)
+        return done
 
     def _note(self, lease: Lease, writes: Sequence[Write]) -> None:
         for write in writes:

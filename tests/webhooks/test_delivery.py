@@ -3,9 +3,9 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import pytest
 from msgspec.structs import replace
@@ -14,11 +14,13 @@ from adjourn import ChatModelAgent, Message, Runner, ToolCall, UsageError, inter
 from adjourn.errors import StoreUnavailable
 from adjourn.stores import MemoryStore, SessionRef
 from adjourn.stores._wrapper import StoreWrapper
-from adjourn.stores.types import Head, TakenNotice
+from adjourn.stores.kit import GetHead, StoreQuery, StoreRequest, TakeNotices
 from adjourn.testing import FakeClock, FaultStore, ScriptedModel
 from adjourn.webhooks import Webhook, Webhooks
 
 from .receiving import OTHER, SECRET, Answering, Receiver
+
+T = TypeVar("T")
 
 CANARY = "c4nary"
 
@@ -429,12 +431,16 @@ async def test_a_message_that_cannot_be_made_is_kept(
     receiver: Receiver, caplog: pytest.LogCaptureFixture, damaged: bool
 ):  # rule V12
     class Broken(StoreWrapper):
-        async def take_notices(self, app: str, to: Sequence[str], ttl: float, *, limit: int = 100) -> list[TakenNotice]:
-            found = await super().take_notices(app, to, ttl, limit=limit)
-            return [replace(each, body=b"{") for each in found] if damaged else found
+        async def write(self, request: StoreRequest[T]) -> T:
+            asked = request.plain
+            if damaged and isinstance(asked, TakeNotices):
+                return cast("T", [replace(each, body=b"{") for each in await self.inner.write(asked)])
+            return await super().write(request)
 
-        async def head(self, ref: SessionRef) -> Head | None:
-            raise StoreUnavailable("a store", "it is away")
+        async def read(self, query: StoreQuery[T]) -> T:
+            if isinstance(query, GetHead):
+                raise StoreUnavailable("a store", "it is away")
+            return await super().read(query)
 
     store, hooks = MemoryStore(), Webhooks([receiver.webhook()])
     await waiting(store, hooks)

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import pairwise, takewhile
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import msgspec
 from msgspec import Struct
@@ -69,7 +69,7 @@ LEASE = 5.0
 """Seconds after which a process that died while writing them no longer blocks others; the attempts last longer."""
 
 
-class Approval(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RememberedApproval(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A remembered decision: when `agent` calls `tool` with arguments that fit `pattern`, nobody is asked.
 
     `digest` is that of the tool as it was approved (`Tool.digest`); `of` fills it in. When the tool's description or
@@ -83,7 +83,7 @@ class Approval(Struct, frozen=True, kw_only=True, omit_defaults=True):
     by: str | None = None
 
     @classmethod
-    def of(cls, agent: str, tool: Tool, *, pattern: Mapping[str, Any] | None = None, by: str | None = None) -> Approval:
+    def of(cls, agent: str, tool: Tool, *, pattern: Mapping[str, Any] | None = None, by: str | None = None) -> Self:
         """Return a decision about an agent's tool as it is now."""
         pattern = Approve(remember="session", pattern=pattern).pattern
         return cls(agent=agent, tool=tool.name, digest=_digest(tool), pattern=pattern, by=by)
@@ -111,11 +111,11 @@ class Approvals:
         self._app = app_name
         self._book = Runner(_book, store=store, app_name=f"~{app_name}", lease_ttl=LEASE)
 
-    async def list(self, user_id: str) -> list[Approval]:
+    async def list(self, user_id: str) -> list[RememberedApproval]:
         """Return what this user has approved permanently."""
         return [_approval_of(kept) for kept in (await self._kept(user_id)).values()]
 
-    async def add(self, user_id: str, approval: Approval) -> None:
+    async def add(self, user_id: str, approval: RememberedApproval) -> None:
         """Remember a decision of this user."""
         await self._write(user_id, add={approval.id: _kept(approval)})
 
@@ -162,18 +162,18 @@ async def _book(change: dict[str, Any]) -> dict[str, Any]:
     return values["approvals"]
 
 
-def _kept(approval: Approval) -> dict[str, Any]:
+def _kept(approval: RememberedApproval) -> dict[str, Any]:
     """Return a decision as it is stored."""
     return {**msgspec.structs.asdict(approval), "pattern": approval.pattern and dict(approval.pattern)}
 
 
-def _approval_of(kept: Mapping[str, Any]) -> Approval:
+def _approval_of(kept: Mapping[str, Any]) -> RememberedApproval:
     # What was stored before decisions were about one agent and one digest covers nothing.
     agent, digest = kept.get("agent", ""), kept.get("digest", "")
-    return Approval(agent=agent, tool=kept["tool"], digest=digest, pattern=kept["pattern"], by=kept["by"])
+    return RememberedApproval(agent=agent, tool=kept["tool"], digest=digest, pattern=kept["pattern"], by=kept["by"])
 
 
-def in_session(caller: Caller) -> list[Approval]:
+def in_session(caller: Caller) -> list[RememberedApproval]:
     """Return what was approved for this session; in a turn of nobody, nothing that its user approved counts."""
     if caller.scope.user_id != caller.scope.session_user:
         return []
@@ -184,7 +184,7 @@ async def is_remembered(task: UserFrame, caller: Caller, tool: Tool, arguments: 
     """Return whether an approval that covers this call is remembered."""
     known, scope, agent = in_session(caller), caller.scope, caller.audience.name
 
-    def counts(each: Approval) -> bool:
+    def counts(each: RememberedApproval) -> bool:
         return scope.may_approve(task, each.by) and each.covers(agent, tool, arguments)
 
     if scope.user_id is not None and not any(map(counts, known)):
@@ -194,7 +194,7 @@ async def is_remembered(task: UserFrame, caller: Caller, tool: Tool, arguments: 
 
 async def remember(caller: Caller, tool: Tool, given: Approve, by: str | None) -> None:
     """Remember a decision for as long as it says."""
-    approval, scope = Approval.of(caller.audience.name, tool, pattern=given.pattern, by=by), caller.scope
+    approval, scope = RememberedApproval.of(caller.audience.name, tool, pattern=given.pattern, by=by), caller.scope
     frame = here("remember").frame
     if given.remember == "session" or scope.user_id is None:
         frame.write_value(IN_SESSION + approval.id, _kept(approval))
@@ -414,9 +414,9 @@ def _ask(
         ToolCallInfo(tool=tool.name, arguments=arguments, call_id=call.id, agent=name, reach=reach),
         key=KEY,
         reason=REASON,
-        tags=tool.tags,
         prompt=f"{why}May {name} call {tool.name} with {shown}?",
         schema=_schema(tool),
+        **tool.asking(arguments),
     )
     if (found := _shown(question, call)) is None:
         # It was stored as one about another call.

@@ -66,7 +66,7 @@ async def begun(path: str, tool: Tool, request: ToolRequest, identity: Mapping[s
             yield text
             return
     _note(scope, digest, path, BEGUN)
-    if await _has_begun_elsewhere(scope, digest) and not any(_was_used(frame, each) for each in asked):
+    if await scope.journal.note_begin(digest) and not any(_was_used(frame, each) for each in asked):
         _note(scope, digest, path, ELSEWHERE)
         _ask(frame, tool, request, ELSEWHERE)
     try:
@@ -158,12 +158,6 @@ def _why(found: Unsettled | None, path: str) -> str:
     return {BEGUN: CRASHED, PAUSED: "", RAN: TWICE}[found.how] if found.path == path else BESIDE
 
 
-async def _has_begun_elsewhere(scope: Scope, digest: str) -> bool:
-    """Store that the call begins, and return whether it has begun in a place that does not lead here."""
-    begun = await scope.journal.note_begin(digest)
-    return not all(scope.leads_here(each.place, each.number) for each in begun)
-
-
 def _passed(task: UserFrame, request: ToolRequest) -> list[Question]:
     """Return the questions of this kind so far, and count them as asked in this entry: the tool's own come after."""
     asked = [question for question in task.questions or () if question.key == KEY and question.reason == REASON]
@@ -220,8 +214,8 @@ def _ask(task: UserFrame, tool: Tool, request: ToolRequest, why: str) -> NoRetur
         ToolCallInfo(tool=tool.name, arguments=request.arguments, call_id=request.call_id, agent=request.agent),
         key=KEY,
         reason=REASON,
-        tags=tool.tags,
         prompt=f"'{tool.name}' {why}. Approve to run it again, or respond with its result.",
         schema=approval_schema(tool.schema),
+        **tool.asking(request.arguments),
     )
     raise AssertionError("asking pauses")

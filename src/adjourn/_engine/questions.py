@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import takewhile
@@ -32,7 +32,7 @@ from adjourn.events import Interrupt
 from .entry import QUESTIONS, Entry, Flow, Place, current_place
 from .failures import handled_now
 from .memos import NONE, Kind
-from .record import APPROVALS, Question, token_of
+from .record import APPROVALS, Question, Words, token_of
 from .scope import Frame, Scope
 from .values import decoded
 
@@ -217,7 +217,7 @@ def _open(place: Place, question: Question, flow: Flow = None, handled: Handled 
         frame.questions = []
     elif not question.raised:
         _check_new(place, question)
-    question.title = frame.title
+    question.node = frame.title
     if question.reason in APPROVALS:
         question.turn = frame.scope.turn
     frame.questions.append(question)
@@ -257,6 +257,7 @@ def new_question(
     on_expire: Any = "fail",
     tags: Iterable[str] = (),
     raised: bool = False,
+    **words: Any,
 ) -> Question:
     """Return a question without an id yet, checking here, where it is asked, that everything in it can be stored."""
     if reason != "need_input":
@@ -269,8 +270,9 @@ def new_question(
         reason, prompt, key = known.hide(reason), prompt and known.hide(prompt), key and known.hide(key)
     shown = _stored(info, "info")
     question = Question(id="", info=shown, created=scope.clock(), reason=reason, key=key, prompt=prompt, raised=raised)
-    if tags:
+    if tags or words:
         question.tags = tuple(map(known.hide, checked_tags(tags, "The question")))
+        question.words = checked_words(words, "The question")
     if schema is not None:
         question.schema = answers.question_schema(schema)
     if state is not None:
@@ -296,6 +298,31 @@ def _check_text(name: str, text: str) -> None:
         check_text(text, f"interrupt({name}=...)")
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from error
+
+
+def checked_words(given: Mapping[str, Any], where: str) -> Words | None:
+    """Return what an author says about a question; None if nothing is said.
+
+    Raises:
+        UsageError: it is not what it must be.
+    """
+    for name, value in given.items():
+        if name not in Words.__struct_fields__:
+            raise UsageError(f"{where} was given {name}=..., which it does not take. It takes {', '.join(_WORDS)}.")
+        if name == "priority":
+            if isinstance(value, bool) or not isinstance(value, int) or not -(2**31) <= value < 2**31:
+                raise UsageError(f"{where} has priority={value!r}. Give a whole number; more is more urgent.")
+        elif value is not None and (not isinstance(value, str) or not is_text(value)):
+            raise UsageError(f"{where} has {name}={shorten(value)}. Give a text, or leave it out.")
+    if (link := given.get("link")) is not None and not link.startswith(("https://", "http://")):
+        raise UsageError(f"{where} has link={shorten(link)}. Give an address that begins with https:// or http://.")
+    hidden: dict[str, Any] = {name: known.hide(text) for name, text in given.items() if isinstance(text, str)}
+    found = Words(**{**given, **hidden})
+    return None if found == _NO_WORDS else found
+
+
+_WORDS = Words.__struct_fields__
+_NO_WORDS = Words()
 
 
 def checked_tags(tags: object, where: str) -> tuple[str, ...]:
@@ -402,7 +429,7 @@ class OpenNow:
             reason=question.reason,
             tags=question.tags,
             prompt=_prompt(info) if question.prompt is None else question.prompt,
-            title=question.title,
+            node=question.node,
             key=question.key,
             schema=question.schema,
             created=datetime.fromtimestamp(question.created, UTC),
@@ -413,9 +440,15 @@ class OpenNow:
         )
         # Apart: with more than 15 keywords, Python makes a dict for the call.
         choices = answers.choices_of(question.schema) if question.schema else ()
-        if not choices and question.requesters is None:
+        if not choices and question.words is question.requesters is question.requested_by is None:
             return shown
-        return msgspec.structs.replace(shown, choices=choices, requesters=question.requesters)
+        return msgspec.structs.replace(shown, choices=choices, **said_of(question))
+
+
+def said_of(question: Question) -> dict[str, Any]:
+    """Return the fields of an interrupt that say what the author says, and for whom the question is asked."""
+    words = {} if question.words is None else msgspec.structs.asdict(question.words)
+    return {**words, "requested_by": question.requested_by, "requesters": question.requesters}
 
 
 def open_interrupts(scope: Scope, checkpoint_id: str | None) -> tuple[Interrupt, ...]:

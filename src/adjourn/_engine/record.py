@@ -26,8 +26,8 @@ from adjourn.messages import Message, Usage
 from .memos import NONE, Memo, without_writes
 from .proof import DIGEST_SIZE, Proof
 
-FORMAT = 4
-OLDEST = 4
+FORMAT = 5
+OLDEST = 5
 """The oldest format that is still read."""
 
 MAX_BYTES = 256 * 1024 * 1024
@@ -40,6 +40,16 @@ APPROVALS = frozenset({"need_approval", "need_review", "need_decision"})
 
 _ASKS_ANEW = {"tool": ("approval", "need_approval"), "wrap": ("review", "need_review")}
 """The keys and reasons of the questions that Adjourn itself asks before a tool call, by where it asks them."""
+
+
+class Words(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an author says about a question, besides its prompt: see `Interrupt`."""
+
+    title: str | None = None
+    summary: str | None = None
+    description: str | None = None
+    priority: int = 0
+    link: str | None = None
 
 
 class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -56,10 +66,13 @@ class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
     tags: tuple[str, ...] = ()
     key: str | None = None
     prompt: str | None = None
-    title: str = ""
+    words: Words | None = None
+    node: str = ""
     schema: dict[str, object] | None = None
     expires: float | None = None
     default: Raw = NONE
+    requested_by: str | None = None
+    """The user whose turn asks."""
     requesters: tuple[str, ...] | None = None
     """Who asks for it, and so must not approve it; None if they may (rule V19)."""
     raised: bool = False
@@ -167,6 +180,8 @@ _TOKEN = re.compile(r"(.+)~[0-9a-f]{32}", re.DOTALL)
 def token_of(question: Question, app: str, session: str, branch: str) -> str:
     """Return the name of a question as it is shown to people: its id, and a digest of where and what it asks."""
     what = _shown.encode((app, session, branch, question.id, question.reason, question.prompt, question.schema))
+    if (words := question.words) is not None:
+        what += _shown.encode((words.title, words.summary, words.description))
     return f"{question.id}~{blake2b(what + bytes(question.info), digest_size=16).hexdigest()}"
 
 
@@ -256,13 +271,6 @@ class GraphImage(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="k"
 Image: TypeAlias = UserImage | GraphImage
 
 
-class Left(msgspec.Struct, frozen=True, array_like=True):
-    """A branch of a session, as `place_of` names it, and the number of the record after which it was left."""
-
-    place: str
-    number: int
-
-
 def place_of(app: str, session_id: str, branch: str) -> str:
     """Return the name of one branch of one session, which reveals neither session nor branch."""
     return codec.fingerprint([app, session_id, branch])
@@ -285,8 +293,8 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     `unsettled` are the calls of the turn that may happen at most once and have no result, by their digests.
 
     `session` and `app` say whose record it is, and must match its row. `user` is who began the turn.
-    `line`, of a full record on a branch that is not a lineage's first, has the branches that lead to it, the first one
-    first. With `proof`, changes to the log are noticed.
+    `lineage`, of a full record on a branch that is not its lineage's first, is the name of that first branch. Which
+    branches lead from there to here stands in their rows. With `proof`, changes to the log are noticed.
     """
 
     v: int
@@ -306,7 +314,7 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     frames: dict[str, Image] = {}
     asked: dict[str, int] = {}
     changed: dict[str, Change] = {}
-    line: list[Left] = []
+    lineage: str = ""
     proof: Proof | UnsetType = UNSET
 
 
@@ -328,7 +336,7 @@ class Tree(msgspec.Struct, kw_only=True):
     pieces: dict[str, dict[str, list[Raw]]] = {}
     asked: dict[str, int] = {}
     changed: dict[str, Change] = {}
-    line: list[Left] = []
+    lineage: str = ""
     pauses: bool = False
     """Whether the last record was made to pause."""
     questions: dict[str, Question] = {}
@@ -546,8 +554,8 @@ def apply(tree: Tree, record: Record) -> None:
     for path, image in record.frames.items():
         _fold_frame(tree, path, image)
     tree.changed.update(record.changed)
-    if record.line:
-        tree.line = record.line
+    if record.lineage:
+        tree.lineage = record.lineage
     tree.pauses = record.proof is not UNSET and bool(record.proof.events)
 
 

@@ -29,7 +29,6 @@ from .record import (
     FORMAT,
     Change,
     Image,
-    Left,
     Question,
     Record,
     Tree,
@@ -86,8 +85,8 @@ class Recorder(Protocol):
         """Return when readers have everything emitted so far, so that a live event can follow it."""
         ...
 
-    async def note_begin(self, digest: str) -> list[Any]:
-        """Store that something begins, and return everything of that kind that has begun in any session."""
+    async def note_begin(self, digest: str) -> bool:
+        """Store that something begins, and return whether it has begun in a place that does not lead here."""
         ...
 
     async def assure(self) -> None:
@@ -376,12 +375,12 @@ class Scope:
         "closed",
         "deps",
         "dormant",
+        "first_place",
         "for_agents",
         "has_boundaries",
         "has_reader",
         "interrupts",
         "journal",
-        "line",
         "logs_events",
         "loop",
         "max_steps",
@@ -417,8 +416,8 @@ class Scope:
         self.user_id: str | None = user_id
         self.clock: Callable[[], float] = clock
         self.branch: str = ""
-        self.line: tuple[Left, ...] = ()
-        """The branches that lead to this one, in this session and in those that it was forked from."""
+        self.first_place: str = ""
+        """The name of the very first branch of the lineage; empty if that is this one."""
         self.turn: int = 0
         self.turn_options: Mapping[str, Any] = NO_OPTIONS
         self.for_agents: Mapping[str, Any] = NO_OPTIONS  # Any: what a program stores for each of its agents, as JSON
@@ -479,16 +478,11 @@ class Scope:
     @property
     def lineage(self) -> str:
         """The name of the very first branch, which all forks and branches of a session share."""
-        return self.line[0].place if self.line else self.place
+        return self.first_place or self.place
 
-    def leave_branch(self, number: int, branch: str) -> None:
-        """Continue on a new branch after the record `number` of this one."""
-        self.line = (*self.line, Left(self.place, number))
-        self.branch = branch
-
-    def leads_here(self, place: str, number: int) -> bool:
-        """Return whether a record is part of this session's own history."""
-        return place == self.place or any(left.place == place and number <= left.number for left in self.line)
+    def leave_branch(self, branch: str) -> None:
+        """Continue on a new branch."""
+        self.first_place, self.branch = self.lineage, branch
 
     # Dormant frames
 
@@ -504,8 +498,7 @@ class Scope:
         self.for_agents, self.metadata = tree.for_agents, tree.metadata
         if tree.speakers is not None:
             self.speakers = tuple(tree.speakers)
-        if tree.line:
-            self.line = tuple(tree.line)
+        self.first_place = tree.lineage
         self.usage = tree.usage or NOTHING_USED
         self.unsettled = tree.unsettled or NOTHING_UNSETTLED
         self.changes.turn, self.changes.user_id = self.turn, self.user_id
@@ -573,6 +566,7 @@ class Scope:
     def ask(self, frame: Frame, question: Question, address: str) -> None:
         """Open a question of `frame` at `address`, under the next id of that place."""
         questions, path = self.questions, frame.path
+        question.requested_by = self.user_id
         if self.speakers is not None or question.requesters is not None:
             own = question.requesters or ()
             question.requesters = tuple(dict.fromkeys((*self._requesters(frame), *own)))
@@ -783,8 +777,7 @@ class Scope:
             )
             if questions.all:
                 record.changed = questions.changes(frames)
-            if self.line:
-                record.line = list(self.line)
+            record.lineage = self.first_place
         else:
             record = Record(v=FORMAT, frames=frames, dropped=list(changes.dropped), asked=questions.asked_new)
             if questions.changed:

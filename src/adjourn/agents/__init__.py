@@ -1,6 +1,6 @@
 """Agents: chat models with tools, and agents that run others in sequence, in parallel and in loops."""
 
-from adjourn._calls.approval import Approval, Approvals
+from adjourn._calls.approval import Approvals, RememberedApproval
 from adjourn.runner import AgentOptions
 
 from ._config import AgentInput, ResumeInfo, Yielded
@@ -18,7 +18,6 @@ __all__ = [
     "AgentInput",
     "AgentOptions",
     "AgentTool",
-    "Approval",
     "Approvals",
     "ChatModelAgent",
     "DeepAgent",
@@ -29,6 +28,7 @@ __all__ = [
     "Plan",
     "PlanExecute",
     "Prompts",
+    "RememberedApproval",
     "Replan",
     "ResumeInfo",
     "SequentialAgent",

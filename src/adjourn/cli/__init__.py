@@ -31,6 +31,7 @@ COMMANDS = {
     "edit": "change the state of a session at a checkpoint, on a new branch",
     "approvals": "list what somebody has approved for always, or revoke it",
     "audit": "show who answered what, and when",
+    "repair": "make the indexes of a store on Redis again from its sessions",
     "keys": "list the keys of an encrypted store, and how much is encrypted with each",
     "prune": "remove old checkpoints, or old sessions",
     "delete": "remove a session completely",
@@ -50,6 +51,8 @@ _CALLED: dict[str, str] = {
     **dict.fromkeys(("server", "api"), "serve"),
     **dict.fromkeys(("rm", "remove"), "delete"),
     **dict.fromkeys(("stop", "kill"), "cancel"),
+    **dict.fromkeys(("rebuild", "reindex", "fix"), "repair"),
+    "verify": "audit",
 }
 """What other programs call a command."""
 

@@ -18,6 +18,7 @@ from adjourn.errors import (
     UnfinishedRun,
     UnknownInterrupt,
 )
+from adjourn.stores.kit import ListSessions
 from adjourn.stores.urls import shown_url
 
 from ._stores import command, server_url, store_url, with_sessions, with_store
@@ -59,7 +60,7 @@ def _(error: CheckpointNotFound, options: argparse.Namespace) -> str:
     if (url := store_url(options)) is None:
         return str(error)  # The store is that of the program.
     app = getattr(options, "app", None)
-    heads = with_store(options, lambda store: store.sessions(app=app, user=options.user, limit=_MEANT))
+    heads = with_store(options, lambda store: store.read(ListSessions(app=app, user=options.user, limit=_MEANT)))
     meant = did_you_mean(error.session_id, (head.session for head in heads))
     sessions = command(options, "sessions")
     return f"There is no session '{error.session_id}' in {shown_url(url)}.{meant} `{sessions}` lists them."

@@ -21,6 +21,7 @@ from adjourn.events import Interrupt
 from adjourn.graph import CompiledGraph
 from adjourn.runner import Run
 from adjourn.stores import SessionRef
+from adjourn.stores.kit import GetHead
 
 from ._advice import advice
 from ._programs import deps_of, named_in, runner_of, values_of
@@ -212,7 +213,7 @@ class LocalSession(Session):
 
     async def _seen(self) -> int:
         """Return the number of the last event so far."""
-        head = await self.runner.store.head(SessionRef(self.id, self.runner.app_name, self.runner.user_id))
+        head = await self.runner.store.read(GetHead(SessionRef(self.id, self.runner.app_name, self.runner.user_id)))
         return head.seq if head else 0
 
     def _answered(self, answers: dict[Interrupt, Any]) -> Run:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, cast
+from typing import Any, Literal, Self, TypeVar, Unpack, cast
 from uuid import uuid4
 
 from msgspec.structs import replace
@@ -15,7 +15,7 @@ from adjourn._values.secret import Secret
 from adjourn.errors import CheckpointNotFound, UsageError
 from adjourn.events import Interrupt
 from adjourn.messages import Message
-from adjourn.sessions import Answers, AuditEntry, Checkpoint, Diff, Page, Tree
+from adjourn.sessions import Answers, AuditEntry, Checkpoint, Diff, InboxFilter, Page, Tree
 from adjourn.stores.types import Source, Status
 
 from ._errors import RequestRefused
@@ -277,59 +277,30 @@ class Client:
         self,
         session_id: str | None = None,
         *,
-        agent: str | None = None,
-        under: str | None = None,
-        reason: str | None = None,
-        tag: str | None = None,
-        older_than: timedelta | float | None = None,
-        expires_within: timedelta | float | None = None,
         after: str | None = None,
         limit: int | None = None,
+        **filters: Unpack[InboxFilter],
     ) -> Page[Interrupt]:
         """List open questions, of one session or of all, oldest first.
 
         The filters are those of `Sessions.pending`. With a `limit` it is a page: the next one begins `after` its
         `next`. It may be shorter than that, since what you may not see is left out.
         """
-        wanted = {
-            "session_id": session_id,
-            "agent": agent,
-            "under": under,
-            "reason": reason,
-            "tag": tag,
-            "older_than": _seconds(older_than),
-            "expires_within": _seconds(expires_within),
-        }
+        given = cast("dict[str, str | timedelta | float | None]", filters)
+        wanted = {name: value if isinstance(value, str) else _seconds(value) for name, value in given.items()}
 
         async def page(after: str | None, limit: int) -> tuple[list[Interrupt], str | None]:
-            body = await self._server.get(f"{API}/inbox", {**wanted, "after": after, "limit": limit})
+            body = await self._server.get(
+                f"{API}/inbox", {"session_id": session_id, **wanted, "after": after, "limit": limit}
+            )
             found = read(body, Questions, self.url)
             return list(with_infos(found.questions)), found.next
 
         return await _pages(page, after, limit)
 
-    async def count_pending(
-        self,
-        session_id: str | None = None,
-        *,
-        agent: str | None = None,
-        under: str | None = None,
-        reason: str | None = None,
-        tag: str | None = None,
-        older_than: timedelta | float | None = None,
-        expires_within: timedelta | float | None = None,
-    ) -> int:
+    async def count_pending(self, session_id: str | None = None, **filters: Unpack[InboxFilter]) -> int:
         """Return how many questions `pending` lists."""
-        found = await self.pending(
-            session_id,
-            agent=agent,
-            under=under,
-            reason=reason,
-            tag=tag,
-            older_than=older_than,
-            expires_within=expires_within,
-        )
-        return len(found)
+        return len(await self.pending(session_id, **filters))
 
     def subscribe(
         self, *, reason: str | None = None, tag: str | None = None, report_open: bool = False

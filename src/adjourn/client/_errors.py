@@ -130,6 +130,9 @@ _KNOWN: dict[str, Callable[[Facts], AdjournError]] = {
     ),
     "input_refused": lambda it: errors.InputRefused(it.session, it.text("input_id") or "", it.text("detail") or ""),
     "input_withdrawn": lambda it: errors.InputWithdrawn(it.session, it.text("input_id") or ""),
+    "queue_full": lambda it: errors.QueueFull(
+        it.session, int(it.number("inputs") or 0), int(it.number("size") or 0), int(it.number("more") or 0)
+    ),
     "program_changed": lambda it: errors.ProgramChanged(it.text("address") or "", it.text("missing") or ""),
     "state_invalid": lambda it: errors.StateInvalid(it.text("field") or "", ""),
     "conflict": lambda it: errors.Conflict(it.session, ""),

@@ -13,6 +13,7 @@ import msgspec
 from adjourn.errors import UsageError
 from adjourn.sessions import Sessions
 from adjourn.stores import Head
+from adjourn.stores.kit import ListSessions
 
 if TYPE_CHECKING:
     from dbos import DBOSClient, EnqueueOptions, WorkflowSerializationFormat, WorkflowStatus
@@ -49,7 +50,7 @@ class Deliveries:
     async def prepare(self, sessions: Sessions) -> None:
         """Let the store create its tables, if need be: in a transaction of somebody else it cannot."""
         if not self._is_prepared:
-            await sessions.store.sessions(app=sessions.app_name, limit=1)
+            await sessions.store.read(ListSessions(app=sessions.app_name, limit=1))
             self._is_prepared = True
 
     # Making them

@@ -15,6 +15,7 @@ from adjourn.errors import CheckpointNotFound, Conflict, SessionBusy, Unfinished
 from adjourn.runner import Run, Runner
 from adjourn.runner._due import Source, sources_of
 from adjourn.stores import Head, SessionRef, Store
+from adjourn.stores.kit import GetHead
 
 from ._deliveries import Deliveries, Delivery, portable
 from ._sweeping import Sweeper, Swept
@@ -134,7 +135,7 @@ class DBOSQueue:
             CheckpointNotFound: there is no such session.
         """
         app = self.runners[0].app_name if app_name is None else app_name
-        head = await self.store.head(SessionRef(session_id, app))
+        head = await self.store.read(GetHead(SessionRef(session_id, app)))
         if head is None:
             raise CheckpointNotFound(session_id)
         await self._deliveries.add(head, delivery=delivery)
@@ -156,7 +157,7 @@ class DBOSQueue:
         source = self._sources.get(app)
         if source is None:
             return _left_alone(session, f"no runner here is of the app {visible_line(app)}")
-        head = await self.store.head(SessionRef(session, app))
+        head = await self.store.read(GetHead(SessionRef(session, app)))
         return "not due" if head is None else await self._begin(source, head)
 
     async def _begin(self, source: Source, head: Head) -> Receipt:
@@ -191,7 +192,7 @@ class DBOSQueue:
             return "not due"
         if run.is_handed_over:
             return "handed over"
-        head = await self.store.head(begun.ref)
+        head = await self.store.read(GetHead(begun.ref))
         if head is not None and head.inputs and head.status == "done":
             await self._deliveries.add(head)  # The next turn is another delivery, so that limits count turns.
         return "waiting" if result.status == "interrupted" else result.status

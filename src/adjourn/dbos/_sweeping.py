@@ -9,6 +9,7 @@ import msgspec
 
 from adjourn.runner._due import Source
 from adjourn.stores import Due, Head, SessionRef, Store
+from adjourn.stores.kit import GetHead
 
 from ._deliveries import BATCH, Deliveries, Delivery, workflow_id
 
@@ -57,7 +58,7 @@ class Sweeper:
         count, failures = 0, list[Exception]()
         for due in fresh:
             try:
-                head = await self._store.head(due.ref)
+                head = await self._store.read(GetHead(due.ref))
                 if head is not None:
                     last[due] = (head, await self._deliver(head, last.get(due)))
                     count += 1
@@ -87,7 +88,7 @@ class Sweeper:
         for row in await self._deliveries.begun(seconds):
             assert row.input is not None
             app, session = row.input["args"]
-            head = await self._store.head(SessionRef(session, app))
+            head = await self._store.read(GetHead(SessionRef(session, app)))
             if head is None or head.owner is None or not head.owner.startswith(f"{row.executor_id}/"):
                 orphans.append(row.workflow_id)
         await self._deliveries.cancel(orphans)

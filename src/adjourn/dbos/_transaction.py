@@ -9,6 +9,7 @@ from adjourn.runner import Runner, Submission
 from adjourn.sessions import Answers, SessionSummary
 from adjourn.sessions._sync import sync_twin
 from adjourn.stores import EncryptedStore, PostgresStore, SessionRef, Store
+from adjourn.stores.kit import GetHead
 
 from ._deliveries import Deliveries, Delivery
 
@@ -108,7 +109,7 @@ class Transaction:
         from sqlalchemy.ext.asyncio import AsyncConnection  # noqa: PLC0415 - an extra
 
         # The transaction has just written the session's row, so nobody moves the head before it ends.
-        head = await runner.store.head(SessionRef(session_id, runner.app_name))
+        head = await runner.store.read(GetHead(SessionRef(session_id, runner.app_name)))
         assert head is not None
         if isinstance(self._connection, AsyncConnection):
             await self._connection.run_sync(self._deliveries.add_on, head, delivery)

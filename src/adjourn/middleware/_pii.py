@@ -98,10 +98,10 @@ _EMAIL = re.compile(
     rf"(?:\.(?:xn--[a-z0-9-]{{2,59}}|{_LETTER}{{2,24}}|[{_SPACELESS}]{{1,24}})|\u3002[a-z]{{2,24}})",
     re.IGNORECASE,
 )
-_PHONE = re.compile(rf"{_NOT_IN_A_WORD}\+ ?[0-9](?:[ ()./_-]{{0,3}}+[0-9]){{6,14}}(?![0-9])")
+_PHONE = re.compile(rf"{_NOT_IN_A_WORD}\+\s?[0-9](?:[\s()./_-]{{0,3}}+[0-9]){{6,14}}(?![0-9])")
 _OCTET = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
 _IP = re.compile(rf"(?<![\d.])(?:{_OCTET}\.){{3}}{_OCTET}(?!\d|\.\d)", re.ASCII)
-_GAP = "[ ./_-]{0,3}+"
+_GAP = r"[\s./_-]{0,3}+"
 # A number as programs write it, such as 2.718281828459045: one in five would have a right check digit. Not if what
 # follows the dot looks like a card by itself, as in a list: "1.4111111111111111".
 _DECIMAL = re.compile(r"(?<![0-9.])[0-9]{1,10}\.(?![3-6][0-9]{14,15}(?![0-9]))[0-9]{9,}+(?!\.[0-9])")
@@ -177,8 +177,8 @@ def _end_of_iban(text: str, begin: re.Match[str]) -> int | None:
 # a word that is not only in upper case, with punctuation, unless an "@" follows. Numbers and e-mail addresses may
 # contain spaces. Scripts without spaces do go on in a domain.
 _BREAK = re.compile(
-    rf"@ ?(?:{_INSIDE})*+[{_SPACELESS}][\w.\u3002-]*+|([^\w ./()%+@\u3002-]|[{_SPACELESS}]"
-    rf"|{_NOT_IN_A_WORD}(?=[A-Z]*+{_LETTER}){_LETTER}{{3,}}+[^\s\w@+]*+(?=\x20++[^\s@]))"
+    rf"@ ?(?:{_INSIDE})*+[{_SPACELESS}][\w.\u3002-]*+|([^\w\s./()%+@\u3002-]|[{_SPACELESS}]"
+    rf"|{_NOT_IN_A_WORD}(?=[A-Z]*+{_LETTER}){_LETTER}{{3,}}+[^\s\w@+]*+(?=\s++[^\s@]))"
 )
 
 

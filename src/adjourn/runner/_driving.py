@@ -19,6 +19,7 @@ from adjourn._values.damage import Reading
 from adjourn.errors import AdjournError, CheckpointCorrupt, Conflict, SessionBusy, add_note, describe
 from adjourn.events import Cancelled, Done, Event, Failed, Final, Interrupted
 from adjourn.sessions._log import PAUSED
+from adjourn.stores.kit import Cancel, Delete
 from adjourn.stores.types import Committed, Status
 
 from ._journal import Persistence
@@ -90,7 +91,7 @@ async def _done(live: LiveSession) -> RunResult:
     await _finish(live, "end", "done", done)
     _tell_last(live, done, state=report.fields)
     if live.journal.persistence is Persistence.UNTIL_DONE:
-        await live.journal.store.delete(live.ref)
+        await live.journal.store.write(Delete(live.ref))
     return _result(live, "done", report)
 
 
@@ -128,7 +129,7 @@ async def _hand_over(live: LiveSession) -> RunResult:
         try:
             return await _stop(live)
         except (SessionBusy, Conflict):
-            await live.journal.store.cancel(live.ref, committed.cancel)
+            await live.journal.store.write(Cancel(live.ref, committed.cancel))
     return _result(live, "cancelled")
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from adjourn._engine.address import segment_text
 from adjourn._owner import is_dead
 from adjourn.errors import UsageError
+from adjourn.stores.kit import ListDue, ListSessions
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import Due
 
@@ -89,8 +90,8 @@ class Source:
     async def due(self, limit: int, skip_users: Sequence[str]) -> list[Due]:
         """List what is due, oldest first."""
         programs = ("", *self._runners)
-        found = await self.store.due(
-            app=self.app, user=self.user, programs=programs, skip_users=skip_users, limit=limit
+        found = await self.store.read(
+            ListDue(app=self.app, user=self.user, programs=programs, skip_users=skip_users, limit=limit)
         )
         if time.monotonic() >= self._next_search:
             found = [*await self._left_behind(skip_users), *found]
@@ -99,7 +100,7 @@ class Source:
 
     async def _left_behind(self, skip_users: Sequence[str]) -> list[Due]:
         """List what processes of this machine ran that are gone: nobody need wait for their leases to end."""
-        heads = await self.store.sessions(app=self.app, user=self.user, status="running", limit=SEARCHED)
+        heads = await self.store.read(ListSessions(app=self.app, user=self.user, status="running", limit=SEARCHED))
         return [
             Due(session=head.session, app=head.app, why="lease", program=head.program, user=head.user)
             for head in heads

@@ -66,6 +66,7 @@ class Editor:
         at: str | None,
         *,
         again: bool,
+        by: str | None,
     ) -> str | None:
         """Write a checkpoint, on a new branch, with values changed by hand, and return its id.
 
@@ -105,6 +106,7 @@ class Editor:
             self._keep_answers(live)
             live.scope.reopen_approvals()
             _edit(live, values, as_node, at)
+            live.scope.note_speaker(by)
             try:
                 await self.write(live, "edit", metadata)
             except Conflict:
@@ -177,7 +179,7 @@ def _may_have_shown(question: Question, names: Iterable[str], then: Mapping[str,
 
 def _shows_fields_alone(question: Question, then: Mapping[str, Any]) -> bool:
     info = codec.decode(question.info, lenient=True)
-    has_more = question.prompt or question.title or getattr(question, "above", None)
+    has_more = question.prompt or question.words or question.node or getattr(question, "above", None)
     if has_more or not isinstance(info, dict):
         return False
     return all(then.get(name) == value for name, value in cast("dict[str, Any]", info).items())

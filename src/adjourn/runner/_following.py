@@ -25,6 +25,7 @@ from adjourn.sessions._log import read_events
 from adjourn.sessions._news import news_of
 from adjourn.sessions._span import Span, final_state, open_at, spans
 from adjourn.sessions._status import owner_of
+from adjourn.stores.kit import Cancel, GetHead, ListEvents
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import Head, SessionRef
 
@@ -65,7 +66,7 @@ class RunFollower:
 
     async def find(self, ref: SessionRef, _: object) -> None:
         """Begin to follow a session, which must exist, and not be the one that the calling code runs in."""
-        head = await self._store.head(ref)
+        head = await self._store.read(GetHead(ref))
         if head is None:
             raise CheckpointNotFound(ref.id)
         check_not_own(ref.id, head.owner)
@@ -78,7 +79,7 @@ class RunFollower:
         `whole` is as for `logged`.
         """
         async with news_of(self._store, (ref.app, ref.id)) as news:
-            head = await self._store.head(ref)
+            head = await self._store.read(GetHead(ref))
             since = since if since is not None else head.seq if head else 0
             pause = POLL[0]
             while head is not None:
@@ -92,7 +93,7 @@ class RunFollower:
                     return
                 pause = POLL[0] if found else min(2 * pause, POLL[1])
                 await news.wait(0 if found else NET if news.has_hints else pause)
-                head = await self._store.head(ref)
+                head = await self._store.read(GetHead(ref))
 
     async def logged(self, ref: SessionRef, after: int, *, whole: bool = True) -> AsyncIterator[Event]:
         """Yield the events after a number that are stored by now, as readers of the run get them.
@@ -122,7 +123,7 @@ class RunFollower:
         """
         size = PAGES[0]
         try:
-            while batches := await self._store.events(ref, after, limit=size):
+            while batches := await self._store.read(ListEvents(ref, after, limit=size)):
                 page = [(event, batch.id) for batch in batches for event in read_events(batch)]
                 page = [(event, point) for event, point in page if event.seq is not None and event.seq > after]
                 if not page:
@@ -178,7 +179,7 @@ class RunFollower:
             live.scope.loop.call_soon_threadsafe(live.cut, mode)
             return True
         for _ in range(TRIES):
-            head = await self._store.head(ref)
+            head = await self._store.read(GetHead(ref))
             if head is None:
                 raise CheckpointNotFound(ref.id)
             if head.status in ("done", "cancelled") or not head.checkpoint:
@@ -190,7 +191,7 @@ class RunFollower:
     async def _stopped(self, head: Head, mode: CancelMode) -> bool:
         """Return whether its owner could be asked to stop, or it could be stopped here; if not, it has moved on."""
         if owner_of(head) is not None:
-            return await self._store.cancel(head.ref, mode)
+            return await self._store.write(Cancel(head.ref, mode))
         try:
             found = await self.sessions.load(head.ref)
         except ProgramChanged:  # What it was is enough to stop it: its program may be gone for good.

@@ -22,13 +22,14 @@ from adjourn._hiding import known
 from adjourn._owner import forget_end, is_own, lease_clock, note_end
 from adjourn.errors import AdjournError, AlreadyResumed, Conflict, NotStorable, SessionBusy, StoreUnavailable
 from adjourn.events import Event, Final, without_secrets
+from adjourn.sessions._lineage import read_lineage
 from adjourn.stores._logging import log, note
+from adjourn.stores.kit import Claim, Commit, ListAsked, ListBegun
 from adjourn.stores.memory import MemoryStore
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import (
     Answer,
     Answered,
-    Begun,
     Claimed,
     Committed,
     Header,
@@ -165,10 +166,17 @@ class Journal:
         elif self.records.events or self._queue:
             await self.durable()
 
-    async def note_begin(self, digest: str) -> list[Begun]:
+    async def note_begin(self, digest: str) -> bool:
         self.records.note_begin(digest)
         await self.durable()
-        return [] if self.is_unstored else await self.store.begun(digest)
+        if self.is_unstored:
+            return False
+        here, begun = self.scope.place, await self.store.read(ListBegun(digest))
+        others = [each for each in begun if each.place != here]
+        if not others:
+            return False
+        lineage = await read_lineage(self.store, self.records.ref, self.scope.branch)
+        return not all(lineage.leads_here(each) for each in others)
 
     @property
     def is_unsure(self) -> bool:
@@ -241,15 +249,17 @@ class Journal:
 
         def claim(over: str | None) -> Awaitable[Claimed]:
             self._asked = lease_clock()
-            return self.store.claim(
-                self.records.ref,
-                self.owner,
-                self.ttl,
-                after=after,
-                write=None if entry is None else entry.write,
-                answers=answers,
-                replaces=over,
-                alone=alone,
+            return self.store.write(
+                Claim(
+                    ref=self.records.ref,
+                    owner=self.owner,
+                    ttl=self.ttl,
+                    after=after,
+                    write=None if entry is None else entry.write,
+                    answers=answers,
+                    replaces=over,
+                    alone=alone,
+                )
             )
 
         try:
@@ -394,9 +404,11 @@ class Journal:
         self._asked = lease_clock()
         first, last = batch[0], batch[-1]
         if first is last:
-            return self.store.commit(self.lease, first.write, after=first.after, release=first.release)
+            return self.store.write(
+                Commit(lease=self.lease, writes=(first.write,), after=first.after, release=first.release)
+            )
         writes = [entry.write for entry in batch]
-        return self.store.commit(self.lease, *writes, after=first.after, release=last.release)
+        return self.store.write(Commit(lease=self.lease, writes=writes, after=first.after, release=last.release))
 
     def _through(self, batch: list[PendingWrite], committed: Committed) -> None:
         """Release whoever waits for records that are stored now, and emit their events."""
@@ -427,7 +439,7 @@ class Journal:
         return False
 
     async def _answer_to(self, id: str) -> Answered:
-        (row,) = await self.store.asked(self.records.ref, self.scope.branch, [id])
+        (row,) = await self.store.read(ListAsked(self.records.ref, self.scope.branch, [id]))
         assert row.how is not None
         return Answered(id=id, value=row.value or b"", how=row.how, by=row.by, at=row.at or 0.0)
 

@@ -46,6 +46,7 @@ from adjourn.sessions._log import read_questions
 from adjourn.sessions._questions import Answers, OpenQuestions, why_not_open
 from adjourn.sessions._settings import check_name
 from adjourn.stores._logging import note
+from adjourn.stores.kit import GiveAnswers, ListAsked, Load
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import Answer, Answered, Head, Header, Lease, Loaded, Renewed, SessionRef, Status
 
@@ -351,7 +352,7 @@ class LiveSessions:
         """
         if checkpoint_id is not None:
             check_name("checkpoint_id", checkpoint_id)
-        loaded = await self.settings.store.load(ref, checkpoint_id)
+        loaded = await self.settings.store.read(Load(ref, checkpoint_id))
         if loaded is None:
             return None
         note(logging.DEBUG, "loaded", ref.id, loaded.point)
@@ -589,7 +590,7 @@ async def expire(store: Store, live: LiveSession, now: float) -> tuple[Answered,
         value = bytes(question.default)
         answer = Answer(id=question.id, value=value, how="expired")
         try:
-            await store.answer(live.ref, [answer])
+            await store.write(GiveAnswers(ref=live.ref, answers=[answer]))
         except (AlreadyResumed, InterruptExpired):
             continue  # Somebody was faster; the loaded answers, or the next load, show how it ended.
         note(logging.INFO, "expired", live.scope.session_id, live.journal.records.head, question=question.id)
@@ -599,5 +600,5 @@ async def expire(store: Store, live: LiveSession, now: float) -> tuple[Answered,
 
 async def _given(store: Store, live: LiveSession, answer: Answer) -> Answered:
     """Return an answer that was just given, with the store's time."""
-    (row,) = await store.asked(live.ref, live.scope.branch, [answer.id])
+    (row,) = await store.read(ListAsked(live.ref, live.scope.branch, [answer.id]))
     return Answered(id=answer.id, value=answer.value, how=answer.how, by=answer.by, at=row.at or 0.0)

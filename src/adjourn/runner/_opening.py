@@ -41,6 +41,7 @@ from adjourn.sessions._questions import Answers, place_of
 from adjourn.sessions._settings import check_name
 from adjourn.sessions._spent import check_unspent
 from adjourn.stores._logging import note
+from adjourn.stores.kit import GetHead, ListEvents, ListInputs, Load
 from adjourn.stores.types import Answer, Claimed, Head, QueuedInput, SessionRef
 
 from ._driving import drive, end_cut_off
@@ -316,7 +317,7 @@ class SessionOpener:
 
     async def _has_ended(self, ref: SessionRef, place: int) -> bool:
         """Return whether the run after an event has ended."""
-        while batches := await self._settings.store.events(ref, place, limit=PAGE):
+        while batches := await self._settings.store.read(ListEvents(ref, place, limit=PAGE)):
             events = [event for batch in batches for event in read_events(batch)]
             if any(isinstance(event, FINAL) and (event.seq or 0) > place for event in events):
                 return True
@@ -395,13 +396,13 @@ class SessionOpener:
         head = live.journal.records.head or ""
         if checkpoint_id == head and not cached:
             return
-        stored = await self._settings.store.head(live.ref)
+        stored = await self._settings.store.read(GetHead(live.ref))
         if stored is not None and stored.checkpoint == checkpoint_id:
             return
         if given:
             # The question may have been answered since: that error explains more.
             await resolve(self._settings, live, given, None)
-        await self._settings.store.load(live.ref, checkpoint_id)  # Raises if there is no such checkpoint.
+        await self._settings.store.read(Load(live.ref, checkpoint_id))  # Raises if there is no such checkpoint.
         raise StaleCheckpoint(live.scope.session_id, checkpoint_id, head)
 
     def _take_up(self, live: LiveSession) -> None:
@@ -489,7 +490,7 @@ class SessionOpener:
             Conflict: there is nothing to do.
         """
         live = await self.next_turn(call, reader)
-        head = await self._settings.store.head(self._ref(call)) if live is None else None
+        head = await self._settings.store.read(GetHead(self._ref(call))) if live is None else None
         if head is not None and head.checkpoint and head.status in ("queued", "running", "waiting"):
             live = await self.recover(call, reader)
         if live is None or live.journal.lease is None:
@@ -506,10 +507,10 @@ class SessionOpener:
         """
         ref = self._ref(call)
         for _ in range(TRIES):
-            head = await self._settings.store.head(ref)
+            head = await self._settings.store.read(GetHead(ref))
             if head is None:
                 raise CheckpointNotFound(ref.id)
-            queued = await self._settings.store.inputs(ref, limit=1) if head.inputs else []
+            queued = await self._settings.store.read(ListInputs(ref, limit=1)) if head.inputs else []
             if not queued or only not in (None, queued[0].id) or not _can_begin(head, queued[0]):
                 return None
             live = await self._standing(head)
@@ -617,7 +618,7 @@ class SessionOpener:
         return claimed
 
     async def _raise_if_busy(self, ref: SessionRef) -> None:
-        head = await self._settings.store.head(ref)
+        head = await self._settings.store.read(GetHead(ref))
         if head is not None and head.owner is not None:
             live = await self._sessions.find(ref)
             if live is not None:

@@ -10,10 +10,12 @@ import msgspec
 
 from adjourn.errors import CheckpointNotFound, Conflict, SessionBusy, UsageError
 from adjourn.sessions._chain import read_left
+from adjourn.sessions._contents import folded
 from adjourn.sessions._log import read_past
 from adjourn.sessions._spent import find_spent
 from adjourn.sessions._status import owner_of
 from adjourn.sessions.history import split_id
+from adjourn.stores.kit import GetHead, ListCheckpoints, ListInputs, Load, Withdraw
 from adjourn.stores.types import CheckpointRow, Head, SessionRef
 
 from ._editing import Editor
@@ -59,7 +61,7 @@ class Overtaker:
 
     async def _running(self, ref: SessionRef, how: Overtaking) -> _Running | None:
         """Return the turn that runs; None if nobody runs one."""
-        head = await self._store.head(ref)
+        head = await self._store.read(GetHead(ref))
         if head is None or not is_under_way(head):
             return None
         if how == "cancel":
@@ -87,12 +89,12 @@ class Overtaker:
             )
 
     async def _turn_of(self, head: Head) -> CheckpointRow | None:
-        return _turn_began(await self._store.checkpoints(head.ref), head.checkpoint)
+        return _turn_began(await self._store.read(ListCheckpoints(head.ref)), head.checkpoint)
 
     async def _clear_queue(self, ref: SessionRef) -> None:
         with contextlib.suppress(CheckpointNotFound):  # With its last input goes a session that has nothing else.
-            for queued in await self._store.inputs(ref):
-                await self._store.withdraw(ref, queued.id)
+            for queued in await self._store.read(ListInputs(ref)):
+                await self._store.write(Withdraw(ref, queued.id))
 
     async def _stop(self, head: Head, mode: CancelMode) -> None:
         """Cancel a turn that runs, and wait for its end."""
@@ -102,7 +104,7 @@ class Overtaker:
             await self._follower.stop(now.ref, mode)
             async for _ in self._follower.follow(now.ref, now.seq, None, whole=False):
                 pass
-            now = await self._store.head(head.ref)
+            now = await self._store.read(GetHead(head.ref))
 
     async def _roll_back(self, ref: SessionRef, began: CheckpointRow) -> None:
         """Let a session stand, on a new branch, where it stood before the turn that began with this checkpoint.
@@ -111,7 +113,7 @@ class Overtaker:
         done before the cancel reached it stays.
         """
         for _ in range(TRIES):
-            head = await self._store.head(ref)
+            head = await self._store.read(GetHead(ref))
             if head is None or head.status == "done" or is_under_way(head):
                 return
             last = await self._turn_of(head)
@@ -135,11 +137,11 @@ class Overtaker:
         else:
             live = self._sessions.new(head.session, head.user, Persistence.STORED)
             live.root.set_up()
-            live.scope.branch = head.branch
             live.journal.records.stand(head.checkpoint, head.seq)
-            loaded = await self._store.load(head.ref, began.id)
+            loaded = await self._store.read(Load(head.ref, began.id))
             if loaded is None:
                 raise CheckpointNotFound(head.session, began.id)
+            live.scope.branch, live.scope.first_place = split_id(began.id)[0], folded(loaded).lineage
             live.journal.records.chain.stand(loaded, pauses=False)
             base, past = began.id, ()
         live.prepare(self._sessions)

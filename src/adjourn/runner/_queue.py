@@ -25,7 +25,7 @@ from adjourn.sessions._news import news_of
 from adjourn.sessions._settings import check_name
 from adjourn.sessions._status import owner_of, status_of
 from adjourn.stores._logging import note
-from adjourn.stores.kit import Fanout
+from adjourn.stores.kit import Fanout, GetHead, HasInput, ListEvents, ListInputs, ListOpen, Submit, Withdraw
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import Head, Input, QueuedInput, SessionRef, Status
 
@@ -113,9 +113,9 @@ class TurnQueue:
 
     async def _make_way(self, ref: SessionRef, id: str, on_busy: OnBusy) -> None:
         """Refuse a session that is busy, or make room in it; if it is busy with this very input, leave it as it is."""
-        head = await self._settings.store.head(ref)
+        head = await self._settings.store.read(GetHead(ref))
         is_busy = head is not None and (head.inputs or is_under_way(head))
-        if head is None or not is_busy or await self._settings.store.has_input(ref, id):
+        if head is None or not is_busy or await self._settings.store.read(HasInput(ref, id)):
             return
         if on_busy == "error":
             raise SessionBusy(ref.id, owner_of(head) or "", head.expires, inputs=head.inputs)
@@ -133,7 +133,7 @@ class TurnQueue:
         await self._check(call, input)
         if on_busy != "queue":
             await self._make_way(self._ref(call), id, on_busy)
-        head = await self._settings.store.submit(self._ref(call), given)
+        head = await self._settings.store.write(Submit(ref=self._ref(call), input=given))
         note(logging.INFO, "submitted", call.session_id, None, input=given.id)
         return head
 
@@ -142,7 +142,7 @@ class TurnQueue:
         ref = self._ref(call)
         live = None if call.is_new else await self._sessions.find(ref)
         if live is None:
-            head = None if call.is_new else await self._settings.store.head(ref)
+            head = None if call.is_new else await self._settings.store.read(GetHead(ref))
             if head is not None and head.program not in ("", self._sessions.segment):
                 raise ProgramChanged(head.program, f"the program that is to run it is '{self._sessions.segment}'")
             live = self._sessions.new(call.session_id, call.user_id, call.persistence)
@@ -238,13 +238,13 @@ class TurnQueue:
 
     async def _queued(self, ref: SessionRef, id: str) -> list[QueuedInput]:
         try:
-            return await self._settings.store.inputs(ref)
+            return await self._settings.store.read(ListInputs(ref))
         except CheckpointNotFound:
             raise InputWithdrawn(ref.id, id) from None
 
     async def _begun_at(self, ref: SessionRef, id: str, after: int) -> int:
         """Return the number of the last event before the turn of an input that does not wait any more."""
-        while batches := await self._settings.store.events(ref, after, limit=100):
+        while batches := await self._settings.store.read(ListEvents(ref, after, limit=100)):
             for batch in batches:
                 if batch.header.input == id:
                     return batch.first - 1
@@ -255,7 +255,7 @@ class TurnQueue:
         self, call: Call, first: QueuedInput, id: str, before: _Before, reader: Reader
     ) -> LiveSession | None:
         """Begin the turn of this input if it is next; see to it that somebody begins, or ends, what comes before."""
-        head = await self._settings.store.head(self._ref(call))
+        head = await self._settings.store.read(GetHead(self._ref(call)))
         if head is None or owner_of(head) is not None or await self._is_under_way(head, call, before):
             return None
         if head.status in ("failed", "cancelled") and not first.abandons:
@@ -290,7 +290,7 @@ class TurnQueue:
 
     async def _withdraw(self, ref: SessionRef, id: str) -> bool:
         try:
-            return await self._settings.store.withdraw(ref, id)
+            return await self._settings.store.write(Withdraw(ref, id))
         except CheckpointNotFound:
             return False
 
@@ -365,7 +365,7 @@ class _Before:
 
     async def is_due(self, head: Head) -> bool:
         """Return whether a pause may go on: an answer was given, or a question has expired."""
-        now_open = [question.id for question in await self._store.questions(head.ref)]
+        now_open = [question.id for question in await self._store.read(ListOpen(head.ref))]
         if head.checkpoint != self._paused_at:
             self._paused_at, self._open = head.checkpoint, now_open
             return True  # That may have happened before.

@@ -121,7 +121,7 @@ class Records:
     def branch_off(self, branch: str, parent: str, past: tuple[Question, ...], left: LeftBranch | None) -> None:
         """Continue on a new branch that begins after the checkpoint `parent`; `past` had been asked and had ended."""
         self.chain.leave(left)
-        self.scope.leave_branch(int(parent.rpartition(".")[2]), branch)
+        self.scope.leave_branch(branch)
         self._parent, self.number = parent, 0
         self.size = Size()
         self.asked_ids = set()

@@ -27,7 +27,10 @@ MEMBERS = 50
 LARGEST = 4_000
 """How many bytes of one value are shown, with all that is in it."""
 
-_SHOWN = ("id", "token", "prompt", "info", "reason", "address", "tags", "choices", "expires")
+_SHOWN = (
+    *("id", "token", "title", "summary", "description", "prompt", "info", "reason", "address", "tags", "choices"),
+    *("priority", "link", "requested_by", "expires"),
+)
 
 
 def summary_of(live: LiveSession) -> bytes:

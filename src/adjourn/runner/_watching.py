@@ -11,6 +11,7 @@ import msgspec
 from adjourn.events import FINAL, Event
 from adjourn.sessions._news import news_of
 from adjourn.sessions._status import owner_of
+from adjourn.stores.kit import GetHead
 from adjourn.stores.types import Head, SessionRef
 
 from ._drafts import Draft
@@ -226,7 +227,7 @@ class Watch:
         """Yield stored events until this process runs the session, or there is nothing more to wait for."""
         store, pause = self._follower.sessions.settings.store, POLL[0]
         async with news_of(store, (self._ref.app, self._ref.id)) as news:
-            while (head := await store.head(self._ref)) is not None:
+            while (head := await store.read(GetHead(self._ref))) is not None:
                 self._since = head.seq if self._since is None else self._since
                 found = False
                 async for event in self._follower.logged(self._ref, self.seen):

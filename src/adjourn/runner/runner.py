@@ -25,6 +25,7 @@ from adjourn.messages import Message
 from adjourn.sessions import Answers, Checkpoint, Sessions
 from adjourn.sessions._settings import check_name
 from adjourn.sessions._sync import sync_twin
+from adjourn.stores.kit import GetHead
 from adjourn.stores.types import Loaded
 
 from ._driving import stored_result
@@ -396,7 +397,7 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
 
     async def _finish_first(self, call: Call, begin: Begin, reader: Reader) -> LiveSession | None:
         """Finish what is unfinished, and only then begin."""
-        head = await self.store.head(self._settings.ref(call.session_id, call.user_id))
+        head = await self.store.read(GetHead(self._settings.ref(call.session_id, call.user_id)))
         if head is None or head.status == "done" or not head.checkpoint:
             return await begin(reader)
         result = await self.recover(call.session_id, deps=call.deps, user_id=call.user_id)
@@ -488,6 +489,7 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         as_node: str | None = None,
         at: str | None = None,
         again: bool = False,
+        by: str | None = None,
         user_id: str | None = None,
     ) -> Checkpoint:
         """Change the state by hand, through reducers, on a new branch; `recover` goes on there.
@@ -499,11 +501,15 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         them may have shown: then it is made where that one was asked, so that it is asked again. With `again` they
         count once more, wherever the edit is made; the audit says so.
 
+        `by` is who edits: with `self_approval=False`, they cannot approve what is asked after it in this turn.
+
         Raises:
             ApprovalSpent: an approval that a node asked before the checkpoint has acted since.
         """
+        if by is not None:
+            check_name("by", by)
         ref = self._settings.ref(session_id, user_id)
-        point = await self._editor.edit(ref, values, checkpoint_id, as_node, at, again=again)
+        point = await self._editor.edit(ref, values, checkpoint_id, as_node, at, again=again, by=by)
         return await self.checkpoint(session_id, point, user_id=user_id)
 
     async def fork(

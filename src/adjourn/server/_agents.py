@@ -16,6 +16,7 @@ from adjourn.events import Interrupt
 from adjourn.runner import Notify, Options, Runner
 from adjourn.spec import Served
 from adjourn.stores import Head, MemoryStore, SessionRef, Store, open_store
+from adjourn.stores.kit import GetHead, HasInput
 
 from ._callers import Caller
 from ._errors import ApiError
@@ -202,7 +203,7 @@ class Agents:
             CheckpointNotFound: it is.
         """
         if caller.is_limited and session_id is not None:
-            head = await self.store.head(SessionRef(session_id, self.app_name, caller.user_id))
+            head = await self.store.read(GetHead(SessionRef(session_id, self.app_name, caller.user_id)))
             if head is not None and head.program and not caller.may_use(agent_name(head.program)):
                 raise CheckpointNotFound(session_id)
 
@@ -213,10 +214,10 @@ class Agents:
             ApiError: too many do.
         """
         ref = SessionRef(session_id, self.app_name, caller.user_id)
-        head = await self.store.head(ref)
+        head = await self.store.read(GetHead(ref))
         if head is None or head.inputs < self._inputs:
             return
-        if input_id is None or not await self.store.has_input(ref, input_id):
+        if input_id is None or not await self.store.read(HasInput(ref, input_id)):
             hint = "Wait until some have begun, or remove them with DELETE /api/v1/sessions/{id}/inputs/{input}."
             raise too_much("inputs", self._inputs, "inputs wait in this session", hint, 2)
 
@@ -244,7 +245,7 @@ class Agents:
         return self._by_program.get(head.program, next(iter(self._by_name.values()))).runner
 
     async def _seen(self, session_id: str, caller: Caller) -> Head:
-        head = await self.store.head(SessionRef(session_id, self.app_name, caller.user_id))
+        head = await self.store.read(GetHead(SessionRef(session_id, self.app_name, caller.user_id)))
         if head is None or (caller.is_limited and not caller.may_use(agent_name(head.program))):
             raise CheckpointNotFound(session_id)
         return head

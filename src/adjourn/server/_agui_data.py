@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from adjourn._documents import plain
+from adjourn._documents import plain, question
 from adjourn.errors import UsageError
 from adjourn.events import Interrupt
 from adjourn.messages import (
@@ -226,6 +226,8 @@ def usage(used: Usage) -> list[Data]:
 # Questions and answers
 
 _REASONS = {"need_input": "input_required"}
+_TOLD = frozenset({"token", "prompt", "schema", "expires", "checkpoint_id", "session_id"})
+"""The fields of a question that the protocol has a place for, or that a run has told."""
 
 
 def interrupt(asked: Interrupt) -> Data:
@@ -243,16 +245,8 @@ def interrupt(asked: Interrupt) -> Data:
         found["responseSchema"] = schema
     if asked.expires is not None:
         found["expiresAt"] = asked.expires.isoformat()
-    about = {
-        "id": asked.id,
-        "reason": asked.reason,
-        "info": plain(asked.info),
-        "choices": list(asked.choices),
-        "tags": list(asked.tags),
-        "title": asked.title,
-        "created": asked.created.isoformat() if asked.created else None,
-    }
-    found["metadata"] = {"adjourn": {name: value for name, value in about.items() if value}}
+    about = {name: value for name, value in question(asked).items() if value and name not in _TOLD}
+    found["metadata"] = {"adjourn": about}
     return found
 
 

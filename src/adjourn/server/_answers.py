@@ -74,12 +74,19 @@ class Question(_Answer):
     reason: str
     tags: list[str]
     prompt: str | None
-    title: str
+    title: str | None
+    summary: str | None
+    description: str | None
+    priority: int
+    link: str | None
+    requested_by: str | None
+    node: str
     info: Any
     schema: dict[str, Any] | None
     choices: list[Any]
     created: datetime | None
     expires: datetime | None
+    removed_after: datetime | None
     requesters: list[str] | None
     checkpoint_id: str | None
 

@@ -23,6 +23,7 @@ from adjourn.runner import Runner
 from adjourn.sessions import Sessions
 from adjourn.spec import Loaded, Served
 from adjourn.stores import SessionRef, Store
+from adjourn.stores.kit import GetHead
 from adjourn.webhooks import Webhook, Webhooks
 
 from ._agents import Agents, described
@@ -265,7 +266,7 @@ class App:
         self._runs.check_open()
         try:
             async with asyncio.timeout(ASKING):
-                await self.store.head(SessionRef("-", self.agents.app_name, None))
+                await self.store.read(GetHead(SessionRef("-", self.agents.app_name, None)))
         except TimeoutError:
             message = f"The store has not answered within {ASKING:g} s."
             raise ApiError(503, "store_unavailable", message, "Try again soon.") from None

@@ -17,6 +17,7 @@ from adjourn._hiding import logger
 from adjourn._text import visible_line
 from adjourn.errors import AdjournError, text_of
 from adjourn.stores import Store
+from adjourn.stores.kit import CountQuestions, ListDue, ListQuestions
 from adjourn.stores.types import QuestionFilter
 
 log = logger("adjourn.server")
@@ -68,9 +69,9 @@ class Backlog(Collector):
     async def _look(self) -> _Waiting:
         began = time.perf_counter()
         wanted = QuestionFilter(app=self._app)
-        count = await self._store.count_questions(wanted)
-        first = await self._store.questions(filter=wanted, limit=1) if count else []
-        due = await self._store.due(app=self._app, limit=MOST_DUE)
+        count = await self._store.read(CountQuestions(wanted))
+        first = await self._store.read(ListQuestions(filter=wanted, limit=1)) if count else []
+        due = await self._store.read(ListDue(app=self._app, limit=MOST_DUE))
         return _Waiting(
             questions=count,
             oldest=first[0].asked if first else None,

@@ -24,6 +24,7 @@ from adjourn.events import Interrupt
 from adjourn.runner import Run, Runner
 from adjourn.sessions import Sessions
 from adjourn.stores import Head, SessionRef
+from adjourn.stores.kit import GetHead, HasInput
 
 from ._agents import Agents, ServedAgent
 from ._callers import Caller, Callers
@@ -102,8 +103,8 @@ class Chats:
             run = await self._answer(agent, session_id, {asked: answer}, caller, key)
             return await self._response(run, agent.runner, caller, stream=given.stream)
         ref = SessionRef(session_id, self._agents.app_name, caller.user_id)
-        head = await self._agents.store.head(ref)
-        if head is not None and await self._agents.store.has_input(ref, input_id):
+        head = await self._agents.store.read(GetHead(ref))
+        if head is not None and await self._agents.store.read(HasInput(ref, input_id)):
             return await self._of_input(agent, given, caller, session_id, input_id, 0)
         if head is not None and head.checkpoint and head.owner is None:
             await self._end_last_turn(agent, given, caller, head)
@@ -137,7 +138,7 @@ class Chats:
         """Store the input of a turn, and answer with that turn, which begins when those before it have ended."""
         on_pending = given.on_pending or agent.served.on_pending
         await self._agents.check_room(caller, session_id, input_id)
-        head = await self._agents.store.head(SessionRef(session_id, self._agents.app_name, caller.user_id))
+        head = await self._agents.store.read(GetHead(SessionRef(session_id, self._agents.app_name, caller.user_id)))
         submitted = await agent.runner.submit(
             given.message,
             session_id=session_id,

@@ -50,6 +50,7 @@ _STATUS: dict[type[Exception], tuple[int, str]] = {
     ),
     errors.InputRefused: (409, "Remove it with DELETE /api/v1/sessions/{id}/inputs/{input}."),
     errors.InputWithdrawn: (409, "Send it again if it is still wanted."),
+    errors.QueueFull: (429, "Wait until some have begun, or remove them: DELETE /api/v1/sessions/{id}/inputs/{input}."),
     errors.Conflict: (409, "Others keep writing this session: try again. If the id is in use, choose another."),
     errors.InterruptExpired: (410, "The question is closed. GET /api/v1/sessions/{id} shows what is open now."),
     errors.AnswerRefused: (403, "Somebody who may answer it has to."),

@@ -23,6 +23,7 @@ from adjourn._text import visible_line
 from adjourn.errors import AdjournError, CheckpointNotFound, Conflict, text_of
 from adjourn.sessions import Sessions
 from adjourn.stores import Store
+from adjourn.stores.kit import ListInputs, Submit, Withdraw
 from adjourn.stores.types import OWN_APPS, Input, SessionRef
 
 from ._agents import Agents
@@ -75,13 +76,13 @@ class Key:
 
     async def meant(self) -> str | None:
         """Return the question that the request meant when it first came, if it has been noted."""
-        kept = {each.id: each.body for each in await self._store.inputs(self.ref)}
+        kept = {each.id: each.body for each in await self._store.read(ListInputs(self.ref))}
         return kept[_MEANT].decode() if _MEANT in kept else None
 
     async def mean(self, question: str) -> str:
         """Note which question the request means, and return it: if it came twice, both mean the same."""
         try:
-            await self._store.submit(self.ref, Input(id=_MEANT, body=question.encode()))
+            await self._store.write(Submit(ref=self.ref, input=Input(id=_MEANT, body=question.encode())))
         except Conflict:
             return await self.meant() or question
         return question
@@ -170,7 +171,9 @@ class Idempotency:
         finally:
             self._handled.discard(asked.nonce)
         try:
-            await self._store.submit(ref, Input(id=_ANSWER, body=msgspec.json.encode(_given(response))))
+            await self._store.write(
+                Submit(ref=ref, input=Input(id=_ANSWER, body=msgspec.json.encode(_given(response))))
+            )
         except Conflict:
             return response  # Somebody else who was sent the same has answered, too.
         except AdjournError as error:
@@ -180,8 +183,8 @@ class Idempotency:
 
     async def _withdraw(self, ref: SessionRef) -> None:
         try:
-            await self._store.withdraw(ref, _MEANT)
-            await self._store.withdraw(ref, _REQUEST)
+            await self._store.write(Withdraw(ref, _MEANT))
+            await self._store.write(Withdraw(ref, _REQUEST))
         except AdjournError as error:
             log.warning("a key stays in use for now: %s", visible_line(text_of(error)))
 
@@ -193,7 +196,7 @@ class Idempotency:
         """
         for _ in range(2):
             try:
-                await self._store.submit(ref, Input(id=_REQUEST, body=msgspec.json.encode(asked)))
+                await self._store.write(Submit(ref=ref, input=Input(id=_REQUEST, body=msgspec.json.encode(asked))))
             except Conflict:
                 found = await self._find(ref, asked.digest, joins=joins)
                 if found is not None:
@@ -205,7 +208,7 @@ class Idempotency:
     async def _find(self, ref: SessionRef, digest: str, *, joins: bool) -> _Given | Literal[False] | None:
         """Return what was answered before; None if whoever should have answered is gone, False to join them."""
         try:
-            kept = {each.id: each.body for each in await self._store.inputs(ref)}
+            kept = {each.id: each.body for each in await self._store.read(ListInputs(ref))}
         except CheckpointNotFound:
             return None  # It was withdrawn just now.
         if _REQUEST not in kept:
@@ -224,7 +227,7 @@ class Idempotency:
             return False
         if self._may_go_on(asked):
             raise _in_progress()
-        await self._store.withdraw(ref, _REQUEST)
+        await self._store.write(Withdraw(ref, _REQUEST))
         return None
 
     def _may_go_on(self, asked: _Asked) -> bool:

@@ -17,7 +17,8 @@ from adjourn._hiding import logger
 from adjourn._text import visible_line
 from adjourn.errors import AdjournError, text_of
 from adjourn.events import Interrupt
-from adjourn.sessions import Notice, Page, QuestionAsked, SessionEnded, Sessions
+from adjourn.sessions import InboxFilter, Notice, Page, QuestionAsked, SessionEnded, Sessions
+from adjourn.sessions._inbox import TEXTS, TIMES
 from adjourn.sessions._watch import QuestionClosed, batches
 
 from ._agents import agent_name
@@ -38,6 +39,7 @@ class Wanted(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     under: str | None = None
     reason: str | None = None
     tag: str | None = None
+    requested_by: str | None = None
     older_than: float | None = None
     expires_within: float | None = None
     after: str | None = None
@@ -73,19 +75,11 @@ class Inbox:
     async def list(self, request: Request) -> Response:
         """List open questions, oldest first."""
         caller, wanted = self._callers.of(request), query(request, Wanted)
+        filters = InboxFilter(**{name: getattr(wanted, name) for name in (*TEXTS, *TIMES)})
 
         async def fetch(after: str | None, limit: int) -> Page[Interrupt]:
             return await self._sessions.pending(
-                wanted.session_id,
-                agent=wanted.agent,
-                under=wanted.under,
-                reason=wanted.reason,
-                tag=wanted.tag,
-                older_than=wanted.older_than,
-                expires_within=wanted.expires_within,
-                after=after,
-                limit=limit,
-                user_id=caller.user_id,
+                wanted.session_id, after=after, limit=limit, user_id=caller.user_id, **filters
             )
 
         found = await seen_page(caller, fetch, partial(_may_see, caller), wanted.after, wanted.limit)

@@ -16,6 +16,9 @@ from ._errors import ApiError
 _HOST = re.compile(r"[a-z0-9]+(?:[.-]+[a-z0-9]+)*(?::[1-9]\d{0,4})?", re.ASCII)
 # Whatever reads it next must find the same host in it: no user, no backslash, nothing that some leave out or convert.
 _URL = re.compile(r"https://([a-z0-9.-]+(?::\d+)?)(?:[/?#][!-\[\]-~]*)?", re.ASCII | re.IGNORECASE)
+_TOKEN = r"[\w!#$&'*+.^`|~%-]+"
+# What precedes the comma names a type and nothing that any reader could take for a host.
+_DATA = re.compile(rf"data:(?:{_TOKEN}/{_TOKEN})?(?:;{_TOKEN}(?:={_TOKEN})?)*,", re.ASCII | re.IGNORECASE)
 _KINDS = ("image", "audio", "file")
 
 
@@ -56,7 +59,7 @@ class MediaHosts:
                 pass
 
     def _check_url(self, url: str) -> None:
-        if url[:5].lower() == "data:":
+        if _DATA.match(url) is not None:
             return
         found = _URL.fullmatch(url)
         if found is None or found[1].lower().removesuffix(":443") not in self._hosts:

@@ -76,7 +76,7 @@ _WITH_BODY = ("invalid_json", "too_deep", "too_large", "unsupported_media_type")
 _ONCE = ("request_in_progress", "idempotency_key_reused", "conflict")
 _SESSION = ("checkpoint_not_found",)
 _AGENT = (*_SESSION, "program_changed")
-_TAKEN = ("draining", "session_busy", "conflict", "program_changed", "not_storable", "state_invalid")
+_TAKEN = ("draining", "queue_full", "session_busy", "conflict", "program_changed", "not_storable", "state_invalid")
 _RUN = (*_TAKEN, "handed_over")
 _ANSWER = (
     "already_resumed",

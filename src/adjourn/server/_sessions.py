@@ -380,6 +380,7 @@ class SessionRoutes:
             as_node=given.as_node,
             at=given.at,
             again=given.again,
+            by=caller.name,
             user_id=caller.user_id,
         )
         return respond({**_point(found), "state": plain(found.state)})

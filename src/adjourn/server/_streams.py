@@ -17,6 +17,7 @@ from adjourn.events import FINAL, Failed
 from adjourn.runner import CaughtUp, Draft, Run, Runner, RunResult, Watch, Watched
 from adjourn.sessions import SessionStatus
 from adjourn.stores import SessionRef
+from adjourn.stores.kit import GetHead, ListEvents
 
 from ._errors import ApiError
 from ._sse import EventStream, closing, frame, opening
@@ -164,7 +165,7 @@ async def _was_left(found: SessionStatus, runner: Runner, user_id: str | None) -
     """Return whether the process of a run has died: it counts as failed until another one goes on with it, soon."""
     if found.status != "failed":
         return False
-    head = await runner.store.head(SessionRef(found.session_id, runner.app_name, user_id))
+    head = await runner.store.read(GetHead(SessionRef(found.session_id, runner.app_name, user_id)))
     return head is not None and head.status == "running"
 
 
@@ -190,7 +191,7 @@ async def check_still_there(runner: Runner, ref: SessionRef, after: int) -> None
     """
     if not after:
         return
-    batches = await runner.store.events(ref, after, limit=1)
+    batches = await runner.store.read(ListEvents(ref, after, limit=1))
     if batches and batches[0].first > after + 1:
         found = await runner.status(ref.id, user_id=ref.user)
         raise ApiError(

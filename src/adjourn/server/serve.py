@@ -12,6 +12,7 @@ import uvicorn
 
 from adjourn.errors import StoreUnavailable, UsageError
 from adjourn.stores import Store
+from adjourn.stores.kit import ListDue
 
 from ._app import App
 from ._connections import PATIENCE, Connection, Waiting
@@ -144,7 +145,7 @@ class Server(uvicorn.Server):
 
 async def _check(store: Store) -> None:
     """Refuse a store that cannot be used before anything is served; one that is away may come back."""
-    asking = asyncio.create_task(store.due(limit=1))
+    asking = asyncio.create_task(store.read(ListDue(limit=1)))
     await asyncio.wait([asking], timeout=ASKING)
     if not asking.done():
         asking.cancel()

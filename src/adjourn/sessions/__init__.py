@@ -1,7 +1,7 @@
 """Sessions without their programs: their status, questions and answers, history, forks, and removal."""
 
 from ._audit import AuditEntry
-from ._inbox import Page
+from ._inbox import InboxFilter, Page
 from ._inputs import WaitingInput
 from ._permission import MayAnswer
 from ._questions import Answers
@@ -16,6 +16,7 @@ __all__ = [
     "AuditEntry",
     "Checkpoint",
     "Diff",
+    "InboxFilter",
     "MayAnswer",
     "Notice",
     "Page",

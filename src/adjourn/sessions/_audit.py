@@ -12,7 +12,7 @@ from adjourn._values import codec
 from adjourn._values.damage import Reading
 from adjourn.events import Interrupt
 from adjourn.stores import types
-from adjourn.stores.kit import readable
+from adjourn.stores.kit import Audit, readable
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import Head, Outcome
 
@@ -44,7 +44,7 @@ async def read_audit(store: Store, head: Head, *, all_branches: bool) -> list[Au
     Raises:
         CheckpointNotFound: the session has been deleted.
     """
-    rows = await store.audit(head.ref, all_branches=all_branches)
+    rows = await store.read(Audit(head.ref, all_branches=all_branches))
     return list(readable(rows, lambda row: _audit_entry(row, head)))
 
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from adjourn._engine.proof import Ended, LeftBranch, Proof, Stored, answer_digest, digest, link, question_digest
 from adjourn._engine.record import Record, chain_of, chained, content_of
 from adjourn.errors import CheckpointCorrupt, MissingKey
-from adjourn.stores.kit import encode_header
+from adjourn.stores.kit import Load, encode_header
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import Answer, Answered, Head, Header, Loaded, Question, SessionRef
 
@@ -103,7 +103,7 @@ async def read_left(store: Store, head: Head) -> LeftBranch | None:
     Whoever leaves a branch because its end is damaged must be able to do so.
     """
     try:
-        loaded = await store.load(head.ref, head.checkpoint)
+        loaded = await store.read(Load(head.ref, head.checkpoint))
     except (CheckpointCorrupt, MissingKey):
         return None
     if loaded is None:

@@ -25,6 +25,7 @@ from adjourn.errors import CheckpointNotFound
 from adjourn.events import Interrupt
 from adjourn.messages import Message, ToolCall
 from adjourn.stores._logging import note
+from adjourn.stores.kit import Load
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import AuditEntry, Loaded, SessionRef
 
@@ -100,7 +101,7 @@ async def load(store: Store, ref: SessionRef, checkpoint_id: str | None = None) 
     """
     if checkpoint_id is not None:
         check_name("checkpoint_id", checkpoint_id)
-    loaded = await store.load(ref, checkpoint_id)
+    loaded = await store.read(Load(ref, checkpoint_id))
     if loaded is None:
         raise CheckpointNotFound(ref.id, checkpoint_id)
     note(logging.DEBUG, "loaded", ref.id, loaded.point)

@@ -6,16 +6,18 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from adjourn._engine.record import FORMAT, Left, Record, drop_values, place_of
+from adjourn._engine.record import FORMAT, Record, drop_values, place_of
 from adjourn._engine.scope import SESSION_ONLY, Scope
 from adjourn._owner import is_dead, process_id
 from adjourn._values.damage import Reading
 from adjourn.errors import Conflict, UsageError
+from adjourn.stores.kit import Claim, Commit, GetHead, ListCheckpoints
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import Head, Header, Lease, Question, SessionRef, Status, Write
 
 from ._chain import Chain, read_left
 from ._contents import Contents, folded, load
+from ._lineage import read_lineage
 from ._log import ended, read_past, stored_question, with_past
 from ._settings import Settings, check_name
 from ._spent import check_unspent
@@ -42,7 +44,7 @@ async def fork(settings: Settings, ref: SessionRef, checkpoint_id: str | None, t
     store, target = settings.store, settings.new_id() if to is None else to
     check_name("session_id", target)
     is_branch = target == ref.id
-    if not is_branch and await store.head(replace(ref, id=target)) is not None:
+    if not is_branch and await store.read(GetHead(replace(ref, id=target))) is not None:
         raise UsageError(f"There is a session '{target}' already. Give the new one another id.")
     contents = await Contents.at(store, ref, checkpoint_id)
     contents.scope.clock = settings.clock
@@ -83,7 +85,7 @@ async def cancel(settings: Settings, ref: SessionRef) -> None:
         status="cancelled",
     )
     lease, _ = await _claim(settings, ref, settings.new_branch(), loaded.head)
-    await settings.store.commit(lease, write, after=point, release=True)
+    await settings.store.write(Commit(lease=lease, writes=(write,), after=point, release=True))
 
 
 def _leave_behind(scope: Scope) -> None:
@@ -102,7 +104,7 @@ def _take_up(contents: Contents) -> None:
 
 async def _near(store: Store, ref: SessionRef, point: str) -> tuple[Header, bool]:
     """Return the header of the listed checkpoint at or before a record, and whether that is the record itself."""
-    rows = {row.id: row.header for row in await store.checkpoints(ref)}
+    rows = {row.id: row.header for row in await store.read(ListCheckpoints(ref))}
     return rows.get(Listed(rows).nearest(point) or "", Header()), point in rows
 
 
@@ -128,7 +130,10 @@ async def _write(
     chain = _chain(settings)
     if origin is None:
         chain.fork(contents.loaded)
+        base, number = split_id(contents.checkpoint)
+        came_from = (await read_lineage(store, contents.head.ref, base)).origin(number)
     else:
+        came_from = None
         chain.stand(contents.loaded, pauses=contents.pauses)
         chain.leave(await read_left(store, origin))
     with Reading(contents.head.session):
@@ -147,6 +152,7 @@ async def _write(
         status=status,
         asks=asks,
         program=contents.head.program,
+        origin=came_from,
     )
     lease, at = await _claim(settings, ref, branch, origin, first)
     # A lease is released with a record, so write an empty one.
@@ -161,7 +167,7 @@ async def _write(
         header=Header(),
         status=status,
     )
-    await store.commit(lease, last, after=first.id, release=True)
+    await store.write(Commit(lease=lease, writes=(last,), after=first.id, release=True))
 
 
 def _chain(settings: Settings) -> Chain:
@@ -172,13 +178,15 @@ async def _claim(
     settings: Settings, ref: SessionRef, owner: str, head: Head | None, write: Write | None = None
 ) -> tuple[Lease, float]:
     """Take a session's lease, and return it with the time; `head` is what it stands at, if it is there yet."""
-    claimed = await settings.store.claim(
-        ref,
-        f"{process_id()}/{owner}",
-        TTL,
-        after=None if head is None else head.checkpoint,
-        write=write,
-        replaces=head.owner if head is not None and head.owner is not None and is_dead(head.owner) else None,
+    claimed = await settings.store.write(
+        Claim(
+            ref=ref,
+            owner=f"{process_id()}/{owner}",
+            ttl=TTL,
+            after=None if head is None else head.checkpoint,
+            write=write,
+            replaces=head.owner if head is not None and head.owner is not None and is_dead(head.owner) else None,
+        )
     )
     if claimed.lease is None:
         raise Conflict(ref.id, "somebody else runs it")
@@ -206,8 +214,7 @@ def _record(contents: Contents, session_id: str) -> Record:
         record.unsettled = dict(scope.unsettled)
     record.frames = dict(scope.dormant.snapshot(""))
     record.changed = scope.questions.changes(record.frames)
-    branch, _, number = contents.checkpoint.rpartition(".")
-    record.line = [*scope.line, Left(place_of(scope.app, scope.session_id, branch), int(number))]
+    record.lineage = scope.first_place or place_of(scope.app, scope.session_id, split_id(contents.checkpoint)[0])
     return record
 
 

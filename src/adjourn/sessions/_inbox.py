@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from adjourn.errors import UsageError
 from adjourn.stores.types import QuestionFilter
@@ -23,35 +23,48 @@ class Page(list[T]):
         self.next: str | None = next
 
 
-def wanted(
-    settings: Settings,
-    *,
-    user_id: str | None,
-    agent: str | None,
-    under: str | None,
-    reason: str | None,
-    tag: str | None,
-    older_than: timedelta | float | None,
-    expires_within: timedelta | float | None,
-) -> QuestionFilter:
+class InboxFilter(TypedDict, total=False):
+    """Which open questions a call wants: those for which everything holds that is given."""
+
+    agent: str | None
+    """This agent asks."""
+    under: str | None
+    """It was asked at this address or below it."""
+    reason: str | None
+    tag: str | None
+    requested_by: str | None
+    """The turn of this user asks."""
+    older_than: timedelta | float | None
+    """It has been open for longer."""
+    expires_within: timedelta | float | None
+    """It expires so soon."""
+
+
+TIMES = ("older_than", "expires_within")
+"""The filters that are spans of time; the others are texts."""
+TEXTS = tuple([name for name in InboxFilter.__annotations__ if name not in TIMES])
+
+
+def wanted(settings: Settings, user_id: str | None, given: InboxFilter) -> QuestionFilter:
     """Return the filter for the questions that a call wants.
 
     Raises:
         UsageError: something is not what it must be.
     """
-    for name, text in {"agent": agent, "under": under, "reason": reason, "tag": tag}.items():
-        if text is not None:
-            check_name(name, text)
-    age, left = _seconds("older_than", older_than), _seconds("expires_within", expires_within)
+    texts: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in InboxFilter.__annotations__:
+            raise UsageError(f"Questions are not listed by {name}=.... Use {', '.join(InboxFilter.__annotations__)}.")
+        if name in TEXTS and value is not None:
+            check_name(name, value)
+            texts[name] = value
+    age, left = _seconds("older_than", given.get("older_than")), _seconds("expires_within", given.get("expires_within"))
     return QuestionFilter(
         app=settings.app_name,
         user=settings.user(user_id),
-        agent=agent,
-        under=under,
-        reason=reason,
-        tag=tag,
         asked_before=None if age is None else settings.clock() - age,
         expires_before=None if left is None else settings.clock() + left,
+        **texts,
     )
 
 

@@ -17,7 +17,7 @@ from typing import TypeGuard, cast
 import msgspec
 
 from adjourn._engine.address import innermost_agent
-from adjourn._engine.questions import parent_at
+from adjourn._engine.questions import parent_at, said_of
 from adjourn._engine.record import (
     NONE,
     UNCHANGED,
@@ -49,7 +49,7 @@ from adjourn.events import (
     map_interrupt,
 )
 from adjourn.stores import types
-from adjourn.stores.kit import readable
+from adjourn.stores.kit import Audit, ListAsked, readable
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import Answered, AuditEntry, EventBatch, Header, Loaded, Outcome, SessionRef
 
@@ -67,8 +67,8 @@ class _Row(Question, kw_only=True, omit_defaults=True):
 
 
 _LASTING = (
-    *("reason", "tags", "key", "prompt", "title", "schema", "expires", "default"),
-    *("requesters", "raised", "concurrent", "turn", "again"),
+    *("reason", "tags", "key", "prompt", "words", "node", "schema", "expires", "default"),
+    *("requested_by", "requesters", "raised", "concurrent", "turn", "again"),
 )
 """What a row may leave out; how a question ends is in the other columns of its row, or in records."""
 
@@ -162,6 +162,7 @@ def stored_question(question: Question, parent: Interrupt | None, ended: Answere
         reason=question.reason,
         tags=question.tags,
         asked=question.created,
+        requested_by=question.requested_by,
     )
 
 
@@ -195,7 +196,7 @@ async def read_past(store: Store, ref: SessionRef, point: str, scope: Scope) -> 
     Raises:
         CheckpointNotFound: the session has been deleted.
     """
-    rows = await store.audit(ref, split_id(point)[0])
+    rows = await store.read(Audit(ref, split_id(point)[0]))
     return tuple(readable([row for row in rows if row.how is not None and scope.questions.has_ended(row.id)], _past))
 
 
@@ -229,7 +230,7 @@ async def read_questions(store: Store, loaded: Loaded, tree: Tree) -> dict[str, 
     ids = tree.asking()
     if not ids:
         return {}
-    rows = {row.id: row for row in await store.asked(loaded.head.ref, split_id(loaded.point)[0], ids)}
+    rows = {row.id: row for row in await store.read(ListAsked(loaded.head.ref, split_id(loaded.point)[0], ids))}
     with Reading(loaded.head.session):
         restore_questions(loaded.head.session, tree, rows)
     return rows
@@ -285,7 +286,7 @@ def _interrupt(kept: _Row, ref: SessionRef, branch: str, checkpoint_id: str | No
         reason=kept.reason,
         tags=kept.tags,
         prompt=info if kept.prompt is None and isinstance(info, str) else kept.prompt,
-        title=kept.title,
+        node=kept.node,
         key=kept.key,
         schema=kept.schema,
         choices=() if kept.schema is None else choices_of(kept.schema),
@@ -294,7 +295,7 @@ def _interrupt(kept: _Row, ref: SessionRef, branch: str, checkpoint_id: str | No
         checkpoint_id=checkpoint_id,
         session_id=ref.id,
         parent=above or parent_at(address.rpartition(";")[0]),
-        requesters=kept.requesters,
+        **said_of(kept),
     )
 
 

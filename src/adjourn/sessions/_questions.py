@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
@@ -41,6 +42,7 @@ from adjourn.errors import (
 )
 from adjourn.events import Interrupt
 from adjourn.stores._logging import note_damage, note_missing_key
+from adjourn.stores.kit import Audit, GetHead, GiveAnswers, HasInput, ListAsked, ListOpen, Load
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import Answer, AuditEntry, Head, OpenQuestion, SessionRef
 
@@ -70,7 +72,10 @@ def shown(row: OpenQuestion) -> Interrupt:
     Its checkpoint is the session's current one, not the one at which it asked: whoever answers with the checkpoint
     means the session as listed.
     """
-    return read_interrupt(row.body, SessionRef(row.session, row.app), _branch_of(row.checkpoint), row.checkpoint)
+    found = read_interrupt(row.body, SessionRef(row.session, row.app), _branch_of(row.checkpoint), row.checkpoint)
+    if row.removed_after is None:
+        return found
+    return replace(found, removed_after=datetime.fromtimestamp(row.removed_after, UTC))
 
 
 def shown_in_list(rows: Iterable[OpenQuestion]) -> Iterator[Interrupt]:
@@ -98,7 +103,7 @@ def check_keys(rows: Sequence[OpenQuestion]) -> None:
 async def questions_of(store: Store, head: Head) -> list[OpenQuestion]:
     """Return the open questions of a session in a listing, where a damaged one must not break the whole list."""
     try:
-        return await store.questions(head.ref)
+        return await store.read(ListOpen(head.ref))
     except CheckpointCorrupt as damage:
         note_damage(damage)
     except MissingKey as missing:
@@ -278,12 +283,12 @@ def _problems(value: Any, question: Question) -> list[str]:
 
 async def why_not_open(store: Store, ref: SessionRef, unknown: UnknownInterrupt, *, live: bool) -> Exception:
     """Return the error that best explains why a named question is not open: it may have ended, or been superseded."""
-    name, head = unknown.interrupt_id, await store.head(ref)
+    name, head = unknown.interrupt_id, await store.read(GetHead(ref))
     if head is None:
         return CheckpointNotFound(ref.id)
     named = id_of_token(name)
     has_moved = named is not None
-    ended = [entry for entry in await store.audit(ref) if entry.how is not None]
+    ended = [entry for entry in await store.read(Audit(ref)) if entry.how is not None]
     for entry in reversed(ended):
         question = read_question(entry.body)
         is_shown = entry.id == named and token_of(question, ref.app, ref.id, head.branch) == name
@@ -339,25 +344,30 @@ async def place_of(
     """Return the number of the event before answers that were recorded under an id; None if there are none.
 
     Raises:
-        Conflict: they are not these, or the session has left the branch that they are on (rule R20).
+        Conflict: they are not these, the session has left the branch that they are on, or an input has the id
+            (rule R20).
     """
     try:
-        rows = await store.audit(ref, all_branches=True)
+        rows = await store.read(Audit(ref, all_branches=True))
     except CheckpointNotFound:
         return None
     # A fork inherits what was answered where it comes from, and not what that was called there.
     named = [row for row in rows if place_of_answer(row.value, id) is not None]
     own = [row for row in named if not read_question(row.body).inherited]
     if not own:
+        if await store.read(HasInput(ref, id)):
+            raise _used(ref, id, "an input was submitted")
         return None
     ids, branch = {row.id for row in own}, (await _found(store, ref)).branch
     here = [row for row in rows if row.branch == branch and row.id in ids]
     count = {row.id for row in here if row in own or read_question(row.body).inherited}
     if count != ids or not _are_these(ref, own, given, by, message):
-        raise Conflict(
-            ref.id, f"something else was answered under the id '{id}'", remedy="Choose another id for this answer"
-        )
+        raise _used(ref, id, "something else was answered")
     return place_of_answer(own[-1].value, id)
+
+
+def _used(ref: SessionRef, id: str, how: str) -> Conflict:
+    return Conflict(ref.id, f"{how} under the id '{id}'", remedy="Choose another id for this answer")
 
 
 def _are_these(
@@ -384,7 +394,7 @@ def _told(answers: Iterable[Answer | AuditEntry]) -> tuple[dict[str, tuple[str, 
 
 
 async def _found(store: Store, ref: SessionRef) -> Head:
-    head = await store.head(ref)
+    head = await store.read(GetHead(ref))
     if head is None:
         raise CheckpointNotFound(ref.id)
     return head
@@ -411,13 +421,13 @@ async def _recorded(
             continue  # It changed in between.
         answers, rows = resolved
         if seen is not None and seen != head.checkpoint:
-            await store.load(ref, seen)  # Raises if there is no such checkpoint.
+            await store.read(Load(ref, seen))  # Raises if there is no such checkpoint.
             raise StaleCheckpoint(ref.id, seen, head.checkpoint)
         if permission:
             asked = [read_interrupt(rows[each.id], ref, head.branch, head.checkpoint) for each in answers]
             await permission.check(asked, by, _turn_user(store, ref))
         try:
-            return await store.answer(ref, answers, after=seen)
+            return await store.write(GiveAnswers(ref=ref, answers=answers, after=seen))
         except Conflict:
             continue
     raise Conflict(ref.id, "others keep writing it")
@@ -467,12 +477,14 @@ async def _named_rows(store: Store, head: Head, given: Mapping[Any, Any] | Seque
     """Return the open questions that answers name by their ids or tokens."""
     names = _wanted(given)
     ids = {each for name in names for each in (name, id_of_token(name)) if each is not None and is_text(each)}
-    return {row.id: row.body for row in await store.asked(head.ref, head.branch, list(ids)) if row.how is None}
+    return {
+        row.id: row.body for row in await store.read(ListAsked(head.ref, head.branch, list(ids))) if row.how is None
+    }
 
 
 async def _open_rows(store: Store, head: Head) -> Rows | None:
     """Return all open questions; None if the session has left the branch of `head`."""
-    rows = await store.questions(head.ref)
+    rows = await store.read(ListOpen(head.ref))
     if any(_branch_of(row.checkpoint) != head.branch for row in rows):
         return None
     return {row.id: row.body for row in rows}

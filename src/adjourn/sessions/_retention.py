@@ -8,6 +8,7 @@ from typing import get_args
 
 from adjourn.errors import CheckpointCorrupt, CheckpointNotFound, UsageError
 from adjourn.stores._logging import note_damage
+from adjourn.stores.kit import DeleteIdle, ListSessions, Prune
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import Head, Status
 
@@ -52,7 +53,7 @@ async def old_sessions(
     """Return what `clean_up` would remove, page by page."""
     found: list[Head] = []
     after: str | None = None
-    while page := await store.sessions(app=app, user=user, after=after, limit=BATCH):
+    while page := await store.read(ListSessions(app=app, user=user, after=after, limit=BATCH)):
         found += [head for head in page if _is_old(head, before, statuses)]
         after = page[-1].cursor
     return found
@@ -70,7 +71,7 @@ async def clean_up(
 ) -> list[str]:
     """Remove sessions that nobody has written or answered for `age` seconds, and return their ids."""
     removed: list[str] = []
-    while gone := await store.delete_idle(age, app=app, user=user, statuses=statuses, limit=BATCH):
+    while gone := await store.write(DeleteIdle(ttl=age, app=app, user=user, statuses=statuses, limit=BATCH)):
         removed += [ref.id for ref in gone]
     return removed
 
@@ -78,9 +79,9 @@ async def clean_up(
 async def prune_all(store: Store, app: str | None, user: str | None, keep: int | None, before: float | None) -> int:
     """Remove old checkpoints of all sessions, one session at a time, and return how many."""
     count = 0
-    for head in await store.sessions(app=app, user=user):
+    for head in await store.read(ListSessions(app=app, user=user)):
         try:
-            count += await store.prune(head.ref, keep=keep, before=before)
+            count += await store.write(Prune(head.ref, keep=keep, before=before))
         except CheckpointNotFound:
             pass  # It was deleted meanwhile.
         except CheckpointCorrupt as damage:

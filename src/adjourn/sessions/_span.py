@@ -13,6 +13,7 @@ from adjourn._values import codec
 from adjourn._values.damage import Reading
 from adjourn.errors import CheckpointCorrupt, CheckpointNotFound
 from adjourn.events import Interrupt
+from adjourn.stores.kit import ListAsked
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import Loaded, SessionRef
 
@@ -140,7 +141,7 @@ async def open_at(store: Store, loaded: Loaded, tree: Tree) -> tuple[Interrupt, 
         CheckpointNotFound: the session has been deleted.
     """
     ids, ref, branch = tree.open(), loaded.head.ref, split_id(loaded.point)[0]
-    rows = {row.id: row for row in await store.asked(ref, branch, ids)} if ids else {}
+    rows = {row.id: row for row in await store.read(ListAsked(ref, branch, ids))} if ids else {}
     for each in ids:
         if each not in rows:
             raise CheckpointCorrupt(f"session '{ref.id}' lacks its question '{each}'")

@@ -17,6 +17,7 @@ from adjourn._engine.record import Question as Asked
 from adjourn._engine.scope import Scope
 from adjourn._values.damage import Reading
 from adjourn.errors import ApprovalSpent
+from adjourn.stores.kit import ListCheckpoints
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import CheckpointRow, Question, SessionRef
 
@@ -146,7 +147,7 @@ async def _asked_at(
     With it comes the last one at which some were not. If the session has none, that is the turn's oldest checkpoint
     here: what the state lacks there, it lacked before.
     """
-    rows = {row.id: row for row in await store.checkpoints(ref)}
+    rows = {row.id: row for row in await store.read(ListCheckpoints(ref))}
     shown_at, is_known = None, False
     async for ids, span in spans(store, ref, _way_to(point, rows)):
         if not isinstance(span, Span):

@@ -17,6 +17,7 @@ from adjourn.errors import (
     UsageError,
 )
 from adjourn.stores._logging import what_is_left_out
+from adjourn.stores.kit import Audit, GetHead, ListRecords, ListSessions
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import AuditEntry, Head, SessionRef, StoredRecord
 
@@ -97,7 +98,7 @@ def _unreadable(ref: SessionRef, error: AdjournError | str) -> Verification:
 async def verify_all(store: Store, app: str | None, user: str | None, keys: Sequence[bytes]) -> list[Verification]:
     """Verify all sessions, one after the other; those whose rows the store cannot list come last."""
     with what_is_left_out() as left_out:
-        heads = await store.sessions(app=app, user=user)
+        heads = await store.read(ListSessions(app=app, user=user))
     found: list[Verification] = []
     for head in heads:
         try:
@@ -112,19 +113,19 @@ async def verify_all(store: Store, app: str | None, user: str | None, keys: Sequ
 
 async def _verify(store: Store, ref: SessionRef, keys: Sequence[bytes], kept: str | None) -> Verification:
     # What is listed now has been asked by records up to the head that is read next.
-    before = await store.audit(ref, all_branches=True)
-    head = await store.head(ref)
+    before = await store.read(Audit(ref, all_branches=True))
+    head = await store.read(GetHead(ref))
     if head is None:
         raise CheckpointNotFound(ref.id)
     log = _Log(head, keys)
     after: str | None = None
-    while not log.is_complete and (page := await store.records(head.ref, after=after, limit=PAGE)):
+    while not log.is_complete and (page := await store.read(ListRecords(head.ref, after=after, limit=PAGE))):
         for each in page:
             if not log.is_complete:
                 log.read(each)
         after = page[-1].id
     log.end(kept)
-    rows = _Rows(log, await store.audit(head.ref, all_branches=True))
+    rows = _Rows(log, await store.read(Audit(head.ref, all_branches=True)))
     rows.check({(each.branch, each.id) for each in before})
     problems = (*log.problems, *rows.problems)
     return Verification(

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from adjourn.events import Interrupt
+from adjourn.stores.kit import ListQuestions, ListSessions
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import Head, OpenQuestion, QuestionFilter
 
@@ -83,7 +84,7 @@ class Watch:
 
     async def begin(self, *, report_open: bool) -> list[Notice]:
         """Note the current state; only what comes later is reported, unless `report_open` adds what is open."""
-        heads = await self._store.sessions(app=self._app, user=self._user, limit=1)
+        heads = await self._store.read(ListSessions(app=self._app, user=self._user, limit=1))
         self._since = heads[0].updated if heads else 0.0
         for head in await self._recent_or_running():
             self._stood[head.app, head.session] = (head.checkpoint, status_of(head))
@@ -97,7 +98,7 @@ class Watch:
     async def _all_open(self) -> AsyncGenerator[OpenQuestion]:
         """Yield all open questions, page by page: there may be very many."""
         wanted, after = QuestionFilter(app=self._app, user=self._user), None
-        while page := await self._store.questions(filter=wanted, after=after, limit=QUESTIONS):
+        while page := await self._store.read(ListQuestions(filter=wanted, after=after, limit=QUESTIONS)):
             for row in page:
                 yield row
             after = page[-1].cursor
@@ -119,7 +120,7 @@ class Watch:
         """Return the sessions that may have changed, most recently written first."""
         recent = await self._recent()
         known = {(head.app, head.session) for head in recent}
-        running = await self._store.sessions(app=self._app, user=self._user, status="running")
+        running = await self._store.read(ListSessions(app=self._app, user=self._user, status="running"))
         return recent + [head for head in running if (head.app, head.session) not in known]
 
     async def _recent(self) -> list[Head]:
@@ -127,7 +128,7 @@ class Watch:
         found: dict[tuple[str, str], Head] = {}
         since, after = self._since - MARGIN, None
         while True:
-            heads = await self._store.sessions(app=self._app, user=self._user, after=after, limit=PAGE)
+            heads = await self._store.read(ListSessions(app=self._app, user=self._user, after=after, limit=PAGE))
             for head in heads:
                 if head.updated >= since:
                     found.setdefault((head.app, head.session), head)

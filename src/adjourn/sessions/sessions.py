@@ -6,7 +6,7 @@ import contextlib
 import copy
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Self, get_args
+from typing import Any, Self, Unpack, get_args
 
 from adjourn._engine import record
 from adjourn._engine.entry import check_not_own
@@ -15,13 +15,27 @@ from adjourn.errors import CheckpointCorrupt, CheckpointNotFound, UsageError
 from adjourn.events import Interrupt
 from adjourn.messages import Message
 from adjourn.stores._logging import note_damage
+from adjourn.stores.kit import (
+    Claim,
+    CountQuestions,
+    Delete,
+    FindSessions,
+    GetHead,
+    ListCheckpoints,
+    ListInputs,
+    ListOpen,
+    ListQuestions,
+    ListSessions,
+    Prune,
+    Withdraw,
+)
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import CheckpointRow, Head, Loaded, SessionRef, Source, Status
 
 from . import _fork
 from ._audit import AuditEntry, read_audit
 from ._contents import Contents
-from ._inbox import Page, check_page, wanted
+from ._inbox import InboxFilter, Page, check_page, wanted
 from ._inputs import WaitingInput, shown_input
 from ._permission import MayAnswer
 from ._questions import Answers, check_keys, questions_of, record_answers, shown, shown_in_list
@@ -136,11 +150,11 @@ class Sessions:
         """Return the sessions with a status."""
         app, store = self.app_name, self.store
         if status not in ("failed", "running"):
-            return await store.sessions(app=app, user=user, status=status, after=after, limit=limit)
+            return await store.read(ListSessions(app=app, user=user, status=status, after=after, limit=limit))
         # A run whose process died is stored as running, but has failed.
-        heads = await store.sessions(app=app, user=user, status="running", after=after)
+        heads = await store.read(ListSessions(app=app, user=user, status="running", after=after))
         if status == "failed":
-            heads += await store.sessions(app=app, user=user, status="failed", after=after, limit=limit)
+            heads += await store.read(ListSessions(app=app, user=user, status="failed", after=after, limit=limit))
             heads.sort(key=lambda head: (head.updated, head.app, head.session), reverse=True)
         return [head for head in heads if status_of(head) == status][:limit]
 
@@ -148,41 +162,28 @@ class Sessions:
         self,
         session_id: str | None = None,
         *,
-        agent: str | None = None,
-        under: str | None = None,
-        reason: str | None = None,
-        tag: str | None = None,
-        older_than: timedelta | float | None = None,
-        expires_within: timedelta | float | None = None,
         after: str | None = None,
         limit: int | None = None,
         user_id: str | None = None,
+        **filters: Unpack[InboxFilter],
     ) -> Page[Interrupt]:
-        """List open questions, of one session or of all, oldest first.
+        """List open questions, of one session or of all, oldest first; `InboxFilter` says which.
 
-        `agent` selects those that this agent asks, `under` those at or below an address, `older_than` those that have
-        been open for longer, and `expires_within` those that expire so soon. With a `limit` it is a page: the next one
-        begins `after` its `next`. Whoever reads page after page sees each question once, whatever is asked and answered
-        meanwhile.
+        With a `limit` it is a page: the next one begins `after` its `next`. A reader who asks for page after page sees
+        each question once, whatever is asked and answered meanwhile.
 
         A damaged question raises `CheckpointCorrupt` if its session was named, one whose key is missing `MissingKey`;
         from a list of all, both are left out, and reported on the log `adjourn.stores`. If nothing can be decrypted,
         that list raises `MissingKey`, too. A session that does not exist, or not yet, has none.
         """
         check_page(after, limit)
-        chosen = wanted(
-            self._settings,
-            user_id=user_id,
-            agent=agent,
-            under=under,
-            reason=reason,
-            tag=tag,
-            older_than=older_than,
-            expires_within=expires_within,
-        )
+        chosen = wanted(self._settings, user_id, filters)
         ref = None if session_id is None else await self._ref(session_id, user_id)
         more = None if limit is None else limit + 1
-        rows = await self.store.questions(ref, filter=chosen, after=after, limit=more)
+        query = (
+            ListQuestions(filter=chosen, after=after, limit=more) if ref is None else ListOpen(ref, chosen, after, more)
+        )
+        rows = await self.store.read(query)
         listed = rows[:limit]
         following = listed[-1].cursor if listed and len(rows) > len(listed) else None
         if ref is not None:
@@ -196,28 +197,14 @@ class Sessions:
         self,
         session_id: str | None = None,
         *,
-        agent: str | None = None,
-        under: str | None = None,
-        reason: str | None = None,
-        tag: str | None = None,
-        older_than: timedelta | float | None = None,
-        expires_within: timedelta | float | None = None,
         user_id: str | None = None,
+        **filters: Unpack[InboxFilter],
     ) -> int:
         """Return how many questions `pending` lists."""
-        chosen = wanted(
-            self._settings,
-            user_id=user_id,
-            agent=agent,
-            under=under,
-            reason=reason,
-            tag=tag,
-            older_than=older_than,
-            expires_within=expires_within,
-        )
+        chosen = wanted(self._settings, user_id, filters)
         if session_id is None:
-            return await self.store.count_questions(chosen)
-        return len(await self.store.questions(await self._ref(session_id, user_id), filter=chosen))
+            return await self.store.read(CountQuestions(chosen))
+        return len(await self.store.read(ListOpen(await self._ref(session_id, user_id), filter=chosen)))
 
     async def messages(self, session_id: str, *, user_id: str | None = None) -> tuple[Message, ...]:
         """Return the conversation of a session; it is empty while its first input waits.
@@ -322,7 +309,7 @@ class Sessions:
             CheckpointNotFound: there is no such session.
         """
         check_page(None, limit)
-        rows = await self.store.inputs(await self._ref(session_id, user_id), limit=limit)
+        rows = await self.store.read(ListInputs(await self._ref(session_id, user_id), limit=limit))
         return [shown_input(row, session_id) for row in rows]
 
     async def withdraw(self, session_id: str, id: str, *, user_id: str | None = None) -> bool:
@@ -334,7 +321,7 @@ class Sessions:
             CheckpointNotFound: there is no such session.
         """
         check_name("id", id)
-        return await self.store.withdraw(await self._ref(session_id, user_id), id)
+        return await self.store.write(Withdraw(await self._ref(session_id, user_id), id))
 
     # History
 
@@ -362,7 +349,7 @@ class Sessions:
         if not isinstance(metadata, Mapping | None):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
             raise UsageError(f"metadata={metadata!r}: give a mapping of the values to select by.")
         page, ref = None if metadata else limit, await self._ref(session_id, user_id)
-        rows = await self.store.checkpoints(ref, limit=page, before=before, source=source, under=under)
+        rows = await self.store.read(ListCheckpoints(ref, limit=page, before=before, source=source, under=under))
         if metadata:
             rows = [row for row in rows if metadata.items() <= row.header.metadata.items()][:limit]
         found: dict[str, Checkpoint] = {}
@@ -389,7 +376,7 @@ class Sessions:
 
     async def _row(self, ref: SessionRef, id: str | None) -> CheckpointRow:
         """Return the row of one checkpoint, by default the most recent."""
-        for row in await self.store.checkpoints(ref, limit=1):
+        for row in await self.store.read(ListCheckpoints(ref, limit=1)):
             if id in (None, row.id):
                 return row
         for row in await self._rows_up_to(ref, id or ""):
@@ -402,8 +389,8 @@ class Sessions:
         branch, _, number = id.rpartition(".")
         if number.isdecimal() and number.isascii() and len(number) < 19:
             with contextlib.suppress(CheckpointNotFound):  # The branch ends with it, or there is no such branch.
-                return await self.store.checkpoints(ref, limit=1, before=f"{branch}.{int(number) + 1}")
-        return await self.store.checkpoints(ref)
+                return await self.store.read(ListCheckpoints(ref, limit=1, before=f"{branch}.{int(number) + 1}"))
+        return await self.store.read(ListCheckpoints(ref))
 
     async def state(self, session_id: str, *, checkpoint_id: str | None = None, user_id: str | None = None) -> Any:
         """Return the state at a checkpoint, by default the head, as a mapping of its fields."""
@@ -412,7 +399,7 @@ class Sessions:
     async def tree(self, session_id: str, *, user_id: str | None = None) -> Tree:
         """Return the checkpoints as a tree of branches; printing it shows it."""
         head = await self._head(session_id, user_id)
-        return Tree(session_id, await self.store.checkpoints(head.ref), head.checkpoint)
+        return Tree(session_id, await self.store.read(ListCheckpoints(head.ref)), head.checkpoint)
 
     async def diff(self, session_id: str, a: str, b: str, *, user_id: str | None = None) -> Diff:
         """Return what differs between the states at two checkpoints."""
@@ -451,7 +438,7 @@ class Sessions:
     ) -> int:
         """Remove old checkpoints, except the last `keep` and those younger than `older_than`; return how many."""
         before = self._prunes_before(keep, older_than)
-        return await self.store.prune(await self._ref(session_id, user_id), keep=keep, before=before)
+        return await self.store.write(Prune(await self._ref(session_id, user_id), keep=keep, before=before))
 
     async def prune_all(
         self,
@@ -511,15 +498,17 @@ class Sessions:
         """
         ref = await self._ref(session_id, user_id)
         try:
-            head = await self.store.head(ref)
+            head = await self.store.read(GetHead(ref))
         except CheckpointCorrupt:
             head = None  # It is damaged, so nobody knows who runs it; delete it anyway.
         if head is not None:
             check_not_own(session_id, head.owner)
         if head is not None and head.owner is not None and is_dead(head.owner):
             # Nobody runs it any more: take its lease over, and give it up at once.
-            await self.store.claim(ref, process_id(), 0.0, after=head.checkpoint, replaces=head.owner)
-        await self.store.delete(ref)
+            await self.store.write(
+                Claim(ref=ref, owner=process_id(), ttl=0.0, after=head.checkpoint, replaces=head.owner)
+            )
+        await self.store.write(Delete(ref))
 
     async def close(self) -> None:
         """Close the store."""
@@ -536,7 +525,7 @@ class Sessions:
         if self.app_name is not None:
             return self._settings.ref(session_id, user_id)
         user = self._settings.user(user_id)
-        found = await self.store.find(session_id, user=user)
+        found = await self.store.read(FindSessions(session_id, user=user))
         if len(found) > 1:
             apps = ", ".join(ref.app for ref in found)
             raise UsageError(
@@ -546,13 +535,13 @@ class Sessions:
         return SessionRef(session_id, found[0].app if found else "adjourn", user)
 
     async def _head(self, session_id: str, user_id: str | None = None) -> Head:
-        head = await self.store.head(await self._ref(session_id, user_id))
+        head = await self.store.read(GetHead(await self._ref(session_id, user_id)))
         if head is None:
             raise CheckpointNotFound(session_id)
         return head
 
     async def _described(self, head: Head) -> SessionStatus:
-        return describe(head, [shown(row) for row in await self.store.questions(head.ref)])
+        return describe(head, [shown(row) for row in await self.store.read(ListOpen(head.ref))])
 
     async def _listed(self, head: Head) -> SessionStatus:
         """Describe a session in a listing, where a damaged question must not break the whole list."""

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from .memory import MemoryStore
-from .protocol import Hints, InTransaction, KeepsSummaries, SeesCancels, Store
+from .protocol import Hints, InTransaction, KeepsSummaries, Repairs, SeesCancels, Store
 from .types import (
     ALL_QUESTIONS,
     Answer,
@@ -71,6 +71,7 @@ __all__ = [
     "QueuedInput",
     "RedisStore",
     "Renewed",
+    "Repairs",
     "SQLiteStore",
     "SeesCancels",
     "SessionRef",

@@ -29,7 +29,7 @@ def note_damage(damage: CheckpointCorrupt) -> None:
     """Report what a listing leaves out, once: whoever watches a store lists it several times a second."""
     if (left_out := _left_out.get()) is not None:
         left_out.append(damage)
-    _note_once("left out of a listing as damaged", damage.session_id, damage.detail)
+    _note_once("left out of a listing as damaged", damage.session_id, f"{damage.detail}. {damage.remedy}.")
 
 
 @contextmanager

@@ -174,6 +174,7 @@ class MemoryFacts:
     __slots__ = ("_found", "now", "row")
     assumed = False
     has_inbox = False
+    ttl = None
 
     def __init__(self, found: Session | None, now: float) -> None:
         self._found = found

@@ -411,6 +411,15 @@ class KeepsSummaries(Protocol):
 
 
 @runtime_checkable
+class Repairs(Protocol):
+    """A store that keeps indexes apart from its sessions, and can make them again: `adjourn repair` does."""
+
+    async def repair(self) -> int:
+        """Make all indexes again from the sessions, and return how many there are. Others may write meanwhile."""
+        ...
+
+
+@runtime_checkable
 class InTransaction(Protocol):
     """A store inside a transaction of its user: nobody else sees what it writes before that has ended.
 

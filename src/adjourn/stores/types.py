@@ -74,8 +74,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """A question that a record asks: its id on the branch, everything about it as JSON, and when it expires.
 
     On a new branch, a question that had ended on the branch before it comes with its answer, which counts as taken.
-    The rest is what listings select by: where it was asked, by which agent, why, under which tags, and when (by the
-    clock of whoever asked).
+    The rest is what listings select by: where it was asked, by which agent, why, under which tags, when (by the clock
+    of the process that asked), and for which user.
     """
 
     id: str
@@ -87,6 +87,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     tags: tuple[str, ...] = ()
     asked: float = 0.0
+    requested_by: str | None = None
 
 
 class Begun(msgspec.Struct, frozen=True):
@@ -161,7 +162,8 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     `summary` is what people may see of the session at this record, as JSON, for a store that `KeepsSummaries`.
     `program` is the address of what runs the session; the first that is given stays. `input` is the id of the queued
     input whose turn begins with the record: it must be the first that waits, and waits no longer. Without `overtakes`,
-    a claim with it is refused while any input waits.
+    a claim with it is refused while any input waits. `origin`, of a session's first record, stays in the row of its
+    first branch, which pruning keeps.
     """
 
     branch: str
@@ -182,6 +184,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     input: str | None = None
     overtakes: bool = True
     summary: bytes = b""
+    origin: str | None = None
 
     @property
     def id(self) -> str:
@@ -212,7 +215,9 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     program: str = ""
     inputs: int = 0
     touched: float = 0.0
-    """When somebody last wrote, answered or ran it."""
+    """When the session was last written to, answered or run."""
+    removed_after: float | None = None
+    """When a store with a time to live removes the session, unless it is written to, answered or run before."""
 
     @property
     def ref(self) -> SessionRef:
@@ -253,7 +258,10 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """An open question as it is listed; `checkpoint` is the session's head, `cursor` its place in the listing."""
+    """An open question as it is listed; `checkpoint` is the session's head, `cursor` its place in the listing.
+
+    `removed_after` is the session's: see `Head`.
+    """
 
     session: str
     app: str
@@ -267,6 +275,8 @@ class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     tags: tuple[str, ...] = ()
     asked: float = 0.0
+    requested_by: str | None = None
+    removed_after: float | None = None
     cursor: str = ""
 
 
@@ -283,6 +293,7 @@ class QuestionFilter(msgspec.Struct, frozen=True, kw_only=True):
     under: str | None = None
     reason: str | None = None
     tag: str | None = None
+    requested_by: str | None = None
     asked_after: float | None = None
     asked_before: float | None = None
     expires_before: float | None = None

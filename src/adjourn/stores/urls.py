@@ -38,7 +38,7 @@ _files: weakref.WeakValueDictionary[tuple[Path, float, str], SQLiteStore] = weak
 _wrapped: weakref.WeakValueDictionary[tuple[int, bytes], EncryptedStore] = weakref.WeakValueDictionary()
 
 _FORMS = (
-    "Use 'memory://', 'memory://name', 'sqlite:///relative.db', 'sqlite:////absolute/path.db', "
+    "Use 'memory://', 'memory://name', 'sqlite:///relative.db', 'sqlite:////absolute/path.db', 'sqlite:///~/home.db', "
     "'postgresql://user:password@host/database' or 'redis://user:password@host:6379/0', with 'encrypted+' in front to "
     "encrypt what is kept there."
 )
@@ -55,8 +55,9 @@ def open_store(store: str | Store) -> Store:
     """Return the store that a URL names; a store object is given back as it is.
 
     `memory://` is a new one each time, `memory://name` the same in the whole process. `sqlite:///file.db` is relative
-    to the current folder, `sqlite:////srv/file.db` absolute; `?timeout=5&synchronous=NORMAL` may follow. While one is
-    in use, the same file with the same options is the same object, so that a file has one writing thread.
+    to the current folder, `sqlite:////srv/file.db` absolute, and `sqlite:///~/file.db` in the home folder;
+    `?timeout=5&synchronous=NORMAL` may follow. While one is in use, the same file with the same options is the same
+    object, so that a file has one writing thread.
     `postgresql://user:password@host/database` is a database; `?schema=adjourn&pool_size=10&timeout=30` may follow.
     `redis://host:6379/0`, with `rediss`, `valkey` or `valkeys` as well, or `unix:///socket`, is a server;
     `?ttl=3600&timeout=5&accept_loss=1` may follow, and the same URL is the same object. With `encrypted+` in front of
@@ -164,9 +165,19 @@ def _sqlite(url: str) -> SQLiteStore:
     if not path.startswith("/") or path == "/":
         raise UsageError(f"{shown_url(url)!r} does not name a file. {_FORMS}")
     timeout, synchronous = _options(url, query)
-    store = SQLiteStore(path[1:], timeout, cast("Synchronous", synchronous))
+    store = SQLiteStore(_file(path[1:]), timeout, cast("Synchronous", synchronous))
     with _lock:
         return _files.setdefault((store.path, timeout, synchronous), store)
+
+
+def _file(path: str) -> Path:
+    """Return the path in a URL; a shell expands `~` only at the beginning of a word, so it is done here."""
+    if not path.startswith("~/"):
+        return Path(path)
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise UsageError(f"'sqlite:///{path}' is in the home folder, and this user has none. Set $HOME.") from error
 
 
 def _postgres(url: str) -> PostgresStore:

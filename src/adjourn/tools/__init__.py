@@ -4,6 +4,7 @@ from adjourn.errors import InvalidArguments, ToolError, ToolRefused
 from adjourn.models.protocol import ToolSpec
 
 from ._arguments import result_text
+from .approval import Approval
 from .builtin import ExitTool, FollowUpInfo, follow_up
 from .decisions import (
     APPROVAL_SCHEMA,
@@ -25,6 +26,7 @@ from .wrappers import approved, reviewed
 __all__ = [
     "APPROVAL_SCHEMA",
     "MAX_RESULT",
+    "Approval",
     "Approve",
     "Decision",
     "Edit",

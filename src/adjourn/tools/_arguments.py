@@ -376,7 +376,9 @@ class GivenArguments:
             )
         is_open = self.schema.get("additionalProperties", True) is not False
         properties = self.schema.get("properties", {})
-        given = {name: value for name, value in defaults.items() if is_open or name in properties}
+        # Where the schema is closed, nobody could pass one of these: the function uses it, and it cannot be shown.
+        self._unnamed = {name: value for name, value in defaults.items() if not (is_open or name in properties)}
+        given = {name: value for name, value in defaults.items() if name not in self._unnamed}
         self.defaults = {name: value for name, value in given.items() if is_plain(value) and _is_json(value)}
         self._hidden = {name: value for name, value in given.items() if name not in self.defaults}
         for name in self.defaults.keys() & properties.keys():
@@ -385,6 +387,9 @@ class GivenArguments:
     def check_shown(self) -> None:
         for name, value in self._hidden.items():
             raise _unshown(self._tool, f"the default of '{name}' is {shorten(value)}, which is not JSON")
+        for name, value in self._unnamed.items():
+            problem = f"the parameter '{name}', whose default is {shorten(value)}, is not in the schema"
+            raise _unshown(self._tool, problem, "Add it to the schema's properties, or remove it from the function.")
 
     def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         data = _plain(self._tool, arguments, self.defaults)
@@ -424,10 +429,13 @@ def _not_shown(tool: str, problems: Sequence[str]) -> InvalidArguments:
     return InvalidArguments(tool, [*problems, remedy])
 
 
-def _unshown(tool: str, problem: str) -> UsageError:
+_IN_JSON = "Write defaults as values of their type that have a JSON form, and leave no field out of the JSON."
+
+
+def _unshown(tool: str, problem: str, remedy: str = _IN_JSON) -> UsageError:
     return UsageError(
         f"Calls of tool '{tool}' are decided by people or rules, and these could not see all arguments: {problem}. "
-        "Write defaults as values of their type that have a JSON form, and leave no field out of the JSON."
+        f"{remedy}"
     )
 
 

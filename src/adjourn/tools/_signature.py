@@ -248,13 +248,19 @@ def signature_of(fn: Callable[..., Any], name: str) -> Sequence[inspect.Paramete
         raise UsageError(
             f"Tool '{name}': {fn!r} has no signature that Python can read. Wrap it in a function that has one."
         ) from error
-    fixed = _fixed(fn)
+    fixed = fixed_values(fn)
     return [parameter for parameter in parameters.values() if parameter.name not in fixed]
 
 
-def _fixed(fn: Any) -> Mapping[str, Any]:
-    # Python would accept another value for these, but a model must not pass one.
-    return {**_fixed(fn.func), **fn.keywords} if isinstance(fn, functools.partial) else {}
+def fixed_values(fn: Any) -> Mapping[str, Any]:
+    """Return what a partial passes, by name or by place.
+
+    Python would accept another value for a name, but a model must not pass one.
+    """
+    if not isinstance(fn, functools.partial):
+        return {}
+    by_place = {str(place): value for place, value in enumerate(fn.args)}
+    return {**fixed_values(fn.func), **by_place, **fn.keywords}
 
 
 def _parameter(fn: Callable[..., Any], parameter: inspect.Parameter, tool: str) -> Parameter:

@@ -152,7 +152,9 @@ def approval_schema(arguments: Mapping[str, Any]) -> JSONSchema:
     """Return the JSON Schema of answers to an approval; `arguments` is the schema that edits must fit."""
     compared = _as_compared(dict(arguments), surely=True)
     known = {name: _pattern_schema(part, compared) for name, part in compared.get("properties", {}).items()}
-    pattern = {"type": ["object", "null"], **({"properties": known} if known else {})}
+    pattern: JSONSchema = {"type": ["object", "null"], **({"properties": known} if known else {})}
+    if arguments.get("additionalProperties") is False:
+        pattern["additionalProperties"] = False  # It could never match.
     remembered = {"remember": {"enum": ["session", "always"]}, "pattern": pattern}
     # A pattern is only valid with `remember`: reject it here, before the answer is recorded.
     alone = {"remember": {"const": None}, "pattern": {"const": None}}

@@ -18,13 +18,14 @@ from adjourn._text import a_type
 from adjourn._values import codec
 from adjourn._values.frozen import is_same_json
 from adjourn.context import current
-from adjourn.errors import InvalidArguments, UsageError
+from adjourn.errors import InvalidArguments, NotStorable, UsageError
 from adjourn.models.protocol import ToolSpec
 
 from ._arguments import Arguments, GivenArguments, TypedArguments
 from ._signature import (
     check_takes,
     context_parameters,
+    fixed_values,
     given_parameters,
     innermost,
     is_context,
@@ -32,12 +33,19 @@ from ._signature import (
     signature_of,
 )
 from ._signature import read as read_docstring
+from .approval import Approval
 
-Approval = bool | Callable[..., bool | Awaitable[bool]]
+Gate = bool | Callable[..., bool | Awaitable[bool]]
+"""Whether calls need approval: for each of them, or as a function says."""
 Predicate = Callable[[Mapping[str, Any]], bool | Awaitable[bool]]
 
 
-def predicate(approval: Approval, tool: str, names: Collection[str]) -> Predicate:
+def gate_of(approval: Gate | Approval) -> Gate:
+    """Return which calls need approval."""
+    return (approval.when or True) if isinstance(approval, Approval) else approval
+
+
+def predicate(approval: Gate, tool: str, names: Collection[str]) -> Predicate:
     """Return a function that takes a call's converted arguments and returns whether it needs approval.
 
     Raises:
@@ -116,7 +124,9 @@ class Tool(Struct, Generic[P, R], frozen=True, kw_only=True, eq=False):
     fn: Callable[P, R]
     arguments: Arguments
     kind: Kind
-    approval: Approval = False
+    approval: Gate = False
+    asks: Approval | None = None
+    """How people are asked about its calls, if `approval` says more than whether they are."""
     return_directly: bool = False
     timeout: float | None = None
     retry: tuple[Retry, ...] = ()
@@ -150,6 +160,8 @@ class Tool(Struct, Generic[P, R], frozen=True, kw_only=True, eq=False):
                 f"Tool '{self.name}' has at_most_once=True and also retry=...: only a person may have it run again. "
                 "Leave one of the two out."
             )
+        if self.asks is not None:
+            self.asks.check(self.name, self.schema)
         if self.approval is not False or self.review is not None:
             self.arguments.check_shown()
         asks = predicate(self.approval, self.name, self.schema.get("properties", ()))
@@ -174,8 +186,14 @@ class Tool(Struct, Generic[P, R], frozen=True, kw_only=True, eq=False):
 
     @property
     def digest(self) -> str:
-        """A digest of what people and models know of the tool: its name, description, schema and defaults."""
-        return codec.fingerprint([self.name, self.description, dict(self.schema), dict(self.arguments.defaults)])
+        """A digest of what people and models know of the tool, and of what a partial passes to its function.
+
+        They know its name, description, schema and defaults. What a partial passes and cannot be stored, such as a
+        client, is left out.
+        """
+        known = [self.name, self.description, dict(self.schema), dict(self.arguments.defaults)]
+        fixed = {name: value for name, value in fixed_values(self.fn).items() if _is_storable(value)}
+        return codec.fingerprint([*known, fixed] if fixed else known)
 
     @property
     def thread(self) -> bool:
@@ -217,6 +235,10 @@ class Tool(Struct, Generic[P, R], frozen=True, kw_only=True, eq=False):
             raise InvalidArguments(self.name, ["a validator makes something else of what it has returned"])
         return values
 
+    def asking(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return how people are asked about a call with these arguments, as keywords of `interrupt`."""
+        return {"tags": self.tags} if self.asks is None else {"tags": self.tags, **self.asks.asking(arguments)}
+
     def copy_of(self, converted: Mapping[str, Any]) -> dict[str, Any]:
         """Return converted arguments that may be changed without changing these."""
         return self.arguments.copy(converted)
@@ -257,7 +279,7 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    approval: Approval = False,
+    approval: Gate | Approval = False,
     return_directly: bool = False,
     timeout: float | None = None,
     retry: Retry | Sequence[Retry] | None = None,
@@ -273,7 +295,7 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    approval: Approval = False,
+    approval: Gate | Approval = False,
     return_directly: bool = False,
     timeout: float | None = None,
     retry: Retry | Sequence[Retry] | None = None,
@@ -290,7 +312,7 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    approval: Approval = False,
+    approval: Gate | Approval = False,
     return_directly: bool = False,
     timeout: float | None = None,
     retry: Retry | Sequence[Retry] | None = None,
@@ -336,7 +358,8 @@ def tool(
             fn=function,
             arguments=_arguments_of(function, title, docs.parameters, schema),
             kind=_kind_of(function, title, thread),
-            approval=approval,
+            approval=gate_of(approval),
+            asks=approval if isinstance(approval, Approval) else None,
             return_directly=return_directly,
             timeout=timeout,
             retry=(retry,) if isinstance(retry, Retry) else tuple(retry or ()),
@@ -348,6 +371,14 @@ def tool(
         )
 
     return make if fn is None else make(fn)
+
+
+def _is_storable(value: object) -> bool:
+    try:
+        codec.fingerprint(value)
+    except NotStorable:
+        return False
+    return True
 
 
 def _is_numpy_bool(value: object) -> bool:

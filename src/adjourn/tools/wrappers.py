@@ -16,8 +16,9 @@ from adjourn._text import visible_line
 from adjourn.context import current
 from adjourn.errors import InvalidArguments, ToolError, ToolRefused, UsageError
 
+from .approval import Approval
 from .decisions import Approve, Decision, Edit, Reject, ToolCallInfo, decision, review_schema
-from .tool import Approval, Reviewed, Tool, tool
+from .tool import Gate, Reviewed, Tool, gate_of, tool
 
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec, TypeVar
@@ -33,11 +34,12 @@ MAX_ROUNDS = 100
 """How often a reviewer may edit arguments so that they fit the schema but the tool still rejects them."""
 
 
-def approved(wrapped: Tool[P, R] | Callable[P, R], approval: Approval = True) -> Tool[P, R]:
+def approved(wrapped: Tool[P, R] | Callable[P, R], approval: Gate | Approval = True) -> Tool[P, R]:
     """Return the same tool, where a person must approve every call (or those that a predicate selects)."""
     if approval is False:
         raise UsageError("approved(..., approval=False) asks nobody. Leave it out, or pass a predicate.")
-    return replace(_tool_of(wrapped), approval=approval)
+    asks = approval if isinstance(approval, Approval) else None
+    return replace(_tool_of(wrapped), approval=gate_of(approval), asks=asks)
 
 
 def reviewed(wrapped: Tool[P, R] | Callable[P, R]) -> Tool[P, R]:
@@ -87,9 +89,9 @@ async def _ask(inside: Tool, arguments: Mapping[str, Any]) -> tuple[Decision, st
             _info(inside, arguments),
             key=KEY,  # If a changed tool would get something else, it is asked anew (rule I14).
             reason="need_review",
-            tags=inside.tags,
             prompt=f"{why}Review the call of {inside.name} with {shown}: accept, edit or refuse.",
             schema=review_schema(inside.schema),
+            **inside.asking(arguments),
         )
         found = decision(answer)
         problem = _problem(inside, found)

@@ -15,6 +15,7 @@ from adjourn._text import visible_line
 from adjourn.errors import StoreUnavailable, text_of
 from adjourn.sessions._news import News, news_of
 from adjourn.stores import Store, TakenNotice
+from adjourn.stores.kit import DropNotices, SettleNotice, TakeNotices
 
 from ._messages import message_of
 from ._outcome import AT_ONCE, Outcome
@@ -137,7 +138,7 @@ class Delivery:
         return taken
 
     async def _taken(self, limit: int) -> list[TakenNotice]:
-        return await self._store.take_notices(self._app, [self._name], self._webhook.timeout + LEASE, limit=limit)
+        return await self._store.write(TakeNotices(self._app, [self._name], self._webhook.timeout + LEASE, limit=limit))
 
     def _note_away(self, error: Exception) -> None:
         if not self._is_away:
@@ -145,7 +146,7 @@ class Delivery:
         self._is_away = True
 
     async def _clean_up(self) -> None:
-        count = await self._store.drop_notices(self._app, KEPT)
+        count = await self._store.write(DropNotices(self._app, KEPT))
         if count:
             log.warning("%d messages were dropped: for a week, nobody has sent them", count)
 
@@ -189,7 +190,7 @@ class Delivery:
         if outcome is None:
             self._count("dropped")
             log.debug("%s: %s was dropped: its question is not open any more", self._name, taken.id)
-            await self._store.settle_notice(taken)
+            await self._store.write(SettleNotice(taken))
             return
         if outcome.is_sent or outcome.is_gone:
             self._count("sent" if outcome.is_sent else "dropped")
@@ -197,18 +198,18 @@ class Delivery:
             if outcome.is_gone:
                 self._gone.add(self._name)
                 log.error("%s: it is gone (410). Nothing is sent there until the process starts again", self._name)
-            await self._store.settle_notice(taken)
+            await self._store.write(SettleNotice(taken))
             return
         self._count("failed")
         if taken.attempt > len(DELAYS):
             self._count("given_up")
             log.error("%s: %s is given up after %d attempts: %s", self._name, taken.id, taken.attempt, outcome)
-            await self._store.settle_notice(taken)
+            await self._store.write(SettleNotice(taken))
             return
         again = max(DELAYS[taken.attempt - 1] * random.uniform(0.8, 1.2), min(outcome.retry_after, DELAYS[-1]))
         text = "%s: %s was not sent, attempt %d: %s. It is tried again in %d s"
         log.warning(text, self._name, taken.id, taken.attempt, visible_line(str(outcome)), again)
-        await self._store.settle_notice(taken, again=again)
+        await self._store.write(SettleNotice(taken, again=again))
 
     def _count(self, what: str) -> None:
         self._count_for(self._name, what)

@@ -17,11 +17,12 @@ from adjourn.errors import CheckpointCorrupt, CheckpointNotFound
 from adjourn.runner import NoticeKind, Occasion
 from adjourn.sessions._log import read_interrupt
 from adjourn.stores import AuditEntry, SessionRef, Store, TakenNotice
+from adjourn.stores.kit import GetHead, ListAsked, ListOpen
 
 from ._webhook import Webhook
 
-_PLAIN = ("id", "address", "reason", "tags", "title", "created", "expires")
-_DETAILS = ("token", "key", "prompt", "info", "schema", "choices")
+_PLAIN = ("id", "address", "reason", "tags", "node", "priority", "requested_by", "created", "expires")
+_DETAILS = ("token", "key", "title", "summary", "description", "link", "prompt", "info", "schema", "choices")
 
 
 class _Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -68,7 +69,7 @@ async def message_of(store: Store, webhook: Webhook, taken: TakenNotice, public_
     except msgspec.DecodeError as error:
         raise CheckpointCorrupt(f"a notice cannot be read ({error})", taken.session) from error
     ref = SessionRef(taken.session, taken.app)
-    head = await store.head(ref)
+    head = await store.read(GetHead(ref))
     data: dict[str, Any] = {
         "session_id": taken.session,
         "app": taken.app,
@@ -82,7 +83,7 @@ async def message_of(store: Store, webhook: Webhook, taken: TakenNotice, public_
         asked = await _asked(store, ref, branch, note.questions)
         if note.kind == "expiring":
             is_there = head is not None and head.branch == branch
-            still = {each.id for each in await store.questions(ref)} if is_there else set[str]()
+            still = {each.id for each in await store.read(ListOpen(ref))} if is_there else set[str]()
             asked = [each for each in asked if each.id in still]
         if not asked:
             return None
@@ -109,7 +110,7 @@ def test_message(now: float) -> bytes:
 
 async def _asked(store: Store, ref: SessionRef, branch: str, ids: tuple[str, ...]) -> list[AuditEntry]:
     try:
-        return await store.asked(ref, branch, ids)
+        return await store.read(ListAsked(ref, branch, ids))
     except CheckpointNotFound:
         return []
 

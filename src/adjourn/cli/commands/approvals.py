@@ -10,7 +10,7 @@ from typing import Any
 from adjourn._documents import plain
 from adjourn._screen import Card, Screen
 from adjourn._text import visible_line
-from adjourn.agents import Approval, Approvals
+from adjourn.agents import Approvals, RememberedApproval
 from adjourn.cli._failures import REFUSED
 from adjourn.cli._stores import APP, add_store_option, command, with_store
 from adjourn.cli.ask.asking import hint
@@ -56,12 +56,12 @@ def _list(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _read(store: Store, options: argparse.Namespace) -> list[Approval]:
+async def _read(store: Store, options: argparse.Namespace) -> list[RememberedApproval]:
     found = await Approvals(store, app_name=options.app).list(options.user_id)
     return [each for each in found if options.tool in (None, each.tool) and options.agent in (None, each.agent)]
 
 
-def _rows(approval: Approval) -> Iterator[tuple[str, Any]]:
+def _rows(approval: RememberedApproval) -> Iterator[tuple[str, Any]]:
     if approval.pattern is not None:
         yield "with", described(approval.pattern)
     yield "by", visible_line(approval.by or "(nobody was named)")

@@ -15,6 +15,7 @@ from adjourn.cli.ask.asking import hint
 from adjourn.cli.output.documents import add_json_option, print_json
 from adjourn.sessions import Sessions, SessionStatus
 from adjourn.stores import SessionRef
+from adjourn.stores.kit import Cancel
 
 if TYPE_CHECKING:
     from adjourn.client import Client, SessionInfo
@@ -68,7 +69,7 @@ async def _cancel(
     if not _is_running(before):
         return before, after
     if isinstance(sessions, Sessions) and isinstance(before, SessionStatus):
-        await sessions.store.cancel(SessionRef(options.session, before.app_name, before.user_id), options.mode)
+        await sessions.store.write(Cancel(SessionRef(options.session, before.app_name, before.user_id), options.mode))
     elif not isinstance(sessions, Sessions):
         await sessions.cancel(options.session, options.mode)
     deadline = time.monotonic() + options.wait

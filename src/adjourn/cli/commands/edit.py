@@ -11,7 +11,7 @@ from typing import Any
 from adjourn._text import visible_line
 from adjourn.cli._programs import add_stored_program, named_in, runner_of
 from adjourn.cli._stores import add_user_option, command
-from adjourn.cli.ask.asking import hint
+from adjourn.cli.ask.asking import hint, person
 from adjourn.cli.ask.parsing import pairs_of, parse_data
 from adjourn.cli.output.documents import add_json_option, print_json
 from adjourn.errors import UsageError
@@ -34,6 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--as-node", metavar="NODE", help="as if this node had returned it: what follows runs next")
     parser.add_argument("--at", metavar="ADDRESS", help="the state of the nested graph at this address")
     parser.add_argument("--again", action="store_true", help="let approvals that have acted count once more")
+    parser.add_argument("--by", metavar="NAME", default=person(), help="who edits (your login name)")
     add_user_option(parser)
     add_json_option(parser)
 
@@ -63,6 +64,7 @@ async def _edit(runner: Runner, options: argparse.Namespace, values: dict[str, A
             as_node=options.as_node,
             at=options.at,
             again=options.again,
+            by=options.by,
         )
     finally:
         await runner.store.close()

@@ -15,14 +15,12 @@ from adjourn.cli.output.tables import duration
 from adjourn.errors import UsageError
 from adjourn.events import Interrupt
 from adjourn.sessions import Page, Sessions
+from adjourn.sessions._inbox import TEXTS, TIMES
 
 from .sessions import count
 
 if TYPE_CHECKING:
     from adjourn.client import Client
-
-_TEXTS = ("agent", "under", "reason", "tag")
-_TIMES = ("older_than", "expires_within")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--under", metavar="ADDRESS", help="only what is asked at this address or below it")
     parser.add_argument("--reason", help="only those with this reason, such as need_approval")
     parser.add_argument("--tag", help="only those with this tag")
+    parser.add_argument("--requested-by", metavar="USER", help="only those that this user's turns ask")
     parser.add_argument("--older-than", metavar="TIME", help="only those that have been open for longer, such as 2h")
     parser.add_argument("--expires-within", metavar="TIME", help="only those that expire within this time, such as 1d")
     parser.add_argument("--limit", type=count, help="at most this many, oldest first")
@@ -80,7 +79,7 @@ def _one(options: argparse.Namespace, found: Page[Interrupt]) -> str:
 
 def _filters(options: argparse.Namespace) -> dict[str, str]:
     """Return the filters that were given, by their names."""
-    return {name: value for name in (*_TEXTS, *_TIMES) if (value := getattr(options, name)) is not None}
+    return {name: value for name in (*TEXTS, *TIMES) if (value := getattr(options, name)) is not None}
 
 
 def _next_page(options: argparse.Namespace, cursor: str) -> str:
@@ -116,7 +115,7 @@ async def _check_readable(sessions: Sessions | Client, options: argparse.Namespa
 
 
 def _wanted(options: argparse.Namespace) -> dict[str, Any]:  # Any: texts and lengths of time
-    return {name: duration(text) if name in _TIMES else text for name, text in _filters(options).items()}
+    return {name: duration(text) if name in TIMES else text for name, text in _filters(options).items()}
 
 
 async def _check(sessions: Sessions | Client, options: argparse.Namespace) -> None:

@@ -15,6 +15,7 @@ from adjourn.cli.output.tables import ago, at, print_table
 from adjourn.sessions._questions import questions_of
 from adjourn.sessions._status import status_of
 from adjourn.stores import Store
+from adjourn.stores.kit import Audit, ListSessions
 from adjourn.stores.types import Head, Status
 
 Key = tuple[str, str]
@@ -87,7 +88,9 @@ async def _listed(store: Store, options: argparse.Namespace, stored: Status | No
     """Yield sessions that are stored with a status, most recent first."""
     after = None
     while True:
-        page = await store.sessions(app=options.app, user=options.user, status=stored, after=after, limit=_PAGE)
+        page = await store.read(
+            ListSessions(app=options.app, user=options.user, status=stored, after=after, limit=_PAGE)
+        )
         for head in page:
             yield head
         if len(page) < _PAGE:
@@ -104,7 +107,7 @@ async def _status(store: Store, head: Head, open_: Counter[Key]) -> str:
     if status != "waiting" or open_[_key(head)]:
         return status
     # Without an open question, it waits to be resumed; what nobody answered has expired.
-    return "expired" if any(row.how is None for row in await store.audit(head.ref)) else "answered"
+    return "expired" if any(row.how is None for row in await store.read(Audit(head.ref))) else "answered"
 
 
 def _filters(options: argparse.Namespace) -> list[str]:

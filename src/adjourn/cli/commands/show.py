@@ -25,6 +25,7 @@ from adjourn.sessions._contents import Contents
 from adjourn.sessions._log import read_events
 from adjourn.sessions._status import owner_of, status_of
 from adjourn.stores import Head, SessionRef
+from adjourn.stores.kit import GetHead, ListEvents
 
 _SIGNS = {
     "queued": ("…", "blue"),
@@ -84,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
 async def _read(sessions: Sessions, options: argparse.Namespace) -> _Found | _Queued:
     status = await sessions.status(options.session)
     ref = SessionRef(options.session, status.app_name, sessions.user_id)
-    head = None if status.checkpoint_id or options.checkpoint is not None else await sessions.store.head(ref)
+    head = None if status.checkpoint_id or options.checkpoint is not None else await sessions.store.read(GetHead(ref))
     if head is not None and not head.checkpoint:
         return _Queued(head, await sessions.inputs(options.session))
     contents = await Contents.at(sessions.store, ref, options.checkpoint)
@@ -92,7 +93,7 @@ async def _read(sessions: Sessions, options: argparse.Namespace) -> _Found | _Qu
     asked: list[Interrupt] = list(await sessions.pending(options.session)) if is_head else []
     # The last one says why a session failed, whether all are wanted or not.
     after = 0 if options.events else max(contents.head.seq - 1, 0)
-    batches = await sessions.store.events(ref, after)
+    batches = await sessions.store.read(ListEvents(ref, after))
     events = [event for batch in batches for event in read_events(batch)]
     return _Found(contents, asked, events)
 

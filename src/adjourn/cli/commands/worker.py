@@ -23,6 +23,7 @@ from adjourn.cli.commands.serve import add_self_approval_option, add_webhooks_op
 from adjourn.errors import StoreUnavailable
 from adjourn.runner import Worker, WorkerCounts
 from adjourn.stores import Store
+from adjourn.stores.kit import ListDue
 from adjourn.webhooks import Webhooks
 
 _ASKING = 3.0  # seconds for a store to say whether it can be used
@@ -97,7 +98,7 @@ async def _work(worker: Worker, webhooks: Webhooks | None, *, is_quiet: bool) ->
 
 async def _check(store: Store) -> None:
     """Refuse a store that cannot be used before anything is served; one that is away may come back."""
-    asking = asyncio.create_task(store.due(limit=1))
+    asking = asyncio.create_task(store.read(ListDue(limit=1)))
     await asyncio.wait([asking], timeout=_ASKING)
     if not asking.done():
         asking.cancel()

@@ -72,6 +72,7 @@ def _listed(asked: Interrupt) -> tuple[str, str, str, str]:
     expires = "" if asked.expires is None else f"in {span(max((asked.expires - now).total_seconds(), 1), 1)}"
     request = tool_request(asked.info)
     asks = ", ".join(described(request.arguments).split("\n")) if request else asked.prompt or described(asked.info)
+    asks = asked.summary or (f"{asked.title}: {asks}" if asked.title else asks)
     tags = f" [{', '.join(asked.tags)}]" if asked.tags else ""
     question = " ".join(f"{place_of(asked, in_short=True)}{tags}: {asks}".split())
     return visible_line(asked.session_id), age, expires, visible_line(question)
@@ -85,7 +86,7 @@ def place_of(asked: Interrupt, *, in_short: bool = False) -> str:
         return asked.address
     named = segments[1:] if len(segments) > 1 and segments[0].type == "runnable" else segments
     names = [each.id + (f" ({each.sub_id})" if each.sub_id and not in_short else "") for each in named]
-    return " › ".join([*names[:-1], asked.title] if asked.title else names)
+    return " › ".join([*names[:-1], asked.node] if asked.node else names)
 
 
 def is_yes_or_no(asked: Interrupt) -> bool:
@@ -99,8 +100,16 @@ def _rows(asked: Interrupt, before: Interrupt | None) -> Iterator[tuple[str, str
         yield "answer", form_of(asked)
     if asked.expires is not None:
         yield "until", f"{clock(asked.expires)}, {ago(asked.expires)}"
+    if asked.removed_after is not None:
+        yield "removed", f"{clock(asked.removed_after)}, {ago(asked.removed_after)}, unless the session goes on before"
     if asked.created is not None:
         yield "since", f"{clock(asked.created)}, {ago(asked.created)}"
+    if asked.requested_by is not None:
+        yield "for", visible_line(asked.requested_by)
+    if asked.priority:
+        yield "priority", str(asked.priority)
+    if asked.link is not None:
+        yield "link", visible_line(asked.link)
     yield "reason", asked.reason
     if asked.tags:
         yield "tags", visible_line(", ".join(asked.tags))

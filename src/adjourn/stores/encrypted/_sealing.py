@@ -222,6 +222,7 @@ class OpenedFacts:
         self._sealing = sealing
         self.now: float = facts.now
         self.row: SessionRow | None = facts.row
+        self.ttl: float | None = facts.ttl
         self.assumed: bool = facts.assumed
         self.has_inbox: bool = facts.has_inbox
 

@@ -21,7 +21,7 @@ from adjourn.stores.kit import (
     is_of_session,
     place_of,
 )
-from adjourn.stores.protocol import Hints, InTransaction, SeesCancels, Store
+from adjourn.stores.protocol import Hints, InTransaction, Repairs, SeesCancels, Store
 from adjourn.stores.types import OWN_APPS, Lease, OpenQuestion, SessionRef, TakenNotice
 
 from ._keys import VARIABLE, Keys, generate_key, keys_from_environment
@@ -54,6 +54,8 @@ class EncryptedStore(StoreWrapper):
             self.cancels: Callable[[Sequence[Lease]], Awaitable[list[str | None]]] = inner.cancels
         if isinstance(inner, Hints):
             self.hints: Callable[[], AsyncGenerator[SessionRef | None]] = inner.hints
+        if isinstance(inner, Repairs):
+            self.repair: Callable[[], Awaitable[int]] = inner.repair
         if isinstance(inner, InTransaction):
             self.is_in_transaction: bool = inner.is_in_transaction
 

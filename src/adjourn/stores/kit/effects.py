@@ -18,6 +18,17 @@ from .rows import InputRow, QuestionRow, SessionRow, is_expired, is_live
 from .tables import RECORDS, SESSIONS, Table
 
 
+class Room(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a queue must have room for: fewer than so many inputs wait in it, and no more than so many bytes."""
+
+    inputs: int
+    input_bytes: int
+
+    def is_in(self, row: SessionRow) -> bool:
+        """Return whether the queue of a session has this room."""
+        return row.inputs < self.inputs and row.input_bytes <= self.input_bytes
+
+
 class Guard(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What must hold of the session's row at the moment of writing, or nothing is written.
 
@@ -39,8 +50,9 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How many answers no record has taken."""
     inputs: int | None = None
     """How many inputs wait."""
+    room: Room | None = None
     idle: float | None = None
-    """For how many seconds nobody may have committed, answered or renewed."""
+    """For how many seconds there must not have been a commit, an answer or a renewal."""
 
 
 class Expect(Enum):
@@ -237,6 +249,7 @@ def holds(guard: Guard, row: SessionRow | None, now: float) -> bool:
         and guard.live in (None, live)
         and guard.waiting in (None, row.waiting)
         and guard.inputs in (None, row.inputs)
+        and (guard.room is None or guard.room.is_in(row))
         and (guard.idle is None or row.touched < now - guard.idle)
     )
 

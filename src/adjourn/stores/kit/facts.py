@@ -192,6 +192,11 @@ class Facts(Protocol):
         ...
 
     @property
+    def ttl(self) -> float | None:
+        """For how many seconds the store keeps a session after it was last touched; None: until it is removed."""
+        ...
+
+    @property
     def assumed(self) -> bool:
         """Whether this is only what the store remembers: what was not read is left to the guards of the write."""
         ...
@@ -330,6 +335,7 @@ class FactSheet:
     ) -> None:
         self.now: float = Later(now)
         self.row = row
+        self.ttl: float | None = None
         self._query = query
         self._questions: Mapping[str, QuestionRow] = {each.id: each for each in questions}
         self._records: Mapping[str, RecordRow] = {each.id: each for each in records}

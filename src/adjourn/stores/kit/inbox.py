@@ -45,6 +45,7 @@ def selects(filter: QuestionFilter, row: SessionRow, asked: QuestionRow) -> bool
         and lies_under(asked.address, filter.under or "")
         and filter.reason in (None, asked.reason)
         and (filter.tag is None or filter.tag in asked.tags)
+        and filter.requested_by in (None, asked.requested_by)
         and (filter.asked_after is None or asked.asked >= filter.asked_after)
         and (filter.asked_before is None or asked.asked < filter.asked_before)
         and (filter.expires_before is None or (asked.expires is not None and asked.expires < filter.expires_before))
@@ -66,6 +67,8 @@ def open_question(row: SessionRow, asked: QuestionRow) -> OpenQuestion:
         reason=asked.reason,
         tags=asked.tags,
         asked=asked.asked,
+        requested_by=asked.requested_by,
+        removed_after=row.removed_after,
         cursor=cursor(asked.asked, asked.no),
     )
 
@@ -108,8 +111,8 @@ def place_of(given: str) -> tuple[float, int]:
 def terms_of(row: SessionRow, asked: QuestionRow) -> list[str]:
     """Return the terms of a question: what a filter may name of it, and first the one that all questions have."""
     named = [("app", row.app), ("agent", asked.agent), ("reason", asked.reason)]
-    if row.user is not None:
-        named.append(("user", row.user))
+    people = (("user", row.user), ("requested_by", asked.requested_by))
+    named += [(name, person) for name, person in people if person is not None]
     named += [("tag", tag) for tag in dict.fromkeys(asked.tags)]
     segments = asked.address.split(";") if asked.address else []
     named += [("under", ";".join(segments[:end])) for end in range(1, len(segments) + 1)]
@@ -119,7 +122,7 @@ def terms_of(row: SessionRow, asked: QuestionRow) -> list[str]:
 
 def terms_in(filter: QuestionFilter) -> list[str]:
     """Return the terms that a question must have for a filter to select it: at least one, likely rare ones first."""
-    names = ("user", "tag", "agent", "under", "reason", "app")
+    names = ("user", "requested_by", "tag", "agent", "under", "reason", "app")
     named = [(name, value) for name in names if (value := getattr(filter, name)) is not None and (name, value) != _TOP]
     kind = _kind(filter.app or "")
     return [_term(kind, name, value) for name, value in named] or [kind]

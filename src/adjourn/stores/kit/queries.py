@@ -37,6 +37,7 @@ from adjourn.stores.types import (
 from .facts import Facts, Logged, Query, Span
 from .inbox import in_app_of, listed
 from .rows import (
+    Branch,
     RecordRow,
     SessionRow,
     answered,
@@ -206,6 +207,17 @@ class ListRecords(SessionQuery[list[StoredRecord]], frozen=True, gc=False):
     def answer(self, facts: Facts) -> list[StoredRecord]:
         _existing(facts, self.ref)
         return [_stored(each) for each in facts.log(self._span)]
+
+
+class ListBranches(SessionQuery[list[Branch]], frozen=True, gc=False):
+    """The branches of a session in the order of writing; none if there is no such session."""
+
+    def wanted(self) -> Query:
+        return Query(ref=self.ref, branches=True)
+
+    def answer(self, facts: Facts) -> list[Branch]:
+        row = _named(facts, self.ref)
+        return [] if row is None else list(facts.branches())
 
 
 class ListEvents(SessionQuery[list[EventBatch]], frozen=True, gc=False):

@@ -13,7 +13,15 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from adjourn.errors import CheckpointCorrupt, CheckpointNotFound, Conflict, SessionBusy, StoreError, UsageError
+from adjourn.errors import (
+    CheckpointCorrupt,
+    CheckpointNotFound,
+    Conflict,
+    QueueFull,
+    SessionBusy,
+    StoreError,
+    UsageError,
+)
 from adjourn.stores.types import (
     Answer,
     Answered,
@@ -32,7 +40,7 @@ from adjourn.stores.types import (
 )
 
 from . import _checks as check
-from .effects import Effects, Expect, Guard, Insert, Removal, Update
+from .effects import Effects, Expect, Guard, Insert, Removal, Room, Update
 from .facts import Facts, Query, Span, removable
 from .inbox import terms_of
 from .rows import (
@@ -141,7 +149,7 @@ class Claim(StoreRequest[Claimed], frozen=True, kw_only=True, gc=False):
             # The owner keeps moving the head. What counts is that the questions are open, and that it is still there:
             # if it has paused meanwhile, nobody would take the answers up.
             guard = Guard(branch=row.branch, fence=row.fence, live=True)
-            return (_answered(self.ref, row, answers, guard, facts.now), _left_to_owner(row))
+            return (_answered(self.ref, row, answers, guard, facts.now, facts.ttl), _left_to_owner(row))
         head = row.checkpoint
         check.after(row, self.after)
         if write is not None:
@@ -167,7 +175,7 @@ class Claim(StoreRequest[Claimed], frozen=True, kw_only=True, gc=False):
         waits = self.write is not None and self.write.input is None and not self.write.overtakes
         guard = Guard(checkpoint=head, fence=row.fence, live=False, replaces=self.replaces, inputs=0 if waits else None)
         if self.write is None:
-            effects = _answered(self.ref, row, self.answers, guard, facts.now, lease)
+            effects = _answered(self.ref, row, self.answers, guard, facts.now, facts.ttl, lease)
             return (effects, self._claimed(row.ref, lease.fence, head, row.seq, lease.claims))
         effects = _written(
             self.ref, facts, row, (self.write,), guard=guard, lease=lease, cancel=None, answers=self.answers
@@ -349,22 +357,26 @@ class GiveAnswers(StoreRequest[Head], frozen=True, gc=False):
         if self.after is not None:
             check.after(row, self.after)
         guard = Guard(branch=row.branch, checkpoint=self.after)
-        effects = _answered(self.ref, row, self.answers, guard, facts.now) if self.answers else None
+        effects = _answered(self.ref, row, self.answers, guard, facts.now, facts.ttl) if self.answers else None
         return (effects, head_of(row, facts.now))
 
 
 class Submit(StoreRequest[Head], frozen=True, gc=False):
     """Append an input to a session's queue; a session that does not exist yet then belongs to the user of `ref`.
 
-    Repeating it is a success that adds nothing, even after a turn has begun with it.
+    Repeating it is a success that adds nothing, even after a turn has begun with it. At most `max_inputs` wait in the
+    queue, with `max_bytes` in all.
 
     Raises:
         CheckpointNotFound: the session is another user's.
         Conflict: another input has this id.
+        QueueFull: there is no room for it.
     """
 
     ref: SessionRef
     input: Input
+    max_inputs: int = 1000
+    max_bytes: int = 64 * 1024 * 1024
 
     def query(self) -> Query:
         """Request the input of this id, which may already be there."""
@@ -381,12 +393,22 @@ class Submit(StoreRequest[Head], frozen=True, gc=False):
                 raise Conflict(row.session, another, remedy="Choose another id for this one")
             if kept is not None:
                 return (None, head_of(row, facts.now))
-        now = facts.now
+        now, size = facts.now, len(given.body)
         old = row or SessionRow(0, self.ref.id, self.ref.app, self.ref.user, now)
-        updated = old.updated if old.pos >= 0 else now
-        after = replace(old, updated=updated, touched=now, program=old.program or given.program, inputs=old.inputs + 1)
+        room = Room(self.max_inputs, self.max_bytes - size)
+        if not room.is_in(old):
+            raise QueueFull(self.ref.id, old.inputs, old.input_bytes, size)
+        after = replace(
+            old,
+            updated=old.updated if old.pos >= 0 else now,
+            touched=now,
+            program=old.program or given.program,
+            inputs=old.inputs + 1,
+            input_bytes=old.input_bytes + size,
+            ttl=facts.ttl or old.ttl,
+        )
         submitted = Insert(INPUTS, (submitted_row(given, now, 0),))
-        guard = Guard(exists=row is not None)
+        guard = Guard(exists=False) if row is None else Guard(room=room)
         effects = Effects(ref=self.ref, guard=guard, before=row, after=after, inserts=(submitted,))
         return (effects, head_of(after, now))
 
@@ -416,7 +438,12 @@ class Withdraw(StoreRequest[bool], frozen=True, gc=False):
         guard = Guard() if row.pos >= 0 else Guard(checkpoint="", inputs=row.inputs)
         if row.pos < 0 and row.inputs == 1:
             return (_removed(row, self.ref, guard), True)
-        after = replace(row, inputs=row.inputs - 1, updated=row.updated if row.pos >= 0 else facts.now)
+        after = replace(
+            row,
+            inputs=row.inputs - 1,
+            input_bytes=row.input_bytes - kept.size,
+            updated=row.updated if row.pos >= 0 else facts.now,
+        )
         gone = Removal(INPUTS, (self.id,), Expect.WAITS)
         return (Effects(ref=self.ref, guard=guard, before=row, after=after, deletes=(gone,)), True)
 
@@ -620,10 +647,11 @@ def _answered(
     answers: Sequence[Answer],
     guard: Guard,
     now: float,
+    ttl: float | None,
     lease: _Lease | None = None,
 ) -> Effects:
     """Return the effects of answers that no record takes, and of a lease that comes with them."""
-    after = replace(row, touched=now, waiting=row.waiting + len(answers))
+    after = replace(row, touched=now, waiting=row.waiting + len(answers), ttl=ttl or row.ttl)
     if lease is not None:
         expires = now + lease.ttl
         after = replace(after, owner=lease.owner, expires=expires, fence=lease.fence, claims=lease.claims, cancel=None)
@@ -690,7 +718,8 @@ def _written(
     is_new = row.pos < 0 or first.branch != row.branch
     branch_no = row.branch_no + is_new
     pos, full_pos, size, seq = row.pos, row.full_pos, row.size, row.seq
-    has_more = bool(answers) or first.input is not None
+    begun = None if first.input is None else facts.first_input()
+    has_more = bool(answers) or begun is not None
     records: list[RecordRow] = []
     for write in writes:
         header, body = write.header, write.body
@@ -742,11 +771,14 @@ def _written(
         row.cancel if cancel is UNSET else cancel,
         0 if is_new else row.waiting - len(takes),
         row.program or first.program,
-        row.inputs - (first.input is not None),
+        row.inputs - (begun is not None),
+        row.input_bytes - (0 if begun is None else begun.size),
+        facts.ttl or row.ttl,
     )
     inserts = [Insert(RECORDS, tuple(records))]
     if is_new:
-        inserts.append(Insert(BRANCHES, (Branch(first.branch, row.pos + 1, first.number, first.parent, branch_no),)))
+        branch = Branch(first.branch, row.pos + 1, first.number, first.parent, branch_no, first.origin)
+        inserts.append(Insert(BRANCHES, (branch,)))
     updates: list[Update] = []
     if has_more:
         _add_more(inserts, updates, facts, row, after, writes, answers)

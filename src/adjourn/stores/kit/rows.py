@@ -53,10 +53,11 @@ class SessionRow(msgspec.Struct, frozen=True, gc=False):
 
     A branch is never written again once the head has left it, so each is one stretch of positions, and the newest
     is the head's. `full_pos` is the head's last full record and `size` the bytes from there on; `waiting` counts the
-    answers on the head's branch that no record has taken, and `inputs` those that wait in the queue. `updated` is the
-    time of the last commit (before there is one, of the last submission), `touched` that of the last commit, answer,
-    submission or renewal. `no` is the store's internal number for it. A session that has inputs and no record yet
-    stands at position -1, on a branch without a name.
+    answers on the head's branch that no record has taken, and `inputs` those that wait in the queue, with `input_bytes`
+    in all. `updated` is the time of the last commit (before there is one, of the last submission), `touched` that of
+    the last commit, answer, submission or renewal. With a `ttl`, the session is removed so many seconds after that.
+    `no` is the store's internal number for it. A session that has inputs and no record yet stands at position -1, on a
+    branch without a name.
     """
 
     no: Count
@@ -82,6 +83,8 @@ class SessionRow(msgspec.Struct, frozen=True, gc=False):
     waiting: Count = 0
     program: str = ""
     inputs: Count = 0
+    input_bytes: Count = 0
+    ttl: Annotated[float, Meta(gt=0)] | None = None
 
     @property
     def checkpoint(self) -> str:
@@ -93,11 +96,17 @@ class SessionRow(msgspec.Struct, frozen=True, gc=False):
         """The session's name."""
         return SessionRef(self.session, self.app, self.user)
 
+    @property
+    def removed_after(self) -> float | None:
+        """When the store removes the session, if it is neither written to, answered nor run until then."""
+        return None if self.ttl is None else self.touched + self.ttl
+
 
 class Branch(msgspec.Struct, frozen=True, gc=False):
     """A stretch of the log: its first record, written after `parent`, has the number `first` and stands at `start`.
 
-    `no` counts the branches of a session, from 0 on.
+    `no` counts the branches of a session, from 0 on. `origin` is what the writer of a fork notes of where that comes
+    from; only the first branch of a session can have it.
     """
 
     name: str
@@ -105,6 +114,7 @@ class Branch(msgspec.Struct, frozen=True, gc=False):
     first: Count
     parent: str | None
     no: Position = 0
+    origin: str | None = None
 
 
 class RecordRow(msgspec.Struct, frozen=True, gc=False):
@@ -148,6 +158,7 @@ class QuestionRow(msgspec.Struct, frozen=True, gc=False):
     reason: str = ""
     tags: tuple[str, ...] = ()
     asked: float = 0.0
+    requested_by: str | None = None
     terms: tuple[str, ...] = ()
     branch: Place = 0
 
@@ -172,6 +183,8 @@ class InputRow(msgspec.Struct, frozen=True, gc=False):
     at: Time
     taken: bool = False
     no: Count = 0
+    size: Count = 0
+    """The length of the body as it was given, before it was sealed or dropped."""
 
 
 class InboxRow(msgspec.Struct, frozen=True, gc=False):
@@ -205,7 +218,10 @@ def notice_of(row: NoticeRow) -> TakenNotice:
 
 def submitted_row(given: Input, at: float, no: int) -> InputRow:
     """Return the row of an input that is submitted now, as the `no`th."""
-    return InputRow(given.id, input_digest(given), given.body, given.program, given.user, given.abandons, at, no=no)
+    size = len(given.body)
+    return InputRow(
+        given.id, input_digest(given), given.body, given.program, given.user, given.abandons, at, no=no, size=size
+    )
 
 
 def input_digest(given: Input) -> str:
@@ -222,7 +238,7 @@ def queued_input(row: InputRow) -> QueuedInput:
 def asked_row(question: Question, no: int, branch: int = 0) -> QuestionRow:
     """Return the row of a question that is asked now, as the `no`th, on a branch by its number."""
     q, given = question, question.ended
-    labels = (q.address, q.agent, q.reason, q.tags, q.asked, (), branch)
+    labels = (q.address, q.agent, q.reason, q.tags, q.asked, q.requested_by, (), branch)
     if given is None:
         return QuestionRow(q.id, q.body, q.expires, None, None, None, None, False, no, *labels)
     return QuestionRow(q.id, q.body, q.expires, given.value, given.how, given.by, given.at, True, no, *labels)
@@ -406,6 +422,7 @@ def head_of(row: SessionRow, now: float) -> Head:
         program=row.program,
         inputs=row.inputs,
         touched=row.touched,
+        removed_after=row.removed_after,
     )
 
 

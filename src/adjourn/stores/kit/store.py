@@ -90,6 +90,9 @@ class RemoteStore(KitStore):
     in the order in which they were made.
     """
 
+    ttl: float | None = None
+    """For how many seconds a session is kept after it was last touched; None: until it is removed."""
+
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], SessionRow] = {}  # as they were last written or read here
         self._turns: dict[tuple[int, str, str], deque[asyncio.Future[None]]] = {}  # who waits behind a write
@@ -181,6 +184,7 @@ class RemoteStore(KitStore):
     async def _decide(self, request: Request[T]) -> T:
         remembered = self._remembered(request)
         if remembered is not None:
+            remembered.ttl = self.ttl
             try:
                 decision = request.decide(remembered)
             except (NotRead, AdjournError):
@@ -201,6 +205,7 @@ class RemoteStore(KitStore):
     async def _read_and_try(self, request: Request[T], query: Query) -> tuple[tuple[T] | None, Query]:
         while True:
             facts = await self.facts(query)
+            facts.ttl = self.ttl
             try:
                 decision = request.decide(facts)
             except NotRead as more:

@@ -132,7 +132,7 @@ SESSIONS = Table(
     of_session=False,
     serial="no",
     names={"session": "id"},
-    counters=("waiting", "inputs"),
+    counters=("waiting", "inputs", "input_bytes"),
     lasting=("program",),
     indexes=(
         # These change only when a lease or an answer comes or goes, not with every commit.

@@ -22,7 +22,7 @@ from ._tables import NOW
 _MANY = 10_000  # as far as this, questions are counted to find out which way to them is the shortest
 
 _COLUMNS = """s.id, s.app, s."user", s.branch, s.number, q.id, q.body, q.expires,
-    q.address, q.agent, q.reason, q.tags, q.asked, q.no, i.asked"""
+    q.address, q.agent, q.reason, q.tags, q.asked, q.requested_by, s.touched + s.ttl, q.no, i.asked"""
 
 # How many questions each way leads past, up to a limit: those that have a term, and at last those that expire in time.
 WAYS = f"""SELECT (SELECT count(*) FROM (
@@ -97,6 +97,8 @@ class _Open(Columns, frozen=True, gc=False):
     reason: str
     tags: tuple[str, ...]
     asked: float
+    requested_by: str | None
+    removed_after: float | None
     no: Count
     place: float
 

@@ -11,8 +11,8 @@ from ._tables import SCHEMA
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
-VERSION = 4
-"""The version of the tables. Those of the first three were created before the first release, and are not read."""
+VERSION = 5
+"""The version of the tables. Those of the first four were created before the first release, and are not read."""
 
 LOCK = 0x61646A6F75726E  # "adjourn": whoever creates tables waits here for others who do
 

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import NODEFAULT
 
 from adjourn.stores.kit.tables import INBOX, INPUTS, SESSIONS, TABLES, Column, Index, Kind, Table, quoted
+from adjourn.stores.types import OWN_APPS
 
 TYPES: dict[Kind, str] = {
     "int": "bigint",
@@ -136,6 +137,8 @@ _FIRST_INPUT = """CREATE FUNCTION {schema}.first_input_but(of_session bigint, go
     'SELECT i FROM {schema}.inputs AS i
         WHERE i.session = of_session AND NOT i.taken AND i.id <> gone ORDER BY i.no LIMIT 1'"""
 
+# What people are told to read leaves out the library's own sessions: approvals for always, and idempotency keys.
+_IS_OF_USERS = f"NOT starts_with(s.app, '{OWN_APPS}')"
 _VIEWS = (
     # An encrypted store keeps bytes that are not text.
     """CREATE FUNCTION {schema}.readable(content bytea) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT AS $$
@@ -144,28 +147,29 @@ _VIEWS = (
     EXCEPTION WHEN OTHERS THEN
         RETURN encode(content, 'hex');
     END $$""",
-    """CREATE VIEW {schema}.readable_sessions AS SELECT
+    f"""CREATE VIEW {{schema}}.readable_sessions AS SELECT
         id, app, "user", program, CASE WHEN pos >= 0 THEN branch || '.' || number END AS checkpoint, status,
-        CASE WHEN expires > {schema}.moment() THEN owner END AS run_by,
-        (SELECT count(*) FROM {schema}.questions AS q
+        CASE WHEN expires > {{schema}}.moment() THEN owner END AS run_by,
+        (SELECT count(*) FROM {{schema}}.questions AS q
             WHERE q.session = s.no AND q.branch = s.branch_no AND q.how IS NULL) AS open_questions,
         waiting AS new_answers, inputs AS queued_inputs,
         to_timestamp(created) AS created, to_timestamp(updated) AS updated
-        FROM {schema}.sessions AS s""",
-    """CREATE VIEW {schema}.readable_questions AS SELECT
+        FROM {{schema}}.sessions AS s WHERE {_IS_OF_USERS}""",
+    f"""CREATE VIEW {{schema}}.readable_questions AS SELECT
         s.id AS session, s.app, s."user", b.name AS branch, q.id, q.address, q.agent, q.reason, q.tags,
-        to_timestamp(q.asked) AS asked, {schema}.readable(q.body) AS question,
-        to_timestamp(q.expires) AS expires, q.how, {schema}.readable(q.value) AS answer, q.by AS answered_by,
+        to_timestamp(q.asked) AS asked, {{schema}}.readable(q.body) AS question,
+        to_timestamp(q.expires) AS expires, q.how, {{schema}}.readable(q.value) AS answer, q.by AS answered_by,
         to_timestamp(q.at) AS answered
-        FROM {schema}.questions AS q JOIN {schema}.sessions AS s ON s.no = q.session
-        JOIN {schema}.branches AS b ON b.session = q.session AND b.no = q.branch""",
-    """CREATE VIEW {schema}.readable_records AS SELECT
+        FROM {{schema}}.questions AS q JOIN {{schema}}.sessions AS s ON s.no = q.session
+        JOIN {{schema}}.branches AS b ON b.session = q.session AND b.no = q.branch WHERE {_IS_OF_USERS}""",
+    f"""CREATE VIEW {{schema}}.readable_records AS SELECT
         s.id AS session, s.app, s."user", b.name || '.' || b.first + r.pos - b.start AS checkpoint,
-        r."full", to_timestamp(r.at) AS written, r.source, {schema}.readable(r.header) AS header,
-        {schema}.readable(r.events) AS events, {schema}.readable(r.body) AS body
-        FROM {schema}.records AS r JOIN {schema}.sessions AS s ON s.no = r.session
-        JOIN LATERAL (SELECT * FROM {schema}.branches AS b
-            WHERE b.session = r.session AND b.start <= r.pos ORDER BY b.no DESC LIMIT 1) AS b ON true""",
+        r."full", to_timestamp(r.at) AS written, r.source, {{schema}}.readable(r.header) AS header,
+        {{schema}}.readable(r.events) AS events, {{schema}}.readable(r.body) AS body
+        FROM {{schema}}.records AS r JOIN {{schema}}.sessions AS s ON s.no = r.session
+        JOIN LATERAL (SELECT * FROM {{schema}}.branches AS b
+            WHERE b.session = r.session AND b.start <= r.pos ORDER BY b.no DESC LIMIT 1) AS b ON true
+        WHERE {_IS_OF_USERS}""",
 )
 
 SCHEMA: tuple[str, ...] = (

@@ -132,6 +132,9 @@ def _guard(guard: Guard, values: list[Any]) -> tuple[str, ...]:
         if value is not None:
             names.append(name)
             values.append(value)
+    if guard.room is not None:
+        names.append("room")
+        values += (guard.room.inputs, guard.room.input_bytes)
     if guard.live is not None:
         names.append("live" if guard.live else "free")
         if guard.replaces is not None:
@@ -294,6 +297,8 @@ class _Texts:
                 others = f" AND s.owner <> {self._next('text')}" if "replaces" in names else ""
                 held = f"s.owner IS NOT NULL AND s.expires > {self.schema}.clock(){others}"
                 yield held if name == "live" else f"(s.owner IS NULL OR NOT ({held}))"
+            elif name == "room":
+                yield f"s.inputs < {self._next('bigint')} AND s.input_bytes <= {self._next('bigint')}"
             elif name == "bare":
                 yield "s.pos < 0"
             elif name == "idle":

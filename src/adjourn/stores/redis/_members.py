@@ -9,6 +9,9 @@ from adjourn.stores.kit import QuestionRow
 
 from ._keys import field_of
 
+REPAIR = "Run `adjourn repair`, or call `repair()` on the store"
+"""What mends an index."""
+
 
 class Entry(NamedTuple):
     """A question in the inbox: when it was asked, its number, and where its row is."""
@@ -56,4 +59,4 @@ def due_session(member: bytes) -> bytes:
 def foreign(key: str, member: bytes) -> CheckpointCorrupt:
     """Return the error for a member of an index that Adjourn has not written."""
     what = f"'{key}' has the member {member[:100]!r}, which is not one of Adjourn's"
-    return CheckpointCorrupt(what, remedy="Call `repair()` on the store")
+    return CheckpointCorrupt(what, remedy=REPAIR)

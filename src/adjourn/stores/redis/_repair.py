@@ -10,7 +10,7 @@ from adjourn.stores._logging import note_damage
 from adjourn.stores.kit.facts import Query
 from adjourn.stores.types import SessionRef
 
-from ._keys import WAITING, session_keys
+from ._keys import APPS, WAITING, session_keys
 from ._members import due_session, entry_of
 from ._reply import Found
 from ._rows import text
@@ -25,6 +25,7 @@ async def rebuild(server: Server, now: float) -> int:
     for pattern in ("adj:[^{]*:sessions*", "adj:[^{]*:due", "adj:inbox:*:*"):
         async for key in _keys(server, pattern):
             await _clean(server, key)
+    await _clean_apps(server)
     count = 0
     async for row in _keys(server, "adj:{*}:row"):
         try:
@@ -72,6 +73,16 @@ async def _clean(server: Server, key: str) -> None:
             await server.run("ZREM", key, *foreign)
         if cursor == b"0":
             return
+
+
+async def _clean_apps(server: Server) -> None:
+    """Take everything out of the set of apps that is no text."""
+    if await server.run("TYPE", APPS) != b"set":
+        await server.run("UNLINK", APPS)
+        return
+    foreign = [each for each in await server.run("SMEMBERS", APPS) if not _is_readable(each, bytes.decode)]
+    if foreign:
+        await server.run("SREM", APPS, *foreign)
 
 
 def _is_readable(member: bytes, read: Callable[[bytes], object]) -> bool:

@@ -15,6 +15,8 @@ from adjourn._clients import LoopClients
 from adjourn._text import did_you_mean, undotted
 from adjourn.errors import CheckpointCorrupt, NotStorable, StoreUnavailable, UsageError
 
+from ._keys import SERIAL
+from ._members import REPAIR
 from ._urls import OPTIONS
 
 T = TypeVar("T")
@@ -383,7 +385,9 @@ def explained(error: Exception, store: str, session: str | None = None) -> Excep
     if code in ("WRONGTYPE", "DAMAGED"):
         is_index = code == "DAMAGED" and "adj:{" not in text
         what = f"a key of Adjourn in {store} holds something else ({text})"
-        return CheckpointCorrupt(what, None if is_index else session)
+        if session is not None and not is_index:
+            return CheckpointCorrupt(what, session)
+        return CheckpointCorrupt(what) if SERIAL in text else CheckpointCorrupt(what, remedy=REPAIR)
     if code in _REMEDIES:
         return StoreUnavailable(store, f"{_REMEDIES[code]} ({text})", is_lasting=code in _LASTING)
     if isinstance(error, TookTooLong):

@@ -92,7 +92,7 @@ class RedisStore(RemoteStore):
 
     async def apply(self, effects: Effects) -> Applied | None:
         await self._ready()
-        writing, ref = Writing(effects, self.ttl), effects.ref
+        writing, ref = Writing(effects), effects.ref
         try:
             fields = writing.fields()
         except UnicodeEncodeError as error:
@@ -121,7 +121,7 @@ class RedisStore(RemoteStore):
         calls = [
             (
                 session_keys(lease.ref.app, lease.ref.id),
-                self._given(renewal(lease, self.ttl), None if lease.ttl else lease.ref),
+                self._given(renewal(lease), None if lease.ttl else lease.ref),
             )
             for lease in leases
         ]

@@ -136,9 +136,8 @@ places = lru_cache(maxsize=4096)(Places)
 class Writing:
     """One write to one session, as it is put together."""
 
-    def __init__(self, effects: Effects, ttl: float | None) -> None:
+    def __init__(self, effects: Effects) -> None:
         self._effects = effects
-        self._ttl = ttl
         self._expects: list[list[str | int]] = []
         self._operations: list[Operation] = []
         self._counted: dict[str, tuple[int, list[Operation], list[Operation]]] = {}
@@ -147,6 +146,7 @@ class Writing:
         row = effects.after or effects.before
         assert row is not None
         self._row = row
+        self._ttl: float | None = row.ttl
         self._places = places(row.app, row.session, row.user)
 
     def fields(self) -> Fields:
@@ -166,6 +166,7 @@ class Writing:
             "live": guard.live,
             "replaces": guard.replaces,
             "idle": guard.idle,
+            "room": guard.room,
             "expects": self._expects,
             "ops": self._operations,
             "counted": [[name, *each] for name, each in self._counted.items()],
@@ -385,7 +386,7 @@ _FINDS: Mapping[Any, tuple[int, ...]] = {
 """The sets below a session that have members of a table: what has events, what is open or not taken, what waits."""
 
 
-def renewal(lease: Lease, ttl: float | None) -> Fields:
+def renewal(lease: Lease) -> Fields:
     """Return what renews a lease, or ends it."""
     guard, columns = renewal_of(lease)
     where = places(lease.ref.app, lease.ref.id, lease.ref.user)
@@ -397,7 +398,6 @@ def renewal(lease: Lease, ttl: float | None) -> Fields:
         "expects": [],
         "ops": [["HSET", keys.ROW, *sets], ["ZADD", where.due, column(columns["expires"]), where.held]],
         "counted": [],
-        "ttl": ttl,
         "touches": True,
     }
 

@@ -18,18 +18,20 @@ local function key_of(place) return type(place) == 'number' and KEYS[place] or p
 local exists, old = redis.call('EXISTS', row) == 1, {}
 if exists ~= given.exists then return false end
 if exists then
-  local names = {'owner', 'expires', 'touched', 'cancel', 'ttl', 'inputs', 'waiting'}
+  local names = {'owner', 'expires', 'touched', 'cancel', 'ttl', 'inputs', 'input_bytes', 'waiting'}
   for name in pairs(given.same) do names[#names + 1] = name end
   for place, value in ipairs(redis.call('HMGET', row, unpack(names))) do old[names[place]] = value or nil end
   for name, value in pairs(given.same) do
     if old[name] ~= value then return false end
   end
-  for _, name in ipairs({'expires', 'touched', 'inputs', 'waiting'}) do
+  for _, name in ipairs({'expires', 'touched', 'inputs', 'input_bytes', 'waiting'}) do
     if not tonumber(old[name]) then return damaged(row .. ' ' .. name) end
   end
   local live = old.owner ~= nil and old.owner ~= given.replaces and tonumber(old.expires) > now
   if given.live ~= nil and given.live ~= live then return false end
   if given.idle and tonumber(old.touched) >= now - given.idle then return false end
+  local room = given.room
+  if room and (tonumber(old.inputs) >= room[1] or tonumber(old.input_bytes) > room[2]) then return false end
 else -- a session begins with nothing, also where one of the same id has lost its row, but not all of the rest
   leave_indexes(listed)
   redis.call('UNLINK', unpack(KEYS))
@@ -153,7 +155,6 @@ local ttl = given.ttl or tonumber(old.ttl)
 if ttl and given.touches then
   local owner, expires = unpack(redis.call('HMGET', row, 'owner', 'expires'))
   local kept = math.max(ttl, owner and expires - now or 0)
-  redis.call('HSET', row, 'ttl', ttl)
   for _, key in ipairs(KEYS) do
     redis.call('PEXPIRE', key, math.ceil(kept * 1000))
   end

@@ -81,6 +81,7 @@ class SQLiteFacts:
     __slots__ = ("_connection", "_flush", "_row", "_small", "now")
     assumed = False
     has_inbox = True
+    ttl = None
 
     def __init__(
         self,

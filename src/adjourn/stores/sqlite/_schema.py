@@ -109,8 +109,8 @@ APPLICATION = 0x41444A4E  # "ADJN": distinguishes our files from those of other 
 _LOG_PAGES = 128
 _LONG_LOG_PAGES = 4000
 
-VERSION = 4
-"""The version of the tables. Files of the first three were written before the first release, and are not read."""
+VERSION = 5
+"""The version of the tables. Files of the first four were written before the first release, and are not read."""
 
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "glusterfs", "gpfs", "beegfs"}
 _NETWORK_FUSE = {"fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.rclone", "fuse.ceph"}

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
+from adjourn.stores.kit import Claim, Commit, GetHead, Load
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import (
     Answer,
@@ -201,7 +202,7 @@ class Drive:
         """Make the session with its first record and take its lease."""
         first = write or self.next()
         self.ref = SessionRef(self.session, app, user)
-        claimed = await self.store.claim(self.ref, self.owner, self.ttl, after=None, write=first)
+        claimed = await self.store.write(Claim(ref=self.ref, owner=self.owner, ttl=self.ttl, after=None, write=first))
         self.lease = claimed.lease
         self.moved(first)
         return claimed
@@ -216,8 +217,17 @@ class Drive:
     ) -> Claimed:
         """Take the lease of a session that is there."""
         self.owner = owner or self.owner
-        claimed = await self.store.claim(
-            self.ref, self.owner, self.ttl, after=self.at, write=write, answers=answers, replaces=replaces, alone=alone
+        claimed = await self.store.write(
+            Claim(
+                ref=self.ref,
+                owner=self.owner,
+                ttl=self.ttl,
+                after=self.at,
+                write=write,
+                answers=answers,
+                replaces=replaces,
+                alone=alone,
+            )
         )
         self.lease = claimed.lease
         if write is not None and claimed.lease is not None:
@@ -227,7 +237,9 @@ class Drive:
     async def commit(self, write: Write | None = None, *, release: bool = False) -> Committed:
         """Write one more record."""
         write = write or self.next()
-        committed = await self.store.commit(self.held, write, after=self.checkpoint, release=release)
+        committed = await self.store.write(
+            Commit(lease=self.held, writes=(write,), after=self.checkpoint, release=release)
+        )
         self.moved(write)
         return committed
 
@@ -246,13 +258,13 @@ class Drive:
 
     async def loaded(self, checkpoint: str | None = None) -> Loaded:
         """What the store has of it."""
-        found = await self.store.load(self.ref, checkpoint)
+        found = await self.store.read(Load(self.ref, checkpoint))
         assert found is not None
         return found
 
     async def head(self) -> Head:
         """Where the store says it stands."""
-        found = await self.store.head(self.ref)
+        found = await self.store.read(GetHead(self.ref))
         assert found is not None
         return found
 

@@ -8,6 +8,7 @@ import unittest
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
+from adjourn.stores.kit import Cancel, GiveAnswers, Submit
 from adjourn.stores.protocol import Hints, Store
 from adjourn.stores.types import Input, SessionRef
 from adjourn.testing.clock import FakeClock
@@ -51,10 +52,15 @@ class HintSuite(Bench):
             asked, driven = await paused(store, "q", session="asked"), Drive(store, "driven")
             await driven.start()
             writes: list[tuple[str, Callable[[], Awaitable[object]]]] = [
-                ("queued", lambda: store.submit(SessionRef("queued", user="ann"), Input(id="i", body=b"", user="ann"))),
-                ("asked", lambda: store.answer(asked.ref, [yes("q")])),
+                (
+                    "queued",
+                    lambda: store.write(
+                        Submit(ref=SessionRef("queued", user="ann"), input=Input(id="i", body=b"", user="ann"))
+                    ),
+                ),
+                ("asked", lambda: store.write(GiveAnswers(ref=asked.ref, answers=[yes("q")]))),
                 ("driven", lambda: driven.commit(driven.next(events=b"[]", event_count=1))),
-                ("driven", lambda: store.cancel(driven.ref, "after_step")),
+                ("driven", lambda: store.write(Cancel(driven.ref, "after_step"))),
                 ("driven", driven.end),
             ]
             for session, write in writes:
@@ -67,10 +73,10 @@ class HintSuite(Bench):
             async with aclosing(hints_of(store)) as two:
                 await started(one)
                 await started(two)
-                await store.submit(S, Input(id="i", body=b""))
+                await store.write(Submit(ref=S, input=Input(id="i", body=b"")))
                 await until(one, "s")
                 await until(two, "s")
-            await store.submit(S, Input(id="j", body=b""))
+            await store.write(Submit(ref=S, input=Input(id="j", body=b"")))
             await until(one, "s")
 
     async def test_a_listener_has_an_event_loop_of_its_own(self) -> None:  # rule V11
@@ -96,7 +102,7 @@ class HintSuite(Bench):
             thread = threading.Thread(target=work)
             thread.start()
             await ready.wait()
-            await store.submit(S, Input(id="i", body=b""))
+            await store.write(Submit(ref=S, input=Input(id="i", body=b"")))
             await asyncio.to_thread(thread.join)
             assert not failures
 
@@ -105,7 +111,7 @@ class HintSuite(Bench):
         clock = FakeClock()
         async with self.fresh(clock) as store, self.second(clock) as other, aclosing(hints_of(store)) as heard:
             await started(heard)
-            await other.submit(S, Input(id="i", body=b""))
+            await other.write(Submit(ref=S, input=Input(id="i", body=b"")))
             await until(heard, "s")
             drive = Drive(other, "t")
             await drive.start()
@@ -117,6 +123,6 @@ class HintSuite(Bench):
         async with self.fresh() as store, aclosing(hints_of(store)) as heard:
             await started(heard)
             for number in range(50):
-                await store.submit(SessionRef(f"s{number % 5}"), Input(id=f"i{number}", body=b""))
-            await store.submit(SessionRef("last"), Input(id="i", body=b""))
+                await store.write(Submit(ref=SessionRef(f"s{number % 5}"), input=Input(id=f"i{number}", body=b"")))
+            await store.write(Submit(ref=SessionRef("last"), input=Input(id="i", body=b"")))
             await until(heard, "last")

@@ -5,7 +5,10 @@ from __future__ import annotations
 import random
 from itertools import count
 
+from msgspec.structs import replace
+
 from adjourn.errors import UsageError
+from adjourn.stores.kit import CountQuestions, Delete, FindSessions, GiveAnswers, ListOpen, ListQuestions
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import OpenQuestion, Question, QuestionFilter, SessionRef
 from adjourn.testing.clock import FakeClock
@@ -34,12 +37,12 @@ class InboxSuite(Bench):
             for _ in range(150):
                 wanted = _some_filter(chance, clock())
                 expected = [(session.id, each.id) for session, each in asked if _is_wanted(wanted, session, each)]
-                found = await store.questions(filter=wanted)
+                found = await store.read(ListQuestions(filter=wanted))
                 assert _names(found) == expected, wanted
-                assert await store.count_questions(wanted) == len(expected)
+                assert await store.read(CountQuestions(wanted)) == len(expected)
                 place = chance.randrange(len(found) + 1)
                 after = found[place - 1].cursor if place else None
-                assert await store.questions(filter=wanted, after=after, limit=2) == found[place : place + 2]
+                assert await store.read(ListQuestions(filter=wanted, after=after, limit=2)) == found[place : place + 2]
 
     async def _fill(self, store: Store, chance: random.Random, now: float) -> list[tuple[SessionRef, Question]]:
         """Ask questions in some sessions, and return them as they are to be listed."""
@@ -60,11 +63,13 @@ class InboxSuite(Bench):
             address, agent, reason = labels
             tags = ("money", "urgent")
             asked = Question(id="q", body=b"{}", address=address, agent=agent, reason=reason, tags=tags, asked=12.25)
+            asked = replace(asked, requested_by="u2")
             await _ask(store, "s", asked, user="u1")
-            (found,) = await store.questions()
+            (found,) = await store.read(ListQuestions())
             assert (found.address, found.agent, found.reason) == labels
             assert (found.tags, found.asked, found.user) == (("money", "urgent"), 12.25, "u1")
-            assert await store.questions(SessionRef("s", user="u1")) == [found]
+            assert (found.requested_by, found.removed_after) == ("u2", None)
+            assert await store.read(ListOpen(SessionRef("s", user="u1"))) == [found]
 
     async def test_labels_and_filters_are_only_text(self) -> None:
         """Whatever a database would make of them."""
@@ -78,9 +83,9 @@ class InboxSuite(Bench):
                     *(QuestionFilter(tag=text), QuestionFilter(user=text, agent=text, reason=text, tag=text)),
                 )
                 for wanted in filters:
-                    assert _names(await store.questions(filter=wanted)) == [(f"s{n}", "q")]
-                    assert await store.count_questions(wanted) == 1
-                assert (f"s{n}", "q") in _names(await store.questions(filter=QuestionFilter(under=text)))
+                    assert _names(await store.read(ListQuestions(filter=wanted))) == [(f"s{n}", "q")]
+                    assert await store.read(CountQuestions(wanted)) == 1
+                assert (f"s{n}", "q") in _names(await store.read(ListQuestions(filter=QuestionFilter(under=text))))
 
     async def test_what_is_under_an_address(self) -> None:
         """At the borders of segments; nothing is a pattern."""
@@ -89,7 +94,7 @@ class InboxSuite(Bench):
                 await _ask(store, f"s{n}", Question(id="q", body=b"{}", address=address, asked=n))
 
             async def under(address: str) -> list[str]:
-                return [each.address for each in await store.questions(filter=QuestionFilter(under=address))]
+                return [each.address for each in await store.read(ListQuestions(filter=QuestionFilter(under=address)))]
 
             assert await under("") == list(_ADDRESSES)
             assert await under("agent:A") == ["agent:A", "agent:A;tool:pay:c1", "agent:A;agent:B;tool:pay:c2"]
@@ -106,12 +111,12 @@ class InboxSuite(Bench):
                 await _ask(store, f"s{n}", Question(id="q", body=b"{}", asked=float(n // 3)))
             stays, seen = {f"s{n}" for n in range(0, 20, 2)}, list[str]()
             after, new = None, 100
-            while page := await store.questions(after=after, limit=3):
+            while page := await store.read(ListQuestions(after=after, limit=3)):
                 seen += [each.session for each in page]
                 after = page[-1].cursor
                 for name in {page[-1].session, f"s{chance.randrange(1, 20, 2)}"} - stays:
-                    if await store.questions(SessionRef(name)):
-                        await store.answer(SessionRef(name), [yes("q")])
+                    if await store.read(ListOpen(SessionRef(name))):
+                        await store.write(GiveAnswers(ref=SessionRef(name), answers=[yes("q")]))
                 if new < 105:
                     await _ask(store, f"s{new}", Question(id="q", body=b"{}", asked=float(chance.randrange(7))))
                     new += 1
@@ -137,12 +142,13 @@ class InboxSuite(Bench):
                 _BEYOND,
                 *HOSTILE,
             ):
-                await refused(UsageError, store.questions(after=wrong))
-                await refused(UsageError, store.questions(SessionRef("s"), after=wrong))
-            first, second = await store.questions()
-            for ref in (None, SessionRef("s")):
-                assert await store.questions(ref, after=first.cursor) == [second]
-                assert await store.questions(ref, after=second.cursor) == []
+                await refused(UsageError, store.read(ListQuestions(after=wrong)))
+                await refused(UsageError, store.read(ListOpen(SessionRef("s"), after=wrong)))
+            first, second = await store.read(ListQuestions())
+            assert await store.read(ListQuestions(after=first.cursor)) == [second]
+            assert await store.read(ListQuestions(after=second.cursor)) == []
+            assert await store.read(ListOpen(SessionRef("s"), after=first.cursor)) == [second]
+            assert await store.read(ListOpen(SessionRef("s"), after=second.cursor)) == []
 
     async def test_only_what_can_be_answered_is_listed_and_counted(self) -> None:
         """Not what has ended or expired, nor what a branch asks that the head has left, nor a deleted session."""
@@ -159,17 +165,17 @@ class InboxSuite(Bench):
             await run.commit(head)
             await _ask(store, "gone", asks("q"))
             await self._expect(store, labels, ["kept", "soon", "q"])
-            await store.delete(SessionRef("gone"))
+            await store.write(Delete(SessionRef("gone")))
             await self._expect(store, labels, ["kept", "soon"])
             await self.pass_time(clock, 2 * self.tick)
             await self._expect(store, labels, ["kept"])
-            await store.answer(SessionRef("s"), [yes("kept")])
+            await store.write(GiveAnswers(ref=SessionRef("s"), answers=[yes("kept")]))
             await self._expect(store, labels, [])
 
     async def _expect(self, store: Store, labels: QuestionFilter, ids: list[str]) -> None:
         for wanted in (QuestionFilter(), QuestionFilter(app="adjourn"), labels):
-            assert [each.id for each in await store.questions(filter=wanted)] == ids
-            assert await store.count_questions(wanted) == len(ids)
+            assert [each.id for each in await store.read(ListQuestions(filter=wanted))] == ids
+            assert await store.read(CountQuestions(wanted)) == len(ids)
 
     async def test_a_session_is_found_by_its_id_alone(self) -> None:  # rule C12
         """In every app that has one, for its user; those of the library are not shown."""
@@ -177,12 +183,12 @@ class InboxSuite(Bench):
             for app, user in (("shop", "u1"), ("desk", "u2"), ("~own", "u1"), ("late", None)):
                 await Drive(store, "s").start(app=app, user=user)
                 await Drive(store, f"only {app}").start(app=app, user=user)
-            found = await store.find("s")
+            found = await store.read(FindSessions("s"))
             assert found == [SessionRef("s", "desk", "u2"), SessionRef("s", "late"), SessionRef("s", "shop", "u1")]
-            assert await store.find("s", user="u1") == [SessionRef("s", "shop", "u1")]
-            assert await store.find("only late") == [SessionRef("only late", "late")]
+            assert await store.read(FindSessions("s", user="u1")) == [SessionRef("s", "shop", "u1")]
+            assert await store.read(FindSessions("only late")) == [SessionRef("only late", "late")]
             for nothing in ("only ~own", "S", *HOSTILE):
-                assert await store.find(nothing) == []
+                assert await store.read(FindSessions(nothing)) == []
 
 
 async def _ask(store: Store, session: str, asked: Question, user: str | None = None) -> None:
@@ -205,6 +211,7 @@ def _some_question(chance: random.Random, id: str, now: float) -> Question:
         reason=chance.choice(_REASONS),
         tags=tuple(chance.sample(_TAGS, chance.randrange(4))),
         asked=chance.choice((0.0, 1.5, 2.5, 1e9)),
+        requested_by=chance.choice((None, "u1", "u2", "u3")),
     )
 
 
@@ -216,6 +223,7 @@ def _some_filter(chance: random.Random, now: float) -> QuestionFilter:
         "under": ("", *_ADDRESSES, "agent"),
         "reason": _REASONS,
         "tag": _TAGS,
+        "requested_by": ("u1", "u2"),
         "asked_after": (0.0, 1.0, 1.5, 2.0),
         "asked_before": (0.0, 1.5, 2.0, 1e9, 2e9),
         "expires_before": (now + 1_000.0, now + 1_500.0, now + 1e6),
@@ -234,6 +242,7 @@ def _is_wanted(filter: QuestionFilter, session: SessionRef, asked: Question) -> 
         (filter.under or None, segments[: len(above)] == above),
         (filter.reason, asked.reason == filter.reason),
         (filter.tag, filter.tag in asked.tags),
+        (filter.requested_by, asked.requested_by == filter.requested_by),
         (filter.asked_after, asked.asked >= (filter.asked_after or 0.0)),
         (filter.asked_before, asked.asked < (filter.asked_before or 0.0)),
         (filter.expires_before, asked.expires is not None and asked.expires < (filter.expires_before or 0.0)),

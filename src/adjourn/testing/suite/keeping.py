@@ -5,6 +5,24 @@ from __future__ import annotations
 import msgspec
 
 from adjourn.errors import AlreadyResumed, CheckpointNotFound, Conflict, SessionBusy, UnknownInterrupt, UsageError
+from adjourn.stores.kit import (
+    Audit,
+    Claim,
+    Commit,
+    Delete,
+    DeleteIdle,
+    GetHead,
+    GiveAnswers,
+    ListAsked,
+    ListBegun,
+    ListCheckpoints,
+    ListDue,
+    ListEvents,
+    ListQuestions,
+    ListSessions,
+    Load,
+    Prune,
+)
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import Begun, Header, SessionRef
 from adjourn.testing.clock import FakeClock
@@ -13,7 +31,7 @@ from .bench import Bench, Drive, S, paused, question, record, refused, yes
 
 
 async def _ids(store: Store, session: str = "s") -> list[str]:
-    return [each.id for each in await store.checkpoints(SessionRef(session))]
+    return [each.id for each in await store.read(ListCheckpoints(SessionRef(session)))]
 
 
 class KeepingSuite(Bench):
@@ -26,33 +44,38 @@ class KeepingSuite(Bench):
         async with self.fresh(clock) as store:
             run = Drive(store)
             await run.start(record(0, None, full=True, begins=(first,)))
-            assert await store.begun("d") == [first]
+            assert await store.read(ListBegun("d")) == [first]
             await run.commit(record(1, "b.0", begins=(second, Begun("e", "p", 1))))
             await run.commit(record(2, "b.1", full=True))
             await run.end()
-            assert await store.prune(S, keep=1)
-            assert sorted(await store.begun("d"), key=lambda each: each.number) == [first, second]
-            await store.delete(S)
-            assert len(await store.begun("d")) == 2
+            assert await store.write(Prune(S, keep=1))
+            assert sorted(await store.read(ListBegun("d")), key=lambda each: each.number) == [first, second]
+            await store.write(Delete(S))
+            assert len(await store.read(ListBegun("d"))) == 2
             await run.start(record(0, None, full=True, begins=(Begun("d", "q", 0),)))
             await run.end()
             await self.pass_time(clock, 20 * self.tick)
-            assert await store.delete_idle(10 * self.tick) == [S]
-            assert {each.place for each in await store.begun("d")} == {"p", "q"}
-            assert await store.begun("e") == [Begun("e", "p", 1)]
-            assert await store.begun("f") == []
+            assert await store.write(DeleteIdle(ttl=10 * self.tick)) == [S]
+            assert {each.place for each in await store.read(ListBegun("d"))} == {"p", "q"}
+            assert await store.read(ListBegun("e")) == [Begun("e", "p", 1)]
+            assert await store.read(ListBegun("f")) == []
 
     async def test_what_a_refused_write_begins_has_not_begun(self) -> None:  # rules C1, T6
         """It comes and goes with its record, and repeating one that is there already changes nothing."""
         async with self.fresh() as store:
             run = Drive(store)
             await run.start()
-            await refused(Conflict, store.commit(run.held, record(2, "b.1", begins=(Begun("d", "p", 2),)), after="b.1"))
-            assert await store.begun("d") == []
+            await refused(
+                Conflict,
+                store.write(
+                    Commit(lease=run.held, writes=(record(2, "b.1", begins=(Begun("d", "p", 2),)),), after="b.1")
+                ),
+            )
+            assert await store.read(ListBegun("d")) == []
             write = record(1, "b.0", begins=(Begun("d", "p", 1),))
             for _ in range(2):
-                await store.commit(run.held, write, after="b.0")
-            assert await store.begun("d") == [Begun("d", "p", 1)]
+                await store.write(Commit(lease=run.held, writes=(write,), after="b.0"))
+            assert await store.read(ListBegun("d")) == [Begun("d", "p", 1)]
 
     async def test_a_fork_leaves_the_old_branch_as_it_was(self) -> None:  # rule C4
         """It begins with a full record, after any checkpoint."""
@@ -68,9 +91,9 @@ class KeepingSuite(Bench):
             assert (await run.loaded("b.3")).rows == (b"b0", b"b1", b"b2", b"b3")
             assert (await run.loaded("c.0")).rows == (b"c0",)
             assert await _ids(store) == ["c.2", "c.1", "c.0", "b.3", "b.2", "b.1", "b.0"]
-            assert (await store.checkpoints(S))[2].parent == "b.1"
-            await refused(CheckpointNotFound, store.load(S, "b.4"))
-            await refused(CheckpointNotFound, store.load(S, "c.3"))
+            assert (await store.read(ListCheckpoints(S)))[2].parent == "b.1"
+            await refused(CheckpointNotFound, store.read(Load(S, "b.4")))
+            await refused(CheckpointNotFound, store.read(Load(S, "c.3")))
 
     async def test_branches_may_begin_with_any_number(self) -> None:  # rule C4
         """Ids below it do not exist."""
@@ -82,7 +105,7 @@ class KeepingSuite(Bench):
             await run.commit()
             assert await _ids(store) == ["c.8", "c.7", "b.6", "b.5"]
             for wrong in ("c.6", "c.5", "b.7", "b.4", "c.0"):
-                await refused(CheckpointNotFound, store.load(S, wrong))
+                await refused(CheckpointNotFound, store.read(Load(S, wrong)))
             assert (await run.loaded("b.6")).rows == (b"b5", b"b6")
 
     async def test_a_branch_that_was_left_is_not_written_again(self) -> None:  # rule C4
@@ -93,9 +116,12 @@ class KeepingSuite(Bench):
             await run.steps(1)
             await run.commit(record(0, "b.0", branch="c"))
             for write in (record(2, "b.1"), record(0, "c.0", b"x"), record(0, "c.0", branch="d", full=False)):
-                await refused(Conflict, store.commit(run.held, write, after="c.0"))
+                await refused(Conflict, store.write(Commit(lease=run.held, writes=(write,), after="c.0")))
             for parent in ("b.2", "x.0", "", None):
-                await refused(CheckpointNotFound, store.commit(run.held, record(0, parent, branch="d"), after="c.0"))
+                await refused(
+                    CheckpointNotFound,
+                    store.write(Commit(lease=run.held, writes=(record(0, parent, branch="d"),), after="c.0")),
+                )
             assert await _ids(store) == ["c.0", "b.1", "b.0"]
 
     async def test_a_fork_can_be_repeated(self) -> None:  # rule C1
@@ -105,25 +131,29 @@ class KeepingSuite(Bench):
             await run.start()
             fork = record(0, "b.0", branch="c", asks=(question("q"),))
             await run.commit(fork)
-            await store.commit(run.held, fork, after="b.0")
-            await refused(Conflict, store.commit(run.held, record(0, None, branch="c"), after="b.0"))
+            await store.write(Commit(lease=run.held, writes=(fork,), after="b.0"))
+            await refused(
+                Conflict, store.write(Commit(lease=run.held, writes=(record(0, None, branch="c"),), after="b.0"))
+            )
             await run.end()
             again = record(0, "c.0", branch="d")
             claimed = await run.claim(again)
-            assert (await store.claim(S, "ann", 10, after="c.1", write=again)).lease == claimed.lease
+            assert (
+                await store.write(Claim(ref=S, owner="ann", ttl=10, after="c.1", write=again))
+            ).lease == claimed.lease
 
     async def test_questions_are_facts_of_a_branch(self) -> None:  # rule C4
         """A fork asks anew; what was answered before stays so on its own branch."""
         async with self.fresh() as store:
             run = await paused(store, "q", "r")
-            await store.answer(S, [yes("q", b"1")])
+            await store.write(GiveAnswers(ref=S, answers=[yes("q", b"1")]))
             await run.claim(record(0, "b.1", branch="c", status="waiting", asks=(question("q", b"new"),)))
-            assert [(each.id, each.body) for each in await store.questions()] == [("q", b"new")]
-            assert [each.how for each in await store.audit(S)] == [None]
+            assert [(each.id, each.body) for each in await store.read(ListQuestions())] == [("q", b"new")]
+            assert [each.how for each in await store.read(Audit(S))] == [None]
             assert (await run.loaded()).answers == ()
-            await refused(UnknownInterrupt, store.answer(S, [yes("r")]))
-            await store.answer(S, [yes("q", b"2")])
-            await refused(AlreadyResumed, store.answer(S, [yes("q", b"3")]))
+            await refused(UnknownInterrupt, store.write(GiveAnswers(ref=S, answers=[yes("r")])))
+            await store.write(GiveAnswers(ref=S, answers=[yes("q", b"2")]))
+            await refused(AlreadyResumed, store.write(GiveAnswers(ref=S, answers=[yes("q", b"3")])))
             assert [answer.value for answer in (await run.loaded()).answers] == [b"2"]
             assert (await run.loaded("b.1")).answers == ()
             assert (await run.loaded("b.1")).rows == (b"b0", b"b1")
@@ -132,32 +162,32 @@ class KeepingSuite(Bench):
         """Whether they are open or have ended, also on a branch that the head has left; in the order of asking."""
         async with self.fresh() as store:
             run = await paused(store, "q", "r", "s")
-            await store.answer(S, [yes("r", b"1", by="eve")])
+            await store.write(GiveAnswers(ref=S, answers=[yes("r", b"1", by="eve")]))
             await run.claim(record(0, "b.1", branch="c", asks=(question("q", b"new"),)))
-            found = await store.asked(S, "b", ["s", "unknown", "r", "r"])
+            found = await store.read(ListAsked(S, "b", ["s", "unknown", "r", "r"]))
             assert [(each.id, each.body, each.value, each.how, each.by) for each in found] == [
                 ("r", b"{}", b"1", "answered", "eve"),
                 ("s", b"{}", None, None, None),
             ]
-            assert [(each.id, each.body) for each in await store.asked(S, "c", ["q", "r"])] == [("q", b"new")]
-            assert await store.asked(S, "c", []) == []
-            assert [each.id for each in await store.audit(S, "b")] == ["q", "r", "s"]
-            assert [each.id for each in await store.audit(S, "c")] == ["q"]
-            await refused(CheckpointNotFound, store.asked(S, "d", ["q"]))
-            await refused(CheckpointNotFound, store.audit(S, "d"))
-            await refused(CheckpointNotFound, store.asked(SessionRef("no"), "b", ["q"]))
+            assert [(each.id, each.body) for each in await store.read(ListAsked(S, "c", ["q", "r"]))] == [("q", b"new")]
+            assert await store.read(ListAsked(S, "c", [])) == []
+            assert [each.id for each in await store.read(Audit(S, "b"))] == ["q", "r", "s"]
+            assert [each.id for each in await store.read(Audit(S, "c"))] == ["q"]
+            await refused(CheckpointNotFound, store.read(ListAsked(S, "d", ["q"])))
+            await refused(CheckpointNotFound, store.read(Audit(S, "d")))
+            await refused(CheckpointNotFound, store.read(ListAsked(SessionRef("no"), "b", ["q"])))
 
     async def test_a_branch_takes_ended_questions_along(self) -> None:  # rule I12
         """They have ended there, too: nobody is asked, and no answer waits to be taken."""
         async with self.fresh() as store:
             run = await paused(store, "q", "r")
-            await store.answer(S, [yes("q", b"1", by="eve")])
+            await store.write(GiveAnswers(ref=S, answers=[yes("q", b"1", by="eve")]))
             (given,) = (await run.loaded()).answers
             asks = (msgspec.structs.replace(question("q", b"old", 1.0), ended=given), question("r"))
             fork = record(0, "b.1", branch="c", status="waiting", asks=asks)
             await run.claim(fork)
             assert (await run.claim(fork)).lease is not None  # repeated
-            (found,) = await store.asked(S, "c", ["q"])
+            (found,) = await store.read(ListAsked(S, "c", ["q"]))
             assert (found.body, found.value, found.how, found.by, found.at) == (
                 b"old",
                 b"1",
@@ -165,12 +195,12 @@ class KeepingSuite(Bench):
                 "eve",
                 given.at,
             )
-            assert [each.how for each in await store.audit(S)] == ["answered", None]
-            assert [each.id for each in await store.questions()] == ["r"]
+            assert [each.how for each in await store.read(Audit(S))] == ["answered", None]
+            assert [each.id for each in await store.read(ListQuestions())] == ["r"]
             assert (await run.loaded()).answers == ()
-            await refused(AlreadyResumed, store.answer(S, [yes("q")]))
+            await refused(AlreadyResumed, store.write(GiveAnswers(ref=S, answers=[yes("q")])))
             await run.commit(run.next(status="waiting"), release=True)
-            assert await store.due() == []
+            assert await store.read(ListDue()) == []
 
     async def test_pruning_leaves_questions(self) -> None:  # rules C7, I12
         """What is kept may name any of them."""
@@ -178,8 +208,8 @@ class KeepingSuite(Bench):
             run = await paused(store, "q")
             await run.claim(run.next(full=True), yes("q", b"1"))
             await run.commit(run.next(full=True))
-            assert await store.prune(S, keep=1) == 3
-            assert [each.value for each in await store.asked(S, "b", ["q"])] == [b"1"]
+            assert await store.write(Prune(S, keep=1)) == 3
+            assert [each.value for each in await store.read(ListAsked(S, "b", ["q"]))] == [b"1"]
 
     async def test_a_new_branch_closes_nothing_of_the_old_one(self) -> None:  # rule C4
         """It has no questions yet."""
@@ -187,7 +217,7 @@ class KeepingSuite(Bench):
             run = await paused(store, "q")
             fork = record(0, "b.0", branch="c", closes=(yes("q"),))
             await refused(UnknownInterrupt, run.claim(fork))
-            assert [each.id for each in await store.questions()] == ["q"]
+            assert [each.id for each in await store.read(ListQuestions())] == ["q"]
 
     async def test_deleting(self) -> None:
         """Removes everything of one session, and nothing of another."""
@@ -195,17 +225,17 @@ class KeepingSuite(Bench):
             await paused(store, "q")
             other = await paused(store, "q", session="t")
             kept = await other.loaded()
-            await store.delete(S)
-            await store.delete(S)
-            assert await store.head(S) is None
-            assert await store.load(S) is None
-            assert [each.session for each in await store.questions()] == ["t"]
-            assert [head.session for head in await store.sessions()] == ["t"]
+            await store.write(Delete(S))
+            await store.write(Delete(S))
+            assert await store.read(GetHead(S)) is None
+            assert await store.read(Load(S)) is None
+            assert [each.session for each in await store.read(ListQuestions())] == ["t"]
+            assert [head.session for head in await store.read(ListSessions())] == ["t"]
             assert await other.loaded() == kept
             again = Drive(store)
             await again.start(record(0, None, b"new"))
             assert (await again.loaded()).rows == (b"new",)
-            assert await store.audit(S) == []
+            assert await store.read(Audit(S)) == []
 
     async def test_a_live_session_is_not_deleted(self) -> None:
         """A dead one is."""
@@ -213,10 +243,10 @@ class KeepingSuite(Bench):
         async with self.fresh(clock) as store:
             run = Drive(store, ttl=10 * self.tick)
             await run.start()
-            busy = await refused(SessionBusy, store.delete(S))
+            busy = await refused(SessionBusy, store.write(Delete(S)))
             assert busy.owner == "ann"
             await self.pass_time(clock, 11 * self.tick)
-            await store.delete(S)
+            await store.write(Delete(S))
             await refused(Conflict, run.commit())
             assert (await store.renew([run.held]))[0].lost
 
@@ -231,10 +261,10 @@ class KeepingSuite(Bench):
             await dead.start()
             await self.pass_time(clock, 10 * self.tick)
             await paused(store, "q", session="young")
-            assert await store.delete_idle(20 * self.tick) == []
-            assert sorted(gone.id for gone in await store.delete_idle(5 * self.tick)) == ["dead", "old"]
-            assert {head.session for head in await store.sessions()} == {"live", "young"}
-            assert await store.load(SessionRef("old")) is None
+            assert await store.write(DeleteIdle(ttl=20 * self.tick)) == []
+            assert sorted(gone.id for gone in await store.write(DeleteIdle(ttl=5 * self.tick))) == ["dead", "old"]
+            assert {head.session for head in await store.read(ListSessions())} == {"live", "young"}
+            assert await store.read(Load(SessionRef("old"))) is None
             await live.commit()
 
     async def test_expiring_by_status(self) -> None:  # rule C7
@@ -249,10 +279,12 @@ class KeepingSuite(Bench):
             live = Drive(store, "live", ttl=100 * self.tick)
             await live.start()
             await self.pass_time(clock, 10 * self.tick)
-            assert await store.delete_idle(5 * self.tick, statuses=("cancelled", "running")) == []
-            gone = await store.delete_idle(5 * self.tick, statuses=("done", "failed"))
+            assert await store.write(DeleteIdle(ttl=5 * self.tick, statuses=("cancelled", "running"))) == []
+            gone = await store.write(DeleteIdle(ttl=5 * self.tick, statuses=("done", "failed")))
             assert sorted(each.id for each in gone) == ["dead", "done"]
-            assert [each.id for each in await store.delete_idle(5 * self.tick, statuses=("waiting",))] == ["waiting"]
+            assert [each.id for each in await store.write(DeleteIdle(ttl=5 * self.tick, statuses=("waiting",)))] == [
+                "waiting"
+            ]
             await live.commit()
 
     async def test_expiring_a_few_at_a_time(self) -> None:  # rule C7
@@ -262,7 +294,7 @@ class KeepingSuite(Bench):
             for number in range(5):
                 await paused(store, "q", session=f"s{number}")
             await self.pass_time(clock, 10 * self.tick)
-            found = [await store.delete_idle(5 * self.tick, statuses=("waiting",), limit=2) for _ in range(4)]
+            found = [await store.write(DeleteIdle(ttl=5 * self.tick, statuses=("waiting",), limit=2)) for _ in range(4)]
             assert [len(each) for each in found] == [2, 2, 1, 0]
             assert {each.id for batch in found for each in batch} == {f"s{number}" for number in range(5)}
 
@@ -276,14 +308,17 @@ class KeepingSuite(Bench):
             await renewed.start()
             await lost.start()
             await self.pass_time(clock, 10 * self.tick)
-            await store.answer(SessionRef("answered"), [yes("q")])
+            await store.write(GiveAnswers(ref=SessionRef("answered"), answers=[yes("q")]))
             await store.renew([renewed.held])
-            touched = {head.session for head in await store.sessions() if head.touched > head.updated}
+            touched = {head.session for head in await store.read(ListSessions()) if head.touched > head.updated}
             assert touched == {"answered", "renewed"}
             await self.pass_time(clock, 4 * self.tick)
-            assert sorted(gone.id for gone in await store.delete_idle(8 * self.tick)) == ["lost", "silent"]
+            assert sorted(gone.id for gone in await store.write(DeleteIdle(ttl=8 * self.tick))) == ["lost", "silent"]
             await self.pass_time(clock, 5 * self.tick)
-            assert sorted(gone.id for gone in await store.delete_idle(8 * self.tick)) == ["answered", "renewed"]
+            assert sorted(gone.id for gone in await store.write(DeleteIdle(ttl=8 * self.tick))) == [
+                "answered",
+                "renewed",
+            ]
 
     async def test_pruning_keeps_the_last(self) -> None:  # rule C7
         """Restorable, with all records that they are folded from."""
@@ -293,14 +328,14 @@ class KeepingSuite(Bench):
             for number in range(1, 10):
                 await run.commit(run.next(full=number in (4, 7)))
             before = await run.loaded()
-            assert await store.prune(S, keep=3) == 7
+            assert await store.write(Prune(S, keep=3)) == 7
             assert await _ids(store) == ["b.9", "b.8", "b.7"]
             assert await run.loaded() == before
             assert (await run.loaded("b.8")).rows == (b"b7", b"b8")
             for gone in ("b.0", "b.4", "b.6"):
-                await refused(CheckpointNotFound, store.load(S, gone))
-                await refused(CheckpointNotFound, store.checkpoints(S, before=gone))
-            assert await store.prune(S, keep=3) == 0
+                await refused(CheckpointNotFound, store.read(Load(S, gone)))
+                await refused(CheckpointNotFound, store.read(ListCheckpoints(S, before=gone)))
+            assert await store.write(Prune(S, keep=3)) == 0
             await run.steps(1)
             assert (await run.loaded()).rows == (b"b7", b"b8", b"b9", b"b10")
 
@@ -311,7 +346,7 @@ class KeepingSuite(Bench):
             await run.start()
             for number in range(1, 8):
                 await run.commit(run.next(full=number == 4))
-            assert await store.prune(S, keep=2) == 4
+            assert await store.write(Prune(S, keep=2)) == 4
             assert (await run.loaded("b.6")).rows == (b"b4", b"b5", b"b6")
 
     async def test_pruning_counts_listed_checkpoints(self) -> None:  # rule C7
@@ -321,9 +356,9 @@ class KeepingSuite(Bench):
             await run.start()
             for number in range(1, 9):
                 await run.commit(run.next(full=True, header=Header() if number % 2 else None))
-            assert await store.prune(S, keep=2) == 3
+            assert await store.write(Prune(S, keep=2)) == 3
             assert await _ids(store) == ["b.8", "b.6"]
-            await refused(CheckpointNotFound, store.load(S, "b.7"))
+            await refused(CheckpointNotFound, store.read(Load(S, "b.7")))
 
     async def test_pruning_by_time(self) -> None:  # rule C7
         """Keeps what was written since; with `keep`, both."""
@@ -336,11 +371,11 @@ class KeepingSuite(Bench):
                 await self.pass_time(clock, self.tick)
                 await run.commit(run.next(full=True))
                 times.append((await run.head()).updated)
-            assert await store.prune(S, before=times[0]) == 0
-            assert await store.prune(S, before=times[2]) == 2
+            assert await store.write(Prune(S, before=times[0])) == 0
+            assert await store.write(Prune(S, before=times[2])) == 2
             assert await _ids(store) == ["b.5", "b.4", "b.3", "b.2"]
-            assert await store.prune(S, before=times[4], keep=3) == 1
-            assert await store.prune(S, before=times[5] + self.tick) == 2
+            assert await store.write(Prune(S, before=times[4], keep=3)) == 1
+            assert await store.write(Prune(S, before=times[5] + self.tick)) == 2
             assert await _ids(store) == ["b.5"]
 
     async def test_pruning_everything_leaves_the_head(self) -> None:  # rule C7
@@ -350,12 +385,12 @@ class KeepingSuite(Bench):
             await run.start()
             await run.steps(2)
             await run.commit(run.next(full=True, asks=(question("q"),)))
-            await store.answer(S, [yes("q")])
+            await store.write(GiveAnswers(ref=S, answers=[yes("q")]))
             before = await run.loaded()
-            assert await store.prune(S, keep=0) == 3
+            assert await store.write(Prune(S, keep=0)) == 3
             assert await run.loaded() == before
             await run.commit(run.next(takes=("q",)))
-            await refused(UsageError, store.prune(S, keep=-1))
+            await refused(UsageError, store.write(Prune(S, keep=-1)))
 
     async def test_pruning_keeps_the_base_of_a_fork(self) -> None:  # rule C7
         """As long as something of the fork is left."""
@@ -368,7 +403,7 @@ class KeepingSuite(Bench):
             await run.commit(run.next(full=True))
             await run.commit(record(0, "c.0", branch="d"))
             await run.commit(run.next(full=True))
-            assert await store.prune(S, keep=1) == 6
+            assert await store.write(Prune(S, keep=1)) == 6
             assert await _ids(store) == ["d.1", "c.0", "b.2"]
             assert (await run.loaded("b.2")).rows == (b"b2",)
 
@@ -378,7 +413,7 @@ class KeepingSuite(Bench):
             run = await paused(store, "q")
             await run.claim(record(0, "b.0", branch="c"))
             await run.commit(run.next(full=True))
-            assert await store.prune(S, keep=1) == 1
+            assert await store.write(Prune(S, keep=1)) == 1
             assert await _ids(store) == ["c.1", "b.1", "b.0"]
 
     async def test_a_fork_from_what_was_pruned_is_refused(self) -> None:  # rule C7
@@ -388,9 +423,9 @@ class KeepingSuite(Bench):
             await run.start()
             for _ in range(3):
                 await run.commit(run.next(full=True))
-            await store.prune(S, keep=2)
+            await store.write(Prune(S, keep=2))
             fork = record(0, "b.0", branch="c")
-            await refused(CheckpointNotFound, store.commit(run.held, fork, after="b.3"))
+            await refused(CheckpointNotFound, store.write(Commit(lease=run.held, writes=(fork,), after="b.3")))
             await run.commit(record(0, "b.2", branch="c"))
 
     async def test_events_of_what_is_kept_stay(self) -> None:
@@ -400,7 +435,7 @@ class KeepingSuite(Bench):
             await run.start()
             for n in range(1, 9):
                 await run.commit(run.next(full=True, events=b"[%d]" % n, event_count=1))
-            await store.prune(S, keep=3)
-            assert [events.first for events in await store.events(S)] == [6, 7, 8]
-            assert [events.first for events in await store.events(S, 6)] == [7, 8]
+            await store.write(Prune(S, keep=3))
+            assert [events.first for events in await store.read(ListEvents(S))] == [6, 7, 8]
+            assert [events.first for events in await store.read(ListEvents(S, 6))] == [7, 8]
             assert (await run.head()).seq == 8

@@ -7,6 +7,7 @@ import asyncio
 from msgspec.structs import replace
 
 from adjourn.errors import CheckpointNotFound, Conflict, SessionBusy
+from adjourn.stores.kit import Cancel, Claim, Commit, ListDue
 from adjourn.stores.types import Lease, SessionRef
 from adjourn.testing.clock import FakeClock
 
@@ -47,8 +48,8 @@ class LeaseSuite(Bench):
         async with self.fresh() as store:
             run = Drive(store)
             await run.start()
-            await refused(SessionBusy, store.claim(S, "ann", 10, after="b.0"))
-            again = await store.claim(S, "ann", 10, after="b.0", replaces="ann")
+            await refused(SessionBusy, store.write(Claim(ref=S, owner="ann", ttl=10, after="b.0")))
+            again = await store.write(Claim(ref=S, owner="ann", ttl=10, after="b.0", replaces="ann"))
             assert again.lease is not None
             await refused(Conflict, run.commit())
 
@@ -81,7 +82,7 @@ class LeaseSuite(Bench):
             await zombie.commit(write)
             await self.pass_time(clock, 11 * self.tick)
             await self.run_of(clock, zombie, "bob").claim()
-            await refused(Conflict, store.commit(zombie.held, write, after="b.0"))
+            await refused(Conflict, store.write(Commit(lease=zombie.held, writes=(write,), after="b.0")))
 
     async def test_a_lease_that_expired_is_still_held_if_nobody_took_it(self) -> None:  # rule C6
         """A commit or a renewal makes it live again."""
@@ -161,19 +162,19 @@ class LeaseSuite(Bench):
             await run.start()
             before, last = run.checkpoint, run.next(status="queued")
             for _ in range(2):
-                assert (await store.commit(run.held, last, after=before, release=True)).released
+                assert (await store.write(Commit(lease=run.held, writes=(last,), after=before, release=True))).released
             run.moved(last)
             head = await run.head()
             assert (head.owner, head.status, head.claims) == (None, "queued", 0)
-            assert [(each.session, each.why) for each in await store.due()] == [("s", "lease")]
+            assert [(each.session, each.why) for each in await store.read(ListDue())] == [("s", "lease")]
             (renewed,) = await store.renew([run.held])
             assert renewed.lost
             await refused(Conflict, run.commit())
             other = self.run_of(clock, run, "bob")
             assert (await other.claim()).claims == 1
-            assert await store.due() == []
+            assert await store.read(ListDue()) == []
             await other.end()
-            assert await store.due() == []
+            assert await store.read(ListDue()) == []
 
     async def test_of_many_who_claim_one_succeeds(self) -> None:  # rule C6
         """All at once, with and without a record."""
@@ -183,7 +184,9 @@ class LeaseSuite(Bench):
             await run.end()
             after = run.at
             tries = [
-                store.claim(S, f"o{n}", 10, after=after, write=run.next(b"%d" % n) if n % 2 else None)
+                store.write(
+                    Claim(ref=S, owner=f"o{n}", ttl=10, after=after, write=run.next(b"%d" % n) if n % 2 else None)
+                )
                 for n in range(20)
             ]
             results = await asyncio.gather(*tries, return_exceptions=True)
@@ -198,8 +201,8 @@ class LeaseSuite(Bench):
             await run.start()
             await run.end()
             for wrong in (None, "b.0", "b.2", "c.1"):
-                await refused(Conflict, store.claim(S, "bob", 10, after=wrong))
-                await refused(Conflict, store.claim(S, "bob", 10, after=wrong, write=run.next()))
+                await refused(Conflict, store.write(Claim(ref=S, owner="bob", ttl=10, after=wrong)))
+                await refused(Conflict, store.write(Claim(ref=S, owner="bob", ttl=10, after=wrong, write=run.next())))
             assert (await run.head()).owner is None
 
     async def test_claims_without_progress_are_counted(self) -> None:  # rule C8
@@ -222,7 +225,7 @@ class LeaseSuite(Bench):
             for run in runs:
                 await run.start()
             await runs[1].end()
-            await store.cancel(SessionRef("s2"), "now")
+            await store.write(Cancel(SessionRef("s2"), "now"))
             gone = Lease(ref=SessionRef("gone"), owner="ann", fence=1, ttl=10)
             renewed = await store.renew([*(run.held for run in runs), gone])
             assert [state.ref.id for state in renewed] == ["s0", "s1", "s2", "s3", "s4", "gone"]
@@ -234,15 +237,15 @@ class LeaseSuite(Bench):
         """With its next commit, once or several times, and not the owner after it."""
         async with self.fresh() as store:
             run = Drive(store)
-            await refused(CheckpointNotFound, store.cancel(S, "now"))
+            await refused(CheckpointNotFound, store.write(Cancel(S, "now")))
             await run.start()
             assert (await run.commit()).cancel is None
-            assert await store.cancel(S, "after_step")
+            assert await store.write(Cancel(S, "after_step"))
             assert (await run.commit()).cancel == "after_step"
-            assert await store.cancel(S, "now")
+            assert await store.write(Cancel(S, "now"))
             last = await run.commit(run.next(status="cancelled"), release=True)
             assert (last.released, last.cancel) == (True, "now")
-            assert not await store.cancel(S, "now")
+            assert not await store.write(Cancel(S, "now"))
             await run.claim()
             assert (await run.commit()).cancel is None
 
@@ -253,4 +256,4 @@ class LeaseSuite(Bench):
             run = Drive(store, ttl=10 * self.tick)
             await run.start()
             await self.pass_time(clock, 11 * self.tick)
-            assert not await store.cancel(S, "now")
+            assert not await store.write(Cancel(S, "now"))

@@ -4,7 +4,25 @@ from __future__ import annotations
 
 import asyncio
 
+from msgspec.structs import replace
+
 from adjourn.errors import AdjournError, AlreadyResumed, CheckpointNotFound, Conflict, NotStorable, UnknownInterrupt
+from adjourn.stores.kit import (
+    Audit,
+    Claim,
+    Commit,
+    GetHead,
+    GiveAnswers,
+    ListBranches,
+    ListCheckpoints,
+    ListEvents,
+    ListOpen,
+    ListQuestions,
+    ListRecords,
+    ListSessions,
+    Load,
+    Prune,
+)
 from adjourn.stores.types import EventBatch, Header, SessionRef
 from adjourn.testing.clock import FakeClock
 
@@ -36,21 +54,24 @@ class LogSuite(Bench):
     async def test_unknown_sessions(self) -> None:
         """Reading one gives nothing, writing one is refused."""
         async with self.fresh() as store:
-            assert await store.load(SessionRef("no")) is None
-            assert await store.head(SessionRef("no")) is None
-            await refused(CheckpointNotFound, store.claim(SessionRef("no"), "ann", 10, after="b.0"))
+            assert await store.read(Load(SessionRef("no"))) is None
+            assert await store.read(GetHead(SessionRef("no"))) is None
             await refused(
-                CheckpointNotFound, store.claim(SessionRef("no"), "ann", 10, after="b.0", write=record(1, "b.0"))
+                CheckpointNotFound, store.write(Claim(ref=SessionRef("no"), owner="ann", ttl=10, after="b.0"))
             )
-            await refused(CheckpointNotFound, store.claim(SessionRef("no"), "ann", 10, after=None))
+            await refused(
+                CheckpointNotFound,
+                store.write(Claim(ref=SessionRef("no"), owner="ann", ttl=10, after="b.0", write=record(1, "b.0"))),
+            )
+            await refused(CheckpointNotFound, store.write(Claim(ref=SessionRef("no"), owner="ann", ttl=10, after=None)))
             for call in (
-                store.checkpoints(SessionRef("no")),
-                store.audit(SessionRef("no")),
-                store.events(SessionRef("no")),
-                store.prune(SessionRef("no")),
+                store.read(ListCheckpoints(SessionRef("no"))),
+                store.read(Audit(SessionRef("no"))),
+                store.read(ListEvents(SessionRef("no"))),
+                store.write(Prune(SessionRef("no"))),
             ):
                 await refused(CheckpointNotFound, call)
-            assert await store.sessions() == []
+            assert await store.read(ListSessions()) == []
 
     async def test_a_commit_moves_the_head(self) -> None:
         """And a load gives what folds to it."""
@@ -88,7 +109,7 @@ class LogSuite(Bench):
             await run.start()
             await run.steps(1)
             for wrong in ("b.2", "b.-1", "b.", "b", "", ".", "c.0", "b.0.0", "b.01", "b.+1", "b.1 ", "b.1_0", "b.٣"):
-                error = await refused(CheckpointNotFound, store.load(S, wrong))
+                error = await refused(CheckpointNotFound, store.read(Load(S, wrong)))
                 assert error.checkpoint_id == wrong
 
     async def test_a_loser_changes_nothing(self) -> None:  # rule C1
@@ -99,17 +120,19 @@ class LogSuite(Bench):
             await run.commit()
             before = await run.loaded()
             stale = record(1, "b.0", b"other", asks=(question("q"),))
-            await refused(Conflict, store.commit(run.held, stale, after="b.0"))
-            await refused(Conflict, store.commit(run.held, record(2, "b.1", b"other"), after="b.0"))
+            await refused(Conflict, store.write(Commit(lease=run.held, writes=(stale,), after="b.0")))
+            await refused(
+                Conflict, store.write(Commit(lease=run.held, writes=(record(2, "b.1", b"other"),), after="b.0"))
+            )
             assert await run.loaded() == before
-            assert await store.audit(S) == []
+            assert await store.read(Audit(S)) == []
 
     async def test_of_records_that_come_together_all_are_kept_or_none(self) -> None:  # rule C1
         """Whichever of them is refused, and for whatever reason."""
         async with self.fresh() as store:
             run = await paused(store, "q", "r")
             await run.claim(run.next())
-            head, before = await run.head(), await store.audit(S)
+            head, before = await run.head(), await store.read(Audit(S))
             start = int(head.checkpoint.removeprefix("b."))
             fine = record(start + 1, head.checkpoint, asks=(question("new"),), closes=(yes("q"),))
             bad = {
@@ -119,13 +142,13 @@ class LogSuite(Bench):
                 NotStorable: record(start + 2, fine.id, header=Header(metadata={"x": object()})),
             }
             for error, write in bad.items():
-                await refused(error, store.commit(run.held, fine, write, after=head.checkpoint))
+                await refused(error, store.write(Commit(lease=run.held, writes=(fine, write), after=head.checkpoint)))
                 assert (await run.head()).checkpoint == head.checkpoint
-                assert await store.audit(S) == before
+                assert await store.read(Audit(S)) == before
             good = record(start + 2, fine.id, closes=(yes("new"),))
-            await store.commit(run.held, fine, good, after=head.checkpoint)
+            await store.write(Commit(lease=run.held, writes=(fine, good), after=head.checkpoint))
             assert (await run.loaded()).rows[-2:] == (fine.body, good.body)
-            assert [each.how for each in await store.audit(S)] == ["answered", None, "answered"]
+            assert [each.how for each in await store.read(Audit(S))] == ["answered", None, "answered"]
 
     async def test_records_follow_each_other_without_gaps(self) -> None:  # rule C2
         """A record that does not come next is refused."""
@@ -133,10 +156,10 @@ class LogSuite(Bench):
             run = Drive(store)
             await run.start()
             for wrong in (record(2, "b.0"), record(0, "b.0", b"x"), record(1, None), record(1, "c.0")):
-                await refused(Conflict, store.commit(run.held, wrong, after="b.0"))
+                await refused(Conflict, store.write(Commit(lease=run.held, writes=(wrong,), after="b.0")))
             await refused(Conflict, Drive(store, "t").start(record(0, None, full=False)))
             assert (await run.loaded()).rows == (b"b0",)
-            assert await store.head(SessionRef("t")) is None
+            assert await store.read(GetHead(SessionRef("t"))) is None
 
     async def test_the_same_commit_again_is_a_success(self) -> None:  # rule C1
         """So that a caller who did not hear the answer can try again."""
@@ -145,12 +168,12 @@ class LogSuite(Bench):
             await run.start()
             write = run.next(asks=(question("q"),), events=b"[1]", event_count=1)
             await run.commit(write)
-            assert went_on(await store.commit(run.held, write, after="b.0"))
+            assert went_on(await store.write(Commit(lease=run.held, writes=(write,), after="b.0")))
             await run.commit()
-            assert went_on(await store.commit(run.held, write, after="b.0"))
+            assert went_on(await store.write(Commit(lease=run.held, writes=(write,), after="b.0")))
             assert (await run.loaded()).rows == (b"b0", b"b1", b"b2")
-            assert len(await store.audit(S)) == 1
-            assert len(await store.events(S)) == 1
+            assert len(await store.read(Audit(S))) == 1
+            assert len(await store.read(ListEvents(S))) == 1
 
     async def test_the_same_id_with_other_content_is_a_conflict(self) -> None:  # rule C1
         """Whatever it is that differs."""
@@ -164,7 +187,7 @@ class LogSuite(Bench):
                 record(1, "b.0", b"one", asks=(question("r"),), events=b"[1]", event_count=1),
                 record(1, "b.0", b"one", full=True, asks=(question("q"),), events=b"[1]", event_count=1),
             ):
-                await refused(Conflict, store.commit(run.held, other, after="b.0"))
+                await refused(Conflict, store.write(Commit(lease=run.held, writes=(other,), after="b.0")))
             assert (await run.loaded()).rows == (b"b0", b"one")
 
     async def test_the_last_commit_again_is_a_success(self) -> None:  # rule C1
@@ -174,9 +197,9 @@ class LogSuite(Bench):
             await run.start()
             lease, last = run.held, run.next(status="done")
             await run.commit(last, release=True)
-            assert (await store.commit(lease, last, after="b.0", release=True)).released
+            assert (await store.write(Commit(lease=lease, writes=(last,), after="b.0", release=True))).released
             await run.claim(run.next(), owner="bob")
-            assert (await store.commit(lease, last, after="b.0", release=True)).released
+            assert (await store.write(Commit(lease=lease, writes=(last,), after="b.0", release=True))).released
             head = await run.head()
             assert (head.owner, head.checkpoint) == ("bob", "b.2")
 
@@ -186,12 +209,14 @@ class LogSuite(Bench):
             run = Drive(store)
             first = run.next()
             claimed = await run.start(first)
-            again = await store.claim(S, "ann", 10, after=None, write=first)
+            again = await store.write(Claim(ref=S, owner="ann", ttl=10, after=None, write=first))
             assert again.lease == claimed.lease
             await run.end()
             second = run.next()
             claimed = await run.claim(second)
-            assert (await store.claim(S, "ann", 10, after="b.1", write=second)).lease == claimed.lease
+            assert (
+                await store.write(Claim(ref=S, owner="ann", ttl=10, after="b.1", write=second))
+            ).lease == claimed.lease
             assert (await run.head()).claims == 1
 
     async def test_another_claim_by_the_same_owner_is_no_repetition(self) -> None:  # rule C1
@@ -200,21 +225,26 @@ class LogSuite(Bench):
             run = Drive(store)
             first = run.next(b"one")
             await run.start(first)
-            await refused(AdjournError, store.claim(S, "ann", 10, after=None, write=record(0, None, b"two")))
+            await refused(
+                AdjournError, store.write(Claim(ref=S, owner="ann", ttl=10, after=None, write=record(0, None, b"two")))
+            )
             await run.commit()
-            await refused(AdjournError, store.claim(S, "ann", 10, after=None, write=first))
+            await refused(AdjournError, store.write(Claim(ref=S, owner="ann", ttl=10, after=None, write=first)))
             assert (await run.loaded()).rows == (b"one", b"b1")
 
     async def test_of_many_who_make_a_session_one_succeeds(self) -> None:  # rule C1
         """All at once."""
         async with self.fresh() as store:
-            tries = [store.claim(S, f"owner{n}", 10, after=None, write=record(0, None, b"%d" % n)) for n in range(20)]
+            tries = [
+                store.write(Claim(ref=S, owner=f"owner{n}", ttl=10, after=None, write=record(0, None, b"%d" % n)))
+                for n in range(20)
+            ]
             results = await asyncio.gather(*tries, return_exceptions=True)
             won = [n for n, result in enumerate(results) if not isinstance(result, BaseException)]
             assert len(won) == 1
             assert all(isinstance(result, AdjournError) for n, result in enumerate(results) if n not in won)
-            head = await store.head(S)
-            loaded = await store.load(S)
+            head = await store.read(GetHead(S))
+            loaded = await store.read(Load(S))
             assert head is not None
             assert loaded is not None
             assert head.owner == f"owner{won[0]}"
@@ -225,7 +255,10 @@ class LogSuite(Bench):
         async with self.fresh() as store:
             run = Drive(store)
             await run.start()
-            tries = [store.commit(run.held, record(1, "b.0", b"%d" % n), after="b.0") for n in range(20)]
+            tries = [
+                store.write(Commit(lease=run.held, writes=(record(1, "b.0", b"%d" % n),), after="b.0"))
+                for n in range(20)
+            ]
             results = await asyncio.gather(*tries, return_exceptions=True)
             won = [n for n, result in enumerate(results) if went_on(result)]
             assert len(won) == 1
@@ -237,7 +270,10 @@ class LogSuite(Bench):
         async with self.fresh() as store:
             run = Drive(store)
             await run.start()
-            commits = [store.commit(run.held, record(n, f"b.{n - 1}"), after=f"b.{n - 1}") for n in range(1, 100)]
+            commits = [
+                store.write(Commit(lease=run.held, writes=(record(n, f"b.{n - 1}"),), after=f"b.{n - 1}"))
+                for n in range(1, 100)
+            ]
             assert all(went_on(each) for each in await asyncio.gather(*commits))
             assert (await run.head()).checkpoint == "b.99"
 
@@ -264,7 +300,7 @@ class LogSuite(Bench):
                 metadata={"n": 1, "deep": [{"x": None, "é": "\x00"}]},
             )
             await run.commit(run.next(header=header))
-            (newest, _) = await store.checkpoints(S)
+            (newest, _) = await store.read(ListCheckpoints(S))
             assert (newest.id, newest.parent, newest.header) == ("b.1", "b.0", header)
 
     async def test_metadata_that_is_not_json_is_refused(self) -> None:
@@ -273,7 +309,7 @@ class LogSuite(Bench):
             run = Drive(store)
             await run.start()
             bad = Header(source="step", metadata={"x": object()})
-            await refused(NotStorable, store.commit(run.held, run.next(header=bad), after="b.0"))
+            await refused(NotStorable, store.write(Commit(lease=run.held, writes=(run.next(header=bad),), after="b.0")))
             await run.commit()
 
     async def test_two_sessions_never_mix(self) -> None:  # rule C12
@@ -284,9 +320,9 @@ class LogSuite(Bench):
                 await run.start(run.next(b"%d" % n, asks=(question("q", b"%d" % n),)))
             for n, run in enumerate(runs):
                 assert (await run.loaded()).rows == (b"%d" % n,)
-                assert [asked.body for asked in await store.questions(SessionRef(run.session))] == [b"%d" % n]
+                assert [asked.body for asked in await store.read(ListOpen(SessionRef(run.session)))] == [b"%d" % n]
                 assert (await run.head()).session == run.session
-            assert {head.session for head in await store.sessions()} == set(HOSTILE)
+            assert {head.session for head in await store.read(ListSessions())} == set(HOSTILE)
 
     async def test_names_may_hold_any_characters(self) -> None:  # rule C12
         """Those of branches, questions, owners, apps and users, too."""
@@ -299,7 +335,7 @@ class LogSuite(Bench):
                 head = await run.head()
                 assert (head.checkpoint, head.branch, head.app, head.user) == (f"{name}.1", name, name, name)
                 assert (await run.loaded(f"{name}.0")).rows == (f"{name}0".encode(),)
-                (asked,) = await store.questions(run.ref)
+                (asked,) = await store.read(ListOpen(run.ref))
                 assert (asked.id, asked.checkpoint) == (name, f"{name}.1")
 
     async def test_text_that_is_none_is_kept_or_refused(self) -> None:
@@ -318,13 +354,13 @@ class LogSuite(Bench):
                 await run.commit(run.next(asks=(question("good"), question("\udfff"))))
             except NotStorable:
                 assert (await run.head()).checkpoint == "b.0"
-                assert await store.audit(S) == []
+                assert await store.read(Audit(S)) == []
             await run.commit()
             named = Drive(store, "t", owner="\udfff")
             try:
                 await named.start()
             except NotStorable:
-                assert await store.head(SessionRef("t")) is None
+                assert await store.read(GetHead(SessionRef("t"))) is None
             await run.commit()
 
     async def test_events_come_back_in_order(self) -> None:
@@ -343,12 +379,12 @@ class LogSuite(Bench):
                 EventBatch(id="c.0", header=Header(source="fork", next=("n",)), first=4, count=3, body=b"[4,5,6]"),
             )
             assert (await run.head()).seq == 6
-            assert await store.events(S) == [one, two, three]
+            assert await store.read(ListEvents(S)) == [one, two, three]
             for after, expected in enumerate([[one, two, three]] * 2 + [[two, three]] + [[three]] * 3 + [[], []]):
-                assert await store.events(S, after) == expected
-            assert await store.events(S, limit=2) == [one, two]
-            assert await store.events(S, 2, limit=1) == [two]
-            assert await store.events(S, limit=0) == []
+                assert await store.read(ListEvents(S, after)) == expected
+            assert await store.read(ListEvents(S, limit=2)) == [one, two]
+            assert await store.read(ListEvents(S, 2, limit=1)) == [two]
+            assert await store.read(ListEvents(S, limit=0)) == []
 
     async def test_events_of_a_long_session_can_be_paged(self) -> None:  # rule C9
         """Every one once, with any page size."""
@@ -359,7 +395,7 @@ class LogSuite(Bench):
                 await run.commit(run.next(events=b"[%d]" % n, event_count=1) if n % 3 else run.next())
             for size in (1, 7, 100):
                 seen: list[EventBatch] = []
-                while batch := await store.events(S, seen[-1].first if seen else 0, limit=size):
+                while batch := await store.read(ListEvents(S, seen[-1].first if seen else 0, limit=size)):
                     seen += batch
                 assert [events.body for events in seen] == [b"[%d]" % n for n in range(1, 60) if n % 3]
                 assert [events.first for events in seen] == list(range(1, 41))  # numbered through, without gaps
@@ -375,19 +411,36 @@ class LogSuite(Bench):
                 write, head = run.next(), run.checkpoint
                 times.append((await run.commit(write)).at)
                 await self.pass_time(clock, self.tick / 3)
-                assert (await store.commit(run.held, write, after=head)).at == times[-1]
+                assert (await store.write(Commit(lease=run.held, writes=(write,), after=head))).at == times[-1]
             times.append((await run.pause(question("q"), question("r"))).at)
-            await store.answer(S, [yes("r")])
+            await store.write(GiveAnswers(ref=S, answers=[yes("r")]))
             await self.pass_time(clock, self.tick / 3)
             claim = run.next(takes=("r",))
             times.append((await run.claim(claim, yes("q"))).at)
             await self.pass_time(clock, self.tick / 3)
-            again = await store.claim(S, "ann", 10.0, after="b.3", write=claim, answers=[yes("q")])
+            again = await store.write(Claim(ref=S, owner="ann", ttl=10.0, after="b.3", write=claim, answers=[yes("q")]))
             assert again.at == times[-1]
-            assert [each.at for each in await store.records(S)] == times
+            assert [each.at for each in await store.read(ListRecords(S))] == times
             assert [(await run.loaded(f"b.{number}")).at for number in range(5)] == times
-            assert (await store.audit(S))[0].at == times[-1]
+            assert (await store.read(Audit(S)))[0].at == times[-1]
             assert times == sorted(times)
+
+    async def test_branches_say_where_they_come_from(self) -> None:  # rules C4, T6
+        """The first one says what its writer noted of its origin; pruning and later records leave it there."""
+        async with self.fresh() as store:
+            run = Drive(store)
+            await run.start(replace(record(0, None), origin='[["p",7]]'))
+            await run.commit(run.next(full=True))
+            await run.commit(record(0, "b.1", branch="c"))
+            await run.commit(record(0, "c.0", branch="d"))
+            await run.end()
+            assert await store.write(Prune(S, keep=1))
+            found = [(each.name, each.parent, each.origin) for each in await store.read(ListBranches(S))]
+            assert found == [("b", None, '[["p",7]]'), ("c", "b.1", None), ("d", "c.0", None)]
+            assert await store.read(ListBranches(SessionRef("none"))) == []
+            assert await store.read(ListBranches(SessionRef("s", user="eve"))) == []
+            await Drive(store, "new").start()
+            assert [each.origin for each in await store.read(ListBranches(SessionRef("new")))] == [None]
 
     async def test_all_records_in_the_order_of_writing(self) -> None:  # rule K6
         """Of every branch, by pages; pruned ones are left out, but a page may begin after one."""
@@ -397,7 +450,7 @@ class LogSuite(Bench):
             await run.commit(run.next(b"one", full=True, events=b"[1,2]", event_count=2))
             await run.commit(run.next(header=Header(metadata={"a": [1, "é"]})))
             await run.commit(record(0, "b.1", branch="c"))
-            found = await store.records(S)
+            found = await store.read(ListRecords(S))
             assert [(each.id, each.parent) for each in found] == [
                 ("b.0", None),
                 ("b.1", "b.0"),
@@ -407,33 +460,33 @@ class LogSuite(Bench):
             one, two = found[1], found[2]
             assert (one.full, one.seq, one.count, one.events, one.body) == (True, 2, 2, b"[1,2]", b"one")
             assert (two.full, two.seq, two.count, two.header) == (False, 2, 0, Header(metadata={"a": [1, "é"]}))
-            assert await store.records(S, limit=1) == found[:1]
-            assert await store.records(S, after="b.1", limit=2) == found[2:]
-            assert await store.records(S, after="c.0") == []
-            await store.prune(S, keep=1)
-            assert await store.records(S, after="b.0") == [found[1], found[3]]
-            assert await store.records(S, after="b.2") == found[3:]
-            await refused(CheckpointNotFound, store.records(S, after="c.1"))
-            await refused(CheckpointNotFound, store.records(SessionRef("none")))
-            await refused(CheckpointNotFound, store.records(SessionRef("s", user="eve")))
+            assert await store.read(ListRecords(S, limit=1)) == found[:1]
+            assert await store.read(ListRecords(S, after="b.1", limit=2)) == found[2:]
+            assert await store.read(ListRecords(S, after="c.0")) == []
+            await store.write(Prune(S, keep=1))
+            assert await store.read(ListRecords(S, after="b.0")) == [found[1], found[3]]
+            assert await store.read(ListRecords(S, after="b.2")) == found[3:]
+            await refused(CheckpointNotFound, store.read(ListRecords(S, after="c.1")))
+            await refused(CheckpointNotFound, store.read(ListRecords(SessionRef("none"))))
+            await refused(CheckpointNotFound, store.read(ListRecords(SessionRef("s", user="eve"))))
 
     async def test_the_audit_of_all_branches(self) -> None:  # rule K6
         """Each question with its branch and when it expires."""
         async with self.fresh() as store:
             run = await paused(store, "q")
             await run.claim(record(0, "b.0", branch="c", asks=(question("q", expires=1e10),)))
-            found = await store.audit(S, all_branches=True)
+            found = await store.read(Audit(S, all_branches=True))
             assert [(each.branch, each.id, each.expires) for each in found] == [("b", "q", None), ("c", "q", 1e10)]
-            assert await store.audit(S) == found[1:]
-            assert await store.audit(S, "b") == found[:1]
+            assert await store.read(Audit(S)) == found[1:]
+            assert await store.read(Audit(S, "b")) == found[:1]
 
     async def test_what_was_acknowledged_is_there_for_another_store(self) -> None:  # rule C8
         """And the other way round."""
         clock = FakeClock()
         async with self.fresh(clock) as store, self.second(clock) as other:
             run = await paused(store, "q")
-            assert await other.load(S) == await run.loaded()
-            assert await other.questions() == await store.questions()
+            assert await other.read(Load(S)) == await run.loaded()
+            assert await other.read(ListQuestions()) == await store.read(ListQuestions())
             elsewhere = Drive(other, owner="bob")
             elsewhere.moved(record(1, "b.0"))
             await elsewhere.claim(elsewhere.next())

@@ -8,6 +8,7 @@ import contextlib
 from msgspec.structs import replace
 
 from adjourn.errors import Conflict
+from adjourn.stores.kit import Commit, Delete, DropNotices, GiveAnswers, SettleNotice, TakeNotices
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import Answer, Notice, SessionRef, TakenNotice
 from adjourn.testing.clock import FakeClock
@@ -32,7 +33,7 @@ async def written(store: Store, *notices: Notice, session: str = "s", app: str =
 
 async def taken(store: Store, *to: str, ttl: float = 10.0, limit: int = 100, app: str = APP) -> dict[str, TakenNotice]:
     """What can be taken now, by id."""
-    found = await store.take_notices(app, to or ("desk",), ttl, limit=limit)
+    found = await store.write(TakeNotices(app, to or ("desk",), ttl, limit=limit))
     return {each.id: each for each in found}
 
 
@@ -48,7 +49,7 @@ class OutboxSuite(Bench):
             drive.moved(one)
             two = replace(drive.next(status="done"), notices=(notice("c"), notice("d")))
             drive.moved(two)
-            committed = await store.commit(drive.held, one, two, after="b.0", release=True)
+            committed = await store.write(Commit(lease=drive.held, writes=(one, two), after="b.0", release=True))
             found = await taken(store)
             assert sorted(found) == ["a", "b", "c", "d"]
             d = found["d"]
@@ -62,7 +63,7 @@ class OutboxSuite(Bench):
             await drive.start()
             write = replace(drive.next(status="done"), notices=(notice("a"),))
             stale = replace(drive.held, fence=drive.held.fence + 1)
-            await refused(Conflict, store.commit(stale, write, after="b.0", release=True))
+            await refused(Conflict, store.write(Commit(lease=stale, writes=(write,), after="b.0", release=True)))
             assert await taken(store) == {}
 
     async def test_a_repeated_commit_writes_its_notices_once(self) -> None:  # rule V12
@@ -71,11 +72,11 @@ class OutboxSuite(Bench):
             drive = Drive(store)
             await drive.start()
             write = replace(drive.next(status="done"), notices=(notice("a"),))
-            await store.commit(drive.held, write, after="b.0", release=True)
-            await store.commit(drive.held, write, after="b.0", release=True)
+            await store.write(Commit(lease=drive.held, writes=(write,), after="b.0", release=True))
+            await store.write(Commit(lease=drive.held, writes=(write,), after="b.0", release=True))
             first = await taken(store)
-            await store.settle_notice(first["a"])
-            await store.commit(drive.held, write, after="b.0", release=True)
+            await store.write(SettleNotice(first["a"]))
+            await store.write(Commit(lease=drive.held, writes=(write,), after="b.0", release=True))
             assert await taken(store) == {}
 
     async def test_a_pause_that_meets_answers_is_not_reported(self) -> None:  # rule V12
@@ -85,12 +86,14 @@ class OutboxSuite(Bench):
             drive = Drive(store)
             await drive.start()
             await drive.commit(drive.next(asks=(question("p"),)))
-            await store.answer(drive.ref, [yes("p")])
+            await store.write(GiveAnswers(ref=drive.ref, answers=[yes("p")]))
             now = (await drive.head()).updated
             notices = (notice("pause"), notice("expiring", due=now + 5 * self.tick))
             write = replace(drive.next(status="waiting", asks=(question("q"),)), notices=notices)
             for _ in range(2):  # and when it is repeated
-                assert not (await store.commit(drive.held, write, after="b.1", release=True)).released
+                assert not (
+                    await store.write(Commit(lease=drive.held, writes=(write,), after="b.1", release=True))
+                ).released
             assert await taken(store) == {}
             await self.pass_time(clock, 6 * self.tick)
             assert list(await taken(store)) == ["expiring"]
@@ -114,8 +117,8 @@ class OutboxSuite(Bench):
         async with self.fresh(clock) as store:
             await written(store, notice("a"), notice("b"))
             found = await taken(store, ttl=self.tick)
-            assert await store.settle_notice(found["a"])
-            assert not await store.settle_notice(found["a"])
+            assert await store.write(SettleNotice(found["a"]))
+            assert not await store.write(SettleNotice(found["a"]))
             await self.pass_time(clock, 2 * self.tick)
             assert list(await taken(store)) == ["b"]
 
@@ -125,7 +128,7 @@ class OutboxSuite(Bench):
         async with self.fresh(clock) as store:
             await written(store, notice("a"))
             found = await taken(store, ttl=self.tick)
-            assert await store.settle_notice(found["a"], again=10 * self.tick)
+            assert await store.write(SettleNotice(found["a"], again=10 * self.tick))
             await self.pass_time(clock, 5 * self.tick)
             assert await taken(store) == {}
             await self.pass_time(clock, 6 * self.tick)
@@ -139,10 +142,10 @@ class OutboxSuite(Bench):
             slow = await taken(store, ttl=self.tick)
             await self.pass_time(clock, 2 * self.tick)
             quick = await taken(store, ttl=100 * self.tick)
-            assert not await store.settle_notice(slow["a"])
-            assert not await store.settle_notice(slow["a"], again=0.0)
+            assert not await store.write(SettleNotice(slow["a"]))
+            assert not await store.write(SettleNotice(slow["a"], again=0.0))
             assert await taken(store) == {}
-            assert await store.settle_notice(quick["a"])
+            assert await store.write(SettleNotice(quick["a"]))
 
     async def test_everybody_gets_only_their_own(self) -> None:  # rule V12
         """By app, and by whom it is for."""
@@ -150,7 +153,7 @@ class OutboxSuite(Bench):
             await written(store, notice("a"), notice("b", to="audit"), notice("c", to="*:{odd}\\ \x00"))
             await written(store, notice("d"), app="other")
             assert await taken(store, "nobody") == {}
-            assert await store.take_notices(APP, [], 10.0) == []
+            assert await store.write(TakeNotices(APP, [], 10.0)) == []
             assert list(await taken(store, "*:{odd}\\ \x00")) == ["c"]
             assert sorted(await taken(store, "desk", "audit")) == ["a", "b"]
             found = await taken(store, app="other")
@@ -188,16 +191,16 @@ class OutboxSuite(Bench):
             other = await opened.enter_async_context(self.second(clock)) if self.shared else store
             ids = [f"n{number}" for number in range(30)]
             await written(store, *map(notice, ids))
-            takes = [each.take_notices(APP, ["desk"], 60.0, limit=10) for each in (store, other) * 3]
+            takes = [each.write(TakeNotices(APP, ["desk"], 60.0, limit=10)) for each in (store, other) * 3]
             got = [each.id for batch in await asyncio.gather(*takes) for each in batch]
-            got += [each.id for each in await store.take_notices(APP, ["desk"], 60.0)]
+            got += [each.id for each in await store.write(TakeNotices(APP, ["desk"], 60.0))]
             assert sorted(got) == sorted(ids)
 
     async def test_notices_outlive_their_session(self) -> None:  # rule V12
         """What has happened is still sent."""
         async with self.fresh() as store:
             await written(store, notice("a"))
-            await store.delete(SessionRef("s"))
+            await store.write(Delete(SessionRef("s")))
             found = await taken(store)
             assert [(each.session, each.body) for each in found.values()] == [("s", b"about a")]
 
@@ -213,8 +216,8 @@ class OutboxSuite(Bench):
             await written(store, notice("other"), app="other")
             await self.pass_time(clock, 10 * self.tick)
             await written(store, notice("new"), session="t")
-            assert await store.drop_notices(APP, 5 * self.tick) == 1
-            assert await store.drop_notices(APP, 5 * self.tick) == 0
+            assert await store.write(DropNotices(APP, 5 * self.tick)) == 1
+            assert await store.write(DropNotices(APP, 5 * self.tick)) == 0
             assert list(await taken(store, "desk", "gone")) == ["new"]
             assert list(await taken(store, app="other")) == ["other"]
 
