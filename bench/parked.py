@@ -13,6 +13,16 @@ import time
 from collections.abc import Awaitable, Callable
 
 from adjourn.stores import Header, Question, QuestionFilter, SessionRef, Store, Write, open_store
+from adjourn.stores.kit import (
+    Claim,
+    Commit,
+    CountQuestions,
+    FindSessions,
+    GetHead,
+    ListDue,
+    ListQuestions,
+    ListSessions,
+)
 
 _BATCH = 500
 _TIMES = 7
@@ -31,7 +41,7 @@ async def _park(store: Store, number: int) -> None:
     first = Write(
         branch="b", number=0, parent=None, full=True, body=b"{}", header=Header(source="input"), status="running"
     )
-    claimed = await store.claim(ref, "bench", 60.0, after=None, write=first)
+    claimed = await store.write(Claim(ref=ref, owner="bench", ttl=60.0, after=None, write=first))
     assert claimed.lease is not None
     asks = Write(
         branch="b",
@@ -43,7 +53,7 @@ async def _park(store: Store, number: int) -> None:
         status="waiting",
         asks=(_question(number),),
     )
-    await store.commit(claimed.lease, asks, after=first.id, release=True)
+    await store.write(Commit(lease=claimed.lease, writes=(asks,), after=first.id, release=True))
 
 
 def _question(number: int) -> Question:
@@ -66,33 +76,35 @@ _BODY = b'{"id":"%b","info":"May it pay?","created":%.6f,"schema":{"type":"boole
 
 async def measure(store: Store) -> None:
     """Print how long each call takes."""
-    middle = await store.questions(limit=1000)
+    middle = await store.read(ListQuestions(limit=1000))
     calls: dict[str, Callable[[], Awaitable[object]]] = {
-        "first page of 10": lambda: store.questions(limit=10),
-        "a page behind 1,000 others": lambda: store.questions(limit=10, after=middle[-1].cursor),
-        "of a user": lambda: store.questions(filter=_filter(user="ann"), limit=10),
-        "of an agent": lambda: store.questions(filter=_filter(agent="boss"), limit=10),
-        "under an address": lambda: store.questions(filter=_filter(under="agent:boss"), limit=10),
-        "with a rare tag": lambda: store.questions(filter=_filter(tag="urgent"), limit=10),
-        "with a rare tag, an agent and a reason": lambda: store.questions(
-            filter=_filter(tag="urgent", agent="boss", reason="need_approval"), limit=10
+        "first page of 10": lambda: store.read(ListQuestions(limit=10)),
+        "a page behind 1,000 others": lambda: store.read(ListQuestions(limit=10, after=middle[-1].cursor)),
+        "of a user": lambda: store.read(ListQuestions(filter=_filter(user="ann"), limit=10)),
+        "of an agent": lambda: store.read(ListQuestions(filter=_filter(agent="boss"), limit=10)),
+        "under an address": lambda: store.read(ListQuestions(filter=_filter(under="agent:boss"), limit=10)),
+        "with a rare tag": lambda: store.read(ListQuestions(filter=_filter(tag="urgent"), limit=10)),
+        "with a rare tag, an agent and a reason": lambda: store.read(
+            ListQuestions(filter=_filter(tag="urgent", agent="boss", reason="need_approval"), limit=10)
         ),
-        "that expire within 2 hours": lambda: store.questions(
-            filter=_filter(expires_before=time.time() + 7200), limit=10
+        "that expire within 2 hours": lambda: store.read(
+            ListQuestions(filter=_filter(expires_before=time.time() + 7200), limit=10)
         ),
-        "that expire within 2 years": lambda: store.questions(
-            filter=_filter(expires_before=time.time() + 86_400 * 730), limit=10
+        "that expire within 2 years": lambda: store.read(
+            ListQuestions(filter=_filter(expires_before=time.time() + 86_400 * 730), limit=10)
         ),
-        "how many in all": store.count_questions,
-        "how many of a user": lambda: store.count_questions(_filter(user="ann")),
-        "sessions: first page of 20": lambda: store.sessions(app="adjourn", limit=20),
-        "sessions of a user: first page of 20": lambda: store.sessions(app="adjourn", user="ann", limit=20),
-        "sessions that wait: first page of 20": lambda: store.sessions(app="adjourn", status="waiting", limit=20),
-        "sessions that failed": lambda: store.sessions(app="adjourn", status="failed", limit=20),
-        "sessions that run": lambda: store.sessions(app="adjourn", status="running"),
-        "what is due": lambda: store.due(limit=20),
-        "one session": lambda: store.head(SessionRef("session 7")),
-        "one session, whichever app": lambda: store.find("session 7"),
+        "how many in all": lambda: store.read(CountQuestions()),
+        "how many of a user": lambda: store.read(CountQuestions(_filter(user="ann"))),
+        "sessions: first page of 20": lambda: store.read(ListSessions(app="adjourn", limit=20)),
+        "sessions of a user: first page of 20": lambda: store.read(ListSessions(app="adjourn", user="ann", limit=20)),
+        "sessions that wait: first page of 20": lambda: store.read(
+            ListSessions(app="adjourn", status="waiting", limit=20)
+        ),
+        "sessions that failed": lambda: store.read(ListSessions(app="adjourn", status="failed", limit=20)),
+        "sessions that run": lambda: store.read(ListSessions(app="adjourn", status="running")),
+        "what is due": lambda: store.read(ListDue(limit=20)),
+        "one session": lambda: store.read(GetHead(SessionRef("session 7"))),
+        "one session, whichever app": lambda: store.read(FindSessions("session 7")),
     }
     for name, call in calls.items():
         print(f"{await _median(call) * 1000:10.2f} ms  {name}")
@@ -118,7 +130,7 @@ async def main() -> None:
     parser.add_argument("--count", type=int, default=200_000, help="how many sessions to park (200,000)")
     options = parser.parse_args()
     store = open_store(options.url)
-    if not await store.sessions(limit=1):
+    if not await store.read(ListSessions(limit=1)):
         begun = time.perf_counter()
         await fill(store, options.count)
         print(f"{time.perf_counter() - begun:10.1f} s   parking {options.count:,} sessions")

@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 
 from adjourn.stores import PostgresStore, QuestionFilter
+from adjourn.stores.kit import CountQuestions, ListBegun, ListDue, ListQuestions, ListSessions, StoreQuery
 from adjourn.stores.kit.inbox import terms_in
 from adjourn.stores.postgres._inbox import LIST, values
 from tests.servers import Postgres
@@ -69,7 +70,7 @@ async def measure(url: str, count: int) -> None:
 
 async def fill(store: PostgresStore, url: str, count: int) -> None:
     """Park so many sessions in an empty database, by SQL: runs would take hours."""
-    await store.begun("")
+    await store.read(ListBegun(""))
     with psycopg.connect(url, autocommit=True) as connection:
         began = time.perf_counter()
         for statement in filter(str.strip, FILL.split(";\n")):
@@ -83,8 +84,8 @@ async def fill(store: PostgresStore, url: str, count: int) -> None:
 
 async def ask(store: PostgresStore, count: int) -> dict[str, float]:
     """Make the calls, most of them for a first page of 50, and return the milliseconds of each."""
-    page = await store.questions(limit=50)
-    middle = (await store.questions(filter=QuestionFilter(asked_after=count / 2), limit=1))[0].cursor
+    page = await store.read(ListQuestions(limit=50))
+    middle = (await store.read(ListQuestions(filter=QuestionFilter(asked_after=count / 2), limit=1)))[0].cursor
     filters = {
         "all": QuestionFilter(),
         "one of 10 apps": QuestionFilter(app="app3"),
@@ -94,20 +95,20 @@ async def ask(store: PostgresStore, count: int) -> dict[str, float]:
         "two that never meet": QuestionFilter(app="app3", tag="team4"),
         "expires soon": QuestionFilter(expires_before=4e9 + 100),
     }
-    calls: dict[str, Callable[[], Awaitable[object]]] = {
-        f"first page, {name}": partial(store.questions, filter=wanted, limit=50) for name, wanted in filters.items()
+    queries: dict[str, StoreQuery[Any]] = {
+        f"first page, {name}": ListQuestions(filter=wanted, limit=50) for name, wanted in filters.items()
     }
-    calls |= {
-        "a page in the middle": partial(store.questions, after=middle, limit=50),
-        "the page after the first": partial(store.questions, after=page[-1].cursor, limit=50),
-        "how many of a user": partial(store.count_questions, QuestionFilter(user="user77")),
-        "how many in all": store.count_questions,
-        "what is due": store.due,
-        "sessions, newest first": partial(store.sessions, limit=50),
-        "sessions of a user": partial(store.sessions, app="app7", user="user77", limit=50),
-        "sessions that failed": partial(store.sessions, app="app7", status="failed", limit=50),
+    queries |= {
+        "a page in the middle": ListQuestions(after=middle, limit=50),
+        "the page after the first": ListQuestions(after=page[-1].cursor, limit=50),
+        "how many of a user": CountQuestions(QuestionFilter(user="user77")),
+        "how many in all": CountQuestions(),
+        "what is due": ListDue(),
+        "sessions, newest first": ListSessions(limit=50),
+        "sessions of a user": ListSessions(app="app7", user="user77", limit=50),
+        "sessions that failed": ListSessions(app="app7", status="failed", limit=50),
     }
-    return {name: await timed(name, call) for name, call in calls.items()}
+    return {name: await timed(name, partial(store.read, query)) for name, query in queries.items()}
 
 
 def plan(url: str) -> list[str]:

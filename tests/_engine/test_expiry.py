@@ -24,6 +24,7 @@ from adjourn.errors import UsageError
 from adjourn.events import Interrupted
 from adjourn.graph import START, CompiledGraph, StateGraph
 from adjourn.stores import SessionRef, Store
+from adjourn.stores.kit import Audit
 from adjourn.testing import FakeClock
 from tests._engine.asking import Log, Node, chain, events_of, ids, lone, together, until
 from tests.conftest import MakeStore
@@ -119,7 +120,7 @@ async def test_a_default_takes_the_answers_place(timed: Store, clock: FakeClock)
     clock.advance(DAY)
     result = await build(defaults, timed, clock).recover("s")
     assert (result.status, result.state["log"]) == ("done", [7])
-    (decision,) = await timed.audit(SessionRef("s"))
+    (decision,) = await timed.read(Audit(SessionRef("s")))
     assert (decision.how, decision.by) == ("expired", None)
     with pytest.raises(InterruptExpired):
         await build(defaults, timed, clock).resume("s", {"q": 1})
@@ -233,7 +234,7 @@ async def test_new_input_may_abandon_what_has_been_found_expired(timed: Store, c
         await build(defaults, timed, clock).run({}, session_id="s")
     result = await build(defaults, timed, clock).run({}, session_id="s", on_pending="abandon")
     assert (ids(result), result.state["log"]) == (["runnable:g;node:ask#2"], [])
-    assert [each.how for each in await timed.audit(SessionRef("s"))] == ["expired", None]
+    assert [each.how for each in await timed.read(Audit(SessionRef("s")))] == ["expired", None]
 
 
 async def test_an_answer_in_time_counts_whenever_it_is_taken_up(timed: Store, clock: FakeClock):  # rules R11, R3, R4

@@ -20,6 +20,7 @@ from adjourn import (
 )
 from adjourn.graph import END, START, Command, CompiledGraph, StateGraph
 from adjourn.stores import SessionRef, Store
+from adjourn.stores.kit import Audit
 from tests._engine.asking import Log, chain, ids, lone, until
 
 Choice = Literal["error", "abandon", "finish"]
@@ -91,7 +92,7 @@ async def test_abandoned_questions_are_closed(store: Store):  # rule R12
     assert [asked.id for asked in await asks(store).pending("s")] == ids(second)
     with pytest.raises(StaleCheckpoint):
         await asks(store).resume("s", {ids(first)[0]: 1})
-    assert [each.how for each in await store.audit(SessionRef("s"))] == ["abandoned", None]
+    assert [each.how for each in await store.read(Audit(SessionRef("s")))] == ["abandoned", None]
     assert (await asks(store).resume("s", {"q": 1})).state["log"] == ["said", "said", 1]
 
 

@@ -26,6 +26,7 @@ from adjourn.errors import NotStorable
 from adjourn.events import Custom, Done, Interrupted, NodeEnd, NodeStart
 from adjourn.graph import END, Command, CompiledGraph, StateGraph
 from adjourn.stores import SessionRef, Store
+from adjourn.stores.kit import Audit
 from tests._engine.asking import Log, Node, chain, events_of, ids, lone, together, until
 
 runs: list[str] = []
@@ -338,7 +339,7 @@ async def test_who_answered_is_kept(store: Store):  # rules R4, C4
     await graph.run({}, session_id="s")
     await graph.resume("s", {"a": 1}, by="ann")
     await graph.resume("s", {"b": 2, "c": 3}, by="bob")
-    assert sorted((each.id, each.how, each.by) for each in await store.audit(SessionRef("s"))) == [
+    assert sorted((each.id, each.how, each.by) for each in await store.read(Audit(SessionRef("s")))) == [
         (place("a"), "answered", "ann"),
         (place("b"), "answered", "bob"),
         (place("c"), "answered", "bob"),

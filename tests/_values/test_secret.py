@@ -21,6 +21,7 @@ from adjourn._hiding import Held, known, logger
 from adjourn._values import codec
 from adjourn.errors import NotStorable, UsageError
 from adjourn.stores import MemoryStore, SessionRef
+from adjourn.stores.kit import Load
 
 SOURCE = Path(adjourn.__file__).parent
 VALUE = 'tr0ub4dor&3/"horse'
@@ -114,7 +115,7 @@ async def test_only_its_name_is_stored(variable: str):  # rule K5
         return f"{interrupt('go on?')}: {len(key.reveal())}"
 
     await Runner(flow, store=store).run(Secret.from_env(variable), session_id="s")
-    loaded = await store.load(SessionRef("s"))
+    loaded = await store.read(Load(SessionRef("s")))
     assert loaded is not None
     assert b'{"$t":"secret","v":"TEST_API_KEY"}' in b"".join(loaded.rows)
     done = await Runner(flow, store=store).resume("s", {"runnable:flow": "yes"})

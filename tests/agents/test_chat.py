@@ -25,6 +25,7 @@ from adjourn import (
 )
 from adjourn.errors import LimitExceeded, MaxIterationsExceeded
 from adjourn.stores import SessionRef, Store
+from adjourn.stores.kit import GetHead
 from adjourn.testing import FunctionModel, ScriptedModel
 
 from .crew import ask, call, chat, events_of, failing_events, ids, kinds, model_of, note, said, seen
@@ -80,7 +81,7 @@ async def test_other_input_is_refused_and_nothing_is_stored(input: Any, store: S
         await runner.run(input, session_id="s")
     with pytest.raises(UsageError, match="Agent 'A' needs an input"):
         await runner.run(session_id="s")
-    assert await store.head(SessionRef("s")) is None
+    assert await store.read(GetHead(SessionRef("s"))) is None
 
 
 async def test_turns_follow_one_another_on_one_transcript(store: Store) -> None:  # rule A4

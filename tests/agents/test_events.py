@@ -30,6 +30,7 @@ from adjourn import (
 )
 from adjourn.events import Event, from_json, to_json
 from adjourn.stores import SessionRef, Store
+from adjourn.stores.kit import GetHead
 from adjourn.testing import FunctionModel
 
 from .crew import LIVE, ask, call, chat, events_of, failing_events, ids, kind, note, said, transfer
@@ -81,7 +82,7 @@ async def test_a_durable_event_was_stored_before_it_was_seen(store: Store) -> No
     )
     async for event in runner.run("go", session_id="s"):
         if event.seq is not None:
-            head = await store.head(SessionRef("s"))
+            head = await store.read(GetHead(SessionRef("s")))
             assert head is not None
             assert head.seq >= event.seq
 
@@ -120,7 +121,7 @@ async def test_attach_follows_a_run_that_others_drive(store: Store) -> None:  # 
     runner = Runner(ChatModelAgent("A", model=FunctionModel(answer)), store=store)
     run = runner.run("go", session_id="s")
     driving = asyncio.ensure_future(events_of(run))
-    while await store.head(SessionRef("s")) is None:  # noqa: ASYNC110
+    while await store.read(GetHead(SessionRef("s"))) is None:  # noqa: ASYNC110
         await asyncio.sleep(0)
     with pytest.raises(SessionBusy):
         await runner.run("me, too", session_id="s")

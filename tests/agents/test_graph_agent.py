@@ -24,6 +24,7 @@ from adjourn.errors import ModelError
 from adjourn.events import Delta, Done, NodeEnd, NodeStart, from_json, to_json
 from adjourn.graph import END, START, MessagesState, StateGraph, append
 from adjourn.stores import SessionRef, Store
+from adjourn.stores.kit import ListEvents
 from adjourn.testing import FunctionModel, ScriptedModel
 
 from .crew import ask, call, chat, events_of, ids, model_of, said, seen, transfer
@@ -155,7 +156,7 @@ async def test_each_turn_ends_with_its_own_state(store: Store) -> None:  # rule 
 async def test_the_state_is_not_copied_into_the_log(store: Store) -> None:  # rule L8
     runner = Runner(noter(initial_state={"notes": ["marked-in-the-state"]}), store=store)
     await events_of(runner.run("hi", session_id="s"))
-    batches = await store.events(SessionRef("s"), 0)
+    batches = await store.read(ListEvents(SessionRef("s"), 0))
     assert b"marked-in-the-state" not in b"".join(batch.body for batch in batches)
 
 

@@ -13,6 +13,7 @@ from adjourn.errors import StoreUnavailable
 from adjourn.events import Done, NodeEnd
 from adjourn.graph import END, START, MessagesState, StateGraph, append
 from adjourn.stores import MemoryStore, SessionRef, Store
+from adjourn.stores.kit import GetHead
 from adjourn.testing import FakeClock, FaultStore, FunctionModel, ScriptedModel
 
 from .crew import ask, call, chat, ids, said, transfer
@@ -162,7 +163,7 @@ async def test_a_store_that_fails_anywhere_leaves_a_graph_agent_that_recovers(mo
         runner = Runner(counted(ran), store=store, store_timeout=1e-9)
         for _ in range(10):
             try:
-                status = (await runner.status("s")).status if await inner.head(SessionRef("s")) else None
+                status = (await runner.status("s")).status if await inner.read(GetHead(SessionRef("s"))) else None
                 if status is None:
                     await runner.run("go", session_id="s")
                 elif status == "waiting":

@@ -10,6 +10,7 @@ from adjourn import ChatModelAgent, MessageEvent, Runner, current, interrupt, to
 from adjourn.errors import InterruptsDisabled, StoreUnavailable
 from adjourn.graph import START, StateGraph, append
 from adjourn.stores import MemoryStore, SessionRef, Store
+from adjourn.stores.kit import GetHead
 from adjourn.testing import FakeClock, FaultStore, FunctionModel
 
 from .crew import ask, call, chat, events_of, ids, note, said
@@ -122,7 +123,7 @@ async def test_a_store_that_fails_anywhere_leaves_an_agent_that_recovers(mode: A
         runner = Runner(counted(ran), store=store, store_timeout=1e-9)
         for _ in range(6):
             try:
-                status = (await runner.status("s")).status if await inner.head(SessionRef("s")) else None
+                status = (await runner.status("s")).status if await inner.read(GetHead(SessionRef("s"))) else None
                 if status is None:
                     await runner.run("go", session_id="s")
                 elif status == "waiting":

@@ -23,6 +23,7 @@ from adjourn import (
 )
 from adjourn.middleware import Setup
 from adjourn.stores import SessionRef, Store
+from adjourn.stores.kit import GetHead
 
 from .crew import ask, call, chat, model_of, note, seen
 
@@ -72,7 +73,7 @@ async def test_a_missing_value_is_named_and_nothing_is_stored(store: Store) -> N
     runner = Runner(chat("A", "never", instruction="Hi {user}"), store=store)
     with pytest.raises(RunError, match="'user'"):
         await runner.run("hi", session_id="s")
-    assert await store.head(SessionRef("s")) is None
+    assert await store.read(GetHead(SessionRef("s"))) is None
     assert (await runner.run("hi", session_id="s", values={"user": "Ann"})).output == "never"
 
 

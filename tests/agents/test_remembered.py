@@ -28,6 +28,7 @@ from adjourn.graph import START, MessagesState, StateGraph
 from adjourn.middleware import ApprovalPolicy, ApprovalRule
 from adjourn.middleware.hooks import Setup, ToolCallable, ToolRequest
 from adjourn.stores import Store
+from adjourn.stores.kit import ListSessions
 from adjourn.testing import FunctionModel, ScriptedModel
 
 paid: list[int] = []
@@ -142,7 +143,7 @@ async def test_a_session_named_like_the_book_of_approvals_is_not_that_book(store
     asked = await runner.resume("s", {asked.interrupts[0].id: Approve(remember="always")}, user_id="bob")
     kept = await Approvals(store).list("bob")
     assert kept
-    (book,) = await store.sessions(app="~adjourn")
+    (book,) = await store.read(ListSessions(app="~adjourn"))
     assert (await runner.run("pay", session_id=book.session, user_id="eve")).status == "interrupted"
     assert await Approvals(store).list("bob") == kept
 

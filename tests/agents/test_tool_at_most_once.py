@@ -11,6 +11,7 @@ import pytest
 
 from adjourn import Approve, ChatModelAgent, Edit, Reject, Respond, Runner, current, interrupt, tool
 from adjourn.stores import SessionRef, Store
+from adjourn.stores.kit import GetHead
 from adjourn.testing import ScriptedModel
 from tests.agents.calling import call, lone, results, runner
 from tests.agents.desk import Desk
@@ -172,7 +173,7 @@ async def test_that_it_begins_is_on_record_before_it_does(store: Store, durabili
     @tool(at_most_once=True)
     async def pay() -> str:
         """Look at what is stored."""
-        head = await store.head(SessionRef("s"))
+        head = await store.read(GetHead(SessionRef("s")))
         ran.append(head)
         ran.append((await other.status("s")).status)
         return "paid"

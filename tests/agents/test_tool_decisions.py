@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 from adjourn import Approve, ChatModelAgent, Edit, InvalidAnswer, Reject, Respond, Runner, ToolCall, tool
 from adjourn.events import ToolCalled
 from adjourn.stores import SessionRef, Store
+from adjourn.stores.kit import GiveAnswers
 from adjourn.stores.types import Answer
 from adjourn.testing import ScriptedModel
 from tests.agents.calling import agent, all_of, call, lone, results, runner, told
@@ -244,7 +245,7 @@ async def test_what_to_remember_is_not_said_without_for_how_long(store: Store) -
 @pytest.mark.parametrize("answer", [b"42", b"null", b'"maybe"', b'{"decision":"approve","as":"root"}'], ids=repr)
 async def test_an_answer_that_came_past_the_checks_is_asked_for_again(store: Store, answer: bytes) -> None:  # rule R2
     asked = await runner([pay], call("pay", amount=5), store=store).run("go", session_id="s")
-    await store.answer(SessionRef("s"), [Answer(id=lone(asked), value=answer)])
+    await store.write(GiveAnswers(ref=SessionRef("s"), answers=[Answer(id=lone(asked), value=answer)]))
     again = await runner([pay], store=store).recover("s")
     assert (lone(again), ran) == (f"{lone(asked)}#2", [])
     assert "does not fit" in (again.interrupts[0].prompt or "")

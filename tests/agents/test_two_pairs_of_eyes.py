@@ -28,6 +28,7 @@ from adjourn.agents import Approvals, RememberedApproval
 from adjourn.errors import AnswerRefused
 from adjourn.graph import START, StateGraph
 from adjourn.stores import SessionRef, Store
+from adjourn.stores.kit import GiveAnswers
 from adjourn.stores.types import Answer
 from adjourn.tools import approved, decision, reviewed
 
@@ -190,7 +191,9 @@ async def test_a_process_without_the_option_goes_on_under_it(store: Store) -> No
 async def test_the_store_itself_refuses(store: Store) -> None:  # rule V19
     await begun(store)
     with pytest.raises(AnswerRefused):
-        await store.answer(SessionRef("s"), [Answer(id=(await opened(store)).id, value=b"true", by="ann")])
+        await store.write(
+            GiveAnswers(ref=SessionRef("s"), answers=[Answer(id=(await opened(store)).id, value=b"true", by="ann")])
+        )
 
 
 # Edits

@@ -15,6 +15,7 @@ from adjourn.cli import main
 from adjourn.cli.demo.stage import Stage
 from adjourn.cli.demo.tickets import build
 from adjourn.stores import Lease, SessionRef, SQLiteStore
+from adjourn.stores.kit import Claim, GetHead
 from tests.cli.shell import COMMAND, Shell, Terminal
 
 
@@ -133,9 +134,9 @@ def test_where_no_death_is_seen_it_waits_for_the_lease_and_says_so(
 
 
 async def _claimed(store: SQLiteStore, ref: SessionRef) -> Lease:
-    head = await store.head(ref)
+    head = await store.read(GetHead(ref))
     assert head is not None
-    lease = (await store.claim(ref, "somewhere else", 60.0, after=head.checkpoint)).lease
+    lease = (await store.write(Claim(ref=ref, owner="somewhere else", ttl=60.0, after=head.checkpoint))).lease
     assert lease is not None
     return lease
 

@@ -15,6 +15,7 @@ from adjourn.cli import main
 from adjourn.cli._listening import bound, url_of
 from adjourn.server import Tokens
 from adjourn.stores import SQLiteStore
+from adjourn.stores.kit import ListSessions
 from tests.cli.test_workers import wait_until
 from tests.server.serving import PATIENCE, Stream
 from tests.spec.folder import Folder
@@ -45,7 +46,7 @@ def test_it_ends_in_time_with_streams_open(tmp_path: Path, how: signal.Signals):
         assert stream.all()[-1].type == "closing"
         _, errors = process.communicate(timeout=PATIENCE)
         assert (process.returncode, errors) == (0, "")
-    (head,) = asyncio.run(SQLiteStore(file).sessions())
+    (head,) = asyncio.run(SQLiteStore(file).read(ListSessions()))
     assert (head.status, head.owner) == ("queued", None)  # The next process goes on at once.
 
 

@@ -18,6 +18,7 @@ import pytest
 
 from adjourn import Message, Runner
 from adjourn.stores import SessionRef, SQLiteStore
+from adjourn.stores.kit import Audit
 from tests.in_process import run_here
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a dead owner is noticed at once on Linux only")
@@ -95,7 +96,7 @@ class Seen:
         store = SQLiteStore(path)
         runner = Runner(agent, store=store)
         self.status = (await runner.status(SESSION)).status
-        self.answered = sum(decision.how == "answered" for decision in await store.audit(SessionRef(SESSION)))
+        self.answered = sum(decision.how == "answered" for decision in await store.read(Audit(SessionRef(SESSION))))
         if self.status in ("done", "waiting"):
             result = await runner.recover(SESSION)
             self.messages, self.output = list(result.messages), result.output

@@ -20,6 +20,7 @@ from adjourn.graph import (
     add_messages,
 )
 from adjourn.stores import SessionRef, Store
+from adjourn.stores.kit import ListOpen
 from tests.graph.shapes import chain, giving, together
 
 HELLO = [Message.user("hello"), Message.assistant("hi")]
@@ -166,7 +167,7 @@ async def test_ids_count_on_over_turns_pauses_and_processes(store: Store) -> Non
 
 
 async def pending(store: Store) -> list[str]:
-    return [row.id for row in await store.questions(SessionRef("s"))]
+    return [row.id for row in await store.read(ListOpen(SessionRef("s")))]
 
 
 async def test_an_id_is_not_given_twice_even_when_its_message_is_gone() -> None:  # rule S8

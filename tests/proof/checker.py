@@ -13,6 +13,7 @@ from adjourn import Custom, Event, MessageEvent, NodeEnd, Runner, ToolResult
 from adjourn.events import FINAL, CheckpointSaved
 from adjourn.sessions import Checkpoint
 from adjourn.stores import SessionRef, Store
+from adjourn.stores.kit import Audit, GetHead, ListCheckpoints, Load
 
 from .agent_workloads import PROGRAMS
 from .child import SESSION
@@ -88,8 +89,8 @@ def check_fences(ledger: Ledger) -> None:
 
 async def check_log(store: Store, runner: Runner, ledger: Ledger) -> None:
     """Nothing committed is lost or changed, the chain holds (I1), events have no gap and one end each (I7)."""
-    listed = await store.checkpoints(SessionRef(SESSION))
-    head = await store.head(SessionRef(SESSION))
+    listed = await store.read(ListCheckpoints(SessionRef(SESSION)))
+    head = await store.read(GetHead(SessionRef(SESSION)))
     assert head is not None
     ids = [row.id for row in listed]
     assert len(set(ids)) == len(ids)
@@ -99,7 +100,7 @@ async def check_log(store: Store, runner: Runner, ledger: Ledger) -> None:
         assert _number(older.id) <= _number(newer.parent) < _number(newer.id)
     for line in ledger.lines("committed"):
         assert _number(line.what) <= _number(head.checkpoint)
-        assert await store.load(SessionRef(SESSION), line.what) is not None, f"{line} is lost"
+        assert await store.read(Load(SessionRef(SESSION), line.what)) is not None, f"{line} is lost"
     events = await _events(runner)
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert isinstance(events[-1], FINAL)
@@ -107,7 +108,7 @@ async def check_log(store: Store, runner: Runner, ledger: Ledger) -> None:
 
 async def check_answers(store: Store, ledger: Ledger) -> None:
     """Each question ends once, by whom it was accepted from (I3)."""
-    decisions = {decision.id: decision for decision in await store.audit(SessionRef(SESSION))}
+    decisions = {decision.id: decision for decision in await store.read(Audit(SessionRef(SESSION)))}
     accepted = Counter(line.what for line in ledger.lines("accepted"))
     for line in ledger.lines("accepted"):
         assert accepted[line.what] == 1, f"{line} was accepted twice"
@@ -120,7 +121,7 @@ async def _portrait(store: Store, runner: Runner, program: Workload) -> Portrait
     assert result.status == "done"
     return Portrait(
         state=program.show(result),
-        questions=sorted((asked.id, asked.value, asked.how) for asked in await store.audit(SessionRef(SESSION))),
+        questions=sorted((asked.id, asked.value, asked.how) for asked in await store.read(Audit(SessionRef(SESSION)))),
         history=[(p.source, p.step, _next(p), len(p.interrupts)) for p in await runner.history(SESSION)],
         events=Counter(_shown(event) for event in await _events(runner)),
     )

@@ -23,7 +23,7 @@ import redis.asyncio  # pyright: ignore[reportUnusedImport]  # noqa: F401
 from adjourn import CheckpointNotFound, Interrupt, MessageEvent, NodeEnd, Run, Runner, RunResult, ToolResult
 from adjourn.errors import AlreadyResumed, SessionBusy
 from adjourn.stores import SessionRef, Store
-from adjourn.stores.kit import Commit, StoreRequest
+from adjourn.stores.kit import Commit, GetHead, StoreRequest
 from adjourn.stores.types import Claimed
 from adjourn.testing import FaultStore
 
@@ -160,7 +160,7 @@ class Client:
 
     async def do(self) -> Ended:
         # What every job needs is open before the race begins.
-        await self.store.head(SessionRef(SESSION))
+        await self.store.read(GetHead(SessionRef(SESSION)))
         if self.job.gated:
             self.line.halt("gate")
         try:

@@ -39,6 +39,7 @@ from adjourn import (
 from adjourn.graph import START, Command, MessagesState, StateGraph, append
 from adjourn.models import ModelRequest
 from adjourn.stores import SessionRef, SQLiteStore
+from adjourn.stores.kit import DeleteIdle, GetHead, ListDue, ListQuestions, ListSessions
 from adjourn.testing import FunctionModel
 
 # The programs. Their code takes whatever it is given, so that an error which passes through it is ours all the same.
@@ -550,7 +551,7 @@ LOOKS: dict[str, Operation] = {
     "state below": _state_below,
     "tree": _tree,
     "diff": _diff,
-    "due": lambda runner, session: runner.store.due(),
+    "due": lambda runner, session: runner.store.read(ListDue()),
     "inputs": lambda runner, session: runner.inputs(session),
     "subscribe": _subscribe,
     "attach": _attach,
@@ -574,7 +575,7 @@ CHANGES: dict[str, Operation] = {
     "fork without a program": lambda runner, session: Sessions(runner.store).fork(session, to="new fork"),
     "prune": lambda runner, session: runner.prune(session, keep=1),
     "delete": lambda runner, session: runner.delete(session),
-    "delete idle": lambda runner, session: runner.store.delete_idle(-1.0),
+    "delete idle": lambda runner, session: runner.store.write(DeleteIdle(ttl=-1.0)),
     "new": lambda runner, session: _awaited(runner.run(INPUTS.get(SESSIONS[session], "go"), session_id="new")),
 }
 """What writes."""
@@ -627,9 +628,9 @@ async def trouble(operation: Operation, runner: Runner, session: str) -> str | N
 
 async def sound_session_works(store: SQLiteStore) -> str | None:
     """Return what is wrong with a session that nobody damaged: it is listed, and waits for its answer."""
-    listed = [head.session for head in await store.sessions()]
-    asking = [asked.session for asked in await store.questions()]
+    listed = [head.session for head in await store.read(ListSessions())]
+    asking = [asked.session for asked in await store.read(ListQuestions())]
     if SOUND not in listed or SOUND not in asking:
         return f"the sound session is listed in {listed}, and asks in {asking}"
-    head = await store.head(SessionRef(SOUND))
+    head = await store.read(GetHead(SessionRef(SOUND)))
     return None if head is not None and head.status == "waiting" else f"the sound session stands at {head}"

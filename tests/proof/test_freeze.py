@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from adjourn.stores import SessionRef
+from adjourn.stores.kit import GetHead
 from adjourn.stores.types import Head
 from tests.effort import some
 
@@ -72,7 +73,7 @@ async def has_heard(folder: Path) -> bool:
 async def _head(folder: Path) -> Head:
     store = store_of(folder)
     try:
-        head = await store.head(SessionRef(SESSION))
+        head = await store.read(GetHead(SessionRef(SESSION)))
     finally:
         await store.close()
     assert head is not None

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from adjourn.stores import SessionRef
+from adjourn.stores.kit import Audit
 from adjourn.stores.types import AuditEntry
 from tests.effort import amount
 
@@ -35,7 +36,7 @@ def paused(nursery: Nursery, place: Path) -> Path:
 async def decisions(folder: Path) -> list[AuditEntry]:
     store = store_of(folder)
     try:
-        return await store.audit(SessionRef(SESSION))
+        return await store.read(Audit(SessionRef(SESSION)))
     finally:
         await store.close()
 

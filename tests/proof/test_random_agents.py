@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from adjourn import Address, Done, Event, MessageEvent, RunError, Runner, RunResult, ToolResult, Transfer
 from adjourn.stores import MemoryStore, SessionRef, SQLiteStore, Store
+from adjourn.stores.kit import Audit
 from adjourn.testing import FakeClock
 
 from .agent_building import TooLong, World, build
@@ -130,7 +131,7 @@ class Session:
                 result = await self.end(self.runner().resume(self.id, answers, deps=self.ended.world))
             self.ended.add(result)
         self.ended.look([event async for event in self.runner().attach(self.id)])
-        asked = [decision.id for decision in await self.store.audit(SessionRef(self.id))]
+        asked = [decision.id for decision in await self.store.read(Audit(SessionRef(self.id)))]
         # In the reference nobody is asked whether an agent may be used as a tool.
         self.ended.world.asked = sum(
             not Address.parse(each.partition("#")[0])[-1].id.startswith("use") for each in asked

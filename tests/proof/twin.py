@@ -11,6 +11,7 @@ from adjourn._engine.address import is_under
 from adjourn.errors import RetryExhausted, StoreUnavailable, WriteConflict
 from adjourn.runner import Run
 from adjourn.stores import SessionRef, Store
+from adjourn.stores.kit import GetHead
 from adjourn.stores.types import Head, Lease, Renewed
 from adjourn.testing import FakeClock, FaultStore
 
@@ -72,7 +73,7 @@ class Twin:
         """Take one turn to its end through cancels, crashes, failures and answers in any groups and order."""
         self.result, self.stages, self.is_calm = None, 0, False
         answered: list[Interrupt] = []
-        before = await self.store.head(SessionRef(self.session))
+        before = await self.store.read(GetHead(SessionRef(self.session)))
 
         def begin(graph: Runner) -> Run:
             return graph.run(given, session_id=self.session, deps=self.world)
@@ -94,7 +95,7 @@ class Twin:
         return self
 
     async def is_at(self, before: Head | None) -> bool:
-        head = await self.store.head(SessionRef(self.session))
+        head = await self.store.read(GetHead(SessionRef(self.session)))
         return head == before or (head is not None and before is not None and head.checkpoint == before.checkpoint)
 
     async def watched(self, run: Callable[[Runner], Run], answered: list[Interrupt], dice: Dice) -> bool:

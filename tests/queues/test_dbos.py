@@ -30,6 +30,7 @@ import adjourn.dbos
 from adjourn import AlreadyResumed, CheckpointNotFound, Runner, UsageError, interrupt, once, workflow
 from adjourn.dbos import DBOSQueue, Delivery
 from adjourn.stores import EncryptedStore, Head, PostgresStore, SQLiteStore, Store
+from adjourn.stores.kit import FindSessions, GetHead
 from tests.queues.dbos_worker import queue_of, runner_on
 from tests.servers import postgres
 from tests.test_docs import ROOT, blocks
@@ -219,7 +220,7 @@ async def test_what_cannot_go_on_is_tried_again_later_and_left_as_it_is(app: str
     queue = DBOSQueue(wrong, url, name=app, poll=0.01)
     async with executor(queue):
         await runner.answer("s", {"hotel": "Ritz"})
-        before = await store.head((await runner.store.find("s"))[0])
+        before = await store.read(GetHead((await runner.store.read(FindSessions("s")))[0]))
         await queue.enqueue("s")
 
         async def was_left_alone() -> bool:
@@ -227,7 +228,7 @@ async def test_what_cannot_go_on_is_tried_again_later_and_left_as_it_is(app: str
 
         await until(was_left_alone)
         assert "no runner here runs runnable:trip" in caplog.text
-        assert await store.head((await runner.store.find("s"))[0]) == before
+        assert await store.read(GetHead((await runner.store.read(FindSessions("s")))[0])) == before
     able = DBOSQueue(runner, url, name=app, poll=0.01)
     async with executor(able):
 

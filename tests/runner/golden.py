@@ -19,6 +19,7 @@ from adjourn import Message, Runner, current, interrupt, once, set_session_value
 from adjourn._engine.record import FORMAT
 from adjourn.graph import START, Command, MessagesState, StateGraph, append
 from adjourn.stores import Header, MemoryStore, Question, SessionRef, Store, Write
+from adjourn.stores.kit import Claim, Commit
 from adjourn.testing import FakeClock, count_ids
 
 from .stores import WatchedStore
@@ -140,11 +141,11 @@ async def harvest(name: str) -> list[Write]:
 async def plant(store: Store, writes: Sequence[Write], session: str = SESSION) -> None:
     """Put a session into a store as it was written."""
     first, *others = writes
-    lease = (await store.claim(SessionRef(session), "planter", 30, after=None, write=first)).lease
+    lease = (await store.write(Claim(ref=SessionRef(session), owner="planter", ttl=30, after=None, write=first))).lease
     assert lease is not None
     head = first.id
     for write in others:
-        await store.commit(lease, write, after=head, release=write is others[-1])
+        await store.write(Commit(lease=lease, writes=(write,), after=head, release=write is others[-1]))
         head = write.id
 
 

@@ -16,7 +16,7 @@ from adjourn.events import Cancelled, Done, Event, Failed, Interrupted, NodeEnd
 from adjourn.graph import START, StateGraph
 from adjourn.stores import SessionRef, Store
 from adjourn.stores._wrapper import StoreWrapper
-from adjourn.stores.kit import Claim, StoreRequest
+from adjourn.stores.kit import Claim, GetHead, StoreRequest
 from adjourn.testing import FakeClock
 
 from .programs import (
@@ -228,7 +228,7 @@ async def test_who_answers_a_live_run_follows_it_from_there(store: Store):  # ru
     await gate.reached.wait()
     other = two_questions(Gate(), store)
     await until(lambda: other.pending("s"))
-    known = (await store.head(SessionRef("s"))).seq  # pyright: ignore[reportOptionalMemberAccess]
+    known = (await store.read(GetHead(SessionRef("s")))).seq  # pyright: ignore[reportOptionalMemberAccess]
     answering = asyncio.create_task(events_of(other.resume("s", {"first": "yes"}, by="ann")))
     await until(lambda: none_pending(other))
     gate.opened.set()

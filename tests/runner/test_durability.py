@@ -15,6 +15,7 @@ from adjourn.errors import NotStorable
 from adjourn.events import Custom, Done, Event, Interrupted, NodeEnd
 from adjourn.graph import START, MessagesState, StateGraph
 from adjourn.stores import MemoryStore, SessionRef, SQLiteStore, Store
+from adjourn.stores.kit import GetHead, Load
 
 from .programs import (
     Gate,
@@ -205,7 +206,7 @@ async def must_not_run(state: Mapping[str, Any]) -> None:
 
 
 async def _moved(store: Store) -> bool:
-    head = await store.head(SessionRef("s"))
+    head = await store.read(GetHead(SessionRef("s")))
     return head is not None and not head.checkpoint.endswith(".0")
 
 
@@ -226,7 +227,7 @@ async def test_a_once_call_is_stored_before_it_returns(store: Store, durability:
     runner = Runner(pays, store=store, durability=durability)
     waiting = begin(runner.run(None, session_id="s"))
     await gate.reached.wait()
-    loaded = await store.load(SessionRef("s"))
+    loaded = await store.read(Load(SessionRef("s")))
     assert loaded is not None
     assert b"paid" in b"".join(loaded.rows)
     gate.opened.set()
@@ -292,7 +293,7 @@ async def test_restoring_reads_no_more_than_a_few_times_the_state(store: Store):
     graph = line(("a", step("a")), store=watched)
     for _ in range(300):
         await graph.run({"answer": "z" * 500}, session_id="s")
-    loaded = await store.load(SessionRef("s"))
+    loaded = await store.read(Load(SessionRef("s")))
     assert loaded is not None
     assert len(loaded.rows) < 60
     assert sum(map(len, loaded.rows)) < 100_000
@@ -352,7 +353,7 @@ async def test_values_come_back_as_they_were(store: Store, value: Any):  # rule 
 async def test_what_cannot_be_stored_is_refused_by_every_store(store: Store, value: Any):  # rule C14
     with pytest.raises(NotStorable, match="answer"):
         await steps("a", store=store).run({"answer": value}, session_id="s")
-    assert await store.head(SessionRef("s")) is None
+    assert await store.read(GetHead(SessionRef("s"))) is None
 
 
 async def test_the_memory_store_keeps_bytes_not_objects():  # rule C14
@@ -361,7 +362,7 @@ async def test_the_memory_store_keeps_bytes_not_objects():  # rule C14
     await graph.run({"answer": given}, session_id="s")
     given["deep"].append(2)
     assert (await graph.state("s"))["answer"] == {"deep": [1]}
-    loaded = await store.load(SessionRef("s"))
+    loaded = await store.read(Load(SessionRef("s")))
     assert loaded is not None
     assert all(type(row) is bytes for row in loaded.rows)
 

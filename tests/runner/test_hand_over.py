@@ -10,13 +10,14 @@ from typing import Any
 from adjourn import Run, Runner, current, interrupt, once, workflow
 from adjourn.sessions import SessionEnded, Sessions
 from adjourn.stores import SessionRef, Store
+from adjourn.stores.kit import Cancel, ListDue
 from adjourn.testing import FakeClock, FaultStore
 
 from .programs import Gate, asking, begin, held, line, step, turns
 
 
 async def due(store: Store) -> list[tuple[str, str]]:
-    return [(each.session, each.why) for each in await store.due()]
+    return [(each.session, each.why) for each in await store.read(ListDue())]
 
 
 async def test_a_run_stops_after_its_step_and_others_go_on(store: Store):  # failures 25
@@ -143,7 +144,7 @@ async def test_a_cancel_from_elsewhere_that_comes_last_is_not_lost(store: Store)
     await gate.reached.wait()
     handing = asyncio.create_task(run.hand_over())
     await turns()
-    assert await store.cancel(SessionRef("s"), "now")  # as another process does: only the store knows
+    assert await store.write(Cancel(SessionRef("s"), "now"))  # as another process does: only the store knows
     gate.opened.set()
     await asyncio.gather(handing, waiting)
     assert (await graph.status("s")).status == "cancelled"

@@ -15,6 +15,7 @@ from adjourn import CheckpointNotFound, Runner, UsageError, interrupt, once, wor
 from adjourn.events import CheckpointSaved
 from adjourn.graph import END, START, Command, CompiledGraph, StateGraph
 from adjourn.stores import MemoryStore, SessionRef, Store
+from adjourn.stores.kit import GetHead, ListCheckpoints
 from adjourn.testing import FakeClock
 
 from .programs import (
@@ -132,7 +133,7 @@ async def test_commits_between_checkpoints_are_restorable_but_not_listed(store: 
 
 
 async def _moved(store: Store) -> bool:
-    head = await store.head(SessionRef("s"))
+    head = await store.read(GetHead(SessionRef("s")))
     return head is not None and not head.checkpoint.endswith(".0")
 
 
@@ -232,10 +233,10 @@ def test_filters_never_reach_a_query_as_text(  # rule C5
         url = f"sqlite:///{tmp_path_factory.getbasetemp()}/hostile.db"
         for store in (MemoryStore(), url):
             graph = steps("a", store=store)
-            if await graph.store.head(SessionRef("s")) is None:
+            if await graph.store.read(GetHead(SessionRef("s"))) is None:
                 await graph.run({}, session_id="s")
             if source not in ("input", "step", "end"):
-                assert await graph.store.checkpoints(SessionRef("s"), source=source) == []
+                assert await graph.store.read(ListCheckpoints(SessionRef("s"), source=source)) == []
             if under not in ("", "runnable:line"):
                 assert await graph.history("s", under=under) == []
             assert await graph.history("s", metadata={key: value}) == []

@@ -21,7 +21,7 @@ from adjourn.events import Cancelled, Failed
 from adjourn.runner._heartbeat import Heartbeat
 from adjourn.runner._settings import Durability
 from adjourn.stores import Lease, MemoryStore, Renewed, SessionRef, SQLiteStore, Store
-from adjourn.stores.kit import Commit, StoreRequest
+from adjourn.stores.kit import Commit, GetHead, StoreRequest
 from adjourn.testing import FakeClock, FaultStore
 from tests.no_threads import no_more_threads
 
@@ -80,7 +80,7 @@ async def test_the_lease_is_released_before_an_end_is_told(store: Store):  # rul
     for run in (graph.run({}, session_id="s"), graph.resume("s", {"go": 1})):
         last = (await events_of(run))[-1]
         assert last.seq is not None
-        head = await store.head(SessionRef("s"))
+        head = await store.read(GetHead(SessionRef("s")))
         assert head is not None
         assert (head.owner, head.seq) == (None, last.seq)
 
@@ -204,7 +204,7 @@ async def test_a_run_whose_session_is_deleted_under_it_stops(timed: Store, clock
     gate.opened.set()
     with pytest.raises(Conflict):
         await waiting
-    assert await timed.head(SessionRef("s")) is None
+    assert await timed.read(GetHead(SessionRef("s"))) is None
 
 
 async def test_of_many_who_take_over_one_does(timed: Store, clock: FakeClock):  # rule C6
@@ -257,11 +257,11 @@ async def test_work_left_behind_after_a_pause_cannot_write(store: Store):  # rul
 
     graph = line(("asks", asks), store=store)
     assert (await graph.run({}, session_id="s")).status == "interrupted"
-    before = await store.head(SessionRef("s"))
+    before = await store.read(GetHead(SessionRef("s")))
     freed.set()
     await asyncio.to_thread(ended.wait, 120)
     assert late
-    assert await store.head(SessionRef("s")) == before
+    assert await store.read(GetHead(SessionRef("s"))) == before
 
 
 # Renewal
@@ -307,7 +307,7 @@ def test_a_node_that_blocks_the_loop_does_not_cost_the_lease(timed_anywhere: Sto
 
 
 def _head(store: Store) -> Any:
-    return asyncio.run(store.head(SessionRef("s")))
+    return asyncio.run(store.read(GetHead(SessionRef("s"))))
 
 
 class Hiccups(FaultStore):
@@ -328,7 +328,7 @@ async def test_trouble_in_one_renewal_does_not_end_them(timed: Store, clock: Fak
     gate, hiccups = Gate(), Hiccups(timed)
     waiting = begin(line(("a", held("a", gate)), store=hiccups, lease_ttl=0.3).run({}, session_id="s"))
     await gate.reached.wait()
-    first = await timed.head(SessionRef("s"))
+    first = await timed.read(GetHead(SessionRef("s")))
     assert first is not None
     clock.advance(0.1)
     await until(lambda: _renewed(timed, first.expires))
@@ -350,7 +350,7 @@ async def test_a_renewal_without_a_reply_is_given_up_while_there_is_time_for_ano
     gate, store = Gate(), Silent(MemoryStore())
     waiting = begin(line(("a", held("a", gate)), store=store, lease_ttl=3).run({}, session_id="s"))
     await gate.reached.wait()
-    first = await store.head(SessionRef("s"))
+    first = await store.read(GetHead(SessionRef("s")))
     assert first is not None
     await until(lambda: _renewed(store, first.expires))
     gate.opened.set()
@@ -358,7 +358,7 @@ async def test_a_renewal_without_a_reply_is_given_up_while_there_is_time_for_ano
 
 
 async def _renewed(store: Store, before: float) -> bool:
-    head = await store.head(SessionRef("s"))
+    head = await store.read(GetHead(SessionRef("s")))
     return head is not None and head.expires > before
 
 

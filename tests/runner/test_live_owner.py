@@ -12,7 +12,7 @@ import pytest
 from adjourn import AlreadyResumed, RunResult, SessionBusy, current, interrupt
 from adjourn.graph import CompiledGraph
 from adjourn.stores import SessionRef, Store
-from adjourn.stores.kit import StoreRequest
+from adjourn.stores.kit import ListOpen, StoreRequest
 from adjourn.testing import FaultStore
 
 from .programs import Gate, asking, begin, held, side_by_side, step, until
@@ -35,7 +35,7 @@ def meeting(gate: Gate, **options: Any) -> CompiledGraph:
 
 async def have_asked(graph: CompiledGraph, count: int) -> None:
     async def enough() -> bool:
-        return len(await graph.store.questions(SessionRef("s"))) == count
+        return len(await graph.store.read(ListOpen(SessionRef("s")))) == count
 
     await until(enough)
 
@@ -121,7 +121,7 @@ async def test_a_live_run_keeps_its_own_deps(store: Store):  # rules R3, A13
 
 
 async def _nothing_is_open(graph: CompiledGraph) -> bool:
-    return not await graph.store.questions(SessionRef("s"))
+    return not await graph.store.read(ListOpen(SessionRef("s")))
 
 
 # The same process, another loop

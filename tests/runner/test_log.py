@@ -16,6 +16,7 @@ from adjourn import AlreadyResumed, AnswerWith, Runner, interrupt, workflow
 from adjourn.errors import StoreUnavailable
 from adjourn.graph import CompiledGraph
 from adjourn.stores import SessionRef, Store
+from adjourn.stores.kit import ListCheckpoints, Load
 from adjourn.testing import FakeClock, FaultStore
 
 from .programs import (
@@ -122,7 +123,7 @@ async def test_a_resume_that_a_live_owner_takes_up_names_a_checkpoint_that_exist
     await until(resumed)
     found = lines(caplog, "resumed")
     assert [(what, session) for what, session, _ in found] == [("resumed", "s")]
-    assert (await store.load(SessionRef("s"), found[0][2])) is not None
+    assert (await store.read(Load(SessionRef("s"), found[0][2]))) is not None
     gate.opened.set()
     await waiting
     await answered
@@ -183,7 +184,7 @@ async def test_a_takeover_has_one_line_whoever_does_it(
         case "cancel":
             await graph.cancel("s")
         case _:
-            first = (await abandoned.checkpoints(SessionRef("s")))[-1]
+            first = (await abandoned.read(ListCheckpoints(SessionRef("s"))))[-1]
             await graph.run(None, session_id="s", checkpoint_id=first.id)
     found = lines(caplog, "took over")
     assert [(what, session) for what, session, _ in found] == [("took over", "s")]

@@ -13,6 +13,7 @@ import pytest
 from adjourn.errors import SessionBusy, StoreUnavailable
 from adjourn.runner import Run
 from adjourn.stores import SessionRef, SQLiteStore, Store
+from adjourn.stores.kit import GetHead
 from adjourn.testing import FakeClock, FaultStore
 from tests.passing import AwayStore
 
@@ -76,7 +77,7 @@ async def test_other_processes_get_the_session_as_soon_as_the_store_is_back(time
     await cut_off(away, graph.run({}, session_id="s"), after=1)
 
     async def was_given_back() -> bool:
-        head = await timed.head(SessionRef("s"))  # as everybody sees it; the clock stands still
+        head = await timed.read(GetHead(SessionRef("s")))  # as everybody sees it; the clock stands still
         return head is not None and (head.owner, head.claims) == (None, 0)
 
     await until(was_given_back)
@@ -103,7 +104,7 @@ async def test_every_session_of_a_process_goes_on_after_an_outage(store: Store):
     assert StoreUnavailable in {type(each) for each in ended}  # Eager tasks may end some of them before it begins.
     away.times = 0
     for number in range(6):
-        known = await store.head(SessionRef(f"s{number}"))
+        known = await store.read(GetHead(SessionRef(f"s{number}")))
         again = graph.recover(f"s{number}") if known else graph.run({}, session_id=f"s{number}")
         assert (await again).state["done"] == ["a", "b"]
 

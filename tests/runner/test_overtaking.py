@@ -23,7 +23,7 @@ from adjourn import (
 )
 from adjourn.errors import ModelError, PendingInterrupts
 from adjourn.stores import MemoryStore, Store
-from adjourn.stores.kit import ListEvents, StoreQuery
+from adjourn.stores.kit import Audit, ListCheckpoints, ListDue, ListEvents, ListSessions, StoreQuery
 from adjourn.testing import FaultStore, FunctionModel
 
 from .programs import Gate, begin, line, step, turns
@@ -172,11 +172,11 @@ async def test_the_audit_of_what_was_rolled_back_stays(store: Store):  # rule V1
     await waiting
     assert (await runner.resume("s", {"q": 2}, by="bob")).value == "two 2"
     assert [entry.by for entry in await runner.audit("s")] == ["bob"]
-    assert [entry.by for entry in await store.audit((await _ref(runner)), old.rpartition(".")[0])] == ["ann"]
+    assert [entry.by for entry in await store.read(Audit(await _ref(runner), old.rpartition(".")[0]))] == ["ann"]
 
 
 async def _ref(runner: Runner[Any, Any, Any]) -> Any:
-    (head,) = await runner.store.sessions()
+    (head,) = await runner.store.read(ListSessions())
     return head.ref
 
 
@@ -353,7 +353,7 @@ async def test_what_is_submitted_can_overtake_as_well(store: Store, how: Any):  
     assert [(each.status, each.inputs) for each in listed] == [(shown, 1)]
     assert [each.session_id for each in await other.runner.sessions(status=shown)] == ["s"]
     assert [(each.id, each.input) for each in await other.runner.inputs("s")] == [("mine", "quick")]
-    assert [(each.session, each.why) for each in await store.due()] == [("s", "input")]
+    assert [(each.session, each.why) for each in await store.read(ListDue())] == [("s", "input")]
     assert (await first).status == "cancelled"
     await other.runner.submit("quick", session_id="s", id="mine", on_busy=how)  # again: it adds and stops nothing
     result = await other.runner.advance("s")
@@ -372,7 +372,7 @@ async def test_repeating_a_submission_stops_nothing_even_after_pruning(store: St
     for number in range(20):
         await desk.runner.run(f"m{number}", session_id="s")
     await desk.runner.prune("s", keep=1)
-    assert not [row for row in await store.checkpoints(await _ref(desk.runner)) if row.header.input == "mine"]
+    assert not [row for row in await store.read(ListCheckpoints(await _ref(desk.runner))) if row.header.input == "mine"]
     first = begin(desk.runner.run("slow", session_id="s"))
     await desk.gate.reached.wait()
     await desk.runner.submit("mine", session_id="s", id="mine", on_busy="rollback")

@@ -262,7 +262,7 @@ async def test_renewals_by_the_heartbeat_count(silent: Silent):  # rule C6
     graph = line(("a", held("a", gate)), ("b", step("b")), durability="pause", store=silent, lease_ttl=0.5)
     running = begin(graph.run({}, session_id="s"))
     await gate.reached.wait()
-    first = await silent.head(SessionRef("s"))
+    first = await silent.read(GetHead(SessionRef("s")))
     assert first is not None
 
     async def first_lease_is_over() -> bool:

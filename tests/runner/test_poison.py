@@ -23,6 +23,7 @@ from adjourn import AdjournError, Runner
 from adjourn._engine import record
 from adjourn.errors import CheckpointCorrupt, CheckpointTooNew, StateInvalid
 from adjourn.stores import SessionRef, SQLiteStore, Store, Write
+from adjourn.stores.kit import GetHead, ListCheckpoints
 
 from . import golden
 from .golden import PROGRAMS, SESSION, plant
@@ -104,13 +105,13 @@ async def _done(run: Awaitable[object]) -> object:
 
 async def refused(store: Store, kinds: tuple[type[Exception], ...] = REFUSALS) -> None:
     """Every way to the last record ends in one of these errors; nothing is written, and nothing runs."""
-    before = await store.head(SessionRef(SESSION))
+    before = await store.read(GetHead(SessionRef(SESSION)))
     for name, read in READS.items():
         runner = Runner(PROGRAMS["order"][0], store=store)  # each time a new one, which has nothing in memory
         with pytest.raises(kinds) as caught:
             await read(runner)
         assert str(caught.value), name
-    assert await store.head(SessionRef(SESSION)) == before
+    assert await store.read(GetHead(SessionRef(SESSION))) == before
     assert golden.charged == []
     # What needs no record still works, so that an operator can see where it is.
     runner = Runner(PROGRAMS["order"][0], store=store)
@@ -176,7 +177,7 @@ async def test_a_damaged_record_in_the_middle_is_noticed_and_what_lies_before_it
     runner = Runner(PROGRAMS["order"][0], store=store)
     with pytest.raises(CheckpointCorrupt):
         await runner.state(SESSION)
-    first = (await store.checkpoints(SessionRef(SESSION)))[-1]
+    first = (await store.read(ListCheckpoints(SessionRef(SESSION))))[-1]
     assert (await runner.state(SESSION, checkpoint_id=first.id))["user_input"] == "a ticket"
     # From there it can go on, on a branch of its own.
     result = await runner.run(None, session_id=SESSION, checkpoint_id=first.id)
@@ -443,7 +444,9 @@ async def test_a_header_that_was_changed_in_the_file(tmp_path: Path, value: Any)
     tree, history = await runner.tree(SESSION), await runner.history(SESSION)
     (damaged,) = [row.id for _, row in tree if row.damaged]
     assert f"{damaged}  damaged" in str(tree)
-    assert [point.id for point in history] == [row.id for row in await store.checkpoints(SessionRef(SESSION))][1:]
+    assert [point.id for point in history] == [
+        row.id for row in await store.read(ListCheckpoints(SessionRef(SESSION)))
+    ][1:]
     assert (await runner.resume(SESSION, {"check": True})).status == "done"
     await store.close()
 

@@ -35,7 +35,7 @@ from adjourn.graph import Overwrite
 from adjourn.sessions import Sessions
 from adjourn.stores import MemoryStore, Store
 from adjourn.stores._wrapper import StoreWrapper
-from adjourn.stores.kit import Claim, StoreRequest
+from adjourn.stores.kit import Claim, ListDue, ListSessions, StoreRequest
 from adjourn.testing import FaultStore, ScriptedModel
 
 from .programs import Gate, steps, turns
@@ -338,7 +338,7 @@ async def test_a_turn_that_did_not_end_well_holds_the_queue(store: Store, how: s
     await asyncio.sleep(0)
     status = await desk.runner.status("s")
     assert (status.status, status.inputs) == (how, 1), "it is held, not queued"
-    assert await store.due() == []
+    assert await store.read(ListDue()) == []
     desk.failing.clear()
     assert (await desk.runner.recover("s")).value == "a!"
     await settled(desk.runner)
@@ -360,7 +360,7 @@ async def test_an_input_may_give_up_a_turn_that_failed(store: Store):  # rule V1
     with pytest.raises(ValueError, match="c"):
         await desk.runner.run("c", session_id="t")
     await desk.runner.submit("d", session_id="t", on_pending="abandon")
-    assert [each.why for each in await store.due()] == ["input"]
+    assert [each.why for each in await store.read(ListDue())] == ["input"]
     assert (await desk.runner.advance("t")).value == "d!"
     assert desk.seen == ["b", "d"]
 
@@ -386,7 +386,7 @@ async def test_advance_leaves_the_next_turn_to_another_call(store: Store):  # ru
     await desk.runner.advance("s")
     await asyncio.sleep(0)
     assert desk.seen == ["a"]
-    assert [each.why for each in await store.due()] == ["input"]
+    assert [each.why for each in await store.read(ListDue())] == ["input"]
 
 
 async def test_advance_leaves_what_failed_to_whoever_recovers_it(store: Store):  # rule V11
@@ -455,7 +455,7 @@ async def test_an_input_that_cannot_begin_is_held_and_named(store: Store, caplog
         await changed.recover("s")
     assert refused.value.input_id == given.id
     assert (await changed.status("s")).status == "queued"
-    head = (await store.sessions())[0]
+    head = (await store.read(ListSessions()))[0]
     assert (head.claims, head.inputs) == (0, 2), "nothing was claimed"
     assert await changed.withdraw("s", given.id)
     await desk.runner.recover("s")

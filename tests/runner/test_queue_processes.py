@@ -15,7 +15,7 @@ import pytest
 from adjourn import Runner, SessionBusy, once, workflow
 from adjourn.errors import CheckpointNotFound, Conflict
 from adjourn.stores import SessionRef, SQLiteStore, Store
-from adjourn.stores.kit import StoreRequest
+from adjourn.stores.kit import ListCheckpoints, StoreRequest
 from adjourn.testing import FaultStore
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -86,7 +86,7 @@ async def drain(runner: Runner, session: str = "s") -> None:
 
 async def turns(store: Store, session: str = "s") -> list[str]:
     """The inputs that turns have begun with, in order."""
-    rows = await store.checkpoints(SessionRef(session), source="input")
+    rows = await store.read(ListCheckpoints(SessionRef(session), source="input"))
     return [row.header.input or "" for row in reversed(rows)]
 
 

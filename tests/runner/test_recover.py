@@ -24,6 +24,7 @@ from adjourn.errors import CrashLoop, MaxStepsExceeded, ProgramChanged, WriteCon
 from adjourn.events import Done, Failed
 from adjourn.graph import END, START, Command, CompiledGraph, StateGraph
 from adjourn.stores import Header, SessionRef, Store, Write
+from adjourn.stores.kit import Claim, Commit, GetHead
 from adjourn.testing import FakeClock, FaultStore
 
 from .programs import (
@@ -65,7 +66,7 @@ class Crash:
         """Crash in the gate, after so many records have been written."""
 
         async def written() -> bool:
-            head = await graph.store.head(SessionRef("s"))
+            head = await graph.store.read(GetHead(SessionRef("s")))
             return head is not None and int(head.checkpoint.rpartition(".")[2]) >= records - 1
 
         self._task = begin(graph.run(input, session_id="s"))
@@ -449,9 +450,9 @@ async def test_what_a_task_had_come_to_is_void_once_it_has_failed(store: Store):
 async def test_a_pause_that_nobody_could_end_is_gone_on_from(store: Store):  # rules R1, R12
     """Nothing here leaves such a session behind; a store that another version wrote may have one."""
     await events_until_failure(line(("a", step("a")), ("b", fails), store=store).run({}, session_id="s"))
-    head = await store.head(SessionRef("s"))
+    head = await store.read(GetHead(SessionRef("s")))
     assert head is not None
-    claimed = await store.claim(SessionRef("s"), "somebody", 30, after=head.checkpoint)
+    claimed = await store.write(Claim(ref=SessionRef("s"), owner="somebody", ttl=30, after=head.checkpoint))
     assert claimed.lease is not None
     number = int(head.checkpoint.rpartition(".")[2]) + 1
     write = Write(
@@ -463,7 +464,7 @@ async def test_a_pause_that_nobody_could_end_is_gone_on_from(store: Store):  # r
         header=Header(),
         status="waiting",
     )
-    await store.commit(claimed.lease, write, after=head.checkpoint, release=True)
+    await store.write(Commit(lease=claimed.lease, writes=(write,), after=head.checkpoint, release=True))
     graph = steps("a", "b", store=store)
     status = await graph.status("s")
     assert (status.status, status.interrupts) == ("waiting", ())

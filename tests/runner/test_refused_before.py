@@ -16,6 +16,7 @@ from adjourn.graph import START, MessagesState, StateGraph
 from adjourn.messages import ToolCall
 from adjourn.sessions import Sessions, SessionStatus
 from adjourn.stores import SessionRef, SQLiteStore, Store
+from adjourn.stores.kit import GetHead
 from adjourn.testing import FunctionModel
 
 from .programs import asking, line, step
@@ -176,10 +177,10 @@ def test_recovering_without_a_class_that_is_stored_claims_nothing(tmp_path: Path
 async def test_recovering_without_the_node_that_asked_claims_nothing(store: Store) -> None:  # rules R10, R17
     await asking(store=store).run({}, session_id="s")
     await Sessions(store).answer("s", {"go": 1})
-    before = await store.head(SessionRef("s"))
+    before = await store.read(GetHead(SessionRef("s")))
     with pytest.raises(ProgramChanged, match="ask"):
         await line(("before", step("before")), name="asking", store=store).recover("s")
-    assert await store.head(SessionRef("s")) == before
+    assert await store.read(GetHead(SessionRef("s"))) == before
     assert (await asking(store=store).recover("s")).status == "done"
 
 

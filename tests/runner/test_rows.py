@@ -14,7 +14,7 @@ from adjourn import Runner, interrupt, workflow
 from adjourn._engine.record import decode
 from adjourn.errors import CheckpointCorrupt, CheckpointNotFound, InvalidAnswer
 from adjourn.stores import MemoryStore, SessionRef, SQLiteStore, Store
-from adjourn.stores.kit import Delete, ListAsked, StoreQuery
+from adjourn.stores.kit import Audit, Delete, ListAsked, StoreQuery
 
 from .stores import WatchedStore
 
@@ -47,7 +47,7 @@ async def test_people_and_engine_read_one_stored_question(tmp_path: Path):  # ru
     path = tmp_path / "s.db"
     store = SQLiteStore(path)
     await Runner(order, store=store).run(session_id="s")
-    (row,) = await store.audit(S)
+    (row,) = await store.read(Audit(S))
     await store.close()
     data = json.loads(row.body)
     del data["crc"]

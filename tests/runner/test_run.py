@@ -27,6 +27,7 @@ from adjourn.errors import NotStorable, StateInvalid, StoreUnavailable
 from adjourn.events import CheckpointSaved, Custom, Done, Failed
 from adjourn.graph import START, MessagesState, StateGraph
 from adjourn.stores import SessionRef, Store
+from adjourn.stores.kit import GetHead
 
 from .programs import (
     FINAL,
@@ -57,7 +58,7 @@ async def test_a_run_does_nothing_until_it_is_awaited(store: Store):
     run = graph.run({}, session_id="s")
     assert run.session_id == "s"
     await asyncio.sleep(0)
-    assert await store.head(SessionRef("s")) is None
+    assert await store.read(GetHead(SessionRef("s"))) is None
     assert (await run).status == "done"
 
 
@@ -323,7 +324,7 @@ async def test_async_with_closes_the_run(store: Store):
 async def test_async_with_leaves_a_run_alone_that_was_never_started(store: Store):
     async with steps("a", store=store).run({}, session_id="s"):
         pass
-    assert await store.head(SessionRef("s")) is None
+    assert await store.read(GetHead(SessionRef("s"))) is None
 
 
 async def test_async_with_leaves_a_detached_run_alone(store: Store):
@@ -457,7 +458,7 @@ async def test_wrong_arguments_are_refused_where_they_are_given(store: Store):
 async def test_wrong_input_leaves_no_trace(store: Store):  # rule S5
     with pytest.raises(StateInvalid):
         await steps("a", store=store).run({"unknown": 1}, session_id="s")
-    assert await store.head(SessionRef("s")) is None
+    assert await store.read(GetHead(SessionRef("s"))) is None
 
 
 async def test_a_store_can_be_named_by_url(tmp_path: Any):

@@ -12,6 +12,7 @@ from adjourn.errors import Conflict
 from adjourn.events import Done, Event
 from adjourn.runner._heartbeat import Heartbeat
 from adjourn.stores import MemoryStore, SessionRef, Store
+from adjourn.stores.kit import GetHead
 
 from .programs import Gate, awaited, begin, events_of, held, line, step, steps, turns
 
@@ -140,7 +141,7 @@ async def test_a_lease_of_a_closed_loop_ends(store: Store, ttl: float):  # rule 
     thread.start()
     await asyncio.to_thread(thread.join)
     async with asyncio.timeout(WAIT):
-        while (head := await store.head(SessionRef("s"))) is None or head.owner is not None:  # noqa: ASYNC110
+        while (head := await store.read(GetHead(SessionRef("s")))) is None or head.owner is not None:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert (await steps("a", "b", store=store).recover("s")).state["done"] == ["a", "b"]
     assert not Heartbeat.of(store)._leases  # pyright: ignore[reportPrivateUsage]

@@ -38,6 +38,7 @@ from adjourn.middleware import LogCalls
 from adjourn.models import Chunk, ModelRequest, ToolCallChunk
 from adjourn.runner import Run
 from adjourn.stores import SessionRef, SQLiteStore, Store
+from adjourn.stores.kit import ListInputs, ListRecords
 from adjourn.testing import ScriptedModel
 from adjourn.tools.decisions import Edit, Respond
 
@@ -273,8 +274,8 @@ async def test_an_input_that_waits_for_its_turn_does_not_have_it(key: Secret, st
     runner = Runner(echo, store=store)
     for _ in range(2):  # it is the same input both times
         await runner.submit(key.reveal(), session_id="s", id="i", values=held, metadata=held, model_options=held)
-    (waiting,) = await store.inputs(SessionRef("s"))
+    (waiting,) = await store.read(ListInputs(SessionRef("s")))
     assert leaks(waiting.body) == []
     assert (await runner.inputs("s"))[0].metadata == {"held": ["[secret]"]}
     assert (await runner.advance("s")).value == "[secret]"
-    assert leaks(*[record.body for record in await store.records(SessionRef("s"))]) == []
+    assert leaks(*[record.body for record in await store.read(ListRecords(SessionRef("s")))]) == []

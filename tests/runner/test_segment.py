@@ -13,7 +13,7 @@ import pytest
 
 from adjourn import AnswerWith, Runner, interrupt, workflow
 from adjourn.stores import SessionRef, SQLiteStore, Store
-from adjourn.stores.kit import Claim, StoreRequest
+from adjourn.stores.kit import Claim, GetHead, ListDue, StoreRequest
 from adjourn.testing import FakeClock, FaultStore, count_ids
 
 from .programs import Gate, asking, begin, held, line, side_by_side, step, steps, turns, until
@@ -39,7 +39,7 @@ async def test_at_a_pause_nothing_is_held(store: Store):
     await turns()
     assert asyncio.all_tasks() == {asyncio.current_task()}
     assert {status.owner for status in await graph.sessions()} == {None}
-    assert await store.due() == []
+    assert await store.read(ListDue()) == []
 
 
 async def test_threads_do_not_grow_with_what_waits(store: Store):
@@ -76,9 +76,9 @@ async def test_a_session_whose_owner_died_is_due_and_can_be_advanced(timed: Stor
     zombie = begin(graph.run({}, session_id="s"))
     await gate.reached.wait()
     clock.advance(31)
-    assert [(due.session, due.why) for due in await timed.due()] == [("s", "lease")]
+    assert [(due.session, due.why) for due in await timed.read(ListDue())] == [("s", "lease")]
     assert (await steps("a", store=timed, clock=clock).recover("s")).status == "done"
-    assert await timed.due() == []
+    assert await timed.read(ListDue()) == []
     gate.opened.set()
     await asyncio.gather(zombie, return_exceptions=True)
 
@@ -90,11 +90,11 @@ async def test_a_session_whose_question_expired_is_due_and_can_be_advanced(timed
 
     runner = Runner(waits, store=timed, clock=clock)
     await runner.run(None, session_id="s")
-    assert await timed.due() == []
+    assert await timed.read(ListDue()) == []
     clock.advance(61)
-    assert [(due.session, due.why) for due in await timed.due()] == [("s", "question")]
+    assert [(due.session, due.why) for due in await timed.read(ListDue())] == [("s", "question")]
     assert (await Runner(waits, store=timed, clock=clock).recover("s")).value == "nobody"
-    assert await timed.due() == []
+    assert await timed.read(ListDue()) == []
 
 
 async def test_a_session_whose_answer_nobody_took_up_is_due_and_can_be_advanced(timed: Store, clock: FakeClock):
@@ -107,7 +107,7 @@ async def test_a_session_whose_answer_nobody_took_up_is_due_and_can_be_advanced(
     answering = begin(other.resume("s", {"well": "yes"}))
     await until(lambda: nothing_pending(other))
     clock.advance(31)
-    assert [due.session for due in await timed.due()] == ["s"]
+    assert [due.session for due in await timed.read(ListDue())] == ["s"]
     assert (await other.recover("s")).state["done"] == ["yes", "slow", "end"]
     gate.opened.set()
     await asyncio.gather(zombie, answering, return_exceptions=True)
@@ -176,7 +176,7 @@ def test_a_program_that_is_interrupted_from_the_keyboard_leaves_a_free_session(t
     with child_of(tmp_path / "s.db", "wait") as child:
         child.send_signal(signal.SIGINT)
         child.wait()
-    head = asyncio.run(graph.store.head(SessionRef("s")))
+    head = asyncio.run(graph.store.read(GetHead(SessionRef("s"))))
     assert head is not None
     assert (head.status, head.owner) == ("cancelled", None)
     assert graph.recover_sync("s").state["done"] == ["a", "b", "c"]

@@ -17,6 +17,7 @@ from adjourn.events import Event, Failed, NodeEnd
 from adjourn.graph import START, CompiledGraph, StateGraph
 from adjourn.runner import Options
 from adjourn.stores import MemoryStore, SessionRef, SQLiteStore, Store
+from adjourn.stores.kit import Audit, Delete, GetHead
 from adjourn.testing import FakeClock, FaultStore
 from tests.effort import amount
 from tests.passing import AwayStore
@@ -85,7 +86,7 @@ async def play(graph: CompiledGraph, told: list[Event]) -> None:
 async def finish(graph: CompiledGraph, told: list[Event]) -> None:
     """Bring a session to its end, from wherever a fault has left it."""
     for _ in range(10):
-        head = await graph.store.head(SessionRef("s"))
+        head = await graph.store.read(GetHead(SessionRef("s")))
         status = None if head is None else (await graph.status("s")).status
         match status:
             case None:
@@ -115,7 +116,7 @@ async def check(graph: CompiledGraph, ledger: Ledger, told: list[Event], durabil
     assert len(ids) == len(history)
     logged = await events_of(graph.attach("s"))
     assert [event.seq for event in logged] == list(range(1, len(logged) + 1))
-    (decision,) = await graph.store.audit(SessionRef("s"))
+    (decision,) = await graph.store.read(Audit(SessionRef("s")))
     assert (decision.how, decision.by) == ("answered", "ann")
     if durability != "pause":
         # What was told is what is stored, and it was told at most once.
@@ -189,7 +190,7 @@ async def test_a_short_absence_at_any_write_is_not_even_noticed(mode: Any, durab
         await check(workload(ledger, store=store), ledger, told, durability)
         assert len(ledger.entries) == 7  # nothing ran twice
         fired = faulty.fired
-        await store.delete(SessionRef("s"))
+        await store.write(Delete(SessionRef("s")))
     assert fail_at > 4
 
 
@@ -219,7 +220,7 @@ async def test_a_store_that_is_away_at_the_start_leaves_no_trace(store: Store): 
     with pytest.raises(StoreUnavailable):
         await workload(ledger, store=faulty, store_timeout=0.05).run({}, session_id="s")
     assert ledger.entries == []
-    assert await store.head(SessionRef("s")) is None
+    assert await store.read(GetHead(SessionRef("s"))) is None
 
 
 async def test_an_answer_whose_outcome_was_not_heard_is_given_once(timed: Store, clock: FakeClock):  # failures 32

@@ -25,7 +25,7 @@ from adjourn._calls.approval import Approvals, RememberedApproval
 from adjourn._engine.record import decode, encode
 from adjourn.errors import CheckpointCorrupt
 from adjourn.stores import Loaded, MemoryStore, SessionRef, Store
-from adjourn.stores.kit import StoreQuery
+from adjourn.stores.kit import Load, StoreQuery
 from adjourn.testing import ScriptedModel
 from tests.runner.programs import line
 
@@ -246,7 +246,7 @@ async def test_the_records_of_another_session_are_damage():  # rules C10, C12
     store = Altered()
     for name, answer in (("mine", 1), ("theirs", 2)):
         await asker(store).run({"answer": answer}, session_id=name, user_id="ann")
-    theirs = await store.load(SessionRef("theirs"))
+    theirs = await store.read(Load(SessionRef("theirs")))
     assert theirs is not None
     store.change = lambda _: theirs.rows
     with pytest.raises(CheckpointCorrupt, match="'mine'"):

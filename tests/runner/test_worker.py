@@ -18,7 +18,7 @@ from adjourn.runner import WorkerCounts
 from adjourn.runner._due import SPREAD
 from adjourn.sessions import Sessions
 from adjourn.stores import MemoryStore, SessionRef, Store
-from adjourn.stores.kit import ListDue, Load, StoreQuery
+from adjourn.stores.kit import Claim, GetHead, ListDue, Load, StoreQuery
 from adjourn.testing import FakeClock, FaultStore
 
 from .programs import Gate, asking, begin, held, line, step, steps, turns
@@ -74,11 +74,11 @@ async def test_what_was_submitted_begins_in_order(store: Store):  # rule V11
         await graph.submit({}, session_id="s")
         await until(lambda: _has_done(graph, 3))
     assert worker.counts == WorkerCounts(done=5)
-    assert await store.due() == []
+    assert await store.read(ListDue()) == []
 
 
 async def _has_done(graph: CompiledGraph, times: int) -> bool:
-    head = await graph.store.head(SessionRef("s"))
+    head = await graph.store.read(GetHead(SessionRef("s")))
     return head is not None and not head.inputs and len((await graph.state("s"))["done"]) == times
 
 
@@ -138,16 +138,16 @@ async def test_a_crash_loop_is_failed_and_others_go_on(timed: Store, clock: Fake
     for name in ("bad", "good"):
         await graph.run({}, session_id=name)
         await graph.answer(name, {"go": 1})
-    head = await timed.head(SessionRef("bad"))
+    head = await timed.read(GetHead(SessionRef("bad")))
     assert head is not None
     for number in range(5):  # as processes do that die before they have written anything
-        await timed.claim(SessionRef("bad"), f"dead {number}", 10, after=head.checkpoint)
+        await timed.write(Claim(ref=SessionRef("bad"), owner=f"dead {number}", ttl=10, after=head.checkpoint))
         clock.advance(11)
     async with working(as_graph(timed, clock=clock), concurrency=1) as worker:
         await ended(graph, "bad", status="failed")
         await ended(graph, "good")
     assert worker.counts == WorkerCounts(done=1, failed=1)
-    assert await timed.due() == []
+    assert await timed.read(ListDue()) == []
 
 
 async def test_a_failed_run_is_its_sessions_business(store: Store, caplog: pytest.LogCaptureFixture):
@@ -186,13 +186,13 @@ async def test_what_cannot_go_on_here_is_left_as_it_is(store: Store, caplog: pyt
     await Runner(using, store=store).run("x", session_id="s", deps="desk")
     await Runner(using, store=store).run("x", session_id="t")
     await Sessions(store).answer("s", {"q": 1})
-    before = await store.head(SessionRef("s"))
+    before = await store.read(GetHead(SessionRef("s")))
     async with working(Runner(using, store=store), concurrency=1) as worker:
         await Sessions(store).answer("t", {"q": 1})
         await ended(Sessions(store), "t")  # the other one is not in its way
         for _ in range(3):  # and is tried again, and again
             await asyncio.sleep(0.05)
-        assert await store.head(SessionRef("s")) == before
+        assert await store.read(GetHead(SessionRef("s"))) == before
     assert worker.counts == WorkerCounts(done=1, left_alone=1)
     assert caplog.text.count("s: cannot go on here") == 1
     async with working(Runner(using, store=store, deps="other")):
@@ -219,10 +219,10 @@ async def test_a_program_that_is_not_ours_is_not_touched(store: Store):
     await Sessions(store).answer("s", {"go": "yes"})
     other = steps("a", name="other", store=store)
     await other.run({}, session_id="t")
-    before = await store.head(SessionRef("s"))
+    before = await store.read(GetHead(SessionRef("s")))
     async with working(other):
         await asyncio.sleep(5 * POLL)
-    assert await store.head(SessionRef("s")) == before
+    assert await store.read(GetHead(SessionRef("s"))) == before
     async with working(other, as_graph(store)):
         await ended(as_graph(store), "s")
 
@@ -685,7 +685,7 @@ async def test_code_that_ignores_its_cancellation_can_be_given_up(store: Store):
     await run.start()
     await begun.wait()
     await run.give_up()
-    assert [due.session for due in await store.due()] == ["s"]
+    assert [due.session for due in await store.read(ListDue())] == ["s"]
     gate.set()
     with pytest.raises(Conflict, match="given it up"):
         await run

@@ -17,7 +17,7 @@ from adjourn.server import App, Served
 from adjourn.sessions import Sessions
 from adjourn.stores import MemoryStore, SessionRef
 from adjourn.stores._wrapper import StoreWrapper
-from adjourn.stores.kit import ListInputs, StoreQuery, StoreRequest, Submit, Withdraw
+from adjourn.stores.kit import GetHead, ListInputs, StoreQuery, StoreRequest, Submit, Withdraw
 from adjourn.stores.types import OWN_APPS
 from tests.servers import postgres, redis
 
@@ -112,7 +112,7 @@ def test_what_nobody_can_join_is_refused_while_it_is_being_handled(server: Servi
     first = threading.Thread(target=send)
     first.start()
     while (
-        head := asyncio.run(server.app.store.head(SessionRef("recovered", "adjourn")))
+        head := asyncio.run(server.app.store.read(GetHead(SessionRef("recovered", "adjourn"))))
     ) is None or head.owner is None:
         pass
     reply = server.post(path, {"stream": False}, idempotency_key="recover")

@@ -17,6 +17,7 @@ from adjourn import ChatModelAgent, Runner
 from adjourn.server import App
 from adjourn.sessions import Sessions
 from adjourn.stores import MemoryStore
+from adjourn.stores.kit import ListSessions
 from adjourn.testing import FunctionModel
 from tests.servers import postgres, redis
 
@@ -182,7 +183,7 @@ def test_a_run_of_another_process_is_followed():  # rules V3, V8
         elsewhere = threading.Thread(target=Runner(counter(), store=store).run_sync, args=("count elsewhere",))
         elsewhere.start()
         GATES.reached("elsewhere")
-        (head,) = asyncio.run(store.sessions())
+        (head,) = asyncio.run(store.read(ListSessions()))
         with server.events(head.session) as stream:
             frames = stream.until("caught_up")
             assert frames[-1].data["status"] == "running"

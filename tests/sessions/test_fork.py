@@ -13,6 +13,7 @@ from adjourn.runner import Options
 from adjourn.runner._settings import Durability
 from adjourn.sessions import Sessions
 from adjourn.stores import Answer, SessionRef, Store
+from adjourn.stores.kit import Audit, GiveAnswers
 from tests.runner.programs import Path, asking, ids, line, side_by_side, step, steps
 from tests.runner.test_travel import ASKED, finished
 
@@ -55,11 +56,11 @@ async def test_what_has_ended_takes_new_turns(store: Store):
 async def test_answers_that_nobody_has_taken_up_come_along(store: Store):
     graph = asking(store=store)
     await graph.run({}, session_id="s")
-    await store.answer(SessionRef("s"), [Answer(id=ASKED, value=b'"yes"', by="ann")])
+    await store.write(GiveAnswers(ref=SessionRef("s"), answers=[Answer(id=ASKED, value=b'"yes"', by="ann")]))
     fork = await Sessions(store).fork("s")
     assert await graph.pending(fork) == []
     assert (await graph.recover(fork)).state["answer"] == "yes"
-    assert [decision.by for decision in await store.audit(SessionRef(fork))] == ["ann"]
+    assert [decision.by for decision in await store.read(Audit(SessionRef(fork)))] == ["ann"]
 
 
 @workflow

@@ -8,6 +8,7 @@ import pytest
 
 from adjourn.sessions._news import Of, hearing
 from adjourn.stores import Input, MemoryStore, SessionRef, Store
+from adjourn.stores.kit import Submit
 from tests.runner.programs import turns
 
 HERE = SessionRef("s", "shop")
@@ -47,7 +48,7 @@ async def test_who_listens_to_one_session_or_app_is_not_woken_by_others(
         await everything.wait()  # by now they listen
         ear.heard.clear()
         for ref in (SessionRef("s", "desk"), SessionRef("other", "shop"), HERE):
-            await store.submit(ref, INPUT)
+            await store.write(Submit(ref=ref, input=INPUT))
         while HERE not in everything.heard:
             await everything.wait()
         assert ear.heard == heard
@@ -56,7 +57,7 @@ async def test_who_listens_to_one_session_or_app_is_not_woken_by_others(
 async def test_the_first_who_listens_is_told_to_look_once_it_hears(store: Store):  # rule V11
     ear = Ear()
     async with hearing(store, ear.hear, ("shop", "s")):
-        await store.submit(HERE, INPUT)  # before the store is listened to
+        await store.write(Submit(ref=HERE, input=INPUT))  # before the store is listened to
         await ear.wait()
         assert ear.heard[0] is None
 
@@ -66,10 +67,10 @@ async def test_whoever_joins_later_hears_all_that_is_written_since(store: Store)
     async with hearing(store, first.hear, ("shop", "s")):
         await first.wait()
         async with hearing(store, second.hear, ("shop", "s")):
-            await store.submit(HERE, INPUT)
+            await store.write(Submit(ref=HERE, input=INPUT))
             await second.wait()
             assert second.heard == [HERE]
-        await store.submit(HERE, Input(id="j", body=b"{}"))
+        await store.write(Submit(ref=HERE, input=Input(id="j", body=b"{}")))
         await first.wait()
         await turns()
         assert second.heard == [HERE]
@@ -80,6 +81,6 @@ async def test_nobody_listens_to_a_store_that_nobody_waits_for():
     for _ in range(2):
         async with hearing(store, ear.hear):
             await ear.wait()
-    await store.submit(HERE, INPUT)
+    await store.write(Submit(ref=HERE, input=INPUT))
     await turns()
     assert ear.heard == [None, None]

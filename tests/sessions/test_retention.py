@@ -15,6 +15,7 @@ import pytest
 from adjourn import Runner, Sessions, UsageError, workflow
 from adjourn.errors import CheckpointNotFound
 from adjourn.stores import Input, MemoryStore, SessionRef, SQLiteStore, Store
+from adjourn.stores.kit import DeleteIdle, ListInputs, ListRecords, ListSessions, Submit
 from adjourn.testing import FakeClock
 from tests.conftest import MakeStore
 from tests.runner.programs import asking
@@ -38,7 +39,7 @@ async def settled(store: Store, clock: FakeClock) -> Sessions:
     await Runner(asking(), store=store, clock=clock).run({}, session_id="waiting")
     with pytest.raises(ValueError):  # noqa: PT011 - it is the program's own
         await Runner(fails, store=store, clock=clock).run(None, session_id="failed")
-    await store.submit(SessionRef("queued"), Input(id="i", body=b"{}"))
+    await store.write(Submit(ref=SessionRef("queued"), input=Input(id="i", body=b"{}")))
     return Sessions(store, clock=clock)
 
 
@@ -58,10 +59,10 @@ async def test_what_waits_is_removed_only_when_it_is_named(make_store: MakeStore
 async def test_inputs_behind_a_failure_keep_its_session(make_store: MakeStore):  # rule C7
     clock = FakeClock()
     sessions = await settled(make_store(clock), clock)
-    await sessions.store.submit(SessionRef("failed"), Input(id="i", body=b"{}", abandons=True))
+    await sessions.store.write(Submit(ref=SessionRef("failed"), input=Input(id="i", body=b"{}", abandons=True)))
     clock.advance(OLD.total_seconds() + 1)
     assert await sessions.clean_up(OLD) == ["done"]
-    assert [each.id for each in await sessions.store.inputs(SessionRef("failed"))] == ["i"]
+    assert [each.id for each in await sessions.store.read(ListInputs(SessionRef("failed")))] == ["i"]
     assert await sessions.clean_up(OLD, statuses=["failed", "queued"]) == ["failed", "queued"]
 
 
@@ -71,10 +72,12 @@ async def test_inputs_behind_a_failure_keep_its_session(make_store: MakeStore): 
 async def test_what_would_be_removed_is_what_is_removed(make_store: MakeStore, statuses: Any):  # rule C7
     clock = FakeClock()
     sessions = await settled(make_store(clock), clock)
-    await sessions.store.submit(SessionRef("failed"), Input(id="i", body=b"{}"))
+    await sessions.store.write(Submit(ref=SessionRef("failed"), input=Input(id="i", body=b"{}")))
     clock.advance(OLD.total_seconds() + 1)
     await Runner(asking(), store=sessions.store, clock=clock).run({}, session_id="new")
-    await sessions.store.submit(SessionRef("done", user="ann"), Input(id="i", body=b"{}"))  # somebody has touched it
+    await sessions.store.write(
+        Submit(ref=SessionRef("done", user="ann"), input=Input(id="i", body=b"{}"))
+    )  # somebody has touched it
     assert await sessions.old_sessions(timedelta(days=31), statuses=statuses) == []
     would = {each.session_id for each in await sessions.old_sessions(OLD, statuses=statuses)}
     assert set(await sessions.clean_up(OLD, statuses=statuses)) == would
@@ -114,7 +117,7 @@ async def test_many_are_removed_a_few_at_a_time():  # rule C7
         await runner.run(None, session_id=f"s{number}")
     clock.advance(10)
     assert len(await runner.clean_up(5)) == 450
-    assert await store.sessions() == []
+    assert await store.read(ListSessions()) == []
 
 
 async def test_checkpoints_of_all_sessions_are_pruned(store: Store):  # rule C7
@@ -184,7 +187,7 @@ async def test_a_resume_and_a_clean_up_do_not_meet_half_way(tmp_path: Path):  # 
     resuming = asyncio.create_task(process.communicate(b"go\n"))
     removed: set[str] = set()
     while not resuming.done():
-        removed |= {ref.id for ref in await store.delete_idle(0, statuses=["waiting"], limit=1)}
+        removed |= {ref.id for ref in await store.write(DeleteIdle(ttl=0, statuses=["waiting"], limit=1))}
     out, _ = await resuming
     resumed = json.loads(out)
     sessions = Sessions(store)
@@ -193,7 +196,7 @@ async def test_a_resume_and_a_clean_up_do_not_meet_half_way(tmp_path: Path):  # 
         if name in removed:
             assert status in ("CheckpointNotFound", "Conflict")
             with pytest.raises(CheckpointNotFound):
-                await store.records(SessionRef(name))
+                await store.read(ListRecords(SessionRef(name)))
         else:
             assert status == "done"
             assert (await sessions.state(name))["answer"] == int(name[1:])

@@ -24,7 +24,7 @@ from adjourn.sessions import Verification
 from adjourn.sessions._chain import Chain
 from adjourn.stores import EncryptedStore, MemoryStore, PostgresStore, RedisStore, SessionRef, SQLiteStore, Store
 from adjourn.stores._wrapper import StoreWrapper
-from adjourn.stores.kit import Audit, Delete, StoreQuery
+from adjourn.stores.kit import Audit, Delete, GetHead, ListRecords, StoreQuery
 from adjourn.stores.types import StoredRecord
 from adjourn.testing import FakeClock, FunctionModel
 from tests import servers
@@ -89,7 +89,7 @@ async def test_what_was_written_is_sound(store: Store, options: Any):  # rule K6
     found = sound(await runner.verify("s"))
     assert found.is_sound
     assert found.signed == ("audit_key" in options)
-    assert found.records == len(await store.records(SessionRef("s")))
+    assert found.records == len(await store.read(ListRecords(SessionRef("s"))))
     assert (found.untaken, found.unproved, found.pruned) == (0, 0, ())
     audit = await runner.audit("s", all_branches=True)
     assert [(each.outcome, each.by) for each in audit] == [
@@ -238,7 +238,7 @@ async def test_secrets_are_hidden_before_the_digest_is_made(store: Store):  # ru
     runner, secret = Runner(trip, store=store), Secret("a name that nobody may read")
     await runner.run(secret.reveal(), session_id="s", metadata={"note": secret.reveal()})
     await runner.resume("s", {"when": "now"})
-    assert not [each for each in await store.records(SessionRef("s")) if b"nobody may read" in each.body]
+    assert not [each for each in await store.read(ListRecords(SessionRef("s"))) if b"nobody may read" in each.body]
     sound(await runner.verify("s"))
 
 
@@ -257,7 +257,7 @@ async def test_a_live_session_can_be_verified_at_any_time(store: Store):  # rule
     runner = Runner(graph.compile(), store=store)
     run = runner.run({"n": 0}, session_id="s", max_steps=100)
     async for _ in run:
-        if await store.head(SessionRef("s")) is not None:
+        if await store.read(GetHead(SessionRef("s"))) is not None:
             sound(await runner.verify("s"))
     assert sound(await runner.verify("s")).records > 40
 
@@ -481,7 +481,7 @@ async def test_a_head_that_was_kept_covers_branches_that_were_left(tmp_path: Pat
         await runner.resume("s", {"when": "now"}, by="mallory")
         await leave(runner, first)
         kept = sound(await runner.verify("s")).head
-        records = await store.records(SessionRef("s"))
+        records = await store.read(ListRecords(SessionRef("s")))
         left = records[0].id.partition(".")[0]
         assert records[-1].id.partition(".")[0] != left
         forged = _made_again(records, by="bob")
@@ -642,7 +642,7 @@ async def _read(store: Store) -> Any:
     sessions = Sessions(store)
     audit = await sessions.audit("s", user_id="ann") + await sessions.audit("s", all_branches=True, user_id="ann")
     messages = await sessions.messages("s", user_id="ann")
-    records = [(each.id, each.at, each.body, each.events) for each in await store.records(SessionRef("s"))]
+    records = [(each.id, each.at, each.body, each.events) for each in await store.read(ListRecords(SessionRef("s")))]
     return [repr(each) for each in audit], messages, records
 
 

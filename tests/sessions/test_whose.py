@@ -14,6 +14,7 @@ from adjourn.graph import CompiledGraph
 from adjourn.runner import Run
 from adjourn.sessions import Notice
 from adjourn.stores import MemoryStore, SessionRef, Store
+from adjourn.stores.kit import Audit, ListCheckpoints, ListEvents, ListSessions, Load
 from tests.runner.programs import asking
 
 CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
@@ -159,9 +160,14 @@ async def everything(store: Store) -> list[Any]:
     """What is stored of all sessions."""
     refs = [SessionRef("ann's"), SessionRef("bob's")]
     return [
-        (await store.load(ref), await store.audit(ref), await store.checkpoints(ref), await store.events(ref))
+        (
+            await store.read(Load(ref)),
+            await store.read(Audit(ref)),
+            await store.read(ListCheckpoints(ref)),
+            await store.read(ListEvents(ref)),
+        )
         for ref in refs
-    ] + [len(await store.sessions())]
+    ] + [len(await store.read(ListSessions()))]
 
 
 async def test_a_turn_on_a_foreign_session_is_refused_in_the_same_words(store: Store):  # rule C12

@@ -6,6 +6,7 @@ from typing import ClassVar
 import psycopg
 
 from adjourn.stores import PostgresStore
+from adjourn.stores.kit import ListBegun
 from adjourn.testing import FakeClock
 from tests.servers import postgres
 
@@ -35,7 +36,7 @@ class Timed:
     async def open(self) -> PostgresStore:
         """A store whose time is the clock's."""
         store = self.store()
-        await store.begun("")  # creates the tables
+        await store.read(ListBegun(""))  # creates the tables
         if self._execute(f"SELECT to_regclass('{self.schema}.time') IS NULL") == [(True,)]:
             self._set_clock()
         self.sync()

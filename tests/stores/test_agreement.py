@@ -25,6 +25,25 @@ from adjourn.stores import (
     Store,
     Write,
 )
+from adjourn.stores.kit import (
+    Audit,
+    Cancel,
+    Claim,
+    Commit,
+    Delete,
+    DeleteIdle,
+    GiveAnswers,
+    ListCheckpoints,
+    ListDue,
+    ListEvents,
+    ListInputs,
+    ListQuestions,
+    ListSessions,
+    Load,
+    Prune,
+    Submit,
+    Withdraw,
+)
 from adjourn.testing import FakeClock
 from tests.servers import redis
 
@@ -102,10 +121,10 @@ class Story:
         if what == "commit" and lease and head:
             writes, release = self.several(session), choose.random() < 0.3
             self.writes.append((lease, writes, head, release))
-            return lambda store: store.commit(lease, *writes, after=head, release=release)
+            return lambda store: store.write(Commit(lease=lease, writes=writes, after=head, release=release))
         if what == "again" and self.writes:
             old, writes, after, release = choose.choice(self.writes[-3:])
-            return lambda store: store.commit(old, *writes, after=after, release=release)
+            return lambda store: store.write(Commit(lease=old, writes=writes, after=after, release=release))
         if what in ("answer", "submit"):
             return self.beside(session, what)
         if what == "other":
@@ -116,31 +135,31 @@ class Story:
         first = self.write(session) if choose.random() < 0.8 or head is None else None
         answers = self.answers() if choose.random() < 0.4 else ()
         owner, over = choose.choice("xyz"), choose.choice([None, None, "x"])
-        return lambda store: store.claim(
-            SessionRef(session), owner, 10, after=head, write=first, answers=answers, replaces=over
+        return lambda store: store.write(
+            Claim(ref=SessionRef(session), owner=owner, ttl=10, after=head, write=first, answers=answers, replaces=over)
         )
 
     def beside(self, session: str, what: str) -> Callable[[Store], Awaitable[object]]:
         choose = self.random
         if what == "answer":
             answers, seen = self.answers(), choose.choice([None, None, self.heads.get(session)])
-            return lambda store: store.answer(SessionRef(session), answers, after=seen)
+            return lambda store: store.write(GiveAnswers(ref=SessionRef(session), answers=answers, after=seen))
         given = Input(id=choose.choice("ijk"), body=choose.choice([b"1", b"1", b"2"]), program=choose.choice("pq"))
-        return lambda store: store.submit(SessionRef(session), given)
+        return lambda store: store.write(Submit(ref=SessionRef(session), input=given))
 
     def other(self, session: str) -> Callable[[Store], Awaitable[object]]:
         choose = self.random
         keep, ttl, leases = choose.randrange(4), choose.choice([1.0, 30.0]), list(self.leases.values())
         rare: list[Callable[[Store], Awaitable[object]]] = [
-            lambda store: store.delete(SessionRef(session)),
+            lambda store: store.write(Delete(SessionRef(session))),
             lambda store: deleted(store, ttl),
         ]
         named = choose.choice("ijk")
         usual: list[Callable[[Store], Awaitable[object]]] = [
-            lambda store: store.withdraw(SessionRef(session), named),
-            lambda store: store.prune(SessionRef(session), keep=keep),
+            lambda store: store.write(Withdraw(SessionRef(session), named)),
+            lambda store: store.write(Prune(SessionRef(session), keep=keep)),
             lambda store: store.renew(leases),
-            lambda store: store.cancel(SessionRef(session), "now"),
+            lambda store: store.write(Cancel(SessionRef(session), "now")),
         ]
         return choose.choice(rare if choose.random() < 0.1 else usual)
 
@@ -153,33 +172,35 @@ async def outcome(call: Awaitable[object]) -> object:
 
 
 async def deleted(store: Store, ttl: float) -> object:
-    return sorted(ref.id for ref in await store.delete_idle(ttl))
+    return sorted(ref.id for ref in await store.write(DeleteIdle(ttl=ttl)))
 
 
 async def due(store: Store) -> object:
-    return sorted((each.session, each.why) for each in await store.due())
+    return sorted((each.session, each.why) for each in await store.read(ListDue()))
 
 
 async def everything(store: Store) -> object:
     # Cursors hold a store's own numbers, which have gaps of their own; the order is the same.
-    asked = [replace(question, cursor="") for question in await store.questions()]
+    asked = [replace(question, cursor="") for question in await store.read(ListQuestions())]
     found: list[object] = [asked, await due(store)]
     for session in SESSIONS:
         found += [
-            await store.load(SessionRef(session)),
-            await outcome(store.checkpoints(SessionRef(session))),
-            await outcome(store.events(SessionRef(session))),
-            await outcome(store.inputs(SessionRef(session))),
+            await store.read(Load(SessionRef(session))),
+            await outcome(store.read(ListCheckpoints(SessionRef(session)))),
+            await outcome(store.read(ListEvents(SessionRef(session)))),
+            await outcome(store.read(ListInputs(SessionRef(session)))),
         ]
         found += [
-            await outcome(store.audit(SessionRef(session))),
-            await outcome(store.events(SessionRef(session), 50, limit=2)),
+            await outcome(store.read(Audit(SessionRef(session)))),
+            await outcome(store.read(ListEvents(SessionRef(session), 50, limit=2))),
         ]
         found += [
-            await outcome(store.load(SessionRef(session), f"{branch}.{n}")) for branch in "bcde" for n in range(6)
+            await outcome(store.read(Load(SessionRef(session), f"{branch}.{n}"))) for branch in "bcde" for n in range(6)
         ]
         found += [
-            await outcome(store.checkpoints(SessionRef(session), source="step", under="a", before="b.2", limit=2))
+            await outcome(
+                store.read(ListCheckpoints(SessionRef(session), source="step", under="a", before="b.2", limit=2))
+            )
         ]
     return found
 
@@ -193,8 +214,8 @@ async def play(seed: int, make: Callable[[FakeClock], Store]) -> None:
         for _ in range(60):
             call = story.calls(clock.advance)
             assert await outcome(call(memory)) == await outcome(call(choose.choice(stores)))
-            heads = await memory.sessions()
-            assert heads == await choose.choice(stores).sessions()
+            heads = await memory.read(ListSessions())
+            assert heads == await choose.choice(stores).read(ListSessions())
             story.look(heads)
         assert await everything(memory) == await everything(choose.choice(stores))
     finally:

@@ -10,6 +10,7 @@ from typing import Any
 
 from adjourn.errors import SessionBusy
 from adjourn.stores import Claimed, Store
+from adjourn.stores.kit import Cancel, Claim, GiveAnswers
 from adjourn.testing import FakeClock, StoreSuite
 from adjourn.testing.suite.bench import Drive, S, paused, question, yes
 
@@ -69,8 +70,8 @@ async def test_a_live_owner_commits_in_one_trip_whatever_others_do():  # rule R3
         for _ in range(50):
             await run.commit(run.next(asks=(question(f"new{run.number}"),)))
 
-    given = [store.answer(S, [yes(each)]) for store, each in zip(others, ids, strict=True)]
-    cancels = [store.cancel(S, "after_step") for store in others]
+    given = [store.write(GiveAnswers(ref=S, answers=[yes(each)])) for store, each in zip(others, ids, strict=True)]
+    cancels = [store.write(Cancel(S, "after_step")) for store in others]
     renewals = [store.renew([run.held]) for store in others]
     await asyncio.gather(work(), *given, *cancels, *renewals)
     assert owner.reads == 0
@@ -84,10 +85,13 @@ async def test_a_live_owner_commits_in_one_trip_whatever_others_do():  # rule R3
 async def test_of_many_processes_one_wins():  # rule R3, C6
     stores = several(20)
     run = await paused(stores[0], "q")
-    tries = [store.answer(S, [yes("q", b"%d" % n)]) for n, store in enumerate(stores)]
+    tries = [store.write(GiveAnswers(ref=S, answers=[yes("q", b"%d" % n)])) for n, store in enumerate(stores)]
     results = await asyncio.gather(*tries, return_exceptions=True)
     assert sorted(type(each).__name__ for each in results) == ["AlreadyResumed"] * 19 + ["Head"]
-    claims = [store.claim(S, f"o{n}", 10, after="b.1", write=run.next(b"%d" % n)) for n, store in enumerate(stores)]
+    claims = [
+        store.write(Claim(ref=S, owner=f"o{n}", ttl=10, after="b.1", write=run.next(b"%d" % n)))
+        for n, store in enumerate(stores)
+    ]
     claimed = await asyncio.gather(*claims, return_exceptions=True)
     assert sum(isinstance(each, Claimed) for each in claimed) == 1
     assert sum(isinstance(each, SessionBusy) for each in claimed) == 19

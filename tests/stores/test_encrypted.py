@@ -36,6 +36,16 @@ from adjourn.stores import (
     Write,
     open_store,
 )
+from adjourn.stores.kit import (
+    GiveAnswers,
+    ListAsked,
+    ListCheckpoints,
+    ListEvents,
+    ListInputs,
+    ListQuestions,
+    Load,
+    Submit,
+)
 from adjourn.testing import FakeClock, FaultStore, ScriptedModel, StoreSuite
 from adjourn.testing.suite.bench import Drive, paused, question, record, refused
 from tests.servers import postgres, redis
@@ -114,7 +124,7 @@ async def work_on(store: Store) -> None:
     await flow.run(CANARY, session_id="flow", metadata={"about": CANARY})
     await flow.answer("flow", {"runnable:ask": f"{CANARY} says no"}, by=CANARY)
     await flow.run(CANARY, session_id="open")
-    await store.submit(SessionRef("queued"), Input(id="i", body=CANARY.encode()))
+    await store.write(Submit(ref=SessionRef("queued"), input=Input(id="i", body=CANARY.encode())))
     noted = Drive(store, "noted")
     await noted.start(msgspec.structs.replace(noted.next(), notices=(Notice(id="n", to="desk", body=CANARY.encode()),)))
 
@@ -265,7 +275,7 @@ SWAPPED = {
 
 
 async def read_all(store: Store, session: str) -> None:
-    await store.events(SessionRef(session))
+    await store.read(ListEvents(SessionRef(session)))
     await Runner(ask, store=store).recover(session)
 
 
@@ -283,8 +293,8 @@ async def test_a_header_opens_only_where_it_was_written(path: Path):  # rule K4,
     store = await two_sessions(path)
     change(path, *swap("records", "header", "key", FULL))
     for session in ("one", "two"):
-        assert [each.damaged for each in await store.checkpoints(SessionRef(session))][-1]
-    await refused(CheckpointCorrupt, store.events(SessionRef("one")))
+        assert [each.damaged for each in await store.read(ListCheckpoints(SessionRef(session)))][-1]
+    await refused(CheckpointCorrupt, store.read(ListEvents(SessionRef("one"))))
     await store.close()
 
 
@@ -292,14 +302,14 @@ async def test_an_answer_of_one_branch_is_none_on_another(path: Path):  # rule K
     store = EncryptedStore(SQLiteStore(path), KEYS)
     run = Drive(store)
     await run.start(run.next(asks=(question("q"),)))
-    await store.answer(run.ref, [Answer(id="q", value=b"yes", by="ann")])
+    await store.write(GiveAnswers(ref=run.ref, answers=[Answer(id="q", value=b"yes", by="ann")]))
     await run.commit(record(0, branch="c", parent="b.0", full=True, asks=(question("q"),)))
-    await store.answer(run.ref, [Answer(id="q", value=b"no", by="ann")])
-    values = [(await store.asked(run.ref, branch, ["q"]))[0].value for branch in ("b", "c")]
+    await store.write(GiveAnswers(ref=run.ref, answers=[Answer(id="q", value=b"no", by="ann")]))
+    values = [(await store.read(ListAsked(run.ref, branch, ["q"])))[0].value for branch in ("b", "c")]
     assert values == [b"yes", b"no"]
     change(path, *swap("questions", "value", "no", ENDED))
     for branch in ("b", "c"):
-        await refused(CheckpointCorrupt, store.asked(run.ref, branch, ["q"]))
+        await refused(CheckpointCorrupt, store.read(ListAsked(run.ref, branch, ["q"])))
     await store.close()
 
 
@@ -422,7 +432,7 @@ async def test_a_new_key_encrypts_and_the_old_one_still_opens(path: Path):  # ru
     assert (await Runner(ask, store=rotated).recover("two")).output == "yes"
     await Sessions(rotated).answer("one", {"runnable:ask": "new"})
     assert (await Runner(ask, store=rotated).recover("one")).output == "new"
-    error = await refused(MissingKey, store.load(SessionRef("one")))
+    error = await refused(MissingKey, store.read(Load(SessionRef("one"))))
     assert error.key_id == "new"
     assert "'new'" in str(error)
     await store.close()
@@ -446,7 +456,7 @@ async def test_it_is_known_which_keys_are_still_in_use(path: Path):  # rule K4
 async def test_another_key_under_the_same_id_is_told_from_damage(path: Path):  # rule K4
     store = await two_sessions(path, {"old": OLD})
     wrong = EncryptedStore(store.inner, {"old": OTHER})
-    for call in (wrong.load(SessionRef("one")), wrong.questions(), Sessions(wrong).pending()):
+    for call in (wrong.read(Load(SessionRef("one"))), wrong.read(ListQuestions()), Sessions(wrong).pending()):
         error = await refused(MissingKey, call)
         assert "another key of this id" in str(error)
     await store.close()
@@ -456,21 +466,21 @@ async def test_a_submission_is_recognized_after_a_rotation():  # rules K4, V11
     inner = MemoryStore()
     old, new = EncryptedStore(inner, KEYS, current="old"), EncryptedStore(inner, KEYS)
     ref = SessionRef("s")
-    await old.submit(ref, Input(id="i", body=b"hi"))
-    assert (await new.submit(ref, Input(id="i", body=b"hi"))).inputs == 1
-    await refused(Conflict, new.submit(ref, Input(id="i", body=b"other")))
-    await refused(Conflict, EncryptedStore(inner, {"new": NEW}).submit(ref, Input(id="i", body=b"hi")))
-    await new.submit(ref, Input(id="j", body=b"hi"))
-    assert [each.body for each in await old.inputs(ref)] == [b"hi", b"hi"]
+    await old.write(Submit(ref=ref, input=Input(id="i", body=b"hi")))
+    assert (await new.write(Submit(ref=ref, input=Input(id="i", body=b"hi")))).inputs == 1
+    await refused(Conflict, new.write(Submit(ref=ref, input=Input(id="i", body=b"other"))))
+    await refused(Conflict, EncryptedStore(inner, {"new": NEW}).write(Submit(ref=ref, input=Input(id="i", body=b"hi"))))
+    await new.write(Submit(ref=ref, input=Input(id="j", body=b"hi")))
+    assert [each.body for each in await old.read(ListInputs(ref))] == [b"hi", b"hi"]
     assert await new.keys_in_use() == {"old": 1, "new": 1}
 
 
 async def test_who_was_there_first_is_told_by_name():
     store = EncryptedStore(MemoryStore(), KEYS)
     run = await paused(store, "q")
-    await store.answer(run.ref, [Answer(id="q", value=b"1", by="ann")])
+    await store.write(GiveAnswers(ref=run.ref, answers=[Answer(id="q", value=b"1", by="ann")]))
     for late in ([Answer(id="q", value=b"2", by="bob")], [Answer(id="q", value=b"2", branch="b")]):
-        assert (await refused(AlreadyResumed, store.answer(run.ref, late))).by == "ann"
+        assert (await refused(AlreadyResumed, store.write(GiveAnswers(ref=run.ref, answers=late)))).by == "ann"
 
 
 async def test_equal_content_at_one_place_gives_equal_bytes_and_nowhere_else():
@@ -480,7 +490,7 @@ async def test_equal_content_at_one_place_gives_equal_bytes_and_nowhere_else():
         run = Drive(store, name)
         await run.start(run.next(b"same"))
         await run.commit(run.next(b"same", full=True))
-    rows = [(await inner.load(SessionRef(name), f"b.{n}")) for name in ("s", "t") for n in range(2)]
+    rows = [(await inner.read(Load(SessionRef(name), f"b.{n}"))) for name in ("s", "t") for n in range(2)]
     assert len({row.rows[-1] for row in rows if row is not None}) == 4
 
 

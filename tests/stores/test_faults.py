@@ -6,6 +6,7 @@ import pytest
 
 from adjourn.errors import StoreUnavailable
 from adjourn.stores import MemoryStore, SessionRef, Store
+from adjourn.stores.kit import Cancel, Delete, DeleteIdle, GetHead, Prune
 from adjourn.testing import FakeClock, FaultStore, StoreSuite, count_ids
 from adjourn.testing.suite.bench import Drive, paused, refused, yes
 
@@ -18,11 +19,11 @@ class TestFaultStoreWithoutFaults(StoreSuite):
 async def story(store: Store) -> None:
     run = await paused(store, "q")
     await run.claim(run.next(), yes("q"))
-    await store.cancel(SessionRef("s"), "now")
+    await store.write(Cancel(SessionRef("s"), "now"))
     await run.end()
-    await store.prune(SessionRef("s"), keep=1)
-    await store.delete_idle(1000)
-    await store.delete(SessionRef("s"))
+    await store.write(Prune(SessionRef("s"), keep=1))
+    await store.write(DeleteIdle(ttl=1000))
+    await store.write(Delete(SessionRef("s")))
 
 
 async def test_every_write_call_can_be_made_to_fail():
@@ -63,7 +64,7 @@ async def test_hanging_ends_when_the_caller_is_cancelled():
         async with asyncio.timeout(0.01):
             await Drive(store).start()
     assert store.fired
-    assert await store.head(SessionRef("s")) is None
+    assert await store.read(GetHead(SessionRef("s"))) is None
     await Drive(store).start()
 
 

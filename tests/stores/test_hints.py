@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from adjourn.stores import Input, SessionRef, SQLiteStore
-from adjourn.stores.kit import Fanout
+from adjourn.stores.kit import Fanout, Submit
 from adjourn.stores.kit.hints import MOST
 
 S = SessionRef("s")
@@ -83,6 +83,6 @@ async def test_own_writes_to_a_file_do_not_look_like_those_of_others(tmp_path: P
     async with aclosing(store.hints()) as heard:
         assert await anext(heard) is None
         for number in range(3):
-            await store.submit(S, Input(id=f"i{number}", body=b""))
+            await store.write(Submit(ref=S, input=Input(id=f"i{number}", body=b"")))
             assert await anext(heard) == S
     await store.close()

@@ -37,6 +37,27 @@ from adjourn.stores import (
     TakenNotice,
     Write,
 )
+from adjourn.stores.kit import (
+    Audit,
+    Cancel,
+    Claim,
+    Commit,
+    Delete,
+    DeleteIdle,
+    GetHead,
+    GiveAnswers,
+    ListAsked,
+    ListCheckpoints,
+    ListDue,
+    ListInputs,
+    ListOpen,
+    Load,
+    Prune,
+    SettleNotice,
+    Submit,
+    TakeNotices,
+    Withdraw,
+)
 from adjourn.testing import FakeClock
 from tests.effort import amount
 from tests.servers import redis
@@ -266,14 +287,16 @@ class StoreMachine(RuleBasedStateMachine):
         store, model, write = self.stores[which], self.models.get(ref), self.write(None, asks)
         is_new = model is None or not model.log
         refusal = None if is_new else SessionBusy if model and model.is_live(self.clock()) else Conflict
-        made = self.call(lambda: store.claim(ref, owner, TTL, after=None, write=write), refusal)
+        made = self.call(lambda: store.write(Claim(ref=ref, owner=owner, ttl=TTL, after=None, write=write)), refusal)
         if made is None:
             return
         model = self.models.setdefault(ref, Model())
         model.add(write)
         self.note(ref, write.notices)
         self.lend(ref, owner, made)
-        self.repeat = lambda: self._again(ref, made, lambda: store.claim(ref, owner, TTL, after=None, write=write))
+        self.repeat = lambda: self._again(
+            ref, made, lambda: store.write(Claim(ref=ref, owner=owner, ttl=TTL, after=None, write=write))
+        )
 
     @rule(
         ref=sessions,
@@ -306,7 +329,9 @@ class StoreMachine(RuleBasedStateMachine):
         given = [Answer(id=each, value=b"%d" % self.count, by="eve") for each in answers]
 
         def call() -> Awaitable[Claimed]:
-            return store.claim(ref, owner, TTL, after=after, write=write, answers=given, replaces=replaces)
+            return store.write(
+                Claim(ref=ref, owner=owner, ttl=TTL, after=after, write=write, answers=given, replaces=replaces)
+            )
 
         if model is None:
             self.call(call, CheckpointNotFound)
@@ -358,10 +383,10 @@ class StoreMachine(RuleBasedStateMachine):
         lease = self.lease(ref, stale)
         model, store = self.models.get(ref), self.stores[which]
         if model is None:
-            self.call(lambda: store.commit(lease, self.write(None, 0), after="b.0"), Conflict)
+            self.call(lambda: store.write(Commit(lease=lease, writes=(self.write(None, 0),), after="b.0")), Conflict)
             return
         if not model.log:
-            self.call(lambda: store.commit(lease, self.write(None, 0), after=""), Conflict)
+            self.call(lambda: store.write(Commit(lease=lease, writes=(self.write(None, 0),), after="")), Conflict)
             return
         writes, release = self._writes(model, asks, takes, count, fork), ends is not None
         if ends is not None:
@@ -370,7 +395,7 @@ class StoreMachine(RuleBasedStateMachine):
         after = model.last.id
 
         def call() -> Awaitable[Committed]:
-            return store.commit(lease, *writes, after=after, release=release)
+            return store.write(Commit(lease=lease, writes=writes, after=after, release=release))
 
         made = self.call(call, None if held else Conflict)
         if made is None:
@@ -415,7 +440,11 @@ class StoreMachine(RuleBasedStateMachine):
         ids = self.named(model, some)
         given = [Answer(id=each, value=b"1") for each in ids]
         refusal = CheckpointNotFound if model is None else model.refusal(ids, self.clock())
-        if self.call(lambda: store.answer(ref, given), refusal) is not None and model is not None and given:
+        if (
+            self.call(lambda: store.write(GiveAnswers(ref=ref, answers=given)), refusal) is not None
+            and model is not None
+            and given
+        ):
             model.answer(given, taken=False)
             model.touched = self.clock()
             self.repeat = None
@@ -425,7 +454,7 @@ class StoreMachine(RuleBasedStateMachine):
     )
     def take(self, ref: SessionRef, which: int, to: list[str], limit: int) -> None:
         now = self.clock()
-        taken = self.call(lambda: self.stores[which].take_notices(ref.app, to, TTL, limit=limit), None)
+        taken = self.call(lambda: self.stores[which].write(TakeNotices(ref.app, to, TTL, limit=limit)), None)
         assert taken is not None
         ready = [
             each
@@ -446,7 +475,7 @@ class StoreMachine(RuleBasedStateMachine):
             return
         taken = self.taken[one % len(self.taken)]
         known = self.outbox.get(taken.id)
-        done = self.call(lambda: self.stores[which].settle_notice(taken, again=again), None)
+        done = self.call(lambda: self.stores[which].write(SettleNotice(taken, again=again)), None)
         assert done == (known is not None and known.attempt == taken.attempt)
         if known is not None and done and again is None:
             del self.outbox[taken.id]
@@ -463,8 +492,8 @@ class StoreMachine(RuleBasedStateMachine):
             given = known[self.count % len(known)]
             other = Input(id=given.id, body=b"other")
             if again:
-                self.call(lambda: store.submit(ref, other), Conflict)
-        head = self.call(lambda: store.submit(ref, given), None)
+                self.call(lambda: store.write(Submit(ref=ref, input=other)), Conflict)
+        head = self.call(lambda: store.write(Submit(ref=ref, input=given)), None)
         assert head is not None
         if given not in known:
             model = self.models.setdefault(ref, Model())
@@ -479,7 +508,7 @@ class StoreMachine(RuleBasedStateMachine):
         model, store = self.models.get(ref), self.stores[which]
         named = [*(model.queue if model else ()), *(model.begun if model else ()), "unknown"]
         chosen = named[number % len(named)]
-        gone = self.call(lambda: store.withdraw(ref, chosen), CheckpointNotFound if model is None else None)
+        gone = self.call(lambda: store.write(Withdraw(ref, chosen)), CheckpointNotFound if model is None else None)
         if model is None:
             return
         assert gone == (chosen in model.queue)
@@ -505,7 +534,7 @@ class StoreMachine(RuleBasedStateMachine):
     def cancel(self, ref: SessionRef, which: int, mode: str) -> None:
         model = self.models.get(ref)
         refusal = CheckpointNotFound if model is None else None
-        stopped = self.call(lambda: self.stores[which].cancel(ref, mode), refusal)
+        stopped = self.call(lambda: self.stores[which].write(Cancel(ref, mode)), refusal)
         if model is not None:
             assert stopped == model.is_live(self.clock())
             model.cancel = mode if stopped else model.cancel
@@ -514,14 +543,14 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(ref=sessions, which=which, keep=st.integers(0, 3))
     def prune(self, ref: SessionRef, which: int, keep: int) -> None:
         model, store = self.models.get(ref), self.stores[which]
-        gone = self.call(lambda: store.prune(ref, keep=keep), CheckpointNotFound if model is None else None)
+        gone = self.call(lambda: store.write(Prune(ref, keep=keep)), CheckpointNotFound if model is None else None)
         if model is None:
             return
         if not model.log:
             assert gone == 0
             return
         listed = [each for each in model.log if each is not None and each.header.source is not None]
-        left = [each.id for each in self.call(lambda: store.checkpoints(ref), None) or []]
+        left = [each.id for each in self.call(lambda: store.read(ListCheckpoints(ref)), None) or []]
         assert len(left) == len(listed) - (gone or 0)
         assert {each.id for each in listed[len(listed) - keep :]} <= set(left)
         for position, write in enumerate(model.log[:-1]):
@@ -533,7 +562,7 @@ class StoreMachine(RuleBasedStateMachine):
     def _has(self, store: Store, ref: SessionRef, name: str) -> bool:
         async def loaded() -> bool:
             try:
-                return await store.load(ref, name) is not None
+                return await store.read(Load(ref, name)) is not None
             except CheckpointNotFound:
                 return False
 
@@ -545,7 +574,7 @@ class StoreMachine(RuleBasedStateMachine):
         if not sure:
             return
         busy = model is not None and model.is_live(self.clock())
-        self.call(lambda: self.stores[which].delete(ref), SessionBusy if busy else None)
+        self.call(lambda: self.stores[which].write(Delete(ref)), SessionBusy if busy else None)
         if not busy:
             self.models.pop(ref, None)
             self.repeat = None
@@ -554,7 +583,7 @@ class StoreMachine(RuleBasedStateMachine):
     def delete_idle(self, which: int, ttl: float) -> None:
         now = self.clock()
         idle = {ref for ref, each in self.models.items() if not each.is_live(now) and each.touched < now - ttl}
-        gone = self.call(lambda: self.stores[which].delete_idle(ttl), None)
+        gone = self.call(lambda: self.stores[which].write(DeleteIdle(ttl=ttl)), None)
         assert {(ref.app, ref.id) for ref in gone or []} == {(ref.app, ref.id) for ref in idle}
         for ref in idle:
             del self.models[ref]
@@ -586,14 +615,14 @@ class StoreMachine(RuleBasedStateMachine):
                 self.loop.run(self._compare(store, ref, self.models.get(ref)))
 
     async def _compare(self, store: Store, ref: SessionRef, model: Model | None) -> None:
-        loaded, now, head = await store.load(ref), self.clock(), await store.head(ref)
+        loaded, now, head = await store.read(Load(ref)), self.clock(), await store.read(GetHead(ref))
         assert (head is None) == (model is None)
         assert (loaded is None) == (model is None or not model.log)
         if head is None or model is None:
             return
         assert head.inputs == len(model.queue)
-        assert [each.id for each in await store.inputs(ref)] == list(model.queue)
-        due = [each.why for each in await store.due(app=ref.app) if each.session == ref.id]
+        assert [each.id for each in await store.read(ListInputs(ref))] == list(model.queue)
+        due = [each.why for each in await store.read(ListDue(app=ref.app)) if each.session == ref.id]
         assert due == model.due(now)
         if loaded is None:
             assert head.status == "queued"
@@ -604,14 +633,14 @@ class StoreMachine(RuleBasedStateMachine):
         assert loaded.rows == model.fold(model.last.id)
         assert {each.id for each in loaded.answers} == model.untaken()
         open_ids = [name for name, each in model.asked.items() if each.value is None and not _over(each, now)]
-        assert [each.id for each in await store.questions(ref)] == open_ids
-        audit = {each.id: each.value for each in await store.audit(ref)}
+        assert [each.id for each in await store.read(ListOpen(ref))] == open_ids
+        audit = {each.id: each.value for each in await store.read(Audit(ref))}
         assert audit == {name: each.value for name, each in model.asked.items()}
         for branch, asked in model.questions.items():
-            found = await store.asked(ref, branch, [*asked, "unknown"])
+            found = await store.read(ListAsked(ref, branch, [*asked, "unknown"]))
             assert [(each.id, each.value) for each in found] == [(name, each.value) for name, each in asked.items()]
-        for each in await store.checkpoints(ref):
-            kept = await store.load(ref, each.id)
+        for each in await store.read(ListCheckpoints(ref)):
+            kept = await store.read(Load(ref, each.id))
             assert kept is not None
             assert kept.rows == model.fold(each.id)
 

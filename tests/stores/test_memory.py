@@ -5,6 +5,7 @@ import threading
 import tracemalloc
 
 from adjourn.stores import Header, MemoryStore, SessionRef, Store
+from adjourn.stores.kit import ListCheckpoints, ListSessions
 from adjourn.testing import FakeClock, StoreSuite
 from adjourn.testing.suite.bench import Drive, paused, question
 
@@ -20,7 +21,7 @@ async def test_what_it_keeps_is_encoded():  # rule C14
     metadata: dict[str, object] = {"n": 1}
     await run.start(run.next(header=Header(source="input", metadata=metadata)))
     metadata["n"] = 2
-    (listed,) = await store.checkpoints(SessionRef("s"))
+    (listed,) = await store.read(ListCheckpoints(SessionRef("s")))
     assert listed.header.metadata == {"n": 1}
 
 
@@ -44,7 +45,7 @@ async def test_threads_with_loops_of_their_own_can_share_it():
         thread.start()
     for thread in threads:
         thread.join()
-    assert {head.checkpoint for head in await store.sessions()} == {"b.50"}
+    assert {head.checkpoint for head in await store.read(ListSessions())} == {"b.50"}
 
 
 async def test_a_paused_session_takes_little_memory():

@@ -13,6 +13,7 @@ from adjourn.errors import StoreUnavailable
 from adjourn.graph import START, CompiledGraph, StateGraph
 from adjourn.runner import Runner
 from adjourn.stores import PostgresStore
+from adjourn.stores.kit import GetHead, ListCheckpoints
 from adjourn.testing.suite.bench import Drive, S, paused, yes
 from tests.servers import Postgres, postgres
 
@@ -112,7 +113,7 @@ async def test_a_commit_whose_reply_was_lost_succeeds_when_it_is_made_again():  
             await run.commit(write)
         await run.commit(write)
         await run.commit()
-        assert [each.id for each in await store.checkpoints(S)] == ["b.4", "b.3", "b.2", "b.1", "b.0"]
+        assert [each.id for each in await store.read(ListCheckpoints(S))] == ["b.4", "b.3", "b.2", "b.1", "b.0"]
         await store.close()
 
 
@@ -136,7 +137,7 @@ async def test_a_call_that_is_cancelled_does_not_wait_for_a_silent_server():  # 
 async def test_a_store_whose_hints_get_no_reply_can_be_closed(loses: bytes):
     async with Line().open(postgres().port) as line:
         store = PostgresStore(line.url, schema=fresh_schema(), timeout=1.0)
-        await store.head(S)
+        await store.read(GetHead(S))
         line.loses = loses
         heard = store.hints()
         waiting = asyncio.ensure_future(anext(heard))
@@ -211,7 +212,7 @@ async def test_a_server_that_is_frozen_is_given_up_after_the_timeout(own: Postgr
     finally:
         own.thaw()
     again = PostgresStore(own.url)
-    assert (await again.head(S)) is not None
+    assert (await again.read(GetHead(S))) is not None
     await store.close()
     await again.close()
 

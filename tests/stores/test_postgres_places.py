@@ -17,6 +17,23 @@ from adjourn import Runner, Sessions, interrupt, workflow
 from adjourn.errors import AlreadyResumed, Conflict, NotStorable, SessionBusy, StoreUnavailable, UsageError
 from adjourn.graph import END, START, StateGraph
 from adjourn.stores import Answer, EncryptedStore, Input, PostgresStore, Question, SessionRef, Status
+from adjourn.stores.kit import (
+    Audit,
+    Cancel,
+    Commit,
+    Delete,
+    DeleteIdle,
+    GetHead,
+    GiveAnswers,
+    ListDue,
+    ListOpen,
+    ListQuestions,
+    ListRecords,
+    ListSessions,
+    Load,
+    Submit,
+    Withdraw,
+)
 from adjourn.stores.kit.facts import FactSheet, Query
 from adjourn.stores.kit.rows import stored_statuses
 from adjourn.stores.postgres._queries import DUE, IDLE, filters
@@ -53,7 +70,7 @@ async def test_a_live_owners_commit_is_one_statement():  # rule R3
     statements = Statements()
     store = PostgresStore(statements.url)
     run = await paused(store, "q")
-    await store.answer(S, [yes("q")])
+    await store.write(GiveAnswers(ref=S, answers=[yes("q")]))
     await run.claim(run.next(takes=("q",)))
     assert await statements.of(*(run.commit() for _ in range(5))) == 5
     assert await statements.of(run.commit(run.next(events=b"[]", event_count=1))) == 1
@@ -88,8 +105,15 @@ async def test_a_live_owner_commits_in_one_trip_whatever_others_do():  # rule R3
 
     calls: list[Awaitable[object]] = []
     for store, each in zip(others, ids, strict=True):
-        calls += [store.answer(S, [yes(each)]), store.cancel(S, "after_step"), store.renew([run.held])]
-        calls += [store.submit(S, Input(id=each, body=b"1", program="p")), store.withdraw(S, each)]
+        calls += [
+            store.write(GiveAnswers(ref=S, answers=[yes(each)])),
+            store.write(Cancel(S, "after_step")),
+            store.renew([run.held]),
+        ]
+        calls += [
+            store.write(Submit(ref=S, input=Input(id=each, body=b"1", program="p"))),
+            store.write(Withdraw(S, each)),
+        ]
     await asyncio.gather(work(), *calls)
     assert (owner.reads, owner.writes) == (0, 50)
     met = await run.pause()
@@ -110,9 +134,9 @@ async def test_questions_that_are_asked_and_closed_in_one_commit_are_told_apart(
     second = replace(first, number=first.number + 1, parent=first.id, asks=(question("d"),), full=False)
     closes = (Answer(id="b", value=b"0", how="abandoned"), Answer(id="d", value=b"1"))
     last = replace(second, number=second.number + 1, parent=second.id, asks=(), closes=closes)
-    await store.commit(run.held, first, second, last, after=run.checkpoint)
-    assert [each.id for each in await store.questions()] == ["a", "c"]
-    entries = await store.audit(S)
+    await store.write(Commit(lease=run.held, writes=(first, second, last), after=run.checkpoint))
+    assert [each.id for each in await store.read(ListQuestions())] == ["a", "c"]
+    entries = await store.read(Audit(S))
     assert [(each.id, each.how, each.value) for each in entries] == [
         ("a", None, None),
         ("b", "abandoned", b"0"),
@@ -141,8 +165,8 @@ async def test_labels_that_are_not_text_are_refused(labels: dict[str, Any], coun
 async def test_a_claim_reads_only_what_it_cannot_know():  # rules R3, C6
     statements = Statements()
     store, other = PostgresStore(statements.url), PostgresStore(statements.url)
-    await store.head(S)
-    await other.head(S)
+    await store.read(GetHead(S))
+    await other.read(GetHead(S))
     run = Drive(store)
     assert await statements.of(run.start()) == 1
     assert await statements.of(run.pause(question("q"), question("r"))) == 1
@@ -154,10 +178,10 @@ async def test_a_claim_reads_only_what_it_cannot_know():  # rules R3, C6
     assert await statements.of(elsewhere.claim(elsewhere.next(), yes("r"))) == 1
     await elsewhere.end()
     # It has moved on since: the guard sees that, and what is read says why.
-    before = await store.load(S)
+    before = await store.read(Load(S))
     with pytest.raises(AlreadyResumed):
         await run.claim(run.next(), yes("r"))
-    assert await store.load(S) == before
+    assert await store.read(Load(S)) == before
     await store.close()
     await other.close()
 
@@ -172,7 +196,7 @@ async def test_a_pause_and_its_resume_are_four_writes_and_one_look():  # rule R3
 
     statements = Statements()
     store = PostgresStore(statements.url)
-    await store.head(S)
+    await store.read(GetHead(S))
     graph = StateGraph(Asked, name="asking").add_node("ask", ask).add_edge(START, "ask").compile(store=store)
     assert await statements.of(graph.run({}, session_id="s")) == 3  # is there one, the claim, the pause
     (asked,) = await graph.pending("s")
@@ -207,7 +231,7 @@ def test_any_number_of_loops_and_threads_share_one_store():
     for thread in threads:
         thread.join()
     assert failures == []
-    found = asyncio.run(store.sessions(status="done"))
+    found = asyncio.run(store.read(ListSessions(status="done")))
     assert len(found) == 40
     database = url.rpartition("/")[2]
     connections = postgres().execute(f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{database}'")  # noqa: S608 - a name of ours
@@ -220,7 +244,7 @@ async def test_a_call_that_was_cancelled_leaves_its_connection_in_order():
     run = Drive(store)
     await run.start()
     for _ in range(20):
-        task = asyncio.create_task(store.load(S))
+        task = asyncio.create_task(store.read(Load(S)))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -236,7 +260,9 @@ async def test_leases_are_renewed_when_every_other_connection_is_busy():  # rule
     schema = store.schema
     async with await psycopg.AsyncConnection.connect(postgres().url) as user:
         await user.execute(f"SELECT 1 FROM {schema}.sessions WHERE id = 's' FOR UPDATE".encode())  # noqa: S608 - a name of ours
-        blocked = asyncio.create_task(store.answer(S, [yes("q")]))  # has the only connection, and waits for the row
+        blocked = asyncio.create_task(
+            store.write(GiveAnswers(ref=S, answers=[yes("q")]))
+        )  # has the only connection, and waits for the row
         async with asyncio.timeout(10):
             states = await store.renew([other.held, run.held])
         assert [state.lost for state in states] == [False, True]
@@ -274,7 +300,7 @@ async def test_a_step_that_waited_for_its_row_looks_at_it_again(change: str):  #
     await run.start()
     async with await psycopg.AsyncConnection.connect(postgres().url) as user:
         await user.execute(f"UPDATE {store.schema}.sessions SET {change}".encode())  # noqa: S608 - names of ours
-        step = asyncio.create_task(store.commit(run.held, run.next(), after=run.checkpoint))
+        step = asyncio.create_task(store.write(Commit(lease=run.held, writes=(run.next(),), after=run.checkpoint)))
         await waits_for_a_lock(store.schema)
     if change.startswith("cancel"):
         assert (await step).cancel == "now"
@@ -282,7 +308,7 @@ async def test_a_step_that_waited_for_its_row_looks_at_it_again(change: str):  #
         with pytest.raises(Conflict):
             await step
         assert (await run.loaded("b.0")).rows
-        assert len(await store.records(S)) == 1
+        assert len(await store.read(ListRecords(S))) == 1
     await store.close()
 
 
@@ -304,7 +330,7 @@ async def test_an_answer_that_waited_for_its_session_looks_at_it_again(change: s
         await waits_for_a_lock(store.schema)
     with pytest.raises((Conflict, AlreadyResumed)) if "fence" not in change else contextlib.nullcontext():
         await claim
-    assert len(await store.records(S)) == (3 if "fence" in change else 2)
+    assert len(await store.read(ListRecords(S))) == (3 if "fence" in change else 2)
     await store.close()
 
 
@@ -312,10 +338,10 @@ async def test_a_pause_returns_the_cancel_that_came_in_and_removes_it():  # rule
     store = make()
     run = Drive(store)
     await run.start()
-    await store.cancel(S, "now")
+    await store.write(Cancel(S, "now"))
     committed = await run.commit(run.next(status="waiting", asks=(question("q"),)), release=True)
     assert (committed.cancel, committed.released) == ("now", True)
-    assert [each.id for each in await store.questions()] == ["q"]
+    assert [each.id for each in await store.read(ListQuestions())] == ["q"]
     await store.close()
 
 
@@ -324,7 +350,7 @@ async def test_when_all_connections_are_in_use_for_too_long_it_says_so():
     await paused(store, "q")
     async with await psycopg.AsyncConnection.connect(postgres().url) as user:
         await user.execute(f"SELECT 1 FROM {store.schema}.sessions FOR UPDATE".encode())  # noqa: S608 - a name of ours
-        calls = [store.answer(S, [yes("q")]), store.head(S)]
+        calls = [store.write(GiveAnswers(ref=S, answers=[yes("q")])), store.read(GetHead(S))]
         results = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(each) for each in results] == [StoreUnavailable] * 2
     await store.close()
@@ -337,9 +363,11 @@ async def test_a_call_that_is_cancelled_leaves_the_connection_to_the_next(when: 
     async with asyncio.timeout(20):
         async with await psycopg.AsyncConnection.connect(postgres().url) as user:
             await user.execute(f"SELECT 1 FROM {store.schema}.sessions FOR UPDATE".encode())  # noqa: S608 - a name of ours
-            blocked = asyncio.create_task(store.answer(S, [yes("q")]))  # has the only connection, and waits for the row
+            blocked = asyncio.create_task(
+                store.write(GiveAnswers(ref=S, answers=[yes("q")]))
+            )  # has the only connection, and waits for the row
             await asyncio.sleep(0)
-            leaves, stays = (asyncio.create_task(store.head(S)) for _ in range(2))
+            leaves, stays = (asyncio.create_task(store.read(GetHead(S))) for _ in range(2))
             for _ in range(5):
                 await asyncio.sleep(0)
             assert not any(each.done() for each in (blocked, leaves, stays))
@@ -365,10 +393,10 @@ async def test_an_answer_in_a_transaction_of_the_user_comes_and_goes_with_it(is_
         made = connect(url)
         connection = made if isinstance(made, psycopg.Connection) else await made
         joined = store.on(connection)
-        await joined.answer(S, [yes("q")])
+        await joined.write(GiveAnswers(ref=S, answers=[yes("q")]))
         with pytest.raises(AlreadyResumed):  # a refusal does not end the transaction
-            await joined.answer(S, [yes("q")])
-        assert (await joined.load(S)) is not None
+            await joined.write(GiveAnswers(ref=S, answers=[yes("q")]))
+        assert (await joined.read(Load(S))) is not None
         for end in (connection.commit if commits else connection.rollback, connection.close):
             done = end()
             if done is not None:
@@ -376,10 +404,10 @@ async def test_an_answer_in_a_transaction_of_the_user_comes_and_goes_with_it(is_
         joined.notify()
 
     await attempt(commits=False)
-    assert len(await store.questions(S)) == 1
+    assert len(await store.read(ListOpen(S))) == 1
     await attempt(commits=True)
-    assert await store.questions(S) == []
-    assert [each.why for each in await store.due()] == ["answer"]
+    assert await store.read(ListOpen(S)) == []
+    assert [each.why for each in await store.read(ListDue())] == ["answer"]
     await store.close()
 
 
@@ -392,11 +420,11 @@ async def test_a_connection_of_the_user_may_make_rows_of_any_kind(rows: Any):
         postgres().url, row_factory=rows, cursor_factory=psycopg.AsyncClientCursor
     ) as connection:
         joined = store.on(connection)
-        assert (await joined.load(S)) is not None
-        await joined.answer(S, [yes("q")])
+        assert (await joined.read(Load(S))) is not None
+        await joined.write(GiveAnswers(ref=S, answers=[yes("q")]))
         with pytest.raises(SessionBusy):
-            await joined.delete(SessionRef("live"))
-    assert await store.questions(S) == []
+            await joined.write(Delete(SessionRef("live")))
+    assert await store.read(ListOpen(S)) == []
     await store.close()
 
 
@@ -404,11 +432,11 @@ async def test_without_tables_a_transaction_of_the_user_is_told_how_they_are_mad
     store = make()
     async with await psycopg.AsyncConnection.connect(postgres().url) as connection:
         with pytest.raises(StoreUnavailable, match=r"tables are not there; call the store itself once") as caught:
-            await store.on(connection).answer(S, [yes("q")])
+            await store.on(connection).write(GiveAnswers(ref=S, answers=[yes("q")]))
     assert caught.value.is_lasting
-    await store.sessions()
+    await store.read(ListSessions())
     async with await psycopg.AsyncConnection.connect(postgres().url) as connection:
-        assert await store.on(connection).head(S) is None
+        assert await store.on(connection).read(GetHead(S)) is None
     await store.close()
 
 
@@ -508,6 +536,7 @@ async def test_nothing_is_left_after_close():
 FORK = """
 import asyncio, os, sys, warnings
 from adjourn.stores import PostgresStore
+from adjourn.stores.kit import ListSessions
 from adjourn.testing.suite.bench import Drive
 
 warnings.simplefilter("ignore", DeprecationWarning)  # of forking a process with threads
@@ -531,7 +560,7 @@ if child == 0:
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
 asyncio.run(work("after"))
-print(len(asyncio.run(store.sessions(status="done"))))
+print(len(asyncio.run(store.read(ListSessions(status="done")))))
 asyncio.run(store.close())
 """
 
@@ -552,8 +581,9 @@ def test_parent_and_child_of_a_fork_both_go_on():
 def test_a_store_that_is_dropped_without_close_ends_quietly():
     code = (
         "import asyncio, sys\nfrom adjourn.stores import PostgresStore, SessionRef\n"
-        "asyncio.run(PostgresStore(sys.argv[1], schema=sys.argv[2]).head(SessionRef('s')))\n"
-        "store = PostgresStore(sys.argv[1], schema=sys.argv[2])\nasyncio.run(store.head(SessionRef('s')))\n"
+        "from adjourn.stores.kit import GetHead\n"
+        "asyncio.run(PostgresStore(sys.argv[1], schema=sys.argv[2]).read(GetHead(SessionRef('s'))))\n"
+        "store = PostgresStore(sys.argv[1], schema=sys.argv[2])\nasyncio.run(store.read(GetHead(SessionRef('s'))))\n"
     )
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code, postgres().url, fresh_schema()],
@@ -587,7 +617,7 @@ async def test_what_is_sent_often_is_prepared_and_may_be_lost():
     store = make(pool_size=1)
     assert await count_to(store, 20, "first") == 20
     assert any("WITH moved" in text for (text,) in await store.fetch(PREPARED, {}))
-    await store.questions()
+    await store.read(ListQuestions())
     await store.fetch(b"DO $$ BEGIN EXECUTE 'DEALLOCATE ALL'; END $$", {})
     assert await count_to(store, 20, "second") == 20
     await store.close()
@@ -607,7 +637,7 @@ async def test_pages_end_although_the_time_of_a_question_is_damaged():  # rules 
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
         await connection.execute("UPDATE adjourn.questions SET asked = -1.0 WHERE id = 'b'")
     seen, after = list[str](), None
-    while page := await store.questions(after=after, limit=2):
+    while page := await store.read(ListQuestions(after=after, limit=2)):
         seen += [each.id for each in page]
         after = page[-1].cursor
         assert len(seen) < 10
@@ -617,7 +647,7 @@ async def test_pages_end_although_the_time_of_a_question_is_damaged():  # rules 
 
 async def test_of_thousands_that_are_queued_the_first_are_read():  # rule V11
     store = make()
-    await store.submit(SessionRef("first", user="ben"), Input(id="i", body=b"{}", program="p"))
+    await store.write(Submit(ref=SessionRef("first", user="ben"), input=Input(id="i", body=b"{}", program="p")))
     schema = store.schema
     with psycopg.connect(postgres().url, autocommit=True) as own:
         for statement in (
@@ -634,13 +664,15 @@ async def test_of_thousands_that_are_queued_the_first_are_read():  # rule V11
         plan = [line for (line,) in own.execute(query.replace("{schema}", schema).encode(), given)]
     (walked,) = [line for line in plan if "sessions_queued" in line]
     assert "rows=10 " in walked
-    assert [each.session for each in await store.due(limit=3)] == ["first", "s1", "s2"]
+    assert [each.session for each in await store.read(ListDue(limit=3))] == ["first", "s1", "s2"]
     await store.close()
 
 
 async def test_old_sessions_are_found_without_reading_those_that_wait():  # rule C7
     store = make()
-    await store.submit(SessionRef("first"), Input(id="i", body=b"{}", program="p"))  # It makes the tables.
+    await store.write(
+        Submit(ref=SessionRef("first"), input=Input(id="i", body=b"{}", program="p"))
+    )  # It makes the tables.
     schema = store.schema
     with psycopg.connect(postgres().url, autocommit=True) as own:
         for statement in (
@@ -662,6 +694,9 @@ async def test_old_sessions_are_found_without_reading_those_that_wait():  # rule
         plan = [line for (line,) in own.execute(query.replace("{schema}", schema).encode(), given)]
     assert any("sessions_idle" in line for line in plan)
     assert not any("Rows Removed" in line for line in plan), plan
-    old = {ref.id for ref in await store.delete_idle(60.0, app="adjourn", statuses=("done", "failed", "cancelled"))}
+    old = {
+        ref.id
+        for ref in await store.write(DeleteIdle(ttl=60.0, app="adjourn", statuses=("done", "failed", "cancelled")))
+    }
     assert old == {f"s{n}" for n in range(500, 5001, 500)}
     await store.close()

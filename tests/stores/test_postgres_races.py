@@ -27,6 +27,24 @@ from adjourn.stores import (
     SessionRef,
     Store,
 )
+from adjourn.stores.kit import (
+    Audit,
+    Cancel,
+    Claim,
+    Commit,
+    Delete,
+    GetHead,
+    GiveAnswers,
+    ListBegun,
+    ListCheckpoints,
+    ListDue,
+    ListInputs,
+    ListQuestions,
+    Load,
+    Prune,
+    Submit,
+    Withdraw,
+)
 from adjourn.testing.suite.bench import Drive, question, yes
 from tests.effort import amount
 from tests.servers import postgres
@@ -38,37 +56,50 @@ Op: TypeAlias = Callable[[Store, Drive], Awaitable[object]]
 OTHER = Input(id="n", body=b"other", program="p")
 
 OPS: dict[str, Op] = {
-    "step": lambda store, run: store.commit(run.held, run.next(b"step"), after=run.checkpoint),
-    "take": lambda store, run: store.commit(run.held, run.next(b"take", takes=("r",)), after=run.checkpoint),
-    "ask": lambda store, run: store.commit(run.held, run.next(b"ask", asks=(question("s"),)), after=run.checkpoint),
-    "pause": lambda store, run: store.commit(
-        run.held, run.next(b"pause", status="waiting", asks=(question("t"),)), after=run.checkpoint, release=True
+    "step": lambda store, run: store.write(Commit(lease=run.held, writes=(run.next(b"step"),), after=run.checkpoint)),
+    "take": lambda store, run: store.write(
+        Commit(lease=run.held, writes=(run.next(b"take", takes=("r",)),), after=run.checkpoint)
     ),
-    "close": lambda store, run: store.commit(
-        run.held,
-        run.next(b"close", status="done", closes=(Answer(id="q", value=b"0", how="abandoned"),)),
-        after=run.checkpoint,
-        release=True,
+    "ask": lambda store, run: store.write(
+        Commit(lease=run.held, writes=(run.next(b"ask", asks=(question("s"),)),), after=run.checkpoint)
     ),
-    "end": lambda store, run: store.commit(run.held, run.next(status="done"), after=run.checkpoint, release=True),
+    "pause": lambda store, run: store.write(
+        Commit(
+            lease=run.held,
+            writes=(run.next(b"pause", status="waiting", asks=(question("t"),)),),
+            after=run.checkpoint,
+            release=True,
+        )
+    ),
+    "close": lambda store, run: store.write(
+        Commit(
+            lease=run.held,
+            writes=(run.next(b"close", status="done", closes=(Answer(id="q", value=b"0", how="abandoned"),)),),
+            after=run.checkpoint,
+            release=True,
+        )
+    ),
+    "end": lambda store, run: store.write(
+        Commit(lease=run.held, writes=(run.next(status="done"),), after=run.checkpoint, release=True)
+    ),
     "give back": lambda store, run: store.renew([replace(run.held, ttl=0.0)]),
-    "answer": lambda store, run: store.answer(run.ref, [yes("q", b"1")]),
-    "answer again": lambda store, run: store.answer(run.ref, [yes("q", b"2")]),
-    "answer two": lambda store, run: store.answer(run.ref, [yes("q", b"3"), yes("p", b"3")]),
+    "answer": lambda store, run: store.write(GiveAnswers(ref=run.ref, answers=[yes("q", b"1")])),
+    "answer again": lambda store, run: store.write(GiveAnswers(ref=run.ref, answers=[yes("q", b"2")])),
+    "answer two": lambda store, run: store.write(GiveAnswers(ref=run.ref, answers=[yes("q", b"3"), yes("p", b"3")])),
     "resume": lambda store, run: _claim(store, run, b"resume", yes("q", b"4"), yes("p", b"4")),
     "resume with one": lambda store, run: _claim(store, run, b"one", yes("q", b"5")),
     "take over": lambda store, run: _claim(store, run, b"over", replaces="ann"),
     "begin": lambda store, run: _claim(store, run, b"begin", input="i", replaces="ann"),
     "begin on a branch": lambda store, run: _claim(store, run, b"new", input="i", branch="d", replaces="ann"),
     "branch": lambda store, run: _claim(store, run, b"branch", branch="c", replaces="ann"),
-    "submit": lambda store, run: store.submit(run.ref, Input(id="n", body=b"new", program="p")),
-    "submit same": lambda store, run: store.submit(run.ref, Input(id="n", body=b"new", program="p")),
-    "submit other": lambda store, run: store.submit(run.ref, OTHER),
-    "withdraw": lambda store, run: store.withdraw(run.ref, "i"),
-    "withdraw second": lambda store, run: store.withdraw(run.ref, "j"),
-    "cancel": lambda store, run: store.cancel(run.ref, "now"),
-    "delete": lambda store, run: store.delete(run.ref),
-    "prune": lambda store, run: store.prune(run.ref, keep=1),
+    "submit": lambda store, run: store.write(Submit(ref=run.ref, input=Input(id="n", body=b"new", program="p"))),
+    "submit same": lambda store, run: store.write(Submit(ref=run.ref, input=Input(id="n", body=b"new", program="p"))),
+    "submit other": lambda store, run: store.write(Submit(ref=run.ref, input=OTHER)),
+    "withdraw": lambda store, run: store.write(Withdraw(run.ref, "i")),
+    "withdraw second": lambda store, run: store.write(Withdraw(run.ref, "j")),
+    "cancel": lambda store, run: store.write(Cancel(run.ref, "now")),
+    "delete": lambda store, run: store.write(Delete(run.ref)),
+    "prune": lambda store, run: store.write(Prune(run.ref, keep=1)),
 }
 
 
@@ -84,7 +115,9 @@ def _claim(
     write = run.next(body, input=input)
     if branch is not None:
         write = replace(write, branch=branch, number=0, full=True)
-    return store.claim(run.ref, "bob", 60.0, after=run.at, write=write, answers=answers, replaces=replaces)
+    return store.write(
+        Claim(ref=run.ref, owner="bob", ttl=60.0, after=run.at, write=write, answers=answers, replaces=replaces)
+    )
 
 
 async def running(store: Store, name: str) -> Drive:
@@ -92,7 +125,7 @@ async def running(store: Store, name: str) -> Drive:
     run = Drive(store, name, ttl=60.0)
     await run.start(run.next(asks=(question("q"), question("p"), question("r"))))
     await run.steps(2)
-    await store.answer(run.ref, [yes("r")])
+    await store.write(GiveAnswers(ref=run.ref, answers=[yes("r")]))
     await queue(store, run)
     return run
 
@@ -119,13 +152,13 @@ async def done(store: Store, name: str) -> Drive:
 async def queued(store: Store, name: str) -> Drive:
     """A session that has nothing but an input."""
     run = Drive(store, name, ttl=60.0)
-    await store.submit(run.ref, Input(id="i", body=b"1", program="p"))
+    await store.write(Submit(ref=run.ref, input=Input(id="i", body=b"1", program="p")))
     return run
 
 
 async def queue(store: Store, run: Drive) -> None:
     for name, abandons in (("i", False), ("j", True)):
-        await store.submit(run.ref, Input(id=name, body=b"1", program="p", abandons=abandons))
+        await store.write(Submit(ref=run.ref, input=Input(id=name, body=b"1", program="p", abandons=abandons)))
 
 
 UNOWNED = ("answer", "begin", "submit", "submit same", "submit other", "withdraw", "cancel", "delete", "prune")
@@ -163,18 +196,18 @@ def _plain(found: Any) -> object:
 
 async def state(store: Store, ref: SessionRef) -> object:
     """All that is to be read of a session, without its times."""
-    head = await store.head(ref)
+    head = await store.read(GetHead(ref))
     if head is None:
-        return None, [each.id for each in await store.questions() if each.session == ref.id]
-    loaded = await store.load(ref)
+        return None, [each.id for each in await store.read(ListQuestions()) if each.session == ref.id]
+    loaded = await store.read(Load(ref))
     return (
         (head.checkpoint, head.status, head.owner, head.fence, head.claims, head.seq, head.program, head.inputs),
         loaded and (loaded.rows, [(each.id, each.value) for each in loaded.answers]),
-        [(each.id, each.body) for each in await store.inputs(ref)],
-        [each.id for each in await store.checkpoints(ref)],
-        [(each.branch, each.id, each.how, each.value) for each in await store.audit(ref, all_branches=True)],
-        [each.id for each in await store.questions() if each.session == ref.id],
-        [each.why for each in await store.due() if each.session == ref.id],
+        [(each.id, each.body) for each in await store.read(ListInputs(ref))],
+        [each.id for each in await store.read(ListCheckpoints(ref))],
+        [(each.branch, each.id, each.how, each.value) for each in await store.read(Audit(ref, all_branches=True))],
+        [each.id for each in await store.read(ListQuestions()) if each.session == ref.id],
+        [each.why for each in await store.read(ListDue()) if each.session == ref.id],
     )
 
 
@@ -226,7 +259,7 @@ class Race:
         first, second, third = self.stores
         # The owner goes on where it is known; others know of the session what they have read.
         run = await setup(first, name)
-        await second.load(run.ref)
+        await second.read(Load(run.ref))
         async with await psycopg.AsyncConnection.connect(postgres().url) as blocker:
             lock = f"SELECT FROM {self.schema}.sessions WHERE id = '{name}' FOR UPDATE"
             await blocker.execute(lock.encode())
@@ -300,7 +333,7 @@ IMPORTANT = [
 @pytest.mark.parametrize("case", IMPORTANT, ids=lambda case: " ".join([case[0].__name__, *case[1:]]))
 async def test_two_that_wait_for_each_other_write_one_after_the_other(case: Any, *, joined: bool):  # rules C6, R3
     race = Race()
-    await race.stores[0].begun("")
+    await race.stores[0].read(ListBegun(""))
     setup, one, two = case
     await attempt(race, setup, one, two, "s", joined=joined)
     for each in race.stores:
@@ -310,7 +343,7 @@ async def test_two_that_wait_for_each_other_write_one_after_the_other(case: Any,
 @pytest.mark.proof
 async def test_any_two_that_wait_for_each_other_write_one_after_the_other():  # rules C6, R3
     race = Race()
-    await race.stores[0].begun("")
+    await race.stores[0].read(ListBegun(""))
     count = amount(default=60, proof=600, long=len(CASES) * 2)
     cases = [(case, joined) for case in CASES for joined in (False, True)]
     for number, (case, joined) in enumerate(random.sample(cases, count)):

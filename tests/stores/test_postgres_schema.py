@@ -13,7 +13,7 @@ import pytest
 from adjourn import Runner, workflow
 from adjourn.errors import CheckpointCorrupt, CheckpointTooNew, NotStorable, StoreUnavailable, UsageError
 from adjourn.stores import Answer, Input, PostgresStore, Question, SessionRef, open_store
-from adjourn.stores.kit import Submit
+from adjourn.stores.kit import Delete, GetHead, GiveAnswers, ListCheckpoints, ListEvents, ListSessions, Load, Submit
 from adjourn.stores.postgres._schema import LOCK, VERSION
 from adjourn.testing.suite.bench import Drive, S, paused, question
 from tests.servers import postgres
@@ -23,11 +23,12 @@ from .postgres_clock import fresh_schema
 OPEN = """
 import asyncio, sys
 from adjourn.stores import PostgresStore, SessionRef
+from adjourn.stores.kit import GetHead
 
 async def main():
     store = PostgresStore(sys.argv[1], schema=sys.argv[2])
     sys.stdin.readline()
-    await store.head(SessionRef("s"))
+    await store.read(GetHead(SessionRef("s")))
     await store.close()
 
 asyncio.run(main())
@@ -65,7 +66,7 @@ async def test_tables_from_before_the_first_release_are_refused_and_left_as_they
     run(f"INSERT INTO {schema}.versions VALUES (1), (2), ({VERSION - 1})")  # noqa: S608
     store = PostgresStore(postgres().url, schema=schema)
     with pytest.raises(CheckpointCorrupt, match=f"'{schema}' .*before the first release.*another schema") as caught:
-        await store.head(S)
+        await store.read(GetHead(S))
     assert "\n" not in str(caught.value)
     assert versions(schema) == [1, 2, VERSION - 1]
     await store.close()
@@ -90,7 +91,7 @@ async def test_a_newer_version_is_left_alone():  # rule K3
     run(f"INSERT INTO {schema}.versions VALUES (99)")  # noqa: S608
     newer = PostgresStore(postgres().url, schema=schema)
     with pytest.raises(CheckpointTooNew):
-        await newer.head(S)
+        await newer.read(GetHead(S))
     await newer.close()
 
 
@@ -100,8 +101,8 @@ async def test_tables_that_were_dropped_are_created_again():
     await Drive(store).start()
     run(f"DROP SCHEMA {schema} CASCADE")
     with pytest.raises(StoreUnavailable, match="tables are gone"):
-        await store.head(S)
-    assert await store.head(S) is None
+        await store.read(GetHead(S))
+    assert await store.read(GetHead(S)) is None
     await store.close()
 
 
@@ -113,7 +114,7 @@ async def test_missing_rights_come_with_the_grants_to_run():
     run(f"CREATE ROLE {schema}_app LOGIN")
     store = PostgresStore(postgres().url.replace("adjourn@", f"{schema}_app@"), schema=schema)
     with pytest.raises(StoreUnavailable) as caught:
-        await store.head(S)
+        await store.read(GetHead(S))
     assert caught.value.is_lasting
     grants = caught.value.detail.split("`")[1]
     for grant in grants.split("; "):
@@ -122,7 +123,7 @@ async def test_missing_rights_come_with_the_grants_to_run():
     drive = Drive(store, "mine")
     await drive.start()
     await drive.end()
-    await store.delete(SessionRef("mine"))
+    await store.write(Delete(SessionRef("mine")))
     await store.close()
 
 
@@ -131,7 +132,7 @@ async def test_a_role_that_may_not_create_the_tables_is_told_what_to_grant():
     run(f"CREATE ROLE {role} LOGIN")
     store = PostgresStore(postgres().url.replace("adjourn@", f"{role}@"), schema=role)
     with pytest.raises(StoreUnavailable, match=f"GRANT CREATE ON DATABASE postgres TO {role}") as caught:
-        await store.head(S)
+        await store.read(GetHead(S))
     assert caught.value.is_lasting
     await store.close()
 
@@ -157,7 +158,7 @@ async def test_whoever_is_not_let_in_is_told_what_to_do(of: str):
         ask_for_password(role, url)
     store = PostgresStore(url, timeout=5)
     with pytest.raises(StoreUnavailable) as caught:
-        await store.head(S)
+        await store.read(GetHead(S))
     assert advice.format(role=role) in caught.value.detail
     assert caught.value.is_lasting == is_lasting
     assert "hunter2" not in str(caught.value)
@@ -179,7 +180,7 @@ async def test_a_database_that_cannot_hold_every_text_is_refused():
     run(f"CREATE DATABASE {name} ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
     store = PostgresStore(postgres().url_of(name))
     with pytest.raises(StoreUnavailable, match="ENCODING 'UTF8'") as caught:
-        await store.head(S)
+        await store.read(GetHead(S))
     assert caught.value.is_lasting
     await store.close()
 
@@ -200,7 +201,7 @@ async def test_errors_name_the_place_and_never_the_password(what: str):
     url = URLS[what].format(port=postgres().port)
     store = PostgresStore(url, timeout=5)
     with pytest.raises(StoreUnavailable) as caught:
-        await store.head(S)
+        await store.read(GetHead(S))
     cause = caught.value.__cause__
     assert cause is not None
     for text in (str(caught.value), repr(caught.value), repr(store), str(cause), repr(vars(cause)), repr(vars(store))):
@@ -269,7 +270,7 @@ async def test_a_schema_may_have_a_percent_sign_and_a_url_an_encoding():
     drive = Drive(store, "\u4e16")
     await drive.start()
     await drive.end()
-    assert [each.session for each in await store.sessions()] == ["\u4e16"]
+    assert [each.session for each in await store.read(ListSessions())] == ["\u4e16"]
     await store.close()
 
 
@@ -282,7 +283,7 @@ async def test_a_url_carries_the_options():
     await Drive(store).start()
     same = PostgresStore(url, schema="another")  # as with Redis, what the URL says counts
     assert same.schema == schema
-    assert await same.head(S) is not None
+    assert await same.read(GetHead(S)) is not None
     for each in (store, same):
         await each.close()
 
@@ -294,7 +295,7 @@ async def test_a_schema_with_tables_of_somebody_else_is_refused_and_left_as_it_i
     postgres().execute(f"CREATE TABLE {schema}.{table}")
     store = PostgresStore(postgres().url, schema=schema)
     with pytest.raises(StoreUnavailable, match=f"schema '{schema}' has tables that are not Adjourn's") as caught:
-        await store.head(S)
+        await store.read(GetHead(S))
     assert caught.value.is_lasting
     assert "schema of its own" in str(caught.value)
     await store.close()
@@ -383,7 +384,7 @@ async def test_a_question_or_an_input_with_a_name_that_no_index_takes_is_named()
         with pytest.raises(NotStorable, match=f"the id of a question.*{size:,} bytes.*shorter"):
             await run.commit(run.next(asks=(question(random_text(size)),)))
         with pytest.raises(NotStorable, match=f"the id of an input.*{size:,} bytes"):
-            await store.submit(S, Input(id=random_text(size), body=b"1", program="p"))
+            await store.write(Submit(ref=S, input=Input(id=random_text(size), body=b"1", program="p")))
     await run.commit(
         run.next(asks=(Question(id="q", body=b"{}", agent=random_text(9_000), address=random_text(9_000)),))
     )
@@ -402,10 +403,10 @@ async def test_waiting_for_another_that_creates_the_tables_ends_and_says_so():
         other.execute(f"SELECT pg_advisory_xact_lock({LOCK})".encode())
         async with asyncio.timeout(30):
             with pytest.raises(StoreUnavailable, match="is creating them"):
-                await store.head(S)
+                await store.read(GetHead(S))
     await store.close()
     again = PostgresStore(postgres().url, schema=schema)
-    assert await again.head(S) is None
+    assert await again.read(GetHead(S)) is None
     await again.close()
 
 
@@ -414,7 +415,7 @@ async def test_stores_that_race_where_transactions_are_isolated_strictly_create_
     url = server.fresh()
     server.execute(f"ALTER DATABASE {url.rpartition('/')[2]} SET default_transaction_isolation = 'repeatable read'")
     stores = [PostgresStore(url) for _ in range(6)]
-    assert await asyncio.gather(*(each.head(S) for each in stores)) == [None] * 6
+    assert await asyncio.gather(*(each.read(GetHead(S)) for each in stores)) == [None] * 6
     for each in stores:
         await each.close()
 
@@ -423,7 +424,7 @@ async def test_the_views_read_well():
     schema = fresh_schema()
     store = PostgresStore(postgres().url, schema=schema)
     run_ = await paused(store, "q")
-    await store.answer(S, [Answer(id="q", value=b'{"ok":true}', by="ann")])
+    await store.write(GiveAnswers(ref=S, answers=[Answer(id="q", value=b'{"ok":true}', by="ann")]))
     await run_.claim(run_.next(b'{"a":1}'))
     columns = "question, how, answer, answered_by, answered IS NOT NULL"
     assert run(f"SELECT {columns} FROM {schema}.readable_questions") == [("{}", "answered", '{"ok":true}', "ann", True)]  # noqa: S608
@@ -465,12 +466,18 @@ async def test_a_damaged_session_is_named_and_left_out_of_listings(name: str):  
     await paused(store, "q")
     await paused(store, "q", session="sound")
     run(ROWS[name].format(schema))
-    for call in (store.head(S), store.load(S), store.checkpoints(S), store.events(S), store.answer(S, [])):
+    for call in (
+        store.read(GetHead(S)),
+        store.read(Load(S)),
+        store.read(ListCheckpoints(S)),
+        store.read(ListEvents(S)),
+        store.write(GiveAnswers(ref=S, answers=[])),
+    ):
         with pytest.raises(CheckpointCorrupt) as caught:
             await call
         assert caught.value.session_id == "s"
-    assert [each.session for each in await store.sessions(limit=1)] == ["sound"]
-    await store.delete(S)
+    assert [each.session for each in await store.read(ListSessions(limit=1))] == ["sound"]
+    await store.write(Delete(S))
     await Drive(store).start()
     await store.close()
 
@@ -483,7 +490,7 @@ async def test_records_that_are_gone_or_in_the_way_are_noticed():  # rules C10, 
     await drive.steps(2)
     run(f"DELETE FROM {schema}.records WHERE pos = 1")  # noqa: S608
     with pytest.raises(CheckpointCorrupt, match="lacks 1 of its records"):
-        await store.load(S)
+        await store.read(Load(S))
     copied = "(jsonb_populate_record(r, jsonb_build_object('pos', 3))).*"
     run(f"INSERT INTO {schema}.records SELECT {copied} FROM {schema}.records AS r WHERE pos = 2")  # noqa: S608
     with pytest.raises(CheckpointCorrupt, match="in its way"):
@@ -500,7 +507,7 @@ async def test_a_server_that_isolates_transactions_strictly_changes_nothing():
     await drive.start(drive.next(asks=tuple(question(f"q{n}") for n in range(8))))
 
     async def answer(other: PostgresStore, id: str) -> None:
-        await other.answer(S, [Answer(id=id, value=b"1")])
+        await other.write(GiveAnswers(ref=S, answers=[Answer(id=id, value=b"1")]))
 
     given = [answer(others[n % 4], f"q{n}") for n in range(8)]
     await asyncio.gather(drive.steps(10), *given)

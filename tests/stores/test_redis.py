@@ -15,6 +15,19 @@ from adjourn import ChatModelAgent, Runner, interrupt, workflow
 from adjourn.errors import CheckpointNotFound
 from adjourn.models import DemoModel
 from adjourn.stores import EncryptedStore, Input, RedisStore, SessionRef, Store
+from adjourn.stores.kit import (
+    Cancel,
+    CountQuestions,
+    Delete,
+    DeleteIdle,
+    GetHead,
+    GiveAnswers,
+    ListDue,
+    ListQuestions,
+    ListSessions,
+    Submit,
+    Withdraw,
+)
 from adjourn.stores.redis._keys import document_key, session_keys
 from adjourn.testing import FakeClock, ScriptedModel, StoreSuite
 from adjourn.testing.suite.bench import Drive, S, paused, question, refused, yes
@@ -50,7 +63,9 @@ def client(url: str) -> Any:  # Any: redis-py's types say little
 
 async def test_sessions_are_found_by_their_status_without_reading_others(url: str):  # rule K1
     store = RedisStore(url)
-    await asyncio.gather(*[store.submit(SessionRef(f"q{each}"), Input(id="i", body=b"{}")) for each in range(500)])
+    await asyncio.gather(
+        *[store.write(Submit(ref=SessionRef(f"q{each}"), input=Input(id="i", body=b"{}"))) for each in range(500)]
+    )
     await paused(store, "q", session="waiting")
     with client(url) as own:
 
@@ -59,9 +74,9 @@ async def test_sessions_are_found_by_their_status_without_reading_others(url: st
             return sum(found.get(f"cmdstat_{each}", {}).get("calls", 0) for each in ("hgetall", "hmget", "evalsha"))
 
         before = reads()
-        assert [head.session for head in await store.sessions(status="waiting", limit=10)] == ["waiting"]
+        assert [head.session for head in await store.read(ListSessions(status="waiting", limit=10))] == ["waiting"]
         assert reads() - before == 2  # the time, and the row
-        assert await store.sessions(status="done") == []
+        assert await store.read(ListSessions(status="done")) == []
         assert reads() - before == 3
     await store.close()
 
@@ -71,7 +86,10 @@ async def test_sessions_of_a_user_with_a_status_are_found_without_reading_others
     url: str, of_ann: int, waiting: int
 ):
     store = RedisStore(url)
-    queued = [store.submit(SessionRef(f"a{each}", user="ann"), Input(id="i", body=b"{}")) for each in range(of_ann)]
+    queued = [
+        store.write(Submit(ref=SessionRef(f"a{each}", user="ann"), input=Input(id="i", body=b"{}")))
+        for each in range(of_ann)
+    ]
     await asyncio.gather(*queued, *[paused(store, "q", session=f"b{each}") for each in range(waiting)])
     for each in range(2):
         run = Drive(store, f"both{each}")
@@ -84,14 +102,14 @@ async def test_sessions_of_a_user_with_a_status_are_found_without_reading_others
 
         for limit in (None, 1, 10):
             before = rows_read()
-            found = await store.sessions(user="ann", status="waiting", limit=limit)
+            found = await store.read(ListSessions(user="ann", status="waiting", limit=limit))
             assert [head.session for head in found] == ["both1", "both0"][:limit]
             assert rows_read() - before <= 2
         before = rows_read()
-        assert await store.sessions(user="ann", status="failed") == []
+        assert await store.read(ListSessions(user="ann", status="failed")) == []
         assert rows_read() == before
-        (first,) = await store.sessions(user="ann", status="waiting", limit=1)
-        rest = await store.sessions(user="ann", status="waiting", after=first.cursor)
+        (first,) = await store.read(ListSessions(user="ann", status="waiting", limit=1))
+        rest = await store.read(ListSessions(user="ann", status="waiting", after=first.cursor))
         assert [head.session for head in rest] == ["both0"]
     await store.close()
 
@@ -109,7 +127,7 @@ async def test_sessions_that_wait_are_not_read_to_remove_those_that_have_ended(u
             return own.info("commandstats").get("cmdstat_hgetall", {}).get("calls", 0)
 
         before = rows_read()
-        gone = await store.delete_idle(-1.0, statuses=["done", "failed"], limit=2)
+        gone = await store.write(DeleteIdle(ttl=-1.0, statuses=["done", "failed"], limit=2))
         assert [ref.id for ref in gone] == ["d0", "d1"]
         assert rows_read() - before < 10
     await store.close()
@@ -119,10 +137,10 @@ async def test_a_session_that_does_not_wait_for_anybody_is_not_read_for_those_th
     store = RedisStore(url)
     for each in range(20):
         await paused(store, "q", session=f"s{each}")
-    await store.answer(SessionRef("s7"), [yes("q")])
+    await store.write(GiveAnswers(ref=SessionRef("s7"), answers=[yes("q")]))
     with client(url) as own:
         before = own.info("commandstats")["cmdstat_hgetall"]["calls"]
-        assert [each.session for each in await store.due()] == ["s7"]
+        assert [each.session for each in await store.read(ListDue())] == ["s7"]
         assert own.info("commandstats")["cmdstat_hgetall"]["calls"] - before == 1
     await store.close()
 
@@ -136,24 +154,24 @@ async def test_a_session_is_listed_under_one_status_at_a_time(url: str):  # rule
             return [(key.rpartition("=")[2], own.zscore(key, "s")) for key in keys]
 
     async def updated() -> float:
-        head = await store.head(S)
+        head = await store.read(GetHead(S))
         return 0.0 if head is None else head.updated
 
-    await store.submit(S, Input(id="one", body=b"{}"))
+    await store.write(Submit(ref=S, input=Input(id="one", body=b"{}")))
     assert listed() == [("queued", await updated())]
     await run.start(run.next(input="one"))
     assert listed() == [("running", await updated())]
     await run.pause(question("q"))
     assert listed() == [("waiting", await updated())]
-    await store.answer(S, [yes("q")])
+    await store.write(GiveAnswers(ref=S, answers=[yes("q")]))
     await run.claim(run.next(takes=("q",)))
     await run.end()
     assert listed() == [("done", await updated())]
-    await store.submit(S, Input(id="two", body=b"{}"))
+    await store.write(Submit(ref=S, input=Input(id="two", body=b"{}")))
     assert listed() == [("queued", await updated())]
-    await store.withdraw(S, "two")
+    await store.write(Withdraw(S, "two"))
     assert listed() == [("done", await updated())]
-    await store.delete(S)
+    await store.write(Delete(S))
     assert listed() == []
     for each in (store, run.store):
         await each.close()
@@ -163,7 +181,7 @@ async def test_a_live_owner_commits_in_one_trip_and_others_write_in_two(url: str
     store, other = RedisStore(url), RedisStore(url)
     run = Drive(store)
     await run.start(run.next(asks=(question("q"),)))
-    await other.head(S)
+    await other.read(GetHead(S))
 
     async def trips(*calls: Any) -> int:
         with client(url) as own:
@@ -173,9 +191,9 @@ async def test_a_live_owner_commits_in_one_trip_and_others_write_in_two(url: str
             return own.info("commandstats")["cmdstat_evalsha"]["calls"] - before
 
     assert await trips(run.commit(), run.commit(), run.commit()) == 3
-    assert await trips(other.answer(S, [yes("q")])) == 2
-    assert await trips(other.cancel(S, "after_step")) == 2
-    assert await trips(other.submit(S, Input(id="i", body=b"{}"))) == 2
+    assert await trips(other.write(GiveAnswers(ref=S, answers=[yes("q")]))) == 2
+    assert await trips(other.write(Cancel(S, "after_step"))) == 2
+    assert await trips(other.write(Submit(ref=S, input=Input(id="i", body=b"{}")))) == 2
     assert await trips(run.commit(run.next(takes=("q",)))) == 2  # it must read what others have answered
     assert await trips(run.commit()) == 1
     assert await trips(run.loaded()) == 1
@@ -193,7 +211,7 @@ async def test_leases_are_renewed_and_cancels_seen_in_one_trip(url: str):
     for run in runs:
         await run.start()
     leases = [run.held for run in runs]
-    assert await store.cancel(runs[3].ref, "now")
+    assert await store.write(Cancel(runs[3].ref, "now"))
     with client(url) as own:
         assert [each.cancel for each in await store.renew(leases)] == [None] * 3 + ["now"] + [None] * 16
         assert await store.cancels(leases) == [None] * 3 + ["now"] + [None] * 16
@@ -213,7 +231,7 @@ async def test_scripts_that_the_server_forgot_are_sent_again(url: str):
         own.script_flush()
         assert [each.lost for each in await store.renew([run.held for run in runs])] == [False] * 3
         own.script_flush()
-        assert [each.session for each in await store.sessions()] == ["s0", "s2", "s1"]
+        assert [each.session for each in await store.read(ListSessions())] == ["s0", "s2", "s1"]
     await store.close()
 
 
@@ -226,7 +244,7 @@ async def test_all_keys_of_a_session_are_in_one_slot(url: str):  # rule K1
     for app, name in names:
         run = Drive(store, name)
         await run.start(run.next(asks=(question("q"),), events=b"[1]", event_count=1), app=app)
-        await store.submit(run.ref, Input(id="i", body=b"{}"))
+        await store.write(Submit(ref=run.ref, input=Input(id="i", body=b"{}")))
         await run.commit(run.next(status="waiting"), release=True)
     documents = {document_key(app, name) for app, name in names}
     assert len(documents) == len(names)
@@ -246,12 +264,12 @@ async def test_a_deleted_session_leaves_nothing(url: str):
     store = RedisStore(url)
     run = Drive(store)
     await run.start(run.next(asks=(question("q", expires=1e10),), events=b"[1]", event_count=1), user="ann")
-    await store.submit(S, Input(id="i", body=b"{}"))
+    await store.write(Submit(ref=S, input=Input(id="i", body=b"{}")))
     await run.pause(question("r"))
-    await store.answer(S, [yes("q")])
+    await store.write(GiveAnswers(ref=S, answers=[yes("q")]))
     with client(url) as own:
         assert len(own.keys()) > 10
-        await store.delete(S)
+        await store.write(Delete(S))
         assert set(own.keys()) == {"adj:apps", "adj:layout", "adj:serial"}
     await store.close()
 
@@ -274,7 +292,7 @@ async def test_a_time_to_live_is_on_all_keys_and_never_shorter_than_a_lease(url:
     with client(url) as own:
         own.pexpire(session_keys("adjourn", "s")[0], 5_000)
     other = RedisStore(url)
-    await other.answer(S, [yes("q")])  # somebody without the option prolongs it, too
+    await other.write(GiveAnswers(ref=S, answers=[yes("q")]))  # somebody without the option prolongs it, too
     assert min(left()) > 90_000
     await store.close()
     await other.close()
@@ -286,25 +304,25 @@ async def test_a_session_that_has_run_out_is_nowhere(url: str):
         run = Drive(store, name)
         await run.start(user="ann")
         await run.pause(question("q", expires=1e10))
-        await store.answer(run.ref, [])
+        await store.write(GiveAnswers(ref=run.ref, answers=[]))
     kept = await paused(other, "q", session="kept")
     with client(url) as own:
         for key in [key for key in own.scan_iter() if "checkpoint:s" in key and not key.endswith(":listed")]:
             own.delete(key)  # as the server does when the time is up
         own.zadd("adj:ends", {session_keys("adjourn", "s")[0]: 1.0})
-        assert [each.session for each in await store.questions()] == ["t", "kept"]
-        assert await store.count_questions() == 2
-        assert [each.session for each in await store.sessions()] == ["kept", "t"]
-        assert [each.session for each in await store.sessions(user="ann")] == ["t"]
-        assert await store.due() == []
-        assert await store.head(S) is None
-        await refused(CheckpointNotFound, store.answer(S, [yes("q")]))
+        assert [each.session for each in await store.read(ListQuestions())] == ["t", "kept"]
+        assert await store.read(CountQuestions()) == 2
+        assert [each.session for each in await store.read(ListSessions())] == ["kept", "t"]
+        assert [each.session for each in await store.read(ListSessions(user="ann"))] == ["t"]
+        assert await store.read(ListDue()) == []
+        assert await store.read(GetHead(S)) is None
+        await refused(CheckpointNotFound, store.write(GiveAnswers(ref=S, answers=[yes("q")])))
         assert not [key for key in own.scan_iter() if "checkpoint:s" in key]
         # What the server removed in its own way, as when its memory is full, is dropped when it is met.
         own.delete(session_keys("adjourn", "kept")[0])
-        assert [each.session for each in await store.sessions()] == ["t"]
+        assert [each.session for each in await store.read(ListSessions())] == ["t"]
         assert own.zscore("adj:adjourn:sessions", "kept") is None
-        assert [each.session for each in await store.questions()] == ["t"]
+        assert [each.session for each in await store.read(ListQuestions())] == ["t"]
     del kept
     await store.close()
     await other.close()

@@ -10,7 +10,24 @@ import redis as redis_py
 from adjourn import Runner, Worker, interrupt, workflow
 from adjourn.errors import AlreadyResumed, CheckpointCorrupt, CheckpointNotFound, UnknownInterrupt
 from adjourn.stores import EncryptedStore, Input, Question, QuestionFilter, RedisStore, Repairs, SessionRef
-from adjourn.stores.kit import ListQuestions
+from adjourn.stores.kit import (
+    Audit,
+    Commit,
+    CountQuestions,
+    Delete,
+    FindSessions,
+    GiveAnswers,
+    ListCheckpoints,
+    ListDue,
+    ListEvents,
+    ListInputs,
+    ListQuestions,
+    ListRecords,
+    ListSessions,
+    Load,
+    Prune,
+    Submit,
+)
 from adjourn.stores.redis._keys import session_keys
 from adjourn.testing.suite.bench import Drive, S, paused, question, refused, yes
 from tests.servers import redis
@@ -53,14 +70,16 @@ async def test_a_commit_that_meets_a_foreign_key_writes_nothing(url: str, name: 
         kept = own.dump(key)
         own.set(key, "xx")
         before = {each: own.dump(each) for each in own.scan_iter()}
-        error = await refused(CheckpointCorrupt, store.commit(run.held, write, after="b.0", release=True))
+        error = await refused(
+            CheckpointCorrupt, store.write(Commit(lease=run.held, writes=(write,), after="b.0", release=True))
+        )
         assert error.session_id == ("s" if name in PARTS else None)
         assert {each: own.dump(each) for each in own.scan_iter()} == before
         own.delete(key)
         if kept is not None:
             own.restore(key, 0, kept)
-    await store.commit(run.held, write, after="b.0", release=True)
-    assert [each.id for each in await store.questions()] == ["q"]
+    await store.write(Commit(lease=run.held, writes=(write,), after="b.0", release=True))
+    assert [each.id for each in await store.read(ListQuestions())] == ["q"]
     await store.close()
 
 
@@ -72,10 +91,10 @@ async def test_a_queue_that_meets_a_foreign_key_is_left_alone(url: str, name: st
     await run.start()
     if what == "begins":
         await run.end()
-        await store.submit(S, Input(id="i", body=b"{}"))
+        await store.write(Submit(ref=S, input=Input(id="i", body=b"{}")))
     key = parts().get(name, name)
     calls: dict[str, Callable[[], Awaitable[object]]] = {
-        "submits": lambda: store.submit(S, Input(id="j", body=b"{}")),
+        "submits": lambda: store.write(Submit(ref=S, input=Input(id="j", body=b"{}"))),
         "begins": lambda: run.claim(run.next(input="i")),
         "ends": lambda: run.commit(run.next(status="done"), release=True),
     }
@@ -103,7 +122,7 @@ async def test_an_answer_that_meets_a_foreign_key_can_be_given_again(url: str): 
         await refused(CheckpointCorrupt, runner.answer("s", {"k": True}))
         own.rename("kept", "adj:inbox:all:")
     await runner.answer("s", {"k": True})
-    assert [each.session for each in await runner.store.due()] == ["s"]
+    assert [each.session for each in await runner.store.read(ListDue())] == ["s"]
     assert await runner.count_pending() == 0
     await runner.store.close()
 
@@ -113,9 +132,9 @@ async def test_an_answer_goes_through_where_the_inbox_cannot_be_read(url: str):
     await paused(store, "q")
     with client(url) as own:
         own.hset(parts()["listed"], "0.q", own.hget(parts()["listed"], "0.q")[:3])
-    await store.answer(S, [yes("q")])
-    assert [each.session for each in await store.due()] == ["s"]
-    assert await store.questions() == []
+    await store.write(GiveAnswers(ref=S, answers=[yes("q")]))
+    assert [each.session for each in await store.read(ListDue())] == ["s"]
+    assert await store.read(ListQuestions()) == []
     await store.close()
 
 
@@ -124,7 +143,7 @@ async def test_a_question_with_more_tags_than_a_script_can_unpack_is_listed(url:
     run = Drive(store)
     asked = Question(id="q", body=b"{}", tags=tuple(f"t{number}" for number in range(9000)))
     await run.start(run.next(asks=(asked,)))
-    assert [each.id for each in await store.questions(filter=QuestionFilter(tag="t8999"))] == ["q"]
+    assert [each.id for each in await store.read(ListQuestions(filter=QuestionFilter(tag="t8999")))] == ["q"]
     await store.close()
 
 
@@ -156,7 +175,7 @@ def damaged(value: bytes, how: str) -> bytes:
 async def test_a_damaged_session_is_named_and_others_go_on(url: str, how: str):  # rule C15
     store = RedisStore(url)
     await paused(store, "q", session="other")
-    await store.answer(SessionRef("other"), [yes("q")])
+    await store.write(GiveAnswers(ref=SessionRef("other"), answers=[yes("q")]))
     live = Drive(store, "live")
     await live.start()
     for name in parts():
@@ -164,26 +183,26 @@ async def test_a_damaged_session_is_named_and_others_go_on(url: str, how: str): 
         await run.start(run.next(events=b"[1]", event_count=1))
         held = run.held
         await run.pause(question("q", expires=1e10), question("r"))
-        await store.submit(run.ref, Input(id="i", body=b"{}"))
-        await store.answer(run.ref, [yes("r")])
+        await store.write(Submit(ref=run.ref, input=Input(id="i", body=b"{}")))
+        await store.write(GiveAnswers(ref=run.ref, answers=[yes("r")]))
         with client(url) as own:
             spoil(own, parts(run.session)[name], how)
-        assert "other" in [each.session for each in await store.due()], name
-        assert {"other", "live"} <= {each.session for each in await store.sessions()}, name
-        await store.questions()
-        await store.find(run.session)
+        assert "other" in [each.session for each in await store.read(ListDue())], name
+        assert {"other", "live"} <= {each.session for each in await store.read(ListSessions())}, name
+        await store.read(ListQuestions())
+        await store.read(FindSessions(run.session))
         lost = await store.renew([held, live.held])
         assert [each.lost for each in lost] == [True, False], name
         assert await store.cancels([held, live.held]) == [None, None]
         results: list[object] = await asyncio.gather(
-            store.load(run.ref),
-            store.audit(run.ref, all_branches=True),
-            store.records(run.ref),
-            store.checkpoints(run.ref),
-            store.events(run.ref),
-            store.inputs(run.ref),
-            store.answer(run.ref, [yes("q")]),
-            store.prune(run.ref, keep=1),
+            store.read(Load(run.ref)),
+            store.read(Audit(run.ref, all_branches=True)),
+            store.read(ListRecords(run.ref)),
+            store.read(ListCheckpoints(run.ref)),
+            store.read(ListEvents(run.ref)),
+            store.read(ListInputs(run.ref)),
+            store.write(GiveAnswers(ref=run.ref, answers=[yes("q")])),
+            store.write(Prune(run.ref, keep=1)),
             return_exceptions=True,
         )
         for result in results:
@@ -191,7 +210,7 @@ async def test_a_damaged_session_is_named_and_others_go_on(url: str, how: str): 
                 assert result.session_id == run.session, name
             elif isinstance(result, BaseException):
                 assert isinstance(result, CheckpointNotFound | AlreadyResumed | UnknownInterrupt), name
-        await store.delete(run.ref)
+        await store.write(Delete(run.ref))
         with client(url) as own:
             assert not [key for key in own.scan_iter() if run.session.encode() in key], name
             members = own.zrange("adj:adjourn:sessions", 0, -1) + own.zrange("adj:adjourn:due", 0, -1)
@@ -240,9 +259,9 @@ async def test_an_id_that_has_run_out_is_used_again(url: str):
         for name, key in parts().items():
             if name != "listed":
                 own.delete(key)  # as the server does when the time is up
-    await store.submit(S, Input(id="i", body=b"{}"))
-    assert await store.count_questions() == len(await store.questions()) == 0
-    assert [each.session for each in await store.sessions()] == ["s"]
+    await store.write(Submit(ref=S, input=Input(id="i", body=b"{}")))
+    assert await store.read(CountQuestions()) == len(await store.read(ListQuestions())) == 0
+    assert [each.session for each in await store.read(ListSessions())] == ["s"]
     await store.close()
 
 
@@ -261,24 +280,36 @@ async def busy(store: RedisStore) -> None:
     live = Drive(store, "live")
     await live.start(user="ann")
     await live.commit(live.next(asks=(question("p"),)))
-    await store.answer(live.ref, [yes("p")])
+    await store.write(GiveAnswers(ref=live.ref, answers=[yes("p")]))
     await paused(store, "q", "r", session="paused")
     done = Drive(store, "done")
     await done.start(app="shop")
     await done.end()
     for ref in (SessionRef("new", user="ben"), done.ref, SessionRef("paused")):
-        await store.submit(ref, Input(id="i", body=b"{}"))
+        await store.write(Submit(ref=ref, input=Input(id="i", body=b"{}")))
     expiring = Drive(store, "expiring")
     await expiring.start()
     await expiring.pause(Question(id="q", body=b"{}", agent="A", tags=("t",), address="agent:A;tool:x", expires=1e10))
     answered = await paused(store, "q", session="answered")
-    await store.answer(answered.ref, [yes("q")])
+    await store.write(GiveAnswers(ref=answered.ref, answers=[yes("q")]))
 
 
 async def listings(store: RedisStore) -> list[object]:
-    found: list[object] = [await store.sessions(), await store.questions(), await store.due(), await store.find("done")]
-    found += [await store.sessions(status="queued"), await store.sessions(user="ann"), await store.sessions(limit=2)]
-    found += [await store.questions(filter=QuestionFilter(agent="A", tag="t")), await store.questions(limit=1)]
+    found: list[object] = [
+        await store.read(ListSessions()),
+        await store.read(ListQuestions()),
+        await store.read(ListDue()),
+        await store.read(FindSessions("done")),
+    ]
+    found += [
+        await store.read(ListSessions(status="queued")),
+        await store.read(ListSessions(user="ann")),
+        await store.read(ListSessions(limit=2)),
+    ]
+    found += [
+        await store.read(ListQuestions(filter=QuestionFilter(agent="A", tag="t"))),
+        await store.read(ListQuestions(limit=1)),
+    ]
     return found
 
 
@@ -352,7 +383,7 @@ async def test_indexes_are_rebuilt_from_the_rows(url: str):
     assert await store.repair() == 6
     assert indexes(url) == whole
     assert await listings(store) == expected
-    assert await store.count_questions() == 3
+    assert await store.read(CountQuestions()) == 3
     await store.close()
 
 
@@ -364,14 +395,14 @@ async def test_indexes_are_rebuilt_while_others_write(url: str):
     async def work() -> None:
         for number in range(50):
             await run.commit(run.next(asks=(question(f"q{number}"),)))
-            await other.answer(S, [yes(f"q{number}")])
+            await other.write(GiveAnswers(ref=S, answers=[yes(f"q{number}")]))
 
     working = asyncio.create_task(work())
     while not working.done():
         await store.repair()
     await working
-    assert await store.questions() == []
-    assert [each.session for each in await store.sessions(status="running")] == ["s"]
+    assert await store.read(ListQuestions()) == []
+    assert [each.session for each in await store.read(ListSessions(status="running"))] == ["s"]
     before = indexes(url)
     await store.repair()
     assert indexes(url) == before

@@ -17,6 +17,20 @@ from adjourn.errors import (
     UnknownInterrupt,
 )
 from adjourn.stores import Claimed, Committed, Head, Input, RedisStore, Renewed, SessionRef
+from adjourn.stores.kit import (
+    Audit,
+    Cancel,
+    Claim,
+    Commit,
+    Delete,
+    GetHead,
+    GiveAnswers,
+    ListDue,
+    ListInputs,
+    ListSessions,
+    Submit,
+    Withdraw,
+)
 from adjourn.testing.suite.bench import Drive, question, yes
 from tests.servers import redis
 
@@ -63,7 +77,7 @@ class Race:
 async def race() -> AsyncIterator[Race]:
     made = Race(redis().fresh())
     for store in (made.one, made.two):
-        await store.head(SessionRef("none"))
+        await store.read(GetHead(SessionRef("none")))
     yield made
     await made.check()
     await made.one.close()
@@ -80,14 +94,16 @@ async def test_an_answer_and_a_pause(race: Race):  # rule R3
         await run.start(run.next(asks=(question("q"),)))
         pause = run.next(status="waiting")
         committed, answered = await race.run(
-            lambda run=run, pause=pause: race.one.commit(run.held, pause, after="b.0", release=True),
-            lambda run=run: race.two.answer(run.ref, [yes("q")]),
+            lambda run=run, pause=pause: race.one.write(
+                Commit(lease=run.held, writes=(pause,), after="b.0", release=True)
+            ),
+            lambda run=run: race.two.write(GiveAnswers(ref=run.ref, answers=[yes("q")])),
         )
         assert isinstance(committed, Committed)
         assert isinstance(answered, Head)
         assert committed.released == (not committed.answers)
         seen.add(committed.released)
-        due = [each.why for each in await race.two.due() if each.session == run.session]
+        due = [each.why for each in await race.two.read(ListDue()) if each.session == run.session]
         assert due == (["answer"] if committed.released else [])
     assert seen == {True, False}
 
@@ -98,11 +114,11 @@ async def test_two_answers(race: Race):  # rule R3
         await run.start()
         await run.pause(question("q"), question("r"))
         found = await race.run(
-            lambda run=run: race.one.answer(run.ref, [yes("q", b"1")]),
-            lambda run=run: race.two.answer(run.ref, [yes("q", b"2"), yes("r", b"2")]),
-            lambda run=run: race.two.answer(run.ref, [yes("r", b"3")]),
+            lambda run=run: race.one.write(GiveAnswers(ref=run.ref, answers=[yes("q", b"1")])),
+            lambda run=run: race.two.write(GiveAnswers(ref=run.ref, answers=[yes("q", b"2"), yes("r", b"2")])),
+            lambda run=run: race.two.write(GiveAnswers(ref=run.ref, answers=[yes("r", b"3")])),
         )
-        entries = {each.id: each.value for each in await race.two.audit(run.ref)}
+        entries = {each.id: each.value for each in await race.two.read(Audit(run.ref))}
         if isinstance(found[1], Head):  # all of its answers, or none
             assert entries == {"q": b"2", "r": b"2"}
             assert [type(each) for each in (found[0], found[2])] == [AlreadyResumed] * 2
@@ -118,16 +134,18 @@ async def test_a_withdrawal_and_the_beginning_of_the_turn(race: Race):  # rule V
         run = Drive(race.one, f"s{number}")
         await run.start()
         await run.end()
-        await race.two.submit(run.ref, Input(id="i", body=b"1"))
-        await race.two.submit(run.ref, Input(id="j", body=b"2"))
+        await race.two.write(Submit(ref=run.ref, input=Input(id="i", body=b"1")))
+        await race.two.write(Submit(ref=run.ref, input=Input(id="j", body=b"2")))
         claimed, withdrawn = await race.run(
-            lambda run=run: race.one.claim(run.ref, "ann", 10, after="b.1", write=run.next(input="i")),
-            lambda run=run: race.two.withdraw(run.ref, "i"),
+            lambda run=run: race.one.write(
+                Claim(ref=run.ref, owner="ann", ttl=10, after="b.1", write=run.next(input="i"))
+            ),
+            lambda run=run: race.two.write(Withdraw(run.ref, "i")),
         )
-        assert [each.id for each in await race.two.inputs(run.ref)] == ["j"]
+        assert [each.id for each in await race.two.read(ListInputs(run.ref))] == ["j"]
         assert isinstance(claimed, Claimed) == (withdrawn is False)
         assert isinstance(claimed, Claimed | Conflict)
-        head = await race.two.head(run.ref)
+        head = await race.two.read(GetHead(run.ref))
         assert head is not None
         assert head.inputs == 1
 
@@ -137,12 +155,12 @@ async def test_the_same_input_is_submitted_twice(race: Race):  # rule V11
         ref = SessionRef(f"s{number}")
         other = Input(id="i", body=b"2")
         found = await race.run(
-            lambda ref=ref: race.one.submit(ref, Input(id="i", body=b"1")),
-            lambda ref=ref: race.two.submit(ref, Input(id="i", body=b"1")),
-            lambda ref=ref, other=other: race.one.submit(ref, other),
+            lambda ref=ref: race.one.write(Submit(ref=ref, input=Input(id="i", body=b"1"))),
+            lambda ref=ref: race.two.write(Submit(ref=ref, input=Input(id="i", body=b"1"))),
+            lambda ref=ref, other=other: race.one.write(Submit(ref=ref, input=other)),
         )
-        (kept,) = await race.two.inputs(ref)
-        head = await race.two.head(ref)
+        (kept,) = await race.two.read(ListInputs(ref))
+        head = await race.two.read(GetHead(ref))
         assert head is not None
         assert head.inputs == 1
         expected = [Head, Head, Conflict] if kept.body == b"1" else [Conflict, Conflict, Head]
@@ -157,20 +175,20 @@ async def test_submissions_while_turns_begin_and_end(race: Race):  # rules V11, 
 
     async def submit() -> None:
         for number in range(ROUNDS):
-            await race.two.submit(run.ref, Input(id=f"i{number}", body=b"1"))
+            await race.two.write(Submit(ref=run.ref, input=Input(id=f"i{number}", body=b"1")))
 
     submitting, begun = asyncio.create_task(submit()), 0
     while begun < ROUNDS:
-        waiting = await race.one.inputs(run.ref, limit=1)
+        waiting = await race.one.read(ListInputs(run.ref, limit=1))
         if waiting:
             await run.claim(run.next(input=waiting[0].id))
             await run.commit()
             await run.end()
             begun += 1
     await submitting
-    assert await race.two.inputs(run.ref) == []
-    assert [each.session for each in await race.two.sessions(status="done")] == ["s"]
-    assert await race.two.due() == []
+    assert await race.two.read(ListInputs(run.ref)) == []
+    assert [each.session for each in await race.two.read(ListSessions(status="done"))] == ["s"]
+    assert await race.two.read(ListDue()) == []
 
 
 async def test_a_takeover_and_a_renewal(race: Race):  # rule C6
@@ -184,12 +202,12 @@ async def test_a_takeover_and_a_renewal(race: Race):  # rule C6
         await asyncio.sleep(0.02 - 0.002 * race.chance.random())
         renewed, taken = await race.run(
             lambda run=run: race.one.renew([run.held]),
-            lambda run=run: race.two.claim(run.ref, "bob", 10, after="b.0"),
+            lambda run=run: race.two.write(Claim(ref=run.ref, owner="bob", ttl=10, after="b.0")),
         )
         assert isinstance(renewed, list)
         (lease,) = cast("list[Renewed]", renewed)
         assert isinstance(taken, Claimed | SessionBusy)
-        head = await race.two.head(run.ref)
+        head = await race.two.read(GetHead(run.ref))
         assert head is not None
         if isinstance(taken, Claimed):
             assert (head.owner, head.fence) == ("bob", 2)
@@ -208,16 +226,16 @@ async def test_a_removal_and_a_commit(race: Race):  # rules C1, C7
         await run.start()
         await run.pause(question("q"))
         claimed, removed = await race.run(
-            lambda run=run: race.one.claim(run.ref, "ann", 10, after="b.1", write=run.next()),
-            lambda run=run: race.two.delete(run.ref),
+            lambda run=run: race.one.write(Claim(ref=run.ref, owner="ann", ttl=10, after="b.1", write=run.next())),
+            lambda run=run: race.two.write(Delete(run.ref)),
         )
         if isinstance(claimed, Claimed):
             assert isinstance(removed, SessionBusy)
-            assert await race.two.head(run.ref) is not None
+            assert await race.two.read(GetHead(run.ref)) is not None
         else:
             assert isinstance(claimed, CheckpointNotFound)
-            assert removed is None
-            assert await race.two.head(run.ref) is None
+            assert removed is True
+            assert await race.two.read(GetHead(run.ref)) is None
 
 
 async def test_a_removal_and_an_answer_and_a_submission(race: Race):  # rule C7
@@ -226,14 +244,14 @@ async def test_a_removal_and_an_answer_and_a_submission(race: Race):  # rule C7
         await run.start()
         await run.pause(question("q"))
         removed, answered, submitted = await race.run(
-            lambda run=run: race.one.delete(run.ref),
-            lambda run=run: race.two.answer(run.ref, [yes("q")]),
-            lambda run=run: race.two.submit(run.ref, Input(id="i", body=b"1")),
+            lambda run=run: race.one.write(Delete(run.ref)),
+            lambda run=run: race.two.write(GiveAnswers(ref=run.ref, answers=[yes("q")])),
+            lambda run=run: race.two.write(Submit(ref=run.ref, input=Input(id="i", body=b"1"))),
         )
-        assert removed is None
+        assert removed is True
         assert isinstance(answered, Head | CheckpointNotFound | UnknownInterrupt)  # the latter of a new session
         assert isinstance(submitted, Head)
-        head = await race.two.head(run.ref)
+        head = await race.two.read(GetHead(run.ref))
         assert head is None or (head.checkpoint, head.inputs) == ("", 1)
 
 
@@ -244,7 +262,7 @@ async def test_two_who_begin_a_session(race: Race):  # rule C1
             lambda runs=runs: runs[0].start(runs[0].next(b"ann's")),
             lambda runs=runs: runs[1].start(runs[1].next(b"bob's")),
         )
-        head = await race.two.head(runs[0].ref)
+        head = await race.two.read(GetHead(runs[0].ref))
         assert head is not None
         (winner,) = [run for run, each in zip(runs, found, strict=True) if isinstance(each, Claimed)]
         assert (head.owner, head.claims) == (winner.owner, 1)
@@ -257,15 +275,17 @@ async def test_all_at_once(race: Race):  # rules C6, R3
         await run.start(run.next(asks=(question("q"), question("r", expires=1e10))))
         pause = run.next(status="waiting")
         calls: list[Callable[[], Awaitable[object]]] = [
-            lambda run=run, pause=pause: race.one.commit(run.held, pause, after="b.0", release=True),
-            lambda run=run: race.two.answer(run.ref, [yes("q")]),
-            lambda run=run: race.one.answer(run.ref, [yes("r")]),
-            lambda run=run: race.two.submit(run.ref, Input(id="i", body=b"1")),
-            lambda run=run: race.one.submit(run.ref, Input(id="j", body=b"1")),
-            lambda run=run: race.two.withdraw(run.ref, "i"),
-            lambda run=run: race.two.cancel(run.ref, "now"),
+            lambda run=run, pause=pause: race.one.write(
+                Commit(lease=run.held, writes=(pause,), after="b.0", release=True)
+            ),
+            lambda run=run: race.two.write(GiveAnswers(ref=run.ref, answers=[yes("q")])),
+            lambda run=run: race.one.write(GiveAnswers(ref=run.ref, answers=[yes("r")])),
+            lambda run=run: race.two.write(Submit(ref=run.ref, input=Input(id="i", body=b"1"))),
+            lambda run=run: race.one.write(Submit(ref=run.ref, input=Input(id="j", body=b"1"))),
+            lambda run=run: race.two.write(Withdraw(run.ref, "i")),
+            lambda run=run: race.two.write(Cancel(run.ref, "now")),
             lambda run=run: race.two.renew([run.held]),
-            lambda run=run: race.two.claim(run.ref, "bob", 10, after="b.1"),
+            lambda run=run: race.two.write(Claim(ref=run.ref, owner="bob", ttl=10, after="b.1")),
         ]
         await race.run(*race.chance.sample(calls, 6))
     await race.check()

@@ -27,6 +27,20 @@ from adjourn.errors import (
     UsageError,
 )
 from adjourn.stores import Input, RedisStore, SessionRef, Store, open_store
+from adjourn.stores.kit import (
+    Claim,
+    Commit,
+    CountQuestions,
+    Delete,
+    GetHead,
+    GiveAnswers,
+    ListCheckpoints,
+    ListDue,
+    ListQuestions,
+    ListSessions,
+    Load,
+    Submit,
+)
 from adjourn.stores.redis._keys import session_keys
 from adjourn.testing import FakeClock, StoreSuite
 from adjourn.testing.suite.bench import Drive, S, paused, question, refused, yes
@@ -112,12 +126,12 @@ async def test_a_server_that_forgot_everything_has_no_sessions():  # rule K2
         live = Drive(store, "live")
         await live.start()
         server.restart()
-        assert await store.head(S) is None
+        assert await store.read(GetHead(S)) is None
         await refused(CheckpointNotFound, run.claim())
-        await refused(CheckpointNotFound, store.answer(S, [yes("q")]))
+        await refused(CheckpointNotFound, store.write(GiveAnswers(ref=S, answers=[yes("q")])))
         await refused(Conflict, live.commit())
         assert [each.lost for each in await store.renew([live.held])] == [True]
-        assert await store.sessions() == await store.questions() == []
+        assert await store.read(ListSessions()) == await store.read(ListQuestions()) == []
         await store.close()
 
 
@@ -130,7 +144,7 @@ async def test_a_frozen_server_is_not_waited_for_forever(server: Redis):
     assert "too long" in error.detail
     server.thaw()
     # The commit may have been made all the same, and repeating it succeeds.
-    await store.commit(run.held, run.next(), after="b.0")
+    await store.write(Commit(lease=run.held, writes=(run.next(),), after="b.0"))
     await store.close()
 
 
@@ -146,7 +160,7 @@ async def test_cut_connections_are_opened_again(server: Redis):
                 break
             except StoreUnavailable:
                 pass
-    assert len(await store.checkpoints(S)) == 6
+    assert len(await store.read(ListCheckpoints(S))) == 6
     await store.close()
 
 
@@ -155,12 +169,12 @@ async def test_hints_are_heard_again_after_the_connection_is_lost(server: Redis)
     run = await paused(store, "q", "r")
     hints = store.hints()
     assert await anext(hints) is None
-    await store.answer(S, [yes("q")])
+    await store.write(GiveAnswers(ref=S, answers=[yes("q")]))
     assert await anext(hints) == SessionRef("s")
     server.cut_connections()
     assert await anext(hints) is None  # anything may have changed meanwhile
     await run.claim()
-    await store.answer(S, [yes("r")])
+    await store.write(GiveAnswers(ref=S, answers=[yes("r")]))
     assert await anext(hints) == SessionRef("s")
     await hints.aclose()
     await store.close()
@@ -232,7 +246,7 @@ async def test_settings_that_can_lose_checkpoints_are_refused(
             assert "accept_loss" in str(error)
         accepting = RedisStore(server.url + "?accept_loss=1", ttl=ttl)
         with caplog.at_level(logging.WARNING, logger="adjourn.stores"):
-            await asyncio.gather(*(accepting.head(S) for _ in range(5)))
+            await asyncio.gather(*(accepting.read(GetHead(S)) for _ in range(5)))
             await Drive(accepting, "t").start()
         (said,) = caplog.records
         assert said.levelname == "WARNING"
@@ -257,14 +271,14 @@ async def test_a_user_who_may_not_ask_for_settings(server: Redis):  # rule K2
     run = await paused(store, "q", session="t")
     hints = store.hints()
     assert await anext(hints) is None
-    await store.answer(run.ref, [yes("q")])
+    await store.write(GiveAnswers(ref=run.ref, answers=[yes("q")]))
     assert await anext(hints) == SessionRef("t")
     await hints.aclose()
     await run.claim()
     await store.renew([run.held])
     await store.cancels([run.held])
-    assert await store.questions() == []
-    assert {each.session for each in await store.sessions()} == {"s", "t"}
+    assert await store.read(ListQuestions()) == []
+    assert {each.session for each in await store.read(ListSessions())} == {"s", "t"}
     server.execute("ACL", "SETUSER", "ann", "-evalsha", "-eval")
     error = await refused(StoreUnavailable, Drive(store, "u").start())
     assert error.is_lasting
@@ -288,10 +302,10 @@ async def test_a_user_who_may_not_publish_writes_all_the_same(server: Redis, cap
     store = RedisStore(server.url.replace("redis://", "redis://ann:s3cret@"))
     with caplog.at_level(logging.WARNING, logger="adjourn.stores"):
         await paused(store, "q")
-        await store.answer(S, [yes("q")])
+        await store.write(GiveAnswers(ref=S, answers=[yes("q")]))
     (logged,) = caplog.messages
     assert "&adj:*" in logged
-    assert [each.session for each in await store.due()] == ["s"]
+    assert [each.session for each in await store.read(ListDue())] == ["s"]
     await store.close()
 
 
@@ -302,13 +316,13 @@ async def test_another_layout_of_the_keys_is_left_alone(server: Redis):
     assert server.execute("GET", "adj:layout") == b"2"
     server.execute("SET", "adj:layout", "3")
     newer = RedisStore(server.url)
-    for call in (newer.head(S), Drive(newer, "t").start()):
+    for call in (newer.read(GetHead(S)), Drive(newer, "t").start()):
         error = await refused(CheckpointTooNew, call)
         assert (error.version, error.known) == (3, 2)
     server.execute("SET", "adj:layout", "1")
-    assert "before the first release" in str(await refused(CheckpointCorrupt, newer.head(S)))
+    assert "before the first release" in str(await refused(CheckpointCorrupt, newer.read(GetHead(S))))
     server.execute("SET", "adj:layout", "something else")
-    assert "adj:layout" in str(await refused(CheckpointCorrupt, newer.head(S)))
+    assert "adj:layout" in str(await refused(CheckpointCorrupt, newer.read(GetHead(S))))
     await newer.close()
 
 
@@ -318,7 +332,7 @@ async def test_passwords_are_not_shown(server: Redis):
     address = server.url.removeprefix("redis://")
     for url in (f"redis://ann:wr0ng@{address}", f"redis://{address}", "redis://ann:wr0ng@127.0.0.1:1/0"):
         store = RedisStore(url)
-        error = await refused(StoreUnavailable, store.head(S))
+        error = await refused(StoreUnavailable, store.read(GetHead(S)))
         assert "wr0ng" not in str(error) + repr(error) + repr(store)
         assert error.is_lasting == (":1/" not in url)
         await store.close()
@@ -330,7 +344,7 @@ async def test_passwords_are_not_shown(server: Redis):
 async def test_a_cluster_is_refused_in_plain_words():  # rule K1
     with Redis(settings={"cluster-enabled": "yes", "cluster-port": str(free_port()), "databases": "1"}) as server:
         store = RedisStore(server.url)
-        error = await refused(UsageError, store.head(S))
+        error = await refused(UsageError, store.read(GetHead(S)))
         assert "Redis Cluster" in str(error)
         await store.close()
 
@@ -352,9 +366,9 @@ def sentinel(tmp_path: Path) -> Iterator[int]:
 @pytest.mark.parametrize(("database", "kind"), [(0, UsageError), (3, StoreUnavailable)])
 async def test_a_sentinel_is_refused_in_plain_words(sentinel: int, database: int, kind: type[AdjournError]):
     store = RedisStore(f"redis://127.0.0.1:{sentinel}/{database}")
-    error = await refused(AdjournError, store.head(S))
+    error = await refused(AdjournError, store.read(GetHead(S)))
     while "Connect call failed" in str(error):  # it starts
-        error = await refused(AdjournError, store.head(S))
+        error = await refused(AdjournError, store.read(GetHead(S)))
     assert type(error) is kind
     assert "Sentinel" in str(error)
     assert "primary" in str(error)
@@ -403,13 +417,13 @@ def test_a_wrong_url_is_refused_with_advice(url: str, advice: str):
 
 async def test_a_url_may_say_how_many_connections(url: str):
     store = open_store(f"{url}?pool_size=1")
-    await asyncio.gather(*(store.head(S) for _ in range(3)))
+    await asyncio.gather(*(store.read(GetHead(S)) for _ in range(3)))
     await store.close()
 
 
 async def test_a_server_without_tls_takes_too_long_to_answer_in_it(url: str):
     store = RedisStore(url.replace("redis://", "rediss://"), timeout=0.2)
-    error = await refused(StoreUnavailable, store.head(S))
+    error = await refused(StoreUnavailable, store.read(GetHead(S)))
     assert "use 'redis://' if it does not have TLS on this port" in str(error)
     await store.close()
 
@@ -417,7 +431,7 @@ async def test_a_server_without_tls_takes_too_long_to_answer_in_it(url: str):
 @pytest.mark.parametrize("wrong", ["/999", "/0?client_name=a b"])
 async def test_what_the_server_does_not_accept_is_not_waited_for(url: str, wrong: str):
     store = RedisStore(url.rpartition("/")[0] + wrong)
-    error = await refused(StoreUnavailable, store.head(S))
+    error = await refused(StoreUnavailable, store.read(GetHead(S)))
     assert error.is_lasting
     assert "cannot be used: it " in str(error)
     assert "once it is back" not in str(error)
@@ -454,7 +468,7 @@ def test_a_store_is_used_from_many_loops_and_threads(url: str):
             run = Drive(store, f"s{number}")
             await run.start()
             await run.steps(20)
-            await asyncio.gather(*[store.head(run.ref) for _ in range(20)])
+            await asyncio.gather(*[store.read(GetHead(run.ref)) for _ in range(20)])
 
         try:
             asyncio.run(drive())
@@ -473,7 +487,7 @@ def test_a_store_is_used_from_many_loops_and_threads(url: str):
 
 
 async def _read(store: RedisStore, name: str) -> None:
-    found = await store.load(SessionRef(name))
+    found = await store.read(Load(SessionRef(name)))
     assert found is not None
     assert len(found.rows) == 21
 
@@ -491,7 +505,7 @@ async def test_a_store_is_used_after_a_fork(url: str):
     await asyncio.to_thread(child.join)
     assert child.exitcode == 0
     await run.steps(5)
-    assert [each.session for each in await store.sessions()] == ["s", "child"]
+    assert [each.session for each in await store.read(ListSessions())] == ["s", "child"]
     await store.close()
 
 
@@ -529,10 +543,13 @@ async def test_cancelled_calls_leave_connections_in_order(url: str):
 async def test_of_many_processes_one_wins(url: str):  # rule R3, C6
     stores = [RedisStore(url) for _ in range(8)]
     run = await paused(stores[0], "q")
-    tries = [store.answer(S, [yes("q", b"%d" % n)]) for n, store in enumerate(stores)]
+    tries = [store.write(GiveAnswers(ref=S, answers=[yes("q", b"%d" % n)])) for n, store in enumerate(stores)]
     results = await asyncio.gather(*tries, return_exceptions=True)
     assert sorted(type(each).__name__ for each in results) == ["AlreadyResumed"] * 7 + ["Head"]
-    claims = [store.claim(S, f"o{n}", 10, after="b.1", write=run.next(b"%d" % n)) for n, store in enumerate(stores)]
+    claims = [
+        store.write(Claim(ref=S, owner=f"o{n}", ttl=10, after="b.1", write=run.next(b"%d" % n)))
+        for n, store in enumerate(stores)
+    ]
     claimed = await asyncio.gather(*claims, return_exceptions=True)
     assert sorted(type(each).__name__ for each in claimed) == ["Claimed"] + ["SessionBusy"] * 7
     for store in stores:
@@ -572,14 +589,14 @@ async def test_damage_is_reported_and_others_are_listed(url: str, part: str, fie
             own.hset(keys[part], field, value)
     error = await refused(CheckpointCorrupt, _use(run))
     assert error.session_id == "s" or "DAMAGED" in str(error)
-    assert "whole" in [each.session for each in await store.questions()]
-    assert "whole" in [each.session for each in await store.sessions()]
+    assert "whole" in [each.session for each in await store.read(ListQuestions())]
+    assert "whole" in [each.session for each in await store.read(ListSessions())]
     await store.close()
 
 
 async def _use(run: Drive) -> None:
     await run.loaded()
-    await run.store.answer(run.ref, [yes("q")])
+    await run.store.write(GiveAnswers(ref=run.ref, answers=[yes("q")]))
     await run.claim()
 
 
@@ -588,7 +605,7 @@ async def test_a_key_of_somebody_else_is_damage(url: str):
     with client(url) as own:
         own.set(session_keys("adjourn", "s")[0], "mine")
         await refused(CheckpointCorrupt, Drive(store).start())
-        await refused(CheckpointCorrupt, store.head(S))
+        await refused(CheckpointCorrupt, store.read(GetHead(S)))
         assert own.get(session_keys("adjourn", "s")[0]) == "mine"
     await store.close()
 
@@ -598,10 +615,10 @@ async def test_questions_of_one_time_are_paged(url: str):
     store = RedisStore(url, clock=FakeClock())
     run = Drive(store)
     await run.start(run.next(asks=tuple(question(f"q{number}") for number in range(450))))
-    found = await store.questions()
+    found = await store.read(ListQuestions())
     assert [each.id for each in found] == [f"q{number}" for number in range(450)]
-    assert await store.count_questions() == 450
-    assert await store.questions(after=found[300].cursor, limit=2) == found[301:303]
+    assert await store.read(CountQuestions()) == 450
+    assert await store.read(ListQuestions(after=found[300].cursor, limit=2)) == found[301:303]
     await store.close()
 
 
@@ -610,14 +627,14 @@ async def test_sessions_are_listed_whatever_others_write_and_delete_meanwhile(ur
     store, other = RedisStore(url), RedisStore(url)
     names = [f"s{number:03}" for number in range(450)]
     for name in names:
-        await store.submit(SessionRef(name), Input(id="i", body=b"{}"))
+        await store.write(Submit(ref=SessionRef(name), input=Input(id="i", body=b"{}")))
 
     async def meddle() -> None:
         for number in range(20):
-            await other.delete(SessionRef(names[449 - number]))
-            await other.submit(SessionRef(names[number]), Input(id="j", body=b"{}"))
+            await other.write(Delete(SessionRef(names[449 - number])))
+            await other.write(Submit(ref=SessionRef(names[number]), input=Input(id="j", body=b"{}")))
 
-    listings = [store.sessions() for _ in range(10)]
+    listings = [store.read(ListSessions()) for _ in range(10)]
     *found, _ = await asyncio.gather(*listings, meddle())
     for each in found:
         assert isinstance(each, list)
@@ -631,7 +648,7 @@ async def test_what_others_will_take_up_is_not_read_as_a_whole(url: str):
     for number in range(20):
         name, user = f"s{number}", f"u{number % 2}"
         given = Input(id="i", body=b"{}", program="mine" if number < 4 else "other", user=user)
-        await store.submit(SessionRef(name, user=user), given)
+        await store.write(Submit(ref=SessionRef(name, user=user), input=given))
     for options, count in (
         ({"programs": ["mine"]}, 4),
         ({"programs": ["mine"], "user": "u1"}, 2),
@@ -640,7 +657,7 @@ async def test_what_others_will_take_up_is_not_read_as_a_whole(url: str):
     ):
         with client(url) as own:
             before = own.info("commandstats")["cmdstat_evalsha"]["calls"]
-            assert len(await store.due(**cast("Any", options))) == count
+            assert len(await store.read(ListDue(**cast("Any", options)))) == count
             # One more tells the time.
             assert own.info("commandstats")["cmdstat_evalsha"]["calls"] - before == count + 1
     await store.close()
@@ -649,11 +666,11 @@ async def test_what_others_will_take_up_is_not_read_as_a_whole(url: str):
 async def test_what_is_due_behind_many_of_others_is_found_in_a_few_trips(url: str):  # rule V11
     store = RedisStore(url)
     for number in range(150):
-        await store.submit(SessionRef(f"s{number}", user="ann"), Input(id="i", body=b"{}"))
-    await store.submit(SessionRef("late", user="ben"), Input(id="i", body=b"{}"))
+        await store.write(Submit(ref=SessionRef(f"s{number}", user="ann"), input=Input(id="i", body=b"{}")))
+    await store.write(Submit(ref=SessionRef("late", user="ben"), input=Input(id="i", body=b"{}")))
     with client(url) as own:
         before = own.info("commandstats")["cmdstat_zrangebyscore"]["calls"]
-        assert [each.session for each in await store.due(skip_users=["ann"], limit=10)] == ["late"]
+        assert [each.session for each in await store.read(ListDue(skip_users=["ann"], limit=10))] == ["late"]
         assert own.info("commandstats")["cmdstat_zrangebyscore"]["calls"] - before <= 5
     await store.close()
 
@@ -667,7 +684,7 @@ async def test_a_server_that_is_still_reading_its_data_is_waited_for(server: Red
     while not starting.done():
         store = RedisStore(server.url)
         try:
-            await store.head(SessionRef("s1"))
+            await store.read(GetHead(SessionRef("s1")))
         except StoreUnavailable as error:  # and never a complaint that it keeps no log, as it says until then
             seen.add(error.detail)
         await store.close()
@@ -678,11 +695,11 @@ async def test_a_server_that_is_still_reading_its_data_is_waited_for(server: Red
 async def test_a_cancel_is_never_lost(url: str):
     """redis-py forgets one that comes together with a reply, on Python 3.11."""
     store = RedisStore(url)
-    await store.head(S)
+    await store.read(GetHead(S))
 
     async def look() -> None:
         for _ in range(3):
-            await store.head(S)
+            await store.read(GetHead(S))
 
     ends: list[bool] = []
     for turns in [*range(30)] * 3:

@@ -11,6 +11,7 @@ import pytest
 
 from adjourn.errors import StoreUnavailable, UsageError
 from adjourn.stores import Input, SessionRef, SQLiteStore, Store
+from adjourn.stores.kit import Commit, GetHead, ListInputs, ListSessions, Submit
 from adjourn.testing import FakeClock, StoreSuite
 from adjourn.testing.suite.bench import Drive, paused, record, refused, went_on
 
@@ -53,7 +54,9 @@ async def test_closing_waits_for_what_was_accepted(path: Path):  # rule C8
     run = Drive(store)
     await run.start()
     commits = [
-        asyncio.ensure_future(store.commit(run.held, record(n, f"b.{n - 1}"), after=f"b.{n - 1}"))
+        asyncio.ensure_future(
+            store.write(Commit(lease=run.held, writes=(record(n, f"b.{n - 1}"),), after=f"b.{n - 1}"))
+        )
         for n in range(1, 300)
     ]
     await asyncio.sleep(0)
@@ -77,11 +80,11 @@ async def test_a_closed_store_opens_again_when_it_is_used(path: Path):
 
 async def test_inputs_of_any_size_are_listed(path: Path):
     store, ref = SQLiteStore(path), SessionRef("s")
-    await store.submit(ref, Input(id="i", body=b"small"))
-    assert [each.body for each in await store.inputs(ref)] == [b"small"]
-    await store.submit(ref, Input(id="j", body=b"l" * 1_000_000))
-    assert [each.body for each in await store.inputs(ref)] == [b"small", b"l" * 1_000_000]
-    assert [each.id for each in await store.inputs(ref, limit=1)] == ["i"]
+    await store.write(Submit(ref=ref, input=Input(id="i", body=b"small")))
+    assert [each.body for each in await store.read(ListInputs(ref))] == [b"small"]
+    await store.write(Submit(ref=ref, input=Input(id="j", body=b"l" * 1_000_000)))
+    assert [each.body for each in await store.read(ListInputs(ref))] == [b"small", b"l" * 1_000_000]
+    assert [each.id for each in await store.read(ListInputs(ref, limit=1))] == ["i"]
     await store.close()
 
 
@@ -101,6 +104,7 @@ def test_the_end_of_the_process_loses_nothing_that_was_accepted(path: Path):  # 
     program = """
 import asyncio, sys
 from adjourn.stores import SQLiteStore
+from adjourn.stores.kit import Commit
 from adjourn.testing.suite.bench import Drive, record
 
 store = SQLiteStore(sys.argv[1])
@@ -109,7 +113,7 @@ async def main():
     run = Drive(store)
     await run.start()
     for n in range(1, 400):
-        asyncio.ensure_future(store.commit(run.held, record(n, f"b.{n - 1}"), after=f"b.{n - 1}"))
+        asyncio.ensure_future(store.write(Commit(lease=run.held, writes=[record(n, f"b.{n - 1}")], after=f"b.{n - 1}")))
     await asyncio.sleep(0)
 
 asyncio.run(main())
@@ -140,7 +144,7 @@ def test_an_unknown_way_to_synchronize_is_refused(path: Path):
 
 async def test_a_missing_folder_is_told_and_can_be_made_later(tmp_path: Path):
     store = SQLiteStore(tmp_path / "missing" / "store.db")
-    error = await refused(StoreUnavailable, store.head(SessionRef("s")))
+    error = await refused(StoreUnavailable, store.read(GetHead(SessionRef("s"))))
     assert f"the folder '{tmp_path / 'missing'}' does not exist; create it" in str(error)
     await refused(StoreUnavailable, Drive(store).start())
     (tmp_path / "missing").mkdir()
@@ -174,7 +178,7 @@ def test_loops_in_several_threads_can_share_it(path: Path):
         thread.start()
     for thread in threads:
         thread.join()
-    heads = asyncio.run(store.sessions())
+    heads = asyncio.run(store.read(ListSessions()))
     assert {(head.session, head.checkpoint) for head in heads} == {(name, "b.20") for name in names}
     asyncio.run(store.close())
 

@@ -12,6 +12,7 @@ import pytest
 
 from adjourn.errors import StoreUnavailable
 from adjourn.stores import SessionRef, SQLiteStore
+from adjourn.stores.kit import GetHead, ListQuestions, ListSessions, Load
 from adjourn.testing.suite.bench import Drive
 from tests.runner.programs import Gate, asking, begin, held, line, step
 
@@ -91,13 +92,13 @@ async def test_writing_notices(store: SQLiteStore, path: Path, way: Callable[[Pa
 @pytest.mark.parametrize("read", ["head", "load", "sessions", "questions"])
 async def test_reading_notices(store: SQLiteStore, path: Path, way: Callable[[Path], None], read: str):
     await Drive(store).start()
-    await store.head(S)
+    await store.read(GetHead(S))
     way(path)
     reads: dict[str, Callable[[], Awaitable[Any]]] = {
-        "head": lambda: store.head(S),
-        "load": lambda: store.load(S),
-        "sessions": store.sessions,
-        "questions": store.questions,
+        "head": lambda: store.read(GetHead(S)),
+        "load": lambda: store.read(Load(S)),
+        "sessions": lambda: store.read(ListSessions()),
+        "questions": lambda: store.read(ListQuestions()),
     }
     await noticed(reads[read])
 
@@ -107,9 +108,9 @@ async def test_no_new_file_is_made_in_its_place(store: SQLiteStore, path: Path):
     await run.start()
     delete(path)
     await noticed(run.commit)
-    await noticed(lambda: store.head(S))
+    await noticed(lambda: store.read(GetHead(S)))
     # Many reads at once open connections of their own.
-    reads = await asyncio.gather(*[store.sessions() for _ in range(8)], return_exceptions=True)
+    reads = await asyncio.gather(*[store.read(ListSessions()) for _ in range(8)], return_exceptions=True)
     assert {type(each) for each in reads} == {StoreUnavailable}
     assert files(path.parent) == {"store.db-wal", "store.db-shm"}
 
@@ -130,10 +131,10 @@ async def test_a_store_that_was_closed_uses_what_is_there(store: SQLiteStore, pa
     delete(path)
     await noticed(run.commit)
     await store.close()
-    assert await store.head(S) is None
+    assert await store.read(GetHead(S)) is None
     other = Drive(store)
     await other.start()
-    assert (await store.head(S)) is not None
+    assert (await store.read(GetHead(S))) is not None
 
 
 async def test_files_that_only_SQLite_itself_replaces_are_not_noticed(path: Path):  # noqa: N802  # its name
@@ -142,9 +143,9 @@ async def test_files_that_only_SQLite_itself_replaces_are_not_noticed(path: Path
         one, two = SQLiteStore(path), SQLiteStore(path)
         run = Drive(one, session=f"s{number}")
         await run.start()
-        await two.sessions()
+        await two.read(ListSessions())
         await one.close()
-        await two.sessions()
+        await two.read(ListSessions())
         await two.close()
         assert files(path.parent) == {"store.db"}
         await run.commit()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from adjourn.stores import Question, QuestionFilter, SessionRef, SQLiteStore, Status
-from adjourn.stores.kit import ListSessions
+from adjourn.stores.kit import CountQuestions, Delete, GiveAnswers, ListQuestions, ListSessions
 from adjourn.stores.sqlite import _inbox as inbox
 from adjourn.stores.sqlite import _listing as listing
 from adjourn.testing.suite.bench import Drive, yes
@@ -57,8 +57,8 @@ async def test_what_expires_soon_is_found_by_when_it_expires(tmp_path: Path):
     for number in range(5):
         await ask(store, f"s{number}", Question(id="q", body=b"{}", expires=100.0 if number == 3 else 1e6))
     soon, late = QuestionFilter(expires_before=200.0), QuestionFilter(expires_before=1e9)
-    assert [each.session for each in await store.questions(filter=soon)] == ["s3"]
-    assert await store.count_questions(soon) == 1
+    assert [each.session for each in await store.read(ListQuestions(filter=soon))] == ["s3"]
+    assert await store.read(CountQuestions(soon)) == 1
     await store.close()
     connection = sqlite3.connect(tmp_path / "s.db")
     steps = plan(connection, inbox.Search(connection, 0.0, soon, None))
@@ -89,8 +89,8 @@ async def test_what_is_not_open_any_more_leaves_nothing_in_the_inbox(tmp_path: P
     asked = Question(id="q", body=b"{}", address=address, agent="A", reason="r", tags=("t", "t", "u"))
     for session in ("answered", "deleted", "damaged"):
         await ask(store, session, asked, user="u")
-    await store.answer(SessionRef("answered"), [yes("q")])
-    await store.delete(SessionRef("deleted"))
+    await store.write(GiveAnswers(ref=SessionRef("answered"), answers=[yes("q")]))
+    await store.write(Delete(SessionRef("deleted")))
     branched = Drive(store, "branched")
     await branched.start(branched.next(asks=(asked,)))
     branched.branch, branched.number = "c", -1
@@ -101,7 +101,7 @@ async def test_what_is_not_open_any_more_leaves_nothing_in_the_inbox(tmp_path: P
     connection.execute("UPDATE sessions SET status = 12 WHERE id = 'damaged'")
     connection.execute("UPDATE questions SET tags = x'ff' WHERE no = 3")
     connection.commit()
-    await store.delete(SessionRef("damaged"))
+    await store.write(Delete(SessionRef("damaged")))
     assert connection.execute("SELECT count(*) FROM inbox").fetchone() == (0,)
     connection.close()
     await store.close()
@@ -131,8 +131,8 @@ async def test_an_index_that_is_damaged_shows_nobody_what_is_not_theirs(tmp_path
     connection.execute(damage)
     connection.commit()
     connection.close()
-    assert await store.questions(filter=QuestionFilter(user="ann", reason="r"), limit=1) == []
-    assert "ann" not in [each.session for each in await store.questions(filter=QuestionFilter(user="bob"))]
+    assert await store.read(ListQuestions(filter=QuestionFilter(user="ann", reason="r"), limit=1)) == []
+    assert "ann" not in [each.session for each in await store.read(ListQuestions(filter=QuestionFilter(user="bob")))]
     await store.close()
 
 
@@ -146,7 +146,7 @@ async def test_pages_end_although_the_time_of_a_question_is_damaged(tmp_path: Pa
     connection.commit()
     connection.close()
     seen, after = list[str](), None
-    while page := await store.questions(after=after, limit=2):
+    while page := await store.read(ListQuestions(after=after, limit=2)):
         seen += [each.session for each in page]
         after = page[-1].cursor
         assert len(seen) < 10

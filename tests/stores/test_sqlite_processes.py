@@ -13,6 +13,7 @@ import pytest
 
 from adjourn.errors import StoreUnavailable
 from adjourn.stores import SessionRef, SQLiteStore
+from adjourn.stores.kit import Audit, Commit, GetHead, ListSessions
 from adjourn.testing.suite.bench import Drive, paused, refused
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +77,7 @@ async def test_of_twenty_processes_that_answer_one_question_one_wins(path: Path)
             said = [_line(child) for child in children]
             (winner,) = (line.removeprefix("won ") for line in said if line.startswith("won"))
             assert said.count(f"lost to {winner}") == 19
-            assert (await store.audit(SessionRef("s")))[n].value == winner.encode()
+            assert (await store.read(Audit(SessionRef("s"))))[n].value == winner.encode()
     finally:
         for child in children:
             child.communicate("")
@@ -93,10 +94,11 @@ async def test_stores_that_open_a_new_file_at_once_agree_on_it(tmp_path: Path): 
     for n in range(20):
         stores = [SQLiteStore(tmp_path / f"{n}.db") for _ in range(6)]
         calls = [
-            Drive(store, f"s{m}").start() if m % 2 else store.head(SessionRef("s")) for m, store in enumerate(stores)
+            Drive(store, f"s{m}").start() if m % 2 else store.read(GetHead(SessionRef("s")))
+            for m, store in enumerate(stores)
         ]
         await asyncio.gather(*calls)
-        assert len(await stores[0].sessions()) == 3
+        assert len(await stores[0].read(ListSessions())) == 3
         for store in stores:
             await store.close()
 
@@ -182,7 +184,9 @@ async def test_a_full_disk_is_told_and_gone_on_from(small_disk: Path):  # rule C
     assert before.point == run.at
     many = [Drive(store, f"t{n}").start() for n in range(3)]
     await asyncio.gather(*many, return_exceptions=True)
-    await refused(StoreUnavailable, store.commit(run.held, run.next(b"x" * 50_000), after=run.checkpoint))
+    await refused(
+        StoreUnavailable, store.write(Commit(lease=run.held, writes=(run.next(b"x" * 50_000),), after=run.checkpoint))
+    )
     ballast.unlink()
     await run.commit(run.next(b"x" * 50_000))
     assert (await run.loaded()).rows == (*before.rows, b"x" * 50_000)

@@ -10,6 +10,7 @@ import pytest
 
 from adjourn.errors import CheckpointCorrupt, CheckpointTooNew, StoreUnavailable, UsageError
 from adjourn.stores import SessionRef, SQLiteStore
+from adjourn.stores.kit import GetHead, ListCheckpoints
 from adjourn.stores.sqlite._schema import APPLICATION, VERSION, check_filesystem, connect, filesystem
 from adjourn.stores.sqlite._tables import SCHEMA
 from adjourn.testing.suite.bench import Drive, refused
@@ -24,7 +25,11 @@ async def test_a_file_that_is_no_database_is_left_alone(path: Path):  # rule C10
     path.write_bytes(b"Dear diary, today I was not a database. " * 100)
     before = path.read_bytes()
     store = SQLiteStore(path)
-    for call in (Drive(store).start(), store.head(SessionRef("s")), store.checkpoints(SessionRef("s"))):
+    for call in (
+        Drive(store).start(),
+        store.read(GetHead(SessionRef("s"))),
+        store.read(ListCheckpoints(SessionRef("s"))),
+    ):
         error = await refused(CheckpointCorrupt, call)
         assert str(path) in str(error)
         assert "backup" in str(error)
@@ -54,7 +59,7 @@ async def test_a_database_of_a_newer_version_is_left_alone(path: Path):  # rule 
     connection.execute("PRAGMA user_version = 99")
     connection.close()
     before = path.read_bytes()
-    for call in (store.head(SessionRef("s")), Drive(store, "t").start()):
+    for call in (store.read(GetHead(SessionRef("s"))), Drive(store, "t").start()):
         error = await refused(CheckpointTooNew, call)
         assert (error.version, error.known) == (99, VERSION)
     await store.close()
@@ -130,7 +135,7 @@ async def test_a_damaged_header_is_told(path: Path):  # rule C10
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE records SET header = x'7b'")
     connection.close()
-    assert [(each.id, each.damaged) for each in await store.checkpoints(SessionRef("s"))] == [("b.0", True)]
+    assert [(each.id, each.damaged) for each in await store.read(ListCheckpoints(SessionRef("s")))] == [("b.0", True)]
     await store.close()
 
 
@@ -171,7 +176,7 @@ async def test_a_write_ahead_log_with_flipped_bits_recovers_to_a_prefix(path: Pa
         damaged[(n * used) // 60 + n] ^= 1 << n % 8
         path.write_bytes(database)
         Path(f"{path}-wal").write_bytes(damaged)
-        head = await store.head(SessionRef("s"))
+        head = await store.read(GetHead(SessionRef("s")))
         rows = () if head is None else (await run.loaded()).rows
         count = 0 if head is None else int(head.checkpoint.removeprefix("b.")) + 1
         assert rows == tuple(f"b{number}".encode() for number in range(count))

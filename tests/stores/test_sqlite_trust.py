@@ -17,6 +17,7 @@ import pytest
 from adjourn import Runner, Sessions, interrupt, workflow
 from adjourn.errors import CheckpointCorrupt
 from adjourn.stores import SessionRef, SQLiteStore
+from adjourn.stores.kit import DeleteIdle, GetHead, ListQuestions, ListSessions, Prune
 from adjourn.testing.suite.bench import Drive, refused
 
 
@@ -55,7 +56,7 @@ async def test_what_is_planted_in_a_file_is_refused_by_its_name(path: Path, kind
     change(path, PLANTED[kind])
     before = path.read_bytes()
     name = PLANTED[kind].split()[2]
-    for call in (store.head(SessionRef("s")), Drive(store, "t").start()):
+    for call in (store.read(GetHead(SessionRef("s"))), Drive(store, "t").start()):
         error = await refused(CheckpointCorrupt, call)
         assert f"{kind} '{name}'" in str(error)
     await store.close()
@@ -71,7 +72,7 @@ async def test_a_table_that_was_replaced_is_refused(path: Path):  # rule C10
         "ALTER TABLE questions RENAME TO real_questions",
         "CREATE VIEW questions AS SELECT * FROM real_questions",
     )
-    error = await refused(CheckpointCorrupt, store.questions())
+    error = await refused(CheckpointCorrupt, store.read(ListQuestions()))
     assert "'questions'" in str(error)
     await store.close()
 
@@ -81,7 +82,7 @@ async def test_a_missing_index_is_told(path: Path):  # rule C10
     await Drive(store).start()
     await store.close()
     change(path, "DROP INDEX questions_expiring")
-    error = await refused(CheckpointCorrupt, store.questions())
+    error = await refused(CheckpointCorrupt, store.read(ListQuestions()))
     assert "lacks index 'questions_expiring'" in str(error)
     await store.close()
 
@@ -102,7 +103,7 @@ async def test_statistics_of_sqlite_are_nobodys_trouble(path: Path):
     await Drive(store).start()
     await store.close()
     change(path, "ANALYZE")
-    assert await store.head(SessionRef("s")) is not None
+    assert await store.read(GetHead(SessionRef("s"))) is not None
     await store.close()
 
 
@@ -124,7 +125,7 @@ def modes(path: Path) -> dict[str, int]:
 async def test_nobody_else_can_read_the_files(path: Path, umask: None):  # rule C15
     store = SQLiteStore(path)
     await Drive(store).start()
-    await store.sessions()
+    await store.read(ListSessions())
     assert modes(path) == {"store.db": 0o600, "store.db-wal": 0o600, "store.db-shm": 0o600}
     await store.close()
 
@@ -160,7 +161,7 @@ async def test_what_is_deleted_is_gone_from_every_file(path: Path):  # rule C15
     await runner.run(SECRET, session_id="t")
     assert remains(path, SECRET)
     await runner.delete("s")
-    await store.delete_idle(-1.0, user=None, app="adjourn")
+    await store.write(DeleteIdle(ttl=-1.0, user=None, app="adjourn"))
     assert remains(path, SECRET) == []
     await store.close()
     assert remains(path, SECRET) == []
@@ -172,7 +173,7 @@ async def test_what_is_pruned_is_gone_from_every_file(path: Path):  # rule C15
     await run.start(run.next(SECRET.encode(), full=True))
     await run.commit(run.next(b"{}", full=True))
     assert remains(path, SECRET)
-    await store.prune(SessionRef("s"), keep=1)
+    await store.write(Prune(SessionRef("s"), keep=1))
     assert remains(path, SECRET) == []
     await store.close()
 

@@ -10,6 +10,7 @@ import pytest
 
 from adjourn.errors import Conflict, NotStorable, StoreUnavailable, UnknownInterrupt
 from adjourn.stores import SessionRef, SQLiteStore
+from adjourn.stores.kit import Audit, Commit, GetHead, GiveAnswers, ListSessions
 from adjourn.testing import FakeClock
 from adjourn.testing.suite.bench import Drive, question, record, refused, went_on, yes
 
@@ -88,9 +89,9 @@ async def test_records_that_gathered_behind_a_run_are_written_in_the_thread(stor
     await run.start()
     await run.steps(2)
     watch.since()
-    await store.commit(run.held, *(record(n, f"b.{n - 1}") for n in range(3, 6)), after="b.2")
+    await store.write(Commit(lease=run.held, writes=[record(n, f"b.{n - 1}") for n in range(3, 6)], after="b.2"))
     assert watch.since() == ["writer"]
-    await store.commit(run.held, record(6, "b.5"), after="b.5")
+    await store.write(Commit(lease=run.held, writes=(record(6, "b.5"),), after="b.5"))
     assert watch.since() == ["own"]
 
 
@@ -118,10 +119,10 @@ async def test_while_a_write_waits_in_the_thread_a_lone_run_does_not_overtake_it
     run = Drive(store)
     await run.start()
     writes = [record(n, f"b.{n - 1}") for n in range(1, 4)]
-    first = asyncio.ensure_future(store.commit(run.held, writes[0], after="b.0"))
+    first = asyncio.ensure_future(store.write(Commit(lease=run.held, writes=(writes[0],), after="b.0")))
     await asyncio.sleep(0)
-    await store.commit(run.held, writes[1], after="b.1")
-    await store.commit(run.held, writes[2], after="b.2")
+    await store.write(Commit(lease=run.held, writes=(writes[1],), after="b.1"))
+    await store.write(Commit(lease=run.held, writes=(writes[2],), after="b.2"))
     assert went_on(await first)
 
 
@@ -135,24 +136,28 @@ async def test_runs_that_write_at_once_share_transactions(store: SQLiteStore, wa
     for _ in range(4):
         await asyncio.gather(*(run.commit() for run in runs))
     assert len(watch.since()) < 100  # and not 200
-    assert {head.checkpoint for head in await store.sessions()} == {"b.4"}
+    assert {head.checkpoint for head in await store.read(ListSessions())} == {"b.4"}
 
 
 async def test_a_write_that_fails_does_no_harm_to_others_of_its_group(store: SQLiteStore):
     runs = [Drive(store, f"s{n}") for n in range(6)]
     for run in runs:
         await run.start(run.next(asks=(question("q"), question("r"))))
-    calls: list[Awaitable[object]] = [store.commit(run.held, run.next(), after="b.0") for run in runs[:4]]
+    calls: list[Awaitable[object]] = [
+        store.write(Commit(lease=run.held, writes=(run.next(),), after="b.0")) for run in runs[:4]
+    ]
     calls.insert(
-        1, store.answer(SessionRef("s4"), [yes("q"), yes("r", by="\ud800")])
+        1, store.write(GiveAnswers(ref=SessionRef("s4"), answers=[yes("q"), yes("r", by="\ud800")]))
     )  # fails when it has changed something
-    calls.insert(3, store.commit(runs[5].held, record(7, "b.0"), after="b.0"))  # is refused at once
+    calls.insert(
+        3, store.write(Commit(lease=runs[5].held, writes=(record(7, "b.0"),), after="b.0"))
+    )  # is refused at once
     results = await asyncio.gather(*calls, return_exceptions=True)
     assert isinstance(results[1], NotStorable)
     assert isinstance(results[3], Conflict)
     assert all(went_on(results[n]) for n in (0, 2, 4, 5))
     assert [(await run.head()).checkpoint for run in runs] == ["b.1", "b.1", "b.1", "b.1", "b.0", "b.0"]
-    assert [asked.how for asked in await store.audit(SessionRef("s4"))] == [None, None]
+    assert [asked.how for asked in await store.read(Audit(SessionRef("s4")))] == [None, None]
     assert (await runs[4].loaded()).answers == ()
 
 
@@ -161,11 +166,11 @@ async def test_of_records_that_come_together_none_is_kept_if_one_is_refused(stor
     await run.start()
     await other.start()
     first, second = record(1, "b.0"), record(2, "b.1", closes=(yes("never asked"),))
-    together = store.commit(run.held, first, second, after="b.0")
+    together = store.write(Commit(lease=run.held, writes=(first, second), after="b.0"))
     results = await asyncio.gather(together, other.commit(), return_exceptions=True)
     assert isinstance(results[0], UnknownInterrupt)
     assert (await run.head()).checkpoint == "b.0"
-    await store.commit(run.held, first, after="b.0")
+    await store.write(Commit(lease=run.held, writes=(first,), after="b.0"))
     assert (await run.loaded()).rows == (b"b0", b"b1")
     assert (await other.head()).checkpoint == "b.1"
 
@@ -174,7 +179,10 @@ async def test_a_caller_that_was_cancelled_does_no_harm_to_others(store: SQLiteS
     run = Drive(store)
     await run.start()
     writes = [record(n, f"b.{n - 1}") for n in range(1, 11)]
-    commits = [asyncio.ensure_future(store.commit(run.held, write, after=f"b.{write.number - 1}")) for write in writes]
+    commits = [
+        asyncio.ensure_future(store.write(Commit(lease=run.held, writes=(write,), after=f"b.{write.number - 1}")))
+        for write in writes
+    ]
     await asyncio.sleep(0)
     commits[4].cancel()
     results = await asyncio.gather(*commits, return_exceptions=True)
@@ -281,7 +289,7 @@ async def test_reading_waits_for_a_program_that_has_the_file_for_itself(path: Pa
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     connection.execute("BEGIN IMMEDIATE")
     hasty = SQLiteStore(path, timeout=0.02)
-    error = await refused(StoreUnavailable, hasty.head(SessionRef("s")))
+    error = await refused(StoreUnavailable, hasty.read(GetHead(SessionRef("s"))))
     assert "another process keeps the file locked" in str(error)
     reading = asyncio.ensure_future(run.head())
     assert not (await asyncio.wait([reading], timeout=0.02))[0]

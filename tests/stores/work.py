@@ -5,6 +5,7 @@ import sys
 
 from adjourn.errors import AlreadyResumed
 from adjourn.stores import Answer, SessionRef, SQLiteStore
+from adjourn.stores.kit import GetHead, GiveAnswers
 from adjourn.testing.suite.bench import Drive
 
 
@@ -19,7 +20,7 @@ async def write(path: str, sessions: str) -> None:
 
     async def drive(name: str) -> None:
         run = Drive(store, name, owner=f"{name}'s")
-        head = await store.head(SessionRef(name))
+        head = await store.read(GetHead(SessionRef(name)))
         if head is None:
             await run.start()
         else:
@@ -35,12 +36,14 @@ async def write(path: str, sessions: str) -> None:
 async def answer(path: str, name: str) -> None:
     """Answer each question that a line of the input names, and say who won."""
     store = SQLiteStore(path)
-    await store.head(SessionRef("s"))
+    await store.read(GetHead(SessionRef("s")))
     say("ready")
     for line in sys.stdin:
         asked = line.strip()
         try:
-            await store.answer(SessionRef("s"), [Answer(id=asked, value=name.encode(), by=name)])
+            await store.write(
+                GiveAnswers(ref=SessionRef("s"), answers=[Answer(id=asked, value=name.encode(), by=name)])
+            )
         except AlreadyResumed as error:
             say(f"lost to {error.by}")
         else:

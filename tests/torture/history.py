@@ -16,6 +16,7 @@ from adjourn.errors import CheckpointNotFound
 from adjourn.events import FINAL
 from adjourn.sessions import AuditEntry
 from adjourn.stores import SessionRef, Store
+from adjourn.stores.kit import GetHead, ListRecords
 from tests.proof.ledger import Ledger, Line
 
 from .crew import Receipt
@@ -109,7 +110,7 @@ class History:
 
     async def _of_log(self) -> AsyncIterator[str]:
         """I1: everything that was acknowledged is there, as it was written, and has its parent."""
-        stored = {row.id: row for row in await self._store.records(SessionRef(self.session, self.app))}
+        stored = {row.id: row for row in await self._store.read(ListRecords(SessionRef(self.session, self.app)))}
         seen: set[str] = set()
         for row in stored.values():
             if row.damaged:
@@ -191,10 +192,10 @@ class History:
     async def _of_users(self) -> AsyncIterator[str]:
         """I9: for a user who does not own it, the session does not exist."""
         ref = SessionRef(self.session, self.app, "somebody else")
-        if await self._store.head(ref) is not None:
+        if await self._store.read(GetHead(ref)) is not None:
             yield "I9 another user sees the session"
         try:
-            await self._store.records(ref)
+            await self._store.read(ListRecords(ref))
         except CheckpointNotFound:
             return
         yield "I9 another user reads the records"
@@ -203,11 +204,11 @@ class History:
 async def check_forks(store: Store, runner: Runner, session: str) -> list[str]:
     """I10: what a fork does leaves the records of its origin as they were."""
     ref = SessionRef(session, runner.app_name)
-    before = {row.id: row.body for row in await store.records(ref)}
+    before = {row.id: row.body for row in await store.read(ListRecords(ref))}
     oldest = (await runner.history(session))[-1]
     await runner.fork(session, checkpoint_id=oldest.id)
     await runner.fork(session, checkpoint_id=oldest.id, to=session)
-    after = {row.id: row.body for row in await store.records(ref)}
+    after = {row.id: row.body for row in await store.read(ListRecords(ref))}
     changed = [each for each, body in before.items() if after.get(each) != body]
     return [f"I10 {session}: {each} was changed by a fork" for each in changed]
 

@@ -14,7 +14,7 @@ from adjourn import ChatModelAgent, Message, Runner, ToolCall, UsageError, inter
 from adjourn.errors import StoreUnavailable
 from adjourn.stores import MemoryStore, SessionRef
 from adjourn.stores._wrapper import StoreWrapper
-from adjourn.stores.kit import GetHead, StoreQuery, StoreRequest, TakeNotices
+from adjourn.stores.kit import Delete, GetHead, StoreQuery, StoreRequest, TakeNotices
 from adjourn.testing import FakeClock, FaultStore, ScriptedModel
 from adjourn.webhooks import Webhook, Webhooks
 
@@ -133,7 +133,7 @@ async def test_the_outbox_has_nothing_that_was_said():  # rule V12
     with Receiver() as receiver:
         hooks = Webhooks([receiver.webhook(name="desk", details=True)])
         await waiting(store, hooks)
-        (taken,) = await store.take_notices("adjourn", ["desk"], 1.0)
+        (taken,) = await store.write(TakeNotices("adjourn", ["desk"], 1.0))
         assert CANARY not in taken.body.decode()
 
 
@@ -164,7 +164,7 @@ async def test_an_expiry_is_announced_while_the_question_is_open(receiver: Recei
     for session in ("open", "answered", "deleted"):
         await runner.run("date", session_id=session)
     await runner.answer("answered", {"runnable:ask_soon": "today"})
-    await store.delete(SessionRef("deleted"))
+    await store.write(Delete(SessionRef("deleted")))
     assert await hooks.deliver(store) == 0
     clock.advance(3001)
     assert await hooks.deliver(store) == 3
@@ -196,7 +196,7 @@ async def test_an_expiry_on_a_branch_that_was_left_is_not_announced(receiver: Re
 async def test_who_has_no_webhooks_writes_no_notices():  # rule V12
     store = MemoryStore()
     await Runner(ask, store=store).run("x", session_id="s")
-    assert await store.take_notices("adjourn", ["desk"], 1.0) == []
+    assert await store.write(TakeNotices("adjourn", ["desk"], 1.0)) == []
 
 
 @pytest.mark.parametrize("mode", ["before", "after"])

@@ -35,12 +35,13 @@ sys.exit(main(["serve", "tests.server.agents:BOOKER", "--port", "0", "--grace", 
 DELIVER = """
 import asyncio, sys
 from adjourn.stores import open_store
+from adjourn.stores.kit import TakeNotices
 from adjourn.webhooks import Webhook, Webhooks
 
 async def main(url, to, secret):
     hooks = Webhooks([Webhook(to, secret=secret, name="desk", allow_http=True, allow_private=True)])
     store = open_store(url)
-    await store.take_notices("adjourn", ["nobody"], 1.0)
+    await store.write(TakeNotices("adjourn", ["nobody"], 1.0))
     print("ready", flush=True)
     sys.stdin.readline()
     print(await hooks.deliver(store), flush=True)

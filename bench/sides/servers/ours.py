@@ -11,6 +11,7 @@ from typing import Any
 from adjourn import Runner
 from adjourn.graph import START, MessagesState, StateGraph
 from adjourn.stores import PostgresStore, Store, open_store
+from adjourn.stores.kit import ListSessions
 from bench.postgres_inbox import SCHEMA, ask, fill, plan
 from bench.sides import conversation
 from bench.sides.conversation import DEEP_CHARACTERS, converse_at, said
@@ -112,7 +113,7 @@ async def _rate(where: str, number: int, sessions: int) -> float:
             ended: list[float] = []
             while len(ended) < sessions:
                 await asyncio.sleep(0.5)  # seldom, so that it takes nothing from the workers
-                done = await store.sessions(status="done")
+                done = await store.read(ListSessions(status="done"))
                 ended = sorted(head.updated for head in done if head.ref.id.startswith(f"{number} workers"))
     first, last = sessions * 4 // 10, sessions * 9 // 10 - 1
     return (last - first) / (ended[last] - ended[first])

@@ -353,7 +353,8 @@ class Journal:
             current_place.reset(token)
 
     def _pump_over(self, pump: asyncio.Task[None]) -> None:
-        if not self._has_begun:
+        # A new pump may have been started since this one ended: then neither flag is about this one.
+        if pump is self._pump and not self._has_begun:
             # It was cancelled before its first step, as by a closing loop: others wait for it.
             self._sending = False
             if any(entry.waiter is not None for entry in self._queue):

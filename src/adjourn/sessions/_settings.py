@@ -103,7 +103,7 @@ def _store(given: Store | str | None, clock: Clock) -> Store:
         return MemoryStore(clock=clock)
     if isinstance(given, str):
         return open_store(given)
-    if not hasattr(given, "claim"):
+    if not hasattr(given, "renew"):
         raise UsageError(
             f"store={given!r}: give a store, such as SQLiteStore(path), or a URL, such as 'sqlite:///file.db'."
         )

@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from .kit import StoreQuery, StoreRequest, StoreVerbs
+from .kit import StoreQuery, StoreRequest
 from .protocol import Store
 from .types import Lease, Renewed
 
 T = TypeVar("T")
 
 
-class StoreWrapper(StoreVerbs):
+class StoreWrapper:
     """Passes every call on to `inner`; a subclass overrides what it does differently."""
 
     def __init__(self, inner: Store) -> None:

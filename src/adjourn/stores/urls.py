@@ -68,7 +68,7 @@ def open_store(store: str | Store) -> Store:
         UsageError: the URL does not name a store.
     """
     if not isinstance(store, str):
-        if not hasattr(store, "commit"):
+        if not hasattr(store, "renew"):
             raise UsageError(f"{shown_url(repr(store))} is neither a store nor the URL of one. {_FORMS}")
         return store
     scheme, separator, _ = store.partition("://")

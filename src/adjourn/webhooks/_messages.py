@@ -22,7 +22,8 @@ from adjourn.stores.kit import GetHead, ListAsked, ListOpen
 from ._webhook import Webhook
 
 _PLAIN = ("id", "address", "reason", "tags", "node", "priority", "requested_by", "created", "expires")
-_DETAILS = ("token", "key", "title", "summary", "description", "link", "prompt", "info", "schema", "choices")
+_OF_SESSION = ("session_id", "checkpoint_id", "removed_after")
+_DETAILS = tuple([name for name in documents.QUESTION_FIELDS if name not in (*_PLAIN, *_OF_SESSION)])
 
 
 class _Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -42,7 +42,7 @@ class EncryptedStore(StoreWrapper):
     """
 
     def __init__(self, inner: Store, keys: Mapping[str, bytes | str], *, current: str | None = None) -> None:
-        if not hasattr(inner, "commit"):
+        if not hasattr(inner, "renew"):
             raise UsageError(f"EncryptedStore({inner!r}, ...): give the store to encrypt, such as SQLiteStore('a.db').")
         self._wrap(inner, Keys(keys, current))
 

@@ -27,7 +27,6 @@ What holds between any two writes to a session:
 reads and writes in two trips. `docs/stores.md` shows how to write a store.
 """
 
-from ._verbs import StoreVerbs
 from .effects import (
     Add,
     Applied,
@@ -239,7 +238,6 @@ __all__ = [
     "Span",
     "StoreQuery",
     "StoreRequest",
-    "StoreVerbs",
     "Submit",
     "Table",
     "TakeNotices",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from typing import TypeVar, cast
@@ -24,7 +24,6 @@ from adjourn.stores.types import (
     SessionRef,
 )
 
-from ._verbs import StoreVerbs
 from .effects import Applied, Effects, settled
 from .facts import FactSheet, NotRead, Query, Remembered
 from .queries import (
@@ -53,7 +52,7 @@ TRIES = 50
 _REMEMBERED = 10_000  # rows
 
 
-class KitStore(StoreVerbs):
+class KitStore(ABC):
     """A store that decides requests and answers queries from facts; each defines how it gets those."""
 
     @abstractmethod
