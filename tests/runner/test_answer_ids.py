@@ -225,7 +225,6 @@ class Between(StoreWrapper):
         return await super().write(request)
 
 
-@pytest.mark.xfail(strict=True, reason="issue 22: stores know the ids of answers, and refuse a second use")
 async def test_of_two_who_answer_different_questions_at_once_one_counts(store: Store):  # rule R20
     @workflow
     async def both(_: str) -> Any:
@@ -241,7 +240,6 @@ async def test_of_two_who_answer_different_questions_at_once_one_counts(store: S
         await Sessions(other).answer("s", {"one": "a"}, id="k")
 
 
-@pytest.mark.xfail(strict=True, reason="issue 22: stores know the ids of answers, and refuse a second use")
 async def test_an_input_under_the_id_of_an_answer_is_a_conflict(store: Store):  # rule R20
     await runner(store).run("x", session_id="s")
     await runner(store).answer("s", {"one": "a"}, id="k")

@@ -188,7 +188,7 @@ STAYS: dict[type[msgspec.Struct], str] = {
     Write: "branch number parent full status takes event_count begins program input overtakes origin",
     Header: "source step address input",
     Question: "id expires address asked requested_by",
-    Answer: "id how branch",
+    Answer: "id how branch call",
     Answered: "id how at",
     Input: "id program user abandons",
     Notice: "id to due",

@@ -155,7 +155,9 @@ class OpenQuestions:
         if message is not None:
             answers = self._with_message(answers, message)
         if called is not None:
-            answers = tuple(replace(each, value=with_answer_id(each.value, *called)) for each in answers)
+            answers = tuple(
+                replace(each, value=with_answer_id(each.value, *called), call=called[0]) for each in answers
+            )
         return answers
 
     def _resolved(self, given: Mapping[Any, Any] | Sequence[Any], by: str | None) -> tuple[Answer, ...]:
@@ -429,7 +431,8 @@ async def _recorded(
         try:
             return await store.write(GiveAnswers(ref=ref, answers=answers, after=seen))
         except Conflict:
-            continue
+            if id is not None and await place_of(store, ref, id, given, by, message) is not None:
+                return await _found(store, ref)
     raise Conflict(ref.id, "others keep writing it")
 
 

@@ -135,9 +135,7 @@ class Session(msgspec.Struct, gc=False):
 
     def insert(self, table: object, rows: Sequence[Any], numbers: Iterator[int]) -> None:
         """Add rows to a table of the session."""
-        if table is RECORDS:
-            self.log.extend(rows)
-        elif table is BRANCHES:
+        if table is BRANCHES:
             self.branches += tuple(rows)
             self.asked += tuple([dict[str, QuestionRow]() for _ in rows])
         elif table is QUESTIONS:
@@ -267,7 +265,9 @@ class MemoryStore(KitStore):
             found = self._sessions[after.app, after.session] = Session(after, [])
         found.row = after
         for each in effects.inserts:
-            if each.table is BEGUN:
+            if each.table is RECORDS:
+                found.log.extend(each.rows)
+            elif each.table is BEGUN:
                 for row in each.rows:
                     self._begun.setdefault(row.digest, {})[row] = None
             elif each.table is OUTBOX:

@@ -51,13 +51,18 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """How a question ends: the encoded value, and who gave it; with a `branch`, only if the head is on it."""
+    """How a question ends: the encoded value, and who gave it; with a `branch`, only if the head is on it.
+
+    `call` is what its sender calls the call that it is part of: nothing else in the session may be called so, whether
+    it is an answer or an input.
+    """
 
     id: str
     value: bytes
     how: Outcome = "answered"
     by: str | None = None
     branch: str | None = None
+    call: str | None = None
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):

@@ -55,6 +55,14 @@ def answers(facts: Facts, row: SessionRow, given: Sequence[Answer]) -> None:
         if asked.expires is not None and asked.expires <= facts.now and each.how == "answered":
             raise InterruptExpired(row.session, each.id)
         seen.add(each.id)
+    _calls(facts, row, given)
+
+
+def _calls(facts: Facts, row: SessionRow, given: Sequence[Answer]) -> None:
+    for call in {each.call for each in given if each.call is not None}:
+        if facts.input(call) is not None:
+            used = f"something else was done under the id '{call}'"
+            raise Conflict(row.session, used, remedy="Choose another id for this answer")
 
 
 def write(facts: Facts, row: SessionRow, head: str, new: Write, given: Sequence[Answer] = ()) -> None:
@@ -75,7 +83,8 @@ def write(facts: Facts, row: SessionRow, head: str, new: Write, given: Sequence[
         _asks(row.session, new)
     for question in new.asks:
         _new_question(facts, row, question)
-    _ends_others(facts, row.session, new, given)
+    if new.asks and facts.assumed:
+        _ends_others(row.session, new, given)
     if new.closes:
         answers(facts, row, (*given, *new.closes))
 
@@ -87,7 +96,8 @@ def rest(facts: Facts, row: SessionRow, writes: Sequence[Write]) -> None:
     ended |= {question.id for write in writes for question in write.asks if question.ended is not None}
     for before, new in pairwise(writes):
         _follows(session, before, new)
-        _ends_others(facts, session, new)
+        if new.asks and facts.assumed:
+            _ends_others(session, new)
         for given in new.closes:
             if given.id in ended:
                 raise AlreadyResumed(session, given.id, live=True)
@@ -104,13 +114,12 @@ def rest(facts: Facts, row: SessionRow, writes: Sequence[Write]) -> None:
             asked.add(question.id)
 
 
-def _ends_others(facts: Facts, session: str, new: Write, given: Sequence[Answer] = ()) -> None:
-    """Refuse a record that ends what it asks, where the guards would see the question as asked before."""
-    if facts.assumed and new.asks:
-        asked = {question.id for question in new.asks}
-        for each in (*given, *new.closes):
-            if each.id in asked:
-                raise UnknownInterrupt(session, each.id, [])
+def _ends_others(session: str, new: Write, given: Sequence[Answer] = ()) -> None:
+    """Refuse a record that ends what it asks: the guards would see the question as asked before."""
+    asked = {question.id for question in new.asks}
+    for each in (*given, *new.closes):
+        if each.id in asked:
+            raise UnknownInterrupt(session, each.id, [])
 
 
 def _follows(session: str, before: Write, new: Write) -> None:

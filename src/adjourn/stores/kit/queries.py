@@ -37,6 +37,7 @@ from adjourn.stores.types import (
 from .facts import Facts, Logged, Query, Span
 from .inbox import in_app_of, listed
 from .rows import (
+    ANSWERED,
     Branch,
     RecordRow,
     SessionRow,
@@ -135,7 +136,8 @@ class HasInput(SessionQuery[bool], frozen=True, gc=False):
 
     def answer(self, facts: Facts) -> bool:
         _existing(facts, self.ref)
-        return facts.input(self.id) is not None
+        found = facts.input(self.id)
+        return found is not None and found.program != ANSWERED
 
 
 class ListInputs(SessionQuery[list[QueuedInput]], frozen=True, gc=False):

@@ -25,6 +25,7 @@ from adjourn.errors import (
 from adjourn.stores.types import (
     Answer,
     Answered,
+    Begun,
     Claimed,
     Committed,
     Head,
@@ -44,6 +45,7 @@ from .effects import Effects, Expect, Guard, Insert, Removal, Room, Update
 from .facts import Facts, Query, Span, removable
 from .inbox import terms_of
 from .rows import (
+    ANSWERED,
     MAX_RECORDS,
     Branch,
     NoticeRow,
@@ -52,6 +54,7 @@ from .rows import (
     SessionRow,
     answered,
     asked_row,
+    called,
     encode_header,
     head_of,
     input_digest,
@@ -348,7 +351,7 @@ class GiveAnswers(StoreRequest[Head], frozen=True, gc=False):
 
     def query(self) -> Query:
         """Request the questions that are answered."""
-        return Query(ref=self.ref, questions=frozenset([given.id for given in self.answers]))
+        return _query(self.ref, (), self.answers)
 
     def decide(self, facts: Facts) -> Decision[Head]:
         """End the questions, all or none, whoever runs the session."""
@@ -389,7 +392,8 @@ class Submit(StoreRequest[Head], frozen=True, gc=False):
             check.user(row, self.ref)
             kept = facts.input(given.id)
             if kept is not None and kept.digest != input_digest(given):
-                another = f"another input was submitted as '{given.id}'"
+                what = "an answer was given" if kept.program == ANSWERED else "another input was submitted"
+                another = f"{what} as '{given.id}'"
                 raise Conflict(row.session, another, remedy="Choose another id for this one")
             if kept is not None:
                 return (None, head_of(row, facts.now))
@@ -589,12 +593,12 @@ class DropNotices(StoreRequest[int], frozen=True, gc=False):
     age: float
 
 
-_OF_MANY: frozenset[type] = frozenset((DeleteIdle, TakeNotices, SettleNotice, DropNotices))
+OF_MANY: frozenset[type] = frozenset((DeleteIdle, TakeNotices, SettleNotice, DropNotices))
 
 
 def is_of_session(request: StoreRequest[T]) -> TypeGuard[Request[T]]:
     """Return whether a request is about one session, so that facts of that decide it."""
-    return type(request) not in _OF_MANY
+    return type(request) not in OF_MANY
 
 
 def _time(facts: Facts, write: Write) -> float:
@@ -622,6 +626,7 @@ def _query(ref: SessionRef, writes: Sequence[Write], answers: Sequence[Answer] =
         ref=ref,
         questions=frozenset(named),
         records=frozenset(records),
+        inputs=frozenset([given.call for given in answers if given.call is not None]),
         first_input=any(write.input is not None for write in writes),
         branches=bool(writes),
     )
@@ -661,8 +666,15 @@ def _answered(
         before=row,
         after=after,
         forced=() if lease is None else _CANCEL,
+        inserts=_calls(answers, now),
         updates=tuple([_ended(row.branch_no, given, now, taken=False) for given in answers]),
     )
+
+
+def _calls(answers: Sequence[Answer], now: float) -> tuple[Insert, ...]:
+    """Return what keeps the id of the call that gives these answers, if it has one."""
+    calls = {given.call: called(given.call, now) for given in answers if given.call is not None}
+    return tuple([Insert(INPUTS, (row,)) for row in calls.values()])
 
 
 def _ended(branch_no: int, given: Answer, now: float, *, taken: bool) -> Update:
@@ -811,13 +823,23 @@ def _add_more(
 ) -> None:
     """Add what records and answers write beside the log; most steps have none of it."""
     now = facts.now
-    # Answers are to questions of the branch that the claim has seen, and records close those of their own.
-    updates += [_ended(before.branch_no, given, now, taken=True) for given in answers]
-    _add_questions(inserts, updates, facts, after, writes)
-    begun = [each for write in writes if write.begins for each in write.begins]
+    if answers:  # to questions of the branch that the claim has seen; records close those of their own
+        updates += [_ended(before.branch_no, given, now, taken=True) for given in answers]
+        inserts += _calls(answers, now)
+    begun: list[Begun] = []
+    notices: list[NoticeRow] = []
+    has_questions = False
+    for write in writes:
+        if write.asks or write.closes:
+            has_questions = True
+        if write.begins:
+            begun += write.begins
+        if write.notices:
+            notices += [_notice(after, each, now) for each in write.notices]
+    if has_questions:
+        _add_questions(inserts, updates, facts, after, writes)
     if begun:
         inserts.append(Insert(BEGUN, tuple(begun)))
-    notices = [_notice(after, each, now) for write in writes if write.notices for each in write.notices]
     if notices:
         inserts.append(Insert(OUTBOX, tuple(notices)))
     if writes[0].input is not None:

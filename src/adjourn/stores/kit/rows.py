@@ -172,6 +172,7 @@ class InputRow(msgspec.Struct, frozen=True, gc=False):
     """An input as it is stored; `no` grows with the order of submission.
 
     Once a turn has begun with it, it is `taken`: its body is dropped, and its digest stays for as long as the session.
+    The id of a call that gave answers stands here, too, so that nothing else is called so (`ANSWERED`).
     """
 
     id: str
@@ -185,6 +186,15 @@ class InputRow(msgspec.Struct, frozen=True, gc=False):
     no: Count = 0
     size: Count = 0
     """The length of the body as it was given, before it was sealed or dropped."""
+
+
+ANSWERED = "~answered"
+"""The program of a row that is no input, but keeps the id of a call that gave answers."""
+
+
+def called(call: str, at: float) -> InputRow:
+    """Return the row that keeps the id of a call that gave answers."""
+    return InputRow(call, "", b"", ANSWERED, None, abandons=False, at=at, taken=True)
 
 
 class InboxRow(msgspec.Struct, frozen=True, gc=False):

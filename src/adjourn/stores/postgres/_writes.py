@@ -445,8 +445,9 @@ class _Texts:
             yield "rested", f"CASE WHEN s.owner IS NULL THEN {updated} END"
         for each in self._added:
             if each.table is INPUTS:
-                yield "queued", f"coalesce(s.queued, {self.now})"
-                yield "abandons", f"CASE WHEN s.queued IS NULL THEN {each.value('abandons')} ELSE s.abandons END"
+                waits = f"s.queued IS NULL AND NOT {each.value('taken')}"
+                yield "queued", f"CASE WHEN {waits} THEN {self.now} ELSE s.queued END"
+                yield "abandons", f"CASE WHEN {waits} THEN {each.value('abandons')} ELSE s.abandons END"
         for each in self._changed:
             if each.shape.table is INPUTS:
                 others = f"{self.schema}.first_input_but(found.no, {each.key[0]})"

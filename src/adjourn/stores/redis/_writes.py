@@ -336,8 +336,9 @@ class Writing:
 
     def _insert_input(self, row: InputRow) -> None:
         self._insert_row(ROWS[INPUTS], row.id, row)
-        self._operations.append(["ZADD", keys.QUEUE, True, row.id])
-        self._operations.append(["ZADD", keys.SINCE, column(row.at), row.id])
+        if not row.taken:
+            self._operations.append(["ZADD", keys.QUEUE, True, row.id])
+            self._operations.append(["ZADD", keys.SINCE, column(row.at), row.id])
 
     def _insert_begun(self, row: Begun) -> None:
         self._operations.append(["SADD", f"adj:begun:{row.digest}", ROWS_OF_BEGUN.pack(row)])

@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import asyncio
 
+from msgspec.structs import replace
+
 from adjourn.errors import AlreadyResumed, CheckpointNotFound, Conflict, InterruptExpired, SessionBusy, UnknownInterrupt
-from adjourn.stores.kit import Audit, Claim, Commit, GiveAnswers, ListEvents, ListOpen, ListQuestions
-from adjourn.stores.types import Answer, Answered, Head, SessionRef
+from adjourn.stores.kit import (
+    Audit,
+    Claim,
+    Commit,
+    GiveAnswers,
+    HasInput,
+    ListEvents,
+    ListInputs,
+    ListOpen,
+    ListQuestions,
+    Submit,
+    Withdraw,
+)
+from adjourn.stores.types import Answer, Answered, Head, Input, SessionRef
 from adjourn.testing.clock import FakeClock
 
 from .bench import Bench, Drive, S, paused, question, record, refused, yes
@@ -14,6 +28,25 @@ from .bench import Bench, Drive, S, paused, question, record, refused, yes
 
 class AnswerSuite(Bench):
     """Rules R3, R4 and R11."""
+
+    async def test_an_id_of_a_call_stands_for_one_thing(self) -> None:  # rule R20
+        """Whether answers or an input come under it, also at once."""
+        async with self.fresh() as store:
+            run = await paused(store, "p", "q", "r", "s")
+            calls = [GiveAnswers(ref=S, answers=[replace(yes(each), call="k")]) for each in "pq"]
+            results = await asyncio.gather(*map(store.write, calls), return_exceptions=True)
+            assert sorted(type(each).__name__ for each in results) == ["Conflict", "Head"]
+            await refused(Conflict, store.write(Submit(ref=S, input=Input(id="k", body=b"{}"))))
+            await refused(Conflict, store.write(GiveAnswers(ref=S, answers=[replace(yes("r"), call="k")])))
+            assert not await store.read(HasInput(S, "k"))
+            assert await store.read(ListInputs(S)) == []
+            await store.write(Submit(ref=S, input=Input(id="i", body=b"{}")))
+            await refused(Conflict, store.write(GiveAnswers(ref=S, answers=[replace(yes("r"), call="i")])))
+            assert [each.id for each in await store.read(ListInputs(S))] == ["i"]
+            await store.write(Withdraw(S, "i"))
+            claimed = await run.claim(run.next(), replace(yes("r"), call="l"), replace(yes("s"), call="l"))
+            assert claimed.lease is not None
+            await refused(Conflict, store.write(Submit(ref=S, input=Input(id="l", body=b"{}"))))
 
     async def test_an_answer_is_kept_for_the_run(self) -> None:  # rule R4
         """With who gave it and when."""
