@@ -23,7 +23,7 @@ class Asking(TypedDict, total=False):
     key: str | None
     """Names the question within its frame."""
     reason: str
-    """Why somebody is asked; "need_input" by default."""
+    """The reason for asking; "need_input" by default."""
     tags: Collection[str]
     """Labels by which people list questions; they do not tell one question from another."""
     prompt: str | None

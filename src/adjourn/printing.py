@@ -339,9 +339,9 @@ def tool_request(info: Any) -> ToolRequest | None:
 def question_rows(asked: Interrupt, before: Interrupt | None = None) -> Iterator[tuple[str, str]]:
     """Yield what a question asks and shows; `before` is the question that stands right above it, if any."""
     request = tool_request(asked.info)
-    for name in ("title", "summary", "description"):
-        if (text := getattr(asked, name)) is not None:
-            yield name, visible_line(text) if name == "title" else text
+    for label, text in (("title", asked.title), ("summary", asked.summary), ("about", asked.description)):
+        if text is not None:
+            yield label, text
     if asked.prompt is not None and not (request and _repeats(asked.prompt, request)):
         yield "asks", asked.prompt
     if request is not None:

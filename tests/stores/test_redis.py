@@ -291,6 +291,10 @@ async def test_a_time_to_live_is_on_all_keys_and_never_shorter_than_a_lease(url:
     assert 90_000 < min(left()) <= 100_000
     with client(url) as own:
         own.pexpire(session_keys("adjourn", "s")[0], 5_000)
+    head = await store.read(GetHead(S))
+    assert head is not None
+    assert head.removed_after == head.touched + 100
+    assert {each.removed_after for each in await store.read(ListQuestions())} == {head.removed_after}
     other = RedisStore(url)
     await other.write(GiveAnswers(ref=S, answers=[yes("q")]))  # somebody without the option prolongs it, too
     assert min(left()) > 90_000

@@ -44,6 +44,7 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     user_id: str | None = None
     inputs: int = 0
     since: datetime
+    removed_after: datetime | None = None
     interrupts: tuple[Interrupt, ...] = msgspec.field(default=(), name="pending")
 
 

@@ -118,7 +118,10 @@ class Audit(_Answer):
 
 
 class SessionEntry(_Answer):
-    """A session; `inputs` wait for their turn, and `since` it has had its status."""
+    """A session; `inputs` wait for their turn, and `since` it has had its status.
+
+    A store with a time to live removes it after `removed_after`, unless something happens in it before.
+    """
 
     session_id: str
     agent: str
@@ -127,6 +130,7 @@ class SessionEntry(_Answer):
     user_id: str | None
     inputs: int
     since: datetime
+    removed_after: datetime | None
 
 
 class SessionView(SessionEntry):

@@ -274,6 +274,7 @@ def summary(found: SessionSummary) -> dict[str, Any]:
         "user_id": found.user_id,
         "inputs": found.inputs,
         "since": found.since,
+        "removed_after": found.removed_after,
     }
 
 

@@ -17,6 +17,7 @@ class SessionSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     `owner` is for people ("process 4711 on this machine"); `owner_id` is what the store knows it by. `inputs` is how
     many wait in its queue, and `program` the address of what runs it; one that no turn has begun in has no checkpoint.
+    A store with a time to live removes the session after `removed_after`, unless something happens in it before.
     """
 
     session_id: str
@@ -29,6 +30,7 @@ class SessionSummary(msgspec.Struct, frozen=True, kw_only=True):
     app_name: str = "adjourn"
     inputs: int = 0
     program: str = ""
+    removed_after: datetime | None = None
 
 
 class SessionStatus(SessionSummary, frozen=True, kw_only=True):
@@ -68,6 +70,7 @@ def summarize(head: Head) -> SessionSummary:
         app_name=head.app,
         inputs=head.inputs,
         program=head.program,
+        removed_after=None if head.removed_after is None else datetime.fromtimestamp(head.removed_after, UTC),
     )
 
 

@@ -107,7 +107,7 @@ def _rows(asked: Interrupt, before: Interrupt | None) -> Iterator[tuple[str, str
     if asked.requested_by is not None:
         yield "for", visible_line(asked.requested_by)
     if asked.priority:
-        yield "priority", str(asked.priority)
+        yield "urgency", str(asked.priority)
     if asked.link is not None:
         yield "link", visible_line(asked.link)
     yield "reason", asked.reason
