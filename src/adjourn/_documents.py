@@ -73,7 +73,8 @@ def question(asked: Interrupt) -> dict[str, Any]:
     return {name: _plain_field(getattr(asked, name)) for name in QUESTION_FIELDS}
 
 
-QUESTION_FIELDS = tuple([each for each in Interrupt.__struct_fields__ if each not in ("is_root_cause", "parent")])
+_FIELDS = [each for each in Interrupt.__struct_fields__ if each not in ("session_id", "is_root_cause", "parent")]
+QUESTION_FIELDS = ("session_id", *_FIELDS)
 
 
 def _plain_field(value: Any) -> Any:  # Any: a field of an interrupt

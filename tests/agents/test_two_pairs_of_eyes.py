@@ -187,13 +187,20 @@ async def test_a_process_without_the_option_goes_on_under_it(store: Store) -> No
     assert paused.interrupts[0].requesters == ("ann", "rita")
 
 
-@pytest.mark.xfail(strict=True, reason="issue 22: stores know the requesters of a question, and refuse by them")
 async def test_the_store_itself_refuses(store: Store) -> None:  # rule V19
-    await begun(store)
-    with pytest.raises(AnswerRefused):
-        await store.write(
-            GiveAnswers(ref=SessionRef("s"), answers=[Answer(id=(await opened(store)).id, value=b"true", by="ann")])
-        )
+    await begun(store, [PAY, call("ask", "c2", question="?")])
+
+    async def give(name: str, **options: Any) -> None:
+        answer = Answer(id=f"agent:A;tool:{name}", value=b"true", **options)
+        await store.write(GiveAnswers(ref=SessionRef("s"), answers=[answer]))
+
+    for refused in ({"by": "ann"}, {}, {"by": " "}, {"approves": False}):
+        with pytest.raises(AnswerRefused):
+            await give("pay:c1", **refused)
+    with pytest.raises(AnswerRefused, match="must say who gives it"):
+        await give("ask:c2")
+    await give("ask:c2", by="ann")
+    await give("pay:c1", by="ann", approves=False)
 
 
 # Edits

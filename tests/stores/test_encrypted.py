@@ -188,7 +188,7 @@ STAYS: dict[type[msgspec.Struct], str] = {
     Write: "branch number parent full status takes event_count begins program input overtakes origin",
     Header: "source step address input",
     Question: "id expires address asked requested_by",
-    Answer: "id how branch call",
+    Answer: "id how branch call approves",
     Answered: "id how at",
     Input: "id program user abandons",
     Notice: "id to due",
@@ -196,7 +196,7 @@ STAYS: dict[type[msgspec.Struct], str] = {
 SEALED: dict[type[msgspec.Struct], str] = {
     Write: "body header asks closes events notices summary",
     Header: "next metadata",
-    Question: "body ended agent reason tags",
+    Question: "body ended agent reason tags requesters",
     Answer: "value by",
     Answered: "value by",
     Input: "body",

@@ -53,6 +53,7 @@ from adjourn.stores.kit import Audit, ListAsked, readable
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import Answered, AuditEntry, EventBatch, Header, Loaded, Outcome, SessionRef
 
+from ._permission import barred
 from .history import split_id
 
 
@@ -157,6 +158,7 @@ def stored_question(question: Question, parent: Interrupt | None, ended: Answere
         body=log_question(question, parent),
         expires=question.expires,
         ended=ended,
+        requesters=barred(question),
         address=address,
         agent=innermost_agent(address),
         reason=question.reason,

@@ -61,30 +61,30 @@ class Permission:
 _ANOTHER = "somebody else than those who ask for it must approve it"
 
 
-def check_requesters(session_id: str, asked: Question, by: str | None, value: object) -> None:
-    """Refuse an answer by which somebody would approve a request of their own (rule V19).
+def barred(asked: Question) -> tuple[str, ...]:
+    """Return whose approval of a question the store refuses: the empty name is that of answers without any."""
+    if asked.requesters is None:
+        return ()
+    return ("", *asked.requesters) if asked.reason in APPROVALS else ("",)
+
+
+def approves(session_id: str, asked: Question, value: object) -> bool:
+    """Return whether an answer approves what its question asks for; no if it refuses it, or proposes something else.
 
     Raises:
-        AnswerRefused: it approves what its author asks for, or does not say who gives it.
-        InvalidAnswer: it also permits calls that others may make later, without saying which.
+        InvalidAnswer: it also permits calls that others than its author may make later, without saying which.
     """
-    requesters = asked.requesters
-    if requesters is None:
-        return
-    if not (by or "").strip():
-        raise AnswerRefused(session_id, asked.id, by, "it must say who gives it: by=..., on the command line --by NAME")
-    if asked.reason not in APPROVALS:
-        return
+    if asked.requesters is None or asked.reason not in APPROVALS:
+        return True
     data = _as_data(value)
-    is_refusal = value is False or value == "no" or data.get("decision") == "reject"
-    if by in requesters and not (is_refusal or (data.get("decision") == "edit" and asked.is_superseded_by_edits)):
-        raise AnswerRefused(session_id, asked.id, by, f"{_ANOTHER}, though they may refuse it")
-    if data.get("remember") and requesters and _limits_nothing(data.get("pattern")):
+    if data.get("remember") and asked.requesters and _limits_nothing(data.get("pattern")):
         raise InvalidAnswer(
             session_id,
             asked.id,
             ["an approval that is remembered for somebody else needs a pattern, such as {'to': 'bob'}"],
         )
+    is_refusal = value is False or value == "no" or data.get("decision") == "reject"
+    return not (is_refusal or (data.get("decision") == "edit" and asked.is_superseded_by_edits))
 
 
 def _as_data(decision: object) -> Mapping[str, Any]:

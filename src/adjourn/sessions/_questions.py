@@ -48,7 +48,7 @@ from adjourn.stores.types import Answer, AuditEntry, Head, OpenQuestion, Session
 
 from ._contents import Contents
 from ._log import read_interrupt, read_question
-from ._permission import Permission, TurnUser, check_requesters
+from ._permission import Permission, TurnUser, approves
 from ._status import owner_of
 
 Answers = Mapping[Any, Any] | Sequence[Any] | None  # Any: keys are tokens, ids, keys of questions, or interrupts
@@ -147,7 +147,7 @@ class OpenQuestions:
         answers calls this, and the number of the last event so far.
 
         Raises:
-            UnknownInterrupt, InvalidAnswer, AnswerRefused: naming the first that is wrong.
+            UnknownInterrupt, InvalidAnswer: naming the first that is wrong.
             UsageError: the answers are not a mapping or a list, or name one question twice.
         """
         by = by and known.hide(by)
@@ -170,8 +170,7 @@ class OpenQuestions:
             if question.id in found:
                 raise UsageError(f"The answers name question '{question.id}' twice. Name it once.")
             encoded = self._checked(question, value)
-            check_requesters(self._session_id, question, by, value)
-            found[question.id] = Answer(id=question.id, value=encoded, by=by, branch=self._branch)
+            found[question.id] = self._answer(question, value, encoded, by)
         return tuple(found.values())
 
     def _with_message(self, answers: tuple[Answer, ...], message: str) -> tuple[Answer, ...]:
@@ -229,9 +228,11 @@ class OpenQuestions:
             raise InvalidAnswer(
                 self._session_id, first, ["it needs an answer with data, so it cannot be resumed without one"]
             )
-        for question in taking:
-            check_requesters(self._session_id, question, by, None)
-        return tuple(Answer(id=question.id, value=b"null", by=by, branch=self._branch) for question in taking)
+        return tuple(self._answer(question, None, b"null", by) for question in taking)
+
+    def _answer(self, question: Question, value: Any, encoded: bytes, by: str | None) -> Answer:
+        does = approves(self._session_id, question, value)
+        return Answer(id=question.id, value=encoded, by=by, branch=self._branch, approves=does)
 
     def _checked(self, question: Question, value: Any) -> bytes:
         problems = self._misfits(question, value) if question.schema is not None else []

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from adjourn.errors import CheckpointNotFound
 
+from .kit.decided import listed_decisions
 from .kit.effects import Effects, Removal, Update
 from .kit.facts import Folded, Logged, Span, folded, spanned
 from .kit.hints import Fanout
@@ -27,6 +28,7 @@ from .kit.queries import (
     CountQuestions,
     FindSessions,
     ListBegun,
+    ListDecisions,
     ListDue,
     ListQuestions,
     ListSessions,
@@ -343,6 +345,8 @@ class MemoryStore(KitStore):
                 return listed(self._asked_on_heads(), filter, now, after=after, limit=limit)
             case CountQuestions(filter):
                 return sum(is_listed(row, asked, filter, now) for row, asked in self._asked_on_heads())
+            case ListDecisions(filter=filter, after=after, limit=limit):
+                return listed_decisions(self._asked(), filter, after=after, limit=limit)
             case ListDue(app=app, user=user):
                 wanted = [each for each in self._sessions.values() if fits(each.row, app, user)]
                 wanted = [each for each in wanted if is_wanted(each.row, query.programs, query.skip_users)]
@@ -355,6 +359,11 @@ class MemoryStore(KitStore):
 
     def _rows(self) -> Iterator[SessionRow]:
         return (found.row for found in self._sessions.values())
+
+    def _asked(self) -> Iterator[tuple[SessionRow, str, QuestionRow]]:
+        for found in self._sessions.values():
+            for branch, asked in zip(found.branches, found.asked, strict=True):
+                yield from ((found.row, branch.name, each) for each in asked.values())
 
     def _asked_on_heads(self) -> Iterator[tuple[SessionRow, QuestionRow]]:
         return ((found.row, asked) for found in self._sessions.values() for asked in found.asked_on_head.values())

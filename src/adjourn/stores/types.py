@@ -54,7 +54,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """How a question ends: the encoded value, and who gave it; with a `branch`, only if the head is on it.
 
     `call` is what its sender calls the call that it is part of: nothing else in the session may be called so, whether
-    it is an answer or an input.
+    it is an answer or an input. It `approves` unless it refuses, or only proposes, what the question asks for.
     """
 
     id: str
@@ -63,6 +63,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     by: str | None = None
     branch: str | None = None
     call: str | None = None
+    approves: bool = True
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +80,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """A question that a record asks: its id on the branch, everything about it as JSON, and when it expires.
 
     On a new branch, a question that had ended on the branch before it comes with its answer, which counts as taken.
+    No answer by one of its `requesters` may approve it; if the empty name is among them, every answer needs a name.
     The rest is what listings select by: where it was asked, by which agent, why, under which tags, when (by the clock
     of the process that asked), and for which user.
     """
@@ -87,6 +89,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
     expires: float | None = None
     ended: Answered | None = None
+    requesters: tuple[str, ...] = ()
     address: str = ""
     agent: str = ""
     reason: str = ""
@@ -339,6 +342,37 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     how: Outcome | None
     by: str | None
     at: float | None
+
+
+class Decided(AuditEntry, frozen=True, kw_only=True):
+    """A question that somebody has decided, or that has expired, as it is listed; `cursor` is its place there."""
+
+    session: str
+    app: str
+    user: str | None
+    agent: str = ""
+    reason: str = ""
+    tags: tuple[str, ...] = ()
+    cursor: str = ""
+
+
+class DecisionFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which decided questions are wanted: those for which everything holds that is not None.
+
+    `by` is who has decided, empty for those without a name. They ended `since` a moment on, and before `until`.
+    """
+
+    app: str | None = None
+    user: str | None = None
+    by: str | None = None
+    agent: str | None = None
+    how: Outcome | None = None
+    since: float | None = None
+    until: float | None = None
+
+
+ALL_DECISIONS = DecisionFilter()
+"""Every decided question, except those in the library's own apps."""
 
 
 class EventBatch(msgspec.Struct, frozen=True, kw_only=True):

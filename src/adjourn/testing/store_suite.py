@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .suite.answers import AnswerSuite
+from .suite.decided import DecisionSuite
 from .suite.hinting import HintSuite
 from .suite.inbox import InboxSuite
 from .suite.keeping import KeepingSuite
@@ -20,6 +21,7 @@ class StoreSuite(
     AnswerSuite,
     ListingSuite,
     InboxSuite,
+    DecisionSuite,
     KeepingSuite,
     NamingSuite,
     QueueSuite,

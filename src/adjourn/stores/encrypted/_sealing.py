@@ -10,7 +10,7 @@ with its body; listings select by keyed digests in their places.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -42,25 +42,23 @@ from adjourn.stores.kit import (
     readable,
     terms_of,
 )
-from adjourn.stores.types import OpenQuestion, QuestionFilter, SessionRef, TakenNotice
+from adjourn.stores.types import Decided, OpenQuestion, SessionRef, TakenNotice
 
 from ._keys import Key, Keys, Place, from_text, key_id, to_text
 
 T = TypeVar("T")
 R = TypeVar("R", bound=msgspec.Struct)
 
+_SELECTED = ("agent", "reason", "tag", "by")
+"""What filters select by digests."""
+
 _KINDS = {RECORDS: "record", QUESTIONS: "question", INPUTS: "input", OUTBOX: "notice"}
 
 
-class _Labelled(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A question as it is sealed, together with those labels that are stored only as digests."""
-
-    agent: str
-    reason: str
-    tags: tuple[str, ...]
-    body: bytes
-
-
+_types = {each.name: each.type for each in msgspec.structs.fields(QUESTIONS.row)}
+_Labelled = msgspec.defstruct(  # a question as it is sealed, together with what of it is stored only as digests
+    "_Labelled", [(name, _types[name]) for name in (*QUESTIONS.labels, "body")], frozen=True, array_like=True, gc=False
+)
 _labelled = msgspec.msgpack.Encoder()
 _labels = msgspec.msgpack.Decoder(_Labelled)
 
@@ -129,16 +127,10 @@ class Sealing:
     def _sealed_row(self, table: Table[Any], session: SessionRow, row: Any) -> Any:
         if table is not QUESTIONS:
             return replace(row, **self._seal(table, session, row.id, asdict(row)))
-        labelled = _labelled.encode(_Labelled(row.agent, row.reason, row.tags, row.body))
-        sealed = self._seal(table, session, _question(session.branch, row.id), asdict(row) | {"body": labelled})
-        digest = self._keys.current.digest
-        row = replace(
-            row,
-            agent=digest(row.agent),
-            reason=digest(row.reason),
-            tags=tuple([digest(tag) for tag in row.tags]),
-            **sealed,
-        )
+        values = asdict(row)
+        labelled = _labelled.encode([values[name] for name in (*table.labels, "body")])
+        sealed = self._seal(table, session, _question(session.branch, row.id), values | {"body": labelled})
+        row = replace(row, **_digests(self._keys.current, table, values), **sealed)
         return replace(row, terms=tuple(terms_of(session, row))) if row.terms else row
 
     def _sealed_update(self, update: Update, session: SessionRow, branches: Mapping[int, str]) -> Update:
@@ -148,7 +140,10 @@ class Sealing:
         name: str = update.key[-1]
         if update.table is QUESTIONS:
             name = _question(branches[update.key[0]], name)
-        return replace(update, values=update.values | self._seal(update.table, session, name, update.values))
+        sealed = self._seal(update.table, session, name, update.values)
+        return replace(
+            update, values=update.values | _digests(self._keys.current, update.table, update.values) | sealed
+        )
 
     def _seal(self, table: Table[Any], session: SessionRow, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -165,38 +160,41 @@ class Sealing:
     def opened(self, table: Table[Any], ref: SessionRef, name: str, row: R, columns: Collection[str] = ()) -> R:
         """Return a row with what is secret in it opened; with `columns`, only these of it."""
         values = asdict(row)
-        for column, bound in table.secret.items():
-            value = values[column]
-            if value is None or _is_empty(table, column, values) or (columns and column not in columns):
+        opened = [each for each in table.secret if not columns or each in columns]
+        for column in opened:
+            value, bound = values[column], table.secret[column]
+            if value is None or _is_empty(table, column, values):
                 continue
             place = _place(table, ref, name, column, [values[each] for each in bound])
             if isinstance(value, str):
                 values[column] = self._keys.open(place, from_text(place, value)).decode()
             else:
                 values[column] = self._keys.open(place, value)
-        return replace(row, **{column: values[column] for column in table.secret})
+        return replace(row, **{column: values[column] for column in opened})
 
     def question(self, session: SessionRow, branch: str, row: QuestionRow) -> QuestionRow:
         """Return a question of a branch by its name, opened."""
         found = self.opened(QUESTIONS, session.ref, _question(branch, row.id), row)
-        asked = _read_labels(found.body, session.session, row.id)
+        labels = _read_labels(found.body, session.session, row.id)
         if row.asked:  # otherwise the labels were not read
-            self._check_labels(row.body, row, asked, session.session)
-        return replace(found, body=asked.body, agent=asked.agent, reason=asked.reason, tags=asked.tags)
+            self._check_labels(row.body, row, labels, session.session)
+        return replace(found, **labels)
 
-    def open_question(self, row: OpenQuestion) -> OpenQuestion:
-        """Return an open question of any session, opened."""
-        branch, ref = row.checkpoint.rpartition(".")[0], SessionRef(row.session, row.app, row.user)
-        place = _place(QUESTIONS, ref, _question(branch, row.id), "body", [row.expires])
-        asked = _read_labels(self._keys.open(place, row.body), row.session, row.id)
-        self._check_labels(row.body, row, asked, row.session)
-        return replace(row, body=asked.body, agent=asked.agent, reason=asked.reason, tags=asked.tags)
+    def listed(self, row: OpenQuestion | Decided) -> OpenQuestion | Decided:
+        """Return a question of any session, opened."""
+        branch = row.branch if isinstance(row, Decided) else row.checkpoint.rpartition(".")[0]
+        ref, name = SessionRef(row.session, row.app, row.user), _question(branch, row.id)
+        found = self.opened(QUESTIONS, ref, name, row, [each for each in QUESTIONS.secret if hasattr(row, each)])
+        labels = _read_labels(found.body, row.session, row.id)
+        self._check_labels(row.body, row, labels, row.session)
+        return replace(found, **{name: value for name, value in labels.items() if hasattr(row, name)})
 
-    def _check_labels(self, sealed: bytes, row: QuestionRow | OpenQuestion, asked: _Labelled, session: str) -> None:
-        digest = self._keys.of(sealed).digest
-        labels = (digest(asked.agent), digest(asked.reason), tuple([digest(tag) for tag in asked.tags]))
-        if labels != (row.agent, row.reason, row.tags):
-            raise CheckpointCorrupt(f"the question '{row.id}' is listed with labels that it was not given", session)
+    def _check_labels(
+        self, sealed: bytes, row: QuestionRow | OpenQuestion | Decided, labels: Mapping[str, Any], session: str
+    ) -> None:
+        for name, digest in _digests(self._keys.of(sealed), QUESTIONS, labels).items():
+            if getattr(row, name, digest) != digest:
+                raise CheckpointCorrupt(f"the question '{row.id}' is listed with labels that it was not given", session)
 
     def notice(self, row: TakenNotice) -> TakenNotice:
         """Return a notice that was taken, opened."""
@@ -207,11 +205,12 @@ class Sealing:
         """Return the body of a record, opened."""
         return self._keys.open(_place(RECORDS, ref, id, "body", [full]), sealed)
 
-    def filters(self, wanted: QuestionFilter) -> list[QuestionFilter]:
+    def filters(self, wanted: R) -> list[R]:
         """Return the filters that together select the same of what is stored: one for each key that may be in use."""
-        if wanted.agent is wanted.reason is wanted.tag is None:
+        named = {name: text for name in _SELECTED if (text := getattr(wanted, name, None))}
+        if not named:
             return [wanted]
-        return [_digested(wanted, key) for key in self._keys]
+        return [replace(wanted, **{name: key.digest(text) for name, text in named.items()}) for key in self._keys]
 
 
 class OpenedFacts:
@@ -329,16 +328,21 @@ def _question(branch: str, id: str) -> str:
     return f"{branch} {id}"
 
 
-def _read_labels(opened: bytes, session: str, id: str) -> _Labelled:
+def _digests(key: Key, table: Table[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the digests that stand in the place of some values of a row; none for what is empty."""
+    found: dict[str, Any] = {}
+    for name in table.digested & values.keys():
+        value = cast("str | tuple[str, ...] | None", values[name])
+        found[name] = tuple(map(key.digest, value)) if isinstance(value, tuple) else value and key.digest(value)
+    return found
+
+
+def _read_labels(opened: bytes, session: str, id: str) -> dict[str, Any]:
+    """Return the labels that were sealed with a question, and its body."""
     try:
-        return _labels.decode(opened)
+        return asdict(_labels.decode(opened))
     except msgspec.DecodeError as error:
         raise CheckpointCorrupt(f"what was sealed as question '{id}' is not one ({error})", session) from error
-
-
-def _digested(wanted: QuestionFilter, key: Key) -> QuestionFilter:
-    named = {"agent": wanted.agent, "reason": wanted.reason, "tag": wanted.tag}
-    return replace(wanted, **{name: None if text is None else key.digest(text) for name, text in named.items()})
 
 
 def _bytes_of(text: str) -> bytes:

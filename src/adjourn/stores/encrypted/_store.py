@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
+import msgspec
 from msgspec.structs import replace
 
 from adjourn.errors import CheckpointCorrupt, MissingKey, UsageError
@@ -12,6 +13,7 @@ from adjourn.stores._logging import note_damage, note_missing_key
 from adjourn.stores._wrapper import StoreWrapper
 from adjourn.stores.kit import (
     CountQuestions,
+    ListDecisions,
     ListQuestions,
     ListSessions,
     SessionQuery,
@@ -22,7 +24,7 @@ from adjourn.stores.kit import (
     place_of,
 )
 from adjourn.stores.protocol import Hints, InTransaction, Repairs, SeesCancels, Store
-from adjourn.stores.types import OWN_APPS, Lease, OpenQuestion, SessionRef, TakenNotice
+from adjourn.stores.types import OWN_APPS, Decided, Lease, OpenQuestion, SessionRef, TakenNotice
 
 from ._keys import VARIABLE, Keys, generate_key, keys_from_environment
 from ._sealing import KeysInUse, SealedQuery, SealedRequest, Sealing
@@ -117,8 +119,8 @@ class EncryptedStore(StoreWrapper):
     async def read(self, query: StoreQuery[T]) -> T:
         if isinstance(query, SessionQuery):
             return await self.inner.read(SealedQuery(query.ref, query, self._sealing))
-        if isinstance(query, ListQuestions):
-            return cast("T", await self._questions(query))
+        if isinstance(query, ListQuestions | ListDecisions):
+            return cast("T", await self._listed(query))
         if isinstance(query, CountQuestions):
             filters = self._sealing.filters(query.filter)
             return cast("T", sum([await self.inner.read(CountQuestions(each)) for each in filters]))
@@ -135,20 +137,20 @@ class EncryptedStore(StoreWrapper):
                 note_missing_key(each.session, error)
         return found
 
-    async def _questions(self, query: ListQuestions) -> list[OpenQuestion]:
-        """Return open questions of all sessions; those that cannot be opened are left out, and do not count.
+    async def _listed(self, query: ListQuestions | ListDecisions) -> list[OpenQuestion | Decided]:
+        """Return questions of many sessions; those that cannot be opened are left out, and do not count.
 
         Raises:
             MissingKey: there are questions, and none of them can be opened.
         """
-        found: list[OpenQuestion] = []
+        found: list[OpenQuestion | Decided] = []
         missing: MissingKey | None = None
         limit, behind, is_done = query.limit, query.after, False
         while not is_done:
             rows = await self._rows(replace(query, after=behind))
             for row in rows:
                 try:
-                    found.append(self._sealing.open_question(row))
+                    found.append(self._sealing.listed(row))
                 except CheckpointCorrupt as damage:
                     note_damage(damage)
                 except MissingKey as error:
@@ -160,10 +162,10 @@ class EncryptedStore(StoreWrapper):
             raise missing
         return found[:limit]
 
-    async def _rows(self, query: ListQuestions) -> list[OpenQuestion]:
-        """Return open questions as they are stored."""
-        found: list[OpenQuestion] = []
-        for each in self._sealing.filters(query.filter):
-            found += await self.inner.read(replace(query, filter=each))
-        found.sort(key=lambda row: place_of(row.cursor))
+    async def _rows(self, query: ListQuestions | ListDecisions) -> list[OpenQuestion | Decided]:
+        """Return questions as they are stored, whichever key their labels were digested with."""
+        found: list[OpenQuestion | Decided] = []
+        for each in self._sealing.filters(cast("msgspec.Struct", query.filter)):
+            found += await self.inner.read(cast("StoreQuery[list[Any]]", replace(query, filter=each)))
+        found.sort(key=lambda row: place_of(row.cursor), reverse=isinstance(query, ListDecisions))
         return found[: query.limit]

@@ -27,6 +27,14 @@ What holds between any two writes to a session:
 reads and writes in two trips. `docs/stores.md` shows how to write a store.
 """
 
+from .decided import (
+    decided,
+    decision_term,
+    decision_terms,
+    decision_terms_in,
+    listed_decisions,
+    selects_decided,
+)
 from .effects import (
     Add,
     Applied,
@@ -70,6 +78,7 @@ from .queries import (
     ListBegun,
     ListBranches,
     ListCheckpoints,
+    ListDecisions,
     ListDue,
     ListEvents,
     ListIdle,
@@ -210,6 +219,7 @@ __all__ = [
     "ListBegun",
     "ListBranches",
     "ListCheckpoints",
+    "ListDecisions",
     "ListDue",
     "ListEvents",
     "ListIdle",
@@ -254,6 +264,10 @@ __all__ = [
     "converted",
     "cursor",
     "damaged_record",
+    "decided",
+    "decision_term",
+    "decision_terms",
+    "decision_terms_in",
     "decode_header",
     "due",
     "due_for",
@@ -276,6 +290,7 @@ __all__ = [
     "is_wanted",
     "lies_under",
     "listed",
+    "listed_decisions",
     "listed_row",
     "locate",
     "may_be_removed",
@@ -290,6 +305,7 @@ __all__ = [
     "removable",
     "renewal_of",
     "selects",
+    "selects_decided",
     "session_row",
     "settled",
     "sheet_of",

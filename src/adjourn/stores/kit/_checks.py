@@ -6,10 +6,17 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from adjourn._owner import owner_name
-from adjourn.errors import AlreadyResumed, CheckpointNotFound, Conflict, InterruptExpired, UnknownInterrupt
+from adjourn.errors import (
+    AlreadyResumed,
+    AnswerRefused,
+    CheckpointNotFound,
+    Conflict,
+    InterruptExpired,
+    UnknownInterrupt,
+)
 from adjourn.stores.types import Answer, Lease, Question, SessionRef, Write
 
-from .facts import Facts
+from .facts import Facts, NotRead, Query
 from .rows import QuestionRow, SessionRow, answered, encode_header, is_live, is_named
 
 
@@ -39,6 +46,8 @@ def answers(facts: Facts, row: SessionRow, given: Sequence[Answer]) -> None:
     for each in given:
         if each.branch not in (None, row.branch):
             raise Conflict(row.session, f"its head has left the branch '{each.branch}', on which it asked")
+    if row.guarded and facts.assumed and given:
+        raise NotRead(Query(ref=row.ref, questions=frozenset([each.id for each in given])))
     if _left_to_guards(facts, given):
         return
     seen: set[str] = set()
@@ -54,8 +63,23 @@ def answers(facts: Facts, row: SessionRow, given: Sequence[Answer]) -> None:
             raise AlreadyResumed(row.session, each.id, live=live, by=asked.by, at=asked.at)
         if asked.expires is not None and asked.expires <= facts.now and each.how == "answered":
             raise InterruptExpired(row.session, each.id)
+        _requesters(row.session, asked, each)
         seen.add(each.id)
     _calls(facts, row, given)
+
+
+def _requesters(session: str, asked: QuestionRow, given: Answer) -> None:
+    """Refuse an answer by which somebody would approve a request of their own (rule V19)."""
+    by = (given.by or "").strip()
+    if given.how != "answered" or by not in asked.requesters:
+        return
+    if not by:
+        raise AnswerRefused(
+            session, asked.id, given.by, "it must say who gives it: by=..., on the command line --by NAME"
+        )
+    if given.approves:
+        what = "somebody else than those who ask for it must approve it, though they may refuse it"
+        raise AnswerRefused(session, asked.id, given.by, what)
 
 
 def _calls(facts: Facts, row: SessionRow, given: Sequence[Answer]) -> None:

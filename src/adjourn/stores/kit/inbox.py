@@ -116,24 +116,25 @@ def terms_of(row: SessionRow, asked: QuestionRow) -> list[str]:
     named += [("tag", tag) for tag in dict.fromkeys(asked.tags)]
     segments = asked.address.split(";") if asked.address else []
     named += [("under", ";".join(segments[:end])) for end in range(1, len(segments) + 1)]
-    kind = _kind(row.app)
-    return [kind, *[_term(kind, name, value) for name, value in named]]
+    kind = kind_of(row.app)
+    return [kind, *[term(kind, name, value) for name, value in named]]
 
 
 def terms_in(filter: QuestionFilter) -> list[str]:
     """Return the terms that a question must have for a filter to select it: at least one, likely rare ones first."""
     names = ("user", "requested_by", "tag", "agent", "under", "reason", "app")
     named = [(name, value) for name in names if (value := getattr(filter, name)) is not None and (name, value) != _TOP]
-    kind = _kind(filter.app or "")
-    return [_term(kind, name, value) for name, value in named] or [kind]
+    kind = kind_of(filter.app or "")
+    return [term(kind, name, value) for name, value in named] or [kind]
 
 
-def _kind(app: str) -> str:
+def kind_of(app: str) -> str:
     """Return what all terms of an app begin with, so that a listing without an app leaves out the library's own."""
     return "own:" if app.startswith(OWN_APPS) else "all:"
 
 
-def _term(kind: str, name: str, value: str) -> str:
+def term(kind: str, name: str, value: str) -> str:
+    """Return the term of what has this value, in a length that databases index."""
     if len(value) <= _LONGEST:
         return f"{kind}{name}={value}"
     return f"{kind}{name}#{hashlib.sha256(value.encode(errors='surrogatepass')).hexdigest()}"

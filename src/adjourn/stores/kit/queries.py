@@ -18,10 +18,13 @@ import msgspec
 from adjourn._values.damage import Reading
 from adjourn.errors import CheckpointCorrupt, CheckpointNotFound
 from adjourn.stores.types import (
+    ALL_DECISIONS,
     ALL_QUESTIONS,
     AuditEntry,
     Begun,
     CheckpointRow,
+    Decided,
+    DecisionFilter,
     Due,
     EventBatch,
     Head,
@@ -384,6 +387,21 @@ class CountQuestions(StoreQuery[int], frozen=True, gc=False):
     """How many questions `ListQuestions` lists in all."""
 
     filter: QuestionFilter = ALL_QUESTIONS
+
+
+class ListDecisions(StoreQuery[list[Decided]], frozen=True, kw_only=True, gc=False):
+    """Questions of many sessions that were answered or have expired, on whichever branch, most recent first.
+
+    Left out is what their own code gave up, and what a fork or a branch took over from where it begins. `after` is the
+    `cursor` of one that was listed: the list goes on behind it. No filter makes the store read all of its questions.
+
+    Raises:
+        UsageError: `after` is not a cursor.
+    """
+
+    filter: DecisionFilter = ALL_DECISIONS
+    after: str | None = None
+    limit: int | None = None
 
 
 class ListDue(StoreQuery[list[Due]], frozen=True, kw_only=True, gc=False):

@@ -679,8 +679,12 @@ def _calls(answers: Sequence[Answer], now: float) -> tuple[Insert, ...]:
 
 def _ended(branch_no: int, given: Answer, now: float, *, taken: bool) -> Update:
     expect = Expect.IN_TIME if given.how == "answered" else Expect.OPEN
-    values = {"how": given.how, "taken": taken, "at": now, "by": given.by, "value": given.value}
-    return Update(QUESTIONS, (branch_no, given.id), values, expect)
+    return Update(QUESTIONS, (branch_no, given.id), _ending(given, now, taken=taken), expect)
+
+
+def _ending(given: Answer, now: float, *, taken: bool) -> dict[str, object]:
+    values: dict[str, object] = {"how": given.how, "taken": taken, "at": now, "by": given.by, "value": given.value}
+    return values if given.how == "abandoned" else values | {"decided_by": given.by or ""}
 
 
 def _untaken(facts: Facts, row: SessionRow, writes: Sequence[Write]) -> tuple[Answered, ...]:
@@ -733,8 +737,11 @@ def _written(
     begun = None if first.input is None else facts.first_input()
     has_more = bool(answers) or begun is not None
     records: list[RecordRow] = []
+    guarded = row.guarded
     for write in writes:
         header, body = write.header, write.body
+        if write.asks and any(each.requesters for each in write.asks):
+            guarded = 1
         if write.asks or write.takes or write.closes or write.begins or write.notices:
             has_more = True
         pos += 1
@@ -786,6 +793,7 @@ def _written(
         row.inputs - (begun is not None),
         row.input_bytes - (0 if begun is None else begun.size),
         facts.ttl or row.ttl,
+        guarded,
     )
     inserts = [Insert(RECORDS, tuple(records))]
     if is_new:
@@ -855,8 +863,7 @@ def _add_questions(
             asked[each.id] = _asked(facts, after, each)
         for given in write.closes:
             if given.id in asked:  # by an earlier record of the same write
-                ended = {"value": given.value, "how": given.how, "by": given.by, "at": facts.now, "taken": True}
-                asked[given.id] = replace(asked[given.id], terms=(), **ended)
+                asked[given.id] = replace(asked[given.id], terms=(), **_ending(given, facts.now, taken=True))
             else:
                 updates.append(_ended(after.branch_no, given, facts.now, taken=True))
     if asked:

@@ -57,7 +57,7 @@ class SessionRow(msgspec.Struct, frozen=True, gc=False):
     in all. `updated` is the time of the last commit (before there is one, of the last submission), `touched` that of
     the last commit, answer, submission or renewal. With a `ttl`, the session is removed so many seconds after that.
     `no` is the store's internal number for it. A session that has inputs and no record yet stands at position -1, on a
-    branch without a name.
+    branch without a name. It is `guarded` (1, otherwise 0) if any of its questions has requesters.
     """
 
     no: Count
@@ -85,6 +85,7 @@ class SessionRow(msgspec.Struct, frozen=True, gc=False):
     inputs: Count = 0
     input_bytes: Count = 0
     ttl: Annotated[float, Meta(gt=0)] | None = None
+    guarded: Annotated[int, Meta(ge=0, le=1)] = 0
 
     @property
     def checkpoint(self) -> str:
@@ -141,7 +142,8 @@ class QuestionRow(msgspec.Struct, frozen=True, gc=False):
 
     From `address` on it is what listings select by and show; decisions do without it, so facts may leave it out.
     `terms` are under what it stands in the inbox for as long as it is open and the head is on its branch, which is
-    the number of that in the session.
+    the number of that in the session. `decided_by` is who ended it here, empty if that has no name; None while it is
+    open, if it had ended before it came here, and if its own code gave it up.
     """
 
     id: str
@@ -153,6 +155,7 @@ class QuestionRow(msgspec.Struct, frozen=True, gc=False):
     at: Time | None = None
     taken: bool = False
     no: Count = 0
+    requesters: tuple[str, ...] = ()
     address: str = ""
     agent: str = ""
     reason: str = ""
@@ -161,6 +164,7 @@ class QuestionRow(msgspec.Struct, frozen=True, gc=False):
     requested_by: str | None = None
     terms: tuple[str, ...] = ()
     branch: Place = 0
+    decided_by: str | None = None
 
     @property
     def is_open(self) -> bool:
@@ -248,7 +252,7 @@ def queued_input(row: InputRow) -> QueuedInput:
 def asked_row(question: Question, no: int, branch: int = 0) -> QuestionRow:
     """Return the row of a question that is asked now, as the `no`th, on a branch by its number."""
     q, given = question, question.ended
-    labels = (q.address, q.agent, q.reason, q.tags, q.asked, q.requested_by, (), branch)
+    labels = (q.requesters, q.address, q.agent, q.reason, q.tags, q.asked, q.requested_by, (), branch)
     if given is None:
         return QuestionRow(q.id, q.body, q.expires, None, None, None, None, False, no, *labels)
     return QuestionRow(q.id, q.body, q.expires, given.value, given.how, given.by, given.at, True, no, *labels)

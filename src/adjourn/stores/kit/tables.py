@@ -53,7 +53,9 @@ class Table(Generic[R]):
     writing. `derived` are fields of the row that follow from where it stands, and are not stored. `names` are columns
     that are not called as their field. Of the columns in `counters`, a write says how much it adds, since others add to
     them meanwhile; those in `lasting` keep the first text that is written. An `EncryptedStore` seals the columns in
-    `secret`, in this order, each bound to its row and to other columns of that; all others stay readable.
+    `secret`, in this order, each bound to its row and to other columns of that. Of `labels` it keeps keyed digests, by
+    which listings select, and seals what they say with the body; of those in `digested` it keeps digests alone. All
+    others stay readable.
     """
 
     def __init__(
@@ -69,6 +71,8 @@ class Table(Generic[R]):
         counters: tuple[str, ...] = (),
         lasting: tuple[str, ...] = (),
         secret: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+        labels: tuple[str, ...] = (),
+        digested: tuple[str, ...] = (),
         indexes: tuple[Index, ...] = (),
     ) -> None:
         self.name = name
@@ -79,6 +83,8 @@ class Table(Generic[R]):
         self.counters: frozenset[str] = frozenset(counters)
         self.lasting: frozenset[str] = frozenset(lasting)
         self.secret = secret
+        self.labels = labels
+        self.digested: frozenset[str] = frozenset((*labels, *digested))
         self.indexes = indexes
         fields = [each for each in msgspec.structs.fields(row) if each.name not in derived]
         self.fields: tuple[str, ...] = tuple([each.name for each in fields])
@@ -158,10 +164,16 @@ QUESTIONS = Table(
     QuestionRow,
     key=("branch", "id"),
     serial="no",
-    # Nobody can let a question expire earlier or later, or turn an answer into an expiry, or into another person's. The
-    # agent, the reason and the tags, by which listings select, become keyed digests.
+    # Nobody can let a question expire earlier or later, or turn an answer into an expiry, or into another person's.
     secret={"body": ("expires",), "by": ("how",), "value": ("how", "by")},
-    indexes=(Index("questions_expiring", ("expires",), "how IS NULL AND expires IS NOT NULL"),),
+    labels=("agent", "reason", "tags", "requesters"),
+    digested=("decided_by",),
+    indexes=(
+        Index("questions_expiring", ("expires",), "how IS NULL AND expires IS NOT NULL"),
+        Index("questions_decided", ("at", "no"), "decided_by IS NOT NULL"),
+        Index("questions_decided_by", ("decided_by", "at", "no"), "decided_by IS NOT NULL"),
+        Index("questions_decided_for", ("agent", "at", "no"), "decided_by IS NOT NULL"),
+    ),
 )
 
 INBOX = Table("inbox", InboxRow, key=("term", "asked", "no"), of_session=False)

@@ -33,7 +33,7 @@ MOST = 2**62  # Postgres cannot count further
 
 _ASKED_UNTIL = QUESTIONS.fields.index("address")  # decisions do without what follows
 _LABELS_UNTIL = QUESTIONS.fields.index("terms")
-_TAGS = QUESTIONS.fields.index("tags")
+_TEXTS = [place for place, each in enumerate(QUESTIONS.columns) if each.kind == "texts"]
 
 
 class _Shape(NamedTuple):
@@ -104,7 +104,7 @@ def fact_sheet(query: Query, found: Row) -> FactSheet:
         query,
         now,
         row,
-        questions=[question_row(_labelled(each), session) for each in lists.get("questions", ())],
+        questions=[question_row(_with_texts(each), session) for each in lists.get("questions", ())],
         inputs=[input_row(each, session) for each in lists.get("inputs", ())],
         queue=[input_row(each, session) for each in lists.get("queue", ())],
         branches=known,
@@ -207,10 +207,7 @@ def _below(name: str, table: Table[Any], which: str, columns: Sequence[str] | No
 
 
 def _questions(shape: _Shape) -> _Part:
-    fields = QUESTIONS.fields[: _LABELS_UNTIL if shape.labels else _ASKED_UNTIL]
-    columns = ROWS[QUESTIONS].names(*fields, of="t")
-    if shape.labels:  # Lists of lists must be even.
-        columns[_TAGS] = f"convert_to(to_json({columns[_TAGS]})::text, 'UTF8')"
+    columns = _question_columns(_LABELS_UNTIL if shape.labels else _ASKED_UNTIL)
     named = ["t.id = ANY (%(questions)s::text[])"] if shape.named else []
     # What is loaded has answers that no record has taken, if any: what is open may be much.
     untaken = "s.waiting > 0 AND t.how IS NOT NULL AND NOT t.taken" if shape.fold else "t.how IS NULL OR NOT t.taken"
@@ -218,9 +215,17 @@ def _questions(shape: _Shape) -> _Part:
     return _below("questions", QUESTIONS, f"t.branch = s.branch_no AND ({which}) ORDER BY t.no", columns)
 
 
+def _question_columns(until: int) -> list[str]:
+    columns = ROWS[QUESTIONS].names(*QUESTIONS.fields[:until], of="t")
+    for place in _TEXTS:
+        if place < until:  # Lists of lists must be even.
+            columns[place] = f"convert_to(to_json({columns[place]})::text, 'UTF8')"
+    return columns
+
+
 def _questions_of(shape: _Shape) -> _Part:
     """Return the part that reads questions of branches, each with the number of its branch."""
-    columns = ROWS[QUESTIONS].names("branch", *QUESTIONS.fields[:_ASKED_UNTIL], of="t")
+    columns = ["t.branch", *_question_columns(_ASKED_UNTIL)]
     named = "(SELECT b.no FROM {schema}.branches AS b WHERE b.session = s.no AND b.name = %(asked)s)"
     number = "s.branch_no" if shape.asked == "head" else named
     which = "true" if shape.asked == "all" else f"t.branch = {number}"
@@ -274,10 +279,12 @@ def _zipped(columns: Sequence[Sequence[Any] | None]) -> list[Row]:
     return list(zip(*(column or () for column in columns), strict=True))
 
 
-def _labelled(values: Row) -> Sequence[Any]:
-    if len(values) == _ASKED_UNTIL:
-        return values
-    return (*values[:_TAGS], unescaped(msgspec.json.decode(values[_TAGS])), *values[_TAGS + 1 :])
+def _with_texts(values: Row) -> Sequence[Any]:
+    found = list(values)
+    for place in _TEXTS:
+        if place < len(found):
+            found[place] = unescaped(msgspec.json.decode(found[place]))
+    return found
 
 
 def _asked(
@@ -290,7 +297,7 @@ def _asked(
         number = converted(values[:1], _Number, row.session, "the row of a question").no
         if number not in by_number:
             raise CheckpointCorrupt(f"it has questions of a branch {number}, which it has not", row.session)
-        asked[by_number[number]].append(each := question_row(values[1:], row.session))
+        asked[by_number[number]].append(each := question_row(_with_texts(values[1:]), row.session))
         return each
 
     list(readable(found, read) if query.every else map(read, found))

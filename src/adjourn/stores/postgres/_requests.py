@@ -20,6 +20,7 @@ from adjourn.stores.kit.queries import (
     CountQuestions,
     FindSessions,
     ListBegun,
+    ListDecisions,
     ListDue,
     ListIdle,
     ListQuestions,
@@ -32,6 +33,7 @@ from adjourn.stores.kit.rows import NoticeRow, due_for, head_of, notice_of, stor
 from adjourn.stores.kit.store import RemoteStore, unknown_request
 from adjourn.stores.types import Begun, Due, Head, Lease, QuestionFilter, Renewed, SessionRef
 
+from . import _decided as decisions
 from . import _facts as facts
 from . import _inbox as inbox
 from . import _queries as sql
@@ -159,6 +161,9 @@ class PostgresRequests(RemoteStore):
                 terms, _ = await self._ways(filter)
                 ((count,),) = await self._rows(inbox.COUNT, inbox.values(filter, None, terms))
                 return count
+            case ListDecisions(filter=filter, after=after, limit=limit):
+                text, values = decisions.statement_of(filter, after)
+                return await self._list(text, decisions.read, limit, **values)
             case ListDue(app=app, user=user, programs=programs, skip_users=skipped, limit=limit):
                 wanted = None if programs is None else list(programs)
                 chosen = {"app": app, "user": user, "programs": wanted, "skip_users": list(skipped) or None}

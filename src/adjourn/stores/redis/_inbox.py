@@ -7,6 +7,7 @@ whether they have an entry, too, so that no question is read in vain.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from typing import TypeAlias
 
 from adjourn.errors import CheckpointCorrupt
 from adjourn.stores._logging import note_damage
@@ -60,44 +61,9 @@ class Inbox:
         self, filter: QuestionFilter, behind: tuple[float, int] | None, now: float
     ) -> AsyncIterator[list[Entry]]:
         """Yield pages of entries that have all terms of a filter, and have not expired."""
-        terms = _keys(filter)
-        sizes = await self._server.gather([("ZCARD", each) for each in terms])
-        first, *others = [term for _, term in sorted(zip(sizes, terms, strict=True))]
-        (low, high), start = _bounds(filter), 0
-        if behind is not None and (filter.asked_after is None or behind[0] >= filter.asked_after):
-            low = repr(behind[0])
-        while True:
-            found: list[bytes] = await self._server.run(
-                "ZRANGEBYSCORE", first, low, high, "WITHSCORES", "LIMIT", start, PAGE
-            )
-            every = list(zip(found[::2], found[1::2], strict=True))
-            entries = list(readable(every, lambda each: _entry(first, *each)))
-            new = [each for each in entries if behind is None or (each.asked, each.no) > behind]
-            yield await self._common(new, others, filter, now)
-            if len(every) < PAGE:
-                return
-            # Not simply `start + PAGE`: questions before it may be answered meanwhile.
-            last = float(every[-1][1])
-            start = sum(float(asked) == last for _, asked in every) + (start if low == repr(last) else 0)
-            low = repr(last)
-            if entries:
-                behind = max(behind or (entries[-1].asked, 0), (entries[-1].asked, entries[-1].no))
-
-    async def _common(
-        self, entries: Sequence[Entry], terms: Sequence[str], filter: QuestionFilter, now: float
-    ) -> list[Entry]:
-        """Return the entries that these terms have, too."""
-        if not entries:
-            return []
-        members = [each.member for each in entries]
-        expires, *scores = await self._server.gather(
-            [("ZMSCORE", key, *members) for key in (_expiring(filter), *terms)]
-        )
-        return [
-            entry
-            for entry, expiry, *asked in zip(entries, expires, *scores, strict=True)
-            if None not in asked and _is_in_time(filter, expiry, now)
-        ]
+        pages = walk(self._server, _keys(filter), _bounds(filter), behind, beside=_expiring(filter))
+        async for page in pages:
+            yield [entry for entry, expiry in page if _is_in_time(filter, expiry, now)]
 
     async def _read(self, entries: Sequence[Entry]) -> list[tuple[SessionRow, QuestionRow]]:
         commands: list[Command] = []
@@ -146,6 +112,71 @@ def _is_in_time(filter: QuestionFilter, expiry: bytes | None, now: float) -> boo
     if expiry is None:
         return filter.expires_before is None
     return float(expiry) > now and (filter.expires_before is None or float(expiry) < filter.expires_before)
+
+
+Found: TypeAlias = "tuple[Entry, bytes | None]"
+"""An entry, with its score in another set."""
+
+
+async def walk(
+    server: Server,
+    keys: Sequence[str],
+    bounds: tuple[str, str],
+    behind: tuple[float, int] | None,
+    *,
+    beside: str | None = None,
+    backwards: bool = False,
+) -> AsyncIterator[list[Found]]:
+    """Yield pages of the entries behind a place that all of these sorted sets have, with their scores in another one.
+
+    The shortest set is gone through; the others only say whether they have an entry, too.
+    """
+    sizes = await server.gather([("ZCARD", each) for each in keys])
+    first, *others = [key for _, key in sorted(zip(sizes, keys, strict=True))]
+    ends, start = list(bounds), 0  # the lowest and the highest score
+    near = int(backwards)  # which of the two is where the walk begins
+    if behind is not None and _is_further(behind[0], ends[near], backwards=backwards):
+        ends[near] = repr(behind[0])
+    while True:
+        span = ("ZREVRANGEBYSCORE", first, ends[1], ends[0]) if backwards else ("ZRANGEBYSCORE", first, *ends)
+        found: list[bytes] = await server.run(*span, "WITHSCORES", "LIMIT", start, PAGE)
+        every = list(zip(found[::2], found[1::2], strict=True))
+        entries = list(readable(every, lambda each: _entry(first, *each)))
+        new = [each for each in entries if behind is None or _is_behind(each, behind, backwards=backwards)]
+        yield await _with_all(server, new, others, beside)
+        if len(every) < PAGE:
+            return
+        # Not simply `start + PAGE`: questions before it may be answered meanwhile.
+        last = float(every[-1][1])
+        start = sum(float(score) == last for _, score in every) + (start if ends[near] == repr(last) else 0)
+        ends[near] = repr(last)
+        if new:
+            behind = new[-1].asked, new[-1].no
+
+
+def _is_further(score: float, end: str, *, backwards: bool) -> bool:
+    given = float(end.removeprefix("("))
+    return score < given if backwards else score >= given
+
+
+def _is_behind(entry: Entry, place: tuple[float, int], *, backwards: bool) -> bool:
+    own = entry.asked, entry.no
+    return own < place if backwards else own > place
+
+
+async def _with_all(server: Server, entries: Sequence[Entry], keys: Sequence[str], beside: str | None) -> list[Found]:
+    """Return the entries that all of these sets have, with their scores in the one beside them."""
+    if not entries:
+        return []
+    members = [each.member for each in entries]
+    wanted = [*keys, *([] if beside is None else [beside])]
+    columns = await server.gather([("ZMSCORE", key, *members) for key in wanted]) if wanted else []
+    found: list[Found] = []
+    for place, entry in enumerate(entries):
+        scores: list[bytes | None] = [column[place] for column in columns]
+        if None not in scores[: len(keys)]:
+            found.append((entry, None if beside is None else scores[-1]))
+    return found
 
 
 def _entry(key: str, member: bytes, score: bytes) -> Entry:

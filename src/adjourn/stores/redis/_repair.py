@@ -10,7 +10,7 @@ from adjourn.stores._logging import note_damage
 from adjourn.stores.kit.facts import Query
 from adjourn.stores.types import SessionRef
 
-from ._keys import APPS, WAITING, session_keys
+from ._keys import APPS, QUESTIONS, WAITING, session_keys
 from ._members import due_session, entry_of
 from ._reply import Found
 from ._rows import text
@@ -22,7 +22,7 @@ _TRIES = 10
 
 async def rebuild(server: Server, now: float) -> int:
     """Rebuild all indexes, while others may write, and return how many sessions there are."""
-    for pattern in ("adj:[^{]*:sessions*", "adj:[^{]*:due", "adj:inbox:*:*"):
+    for pattern in ("adj:[^{]*:sessions*", "adj:[^{]*:due", "adj:inbox:*:*", "adj:decided:*:*"):
         async for key in _keys(server, pattern):
             await _clean(server, key)
     await _clean_apps(server)
@@ -48,7 +48,7 @@ async def _keys(server: Server, pattern: str) -> AsyncIterator[str]:
 def _reader(key: str) -> Callable[[bytes], object] | None:
     """Return what reads the members of an index; None if the key is none."""
     _, kind, name = key.split(":", 2)
-    if kind == "inbox" and name.startswith(("all:", "own:")):
+    if kind in ("inbox", "decided") and name.startswith(("all:", "own:")):
         return lambda member: entry_of(member, 0.0)
     if name == "due":
         return due_session
@@ -56,8 +56,9 @@ def _reader(key: str) -> Callable[[bytes], object] | None:
 
 
 async def _clean(server: Server, key: str) -> None:
-    """Take everything out of an index that is no session, or a question that is not open."""
-    read, is_inbox, cursor = _reader(key), key.startswith(("adj:inbox:all:", "adj:inbox:own:")), cast("Any", "0")
+    """Take everything out of an index that is no session, or a question that is not open, or that is gone."""
+    read, cursor = _reader(key), cast("Any", "0")
+    kind = key.split(":", 2)[1] if key.startswith(("adj:inbox:", "adj:decided:")) else ""
     if read is None:
         return
     if await server.run("TYPE", key) != b"zset":
@@ -67,8 +68,8 @@ async def _clean(server: Server, key: str) -> None:
         cursor, found = await server.run("ZSCAN", key, cursor, "COUNT", 1000)
         ours = [member for member in found[::2] if _is_readable(member, read)]
         foreign = set(found[::2]) - set(ours)
-        if is_inbox:
-            foreign |= set(await _ended(server, ours))
+        if kind:
+            foreign |= set(await _ended(server, ours) if kind == "inbox" else await _gone(server, ours))
         if foreign:
             await server.run("ZREM", key, *foreign)
         if cursor == b"0":
@@ -103,6 +104,16 @@ async def _ended(server: Server, members: Sequence[bytes]) -> list[bytes]:
     return [each for each, score in zip(members, scores, strict=True) if score in (None, b"-inf")]
 
 
+async def _gone(server: Server, members: Sequence[bytes]) -> list[bytes]:
+    """Return the members whose questions are no more."""
+    entries = [entry_of(each, 0.0) for each in members]
+    commands: list[Command] = [
+        ("HEXISTS", session_keys(each.app, each.session)[QUESTIONS - 1], f":{each.field}") for each in entries
+    ]
+    there = await server.gather_rows(commands, [each.session for each in entries]) if commands else []
+    return [each for each, is_there in zip(members, there, strict=True) if is_there == 0]
+
+
 async def _relist(server: Server, row: str, now: float) -> bool:
     """List the session with this row wherever it belongs."""
     names = [text(each) for each in await server.run("HMGET", row, "app", "session", session=row)]
@@ -110,13 +121,15 @@ async def _relist(server: Server, row: str, now: float) -> bool:
     if not isinstance(app, str) or not isinstance(session, str) or session_keys(app, session)[0] != row:
         raise CheckpointCorrupt(f"the row at '{row}' is not that of a session", None)
     keys = session_keys(app, session)
-    query = Query(ref=SessionRef(session, app), waiting=True)
+    query = Query(ref=SessionRef(session, app), branches=True, every=True, all_branches=True)
     wanted = packed(query_table(query) | {"now": now})
     for _ in range(_TRIES):
         facts = Found(await server.script(READ, keys, wanted, session=session), query).sheet()
         if facts.row is None:
             return False
-        given = packed(relisting(facts.row, facts.waiting()) | {"now": now})
+        names = [each.name for each in facts.branches()]
+        asked = [each for name in names for each in facts.asked(name)]
+        given = packed(relisting(facts.row, asked) | {"now": now})
         if await server.script(WRITE, keys, given, session=session) is not None:
             break
     return True

@@ -18,6 +18,7 @@ from adjourn.stores.kit.queries import (
     CountQuestions,
     FindSessions,
     ListBegun,
+    ListDecisions,
     ListDue,
     ListIdle,
     ListQuestions,
@@ -30,6 +31,7 @@ from adjourn.stores.kit.rows import head_of
 from adjourn.stores.kit.store import RemoteStore, unknown_request
 from adjourn.stores.types import Lease, Renewed, SessionRef
 
+from ._decided import decisions
 from ._inbox import Inbox
 from ._keys import index_prefix, session_keys
 from ._listings import Listings, first
@@ -152,6 +154,9 @@ class RedisStore(RemoteStore):
                 return await first(limit, self._inbox.questions(filter, after, await self._now()))
             case CountQuestions(filter):
                 return await self._inbox.count(filter, await self._now())
+            case ListDecisions(filter=filter, after=after, limit=limit):
+                await self._now()  # sessions that have run out leave the indexes
+                return await first(limit, decisions(self._server, filter, after))
             case ListDue():
                 return await self._listings.due(query, await self._now())
             case ListIdle():

@@ -47,6 +47,8 @@ from adjourn.stores.kit import (
     Update,
     can_begin,
     changed_columns,
+    decision_term,
+    decision_terms,
     has_status,
     renewal_of,
     terms_of,
@@ -153,7 +155,7 @@ class Writing:
         """Return what the script is given."""
         effects = self._effects
         if effects.leaves:
-            self._operations.append(["LEAVE", keys.LISTED])
+            self._operations.append(["LEAVE", keys.LISTED, False, effects.after is None])
         if effects.after is None:
             self._remove()
         else:
@@ -292,7 +294,9 @@ class Writing:
         for insert in effects.inserts:
             self._insert(insert)
         for update in effects.ended:
-            self._operations.append(["LEAVE", keys.LISTED, field_of(update.key)])
+            by = update.values.get("decided_by")
+            decided = None if by is None else f"adj:decided:{decision_term(self._row.app, by)}"
+            self._operations.append(["LEAVE", keys.LISTED, field_of(update.key), decided])
         for update in effects.updates:
             self._update(update)
         for gone in effects.deletes:
@@ -404,13 +408,13 @@ def renewal(lease: Lease) -> Fields:
 
 
 def relisting(row: SessionRow, asked: Iterable[QuestionRow]) -> Fields:
-    """Return what lists a session that is there wherever it belongs, and nowhere else, with the questions that wait."""
+    """Return what lists a session that is there wherever it belongs, and nowhere else, with all of its questions."""
     where = places(row.app, row.session, row.user)
     updated, shown = column(row.updated), _LISTED_AS[row.status, row.inputs > 0]
     due = {where.held: column(row.expires)} if row.owner is not None else {}
     if row.waiting:
         due[where.answered] = column(row.touched)
-    operations: list[Operation] = [["LEAVE", keys.LISTED], ["SADD", keys.APPS, row.app]]
+    operations: list[Operation] = [["LEAVE", keys.LISTED, False, True], ["SADD", keys.APPS, row.app]]
     operations += where.enter(where.sessions, updated) + where.move(shown, updated, where.with_status)
     operations += [
         ["ZADD", where.due, due[each], each] if each in due else ["ZREM", where.due, each]
@@ -418,9 +422,13 @@ def relisting(row: SessionRow, asked: Iterable[QuestionRow]) -> Fields:
     ]
     operations.append(where.follow_queue(row.status))
     for each in asked:
-        if each.is_open:
+        if each.is_open and each.branch == row.branch_no:
             listed = replace(each, terms=tuple(terms_of(row, each)))
             operations.append(entering(row.app, row.session, listed, f"{each.no:d}"))
+        elif each.decided_by is not None:
+            decided = [repr(each.at), *[f"adj:decided:{term}" for term in decision_terms(row, each)]]
+            field, member = field_of((each.branch, each.id)), question_member(row.app, row.session, each)
+            operations.append(["ENTER", keys.LISTED, f"d:{field}", f"{each.no:d}", member, decided])
     counters = {"status": row.status, "fence": str(row.fence), "waiting": str(row.waiting), "inputs": str(row.inputs)}
     return {"exists": True, "same": _at(row) | counters, "expects": [], "ops": operations, "counted": []}
 

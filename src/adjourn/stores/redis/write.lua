@@ -55,19 +55,30 @@ end
 local operations = {}
 local function add(each) operations[#operations + 1] = each end
 
-local function leave(field)
-  for place, member in pairs(places_of(redis.call('HGET', listed, field))) do add({'ZREM', place, member}) end
+-- With the index of who has decided it, a question enters the indexes of decisions by what it is in the inbox by.
+local function leave(field, decided)
+  local entry = {false, decided}
+  for place, member in pairs(places_of(redis.call('HGET', listed, field))) do
+    add({'ZREM', place, member})
+    local kind, name = string.match(place, '^adj:inbox:(%l+:)(%l*)')
+    if decided and kind and (name == '' or name == 'app' or name == 'user' or name == 'agent') then
+      entry[1], entry[#entry + 1] = member, 'adj:decided:' .. string.sub(place, 11)
+    end
+  end
   add({'HDEL', 3, field})
+  if not entry[1] then return end
+  for place = 2, #entry do add({'ZADD', entry[place], 0, entry[1]}) end
+  add({'HSET', 3, 'd:' .. field, cmsgpack.pack(entry)})
 end
 
 for _, each in ipairs(given.ops) do
   if each[1] ~= 'LEAVE' then
     add(each)
   elseif each[3] then
-    leave(each[3])
-  else
+    leave(each[3], each[4])
+  else -- all questions that are open, or also those that are decided
     for _, field in ipairs(redis.call('HKEYS', listed)) do
-      if field ~= '' then leave(field) end
+      if field ~= '' and (each[4] or string.sub(field, 1, 2) ~= 'd:') then leave(field) end
     end
   end
 end

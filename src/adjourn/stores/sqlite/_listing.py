@@ -22,6 +22,7 @@ from adjourn.stores.kit.queries import (
     CountQuestions,
     FindSessions,
     ListBegun,
+    ListDecisions,
     ListDue,
     ListQuestions,
     ListSessions,
@@ -33,6 +34,7 @@ from adjourn.stores.kit.rows import due_for, fits, head_of
 from adjourn.stores.kit.store import unknown_request
 from adjourn.stores.types import OWN_APPS, Begun, Due, DueReason, Head, Status
 
+from ._decided import DecisionSearch
 from ._facts import SQLiteFacts, find, find_row, read_session
 from ._inbox import Search, count_questions
 
@@ -83,6 +85,9 @@ def _listed(connection: sqlite3.Connection, query: StoreQuery[Any], now: float) 
             return _read_rows(connection, search.query, search.values, limit, search.read)
         case CountQuestions(filter):
             return count_questions(connection, now, filter)
+        case ListDecisions(filter=filter, after=after, limit=limit):
+            decisions = DecisionSearch(filter, after)
+            return _read_rows(connection, decisions.query, decisions.values, limit, decisions.read)
         case ListDue():
             return _due(connection, query, now)
         case ListBegun(digest):
