@@ -1,4 +1,7 @@
-"""Sessions of agents that are not served any more: they can be read, cancelled and deleted, and nothing else."""
+"""Sessions of agents that are not served any more: they can be read, cancelled and deleted, and nothing else.
+
+Their questions are not in the inbox, since nobody could answer them there.
+"""
 
 from __future__ import annotations
 
@@ -76,3 +79,25 @@ def test_they_are_read_cancelled_and_deleted(kind: str, tmp_path: Path):  # rule
         app.replace([counter()])
         assert desk.request("ann", "DELETE", path).status == 204
         assert desk.request("ann", "GET", path).status == 404
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres", "redis"])
+def test_their_questions_are_not_in_the_inbox(kind: str, tmp_path: Path):  # rule V7
+    app = App([booker(), counter()], store=store_url(kind, tmp_path))
+    with Serving(app) as server:
+        booking = {"agent": "booker", "message": "book Rome", "stream": False}
+        ids = [server.post("/api/v1/chat", booking).json["session_id"] for _ in range(3)]
+
+        def listed(query: str = "") -> list[str]:
+            return [each["session_id"] for each in server.get(f"/api/v1/inbox?{query}").json["questions"]]
+
+        def streamed() -> list[str]:
+            with server.open("GET", "/api/v1/inbox/events") as stream:
+                return [frame.data["session_id"] for frame in stream.until("caught_up") if frame.type == "question"]
+
+        assert (listed(), streamed(), listed("under=agent:booker")) == (ids, ids, ids)
+        app.replace([counter()])
+        assert (listed(), streamed(), listed(f"session_id={ids[0]}"), listed("under=agent:booker")) == ([], [], [], [])
+        app.replace([booker()])
+        assert listed("under=agent:booker%3Btool:book_ticket:c1&limit=2") == ids[:2]
+        assert listed("under=agent:booker%3Btool:other") == []

@@ -184,6 +184,10 @@ class Agents:
         """The runners of all agents."""
         return [agent.runner for agent in self._by_name.values()]
 
+    def programs(self, caller: Caller) -> list[str]:
+        """Return the programs of the agents that a caller may use, by their addresses."""
+        return [program for program, agent in self._by_program.items() if caller.may_use(agent.name)]
+
     def named(self, name: str | None, caller: Caller) -> ServedAgent:
         """Return the agent that a request names; it need not if there is only one that its caller may use."""
         names = [each for each in self._by_name if caller.may_use(each)]

@@ -156,7 +156,7 @@ class App:
             self.agents, self._sessions, self._runs, self._callers, media, max_body=max_body
         )
         self._ag_ui = AgUi(self.agents, self._runs, self._streams, self._callers, media, usage, max_body=max_body)
-        self._inbox = Inbox(self._sessions, self._streams, self._callers)
+        self._inbox = Inbox(self._sessions, self.agents, self._streams, self._callers)
         self._keys = Idempotency(self.agents, self._streams, self._callers, max_body=max_body)
         self._draining: asyncio.Task[None] | None = None
         self.routes: list[BaseRoute] = self._guard.close(self._routes())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,13 +16,12 @@ from adjourn._hiding import logger
 from adjourn._text import visible_line
 from adjourn.errors import AdjournError, text_of
 from adjourn.events import Interrupt
-from adjourn.sessions import InboxFilter, Notice, Page, QuestionAsked, SessionEnded, Sessions
-from adjourn.sessions._inbox import TEXTS, TIMES
+from adjourn.sessions import InboxFilter, Notice, QuestionAsked, SessionEnded, Sessions
 from adjourn.sessions._watch import QuestionClosed, batches
 
-from ._agents import agent_name
+from ._agents import Agents, agent_name
 from ._callers import Caller, Callers
-from ._sessions import PAGE, PageSize, seen_page
+from ._sessions import PAGE, PageSize
 from ._sse import closing, frame, opening
 from ._streams import Streams
 from ._wire import encode, query, respond
@@ -60,8 +58,9 @@ class Heard(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class Inbox:
     """The routes about open questions."""
 
-    def __init__(self, sessions: Sessions, streams: Streams, callers: Callers) -> None:
+    def __init__(self, sessions: Sessions, agents: Agents, streams: Streams, callers: Callers) -> None:
         self._sessions = sessions
+        self._agents = agents
         self._streams = streams
         self._callers = callers
 
@@ -75,14 +74,14 @@ class Inbox:
     async def list(self, request: Request) -> Response:
         """List open questions, oldest first."""
         caller, wanted = self._callers.of(request), query(request, Wanted)
-        filters = InboxFilter(**{name: getattr(wanted, name) for name in (*TEXTS, *TIMES)})
-
-        async def fetch(after: str | None, limit: int) -> Page[Interrupt]:
-            return await self._sessions.pending(
-                wanted.session_id, after=after, limit=limit, user_id=caller.user_id, **filters
-            )
-
-        found = await seen_page(caller, fetch, partial(_may_see, caller), wanted.after, wanted.limit)
+        found = await self._sessions.pending(
+            wanted.session_id,
+            after=wanted.after,
+            limit=wanted.limit,
+            user_id=caller.user_id,
+            programs=self._agents.programs(caller),
+            **InboxFilter(**{name: getattr(wanted, name) for name in InboxFilter.__annotations__}),
+        )
         return respond({"questions": questions(found), "next": found.next})
 
     async def events(self, request: Request) -> Response:
@@ -99,7 +98,7 @@ class Inbox:
             async with contextlib.aclosing(found) as reported:
                 async for batch in reported:
                     for notice in batch:
-                        if _may_see(caller, notice) and (data := shown.told(notice)) is not None:
+                        if self._may_see(caller, notice) and (data := shown.told(notice)) is not None:
                             yield frame(encode(data))
                     if not has_caught_up:
                         has_caught_up = True
@@ -108,17 +107,14 @@ class Inbox:
             log.warning("the stream of the inbox ended early: %s", visible_line(text_of(error)))
             yield closing()
 
-
-def _may_see(caller: Caller, found: Interrupt | Notice | QuestionClosed) -> bool:
-    if not caller.is_limited:
-        return True
-    match found:
-        case Interrupt(address=address) | QuestionAsked(interrupt=Interrupt(address=address)):
-            return caller.may_use(agent_name(address.partition(";")[0]))
-        case SessionEnded(program=program):
-            return caller.may_use(agent_name(program))
-        case QuestionClosed():
-            return True  # It is told only if the question was.
+    def _may_see(self, caller: Caller, found: Notice | QuestionClosed) -> bool:
+        match found:
+            case QuestionAsked(interrupt=asked):
+                return asked.address.partition(";")[0] in self._agents.programs(caller)
+            case SessionEnded(program=program):
+                return not caller.is_limited or caller.may_use(agent_name(program))
+            case QuestionClosed():
+                return True  # It is told only if the question was.
 
 
 class _Shown:

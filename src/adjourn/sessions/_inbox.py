@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from datetime import timedelta
 from typing import Any, TypedDict, TypeVar
 
-from adjourn.errors import UsageError
-from adjourn.stores.types import QuestionFilter
+from msgspec.structs import replace
+
+from adjourn.errors import MissingKey, UsageError
+from adjourn.stores.kit import ListOpen, ListQuestions, lies_under, place_of
+from adjourn.stores.protocol import Store
+from adjourn.stores.types import OpenQuestion, QuestionFilter, SessionRef
 
 from ._settings import Settings, check_name
 
@@ -66,6 +70,49 @@ def wanted(settings: Settings, user_id: str | None, given: InboxFilter) -> Quest
         expires_before=None if left is None else settings.clock() + left,
         **texts,
     )
+
+
+async def read_open(
+    store: Store,
+    ref: SessionRef | None,
+    chosen: QuestionFilter,
+    programs: Collection[str] | None,
+    after: str | None,
+    limit: int | None,
+) -> list[OpenQuestion]:
+    """Return open questions, of one session or of all; with `programs`, those of sessions that one of them runs.
+
+    An index finds what lies below an address, so what others ask costs nothing, however much that is.
+    """
+    if programs is None:
+        return await store.read(_query(ref, chosen, after, limit))
+    found: list[OpenQuestion] = []
+    missing: MissingKey | None = None
+    for place in _places(chosen.under or "", programs):
+        try:
+            found += await store.read(_query(ref, replace(chosen, under=place), after, limit))
+        except MissingKey as error:
+            missing = error
+    if missing is not None and not found:
+        raise missing
+    return sorted(found, key=lambda each: place_of(each.cursor))[:limit]
+
+
+def _query(
+    ref: SessionRef | None, chosen: QuestionFilter, after: str | None, limit: int | None
+) -> ListOpen | ListQuestions:
+    if ref is None:
+        return ListQuestions(filter=chosen, after=after, limit=limit)
+    return ListOpen(ref, chosen, after, limit)
+
+
+def _places(under: str, programs: Collection[str]) -> Iterator[str]:
+    """Yield the addresses below which lies what is both below `under` and below one of the programs."""
+    for each in dict.fromkeys(programs):
+        if lies_under(each, under):
+            yield each
+        elif lies_under(under, each):
+            yield under
 
 
 def _seconds(name: str, span: timedelta | float | None) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Self, Unpack, get_args
 
@@ -24,7 +24,6 @@ from adjourn.stores.kit import (
     ListCheckpoints,
     ListInputs,
     ListOpen,
-    ListQuestions,
     ListSessions,
     Prune,
     Withdraw,
@@ -35,7 +34,7 @@ from adjourn.stores.types import CheckpointRow, Head, Loaded, SessionRef, Source
 from . import _fork
 from ._audit import AuditEntry, read_audit
 from ._contents import Contents
-from ._inbox import InboxFilter, Page, check_page, wanted
+from ._inbox import InboxFilter, Page, check_page, read_open, wanted
 from ._inputs import WaitingInput, shown_input
 from ._permission import MayAnswer
 from ._questions import Answers, check_keys, questions_of, record_answers, shown, shown_in_list
@@ -165,10 +164,12 @@ class Sessions:
         after: str | None = None,
         limit: int | None = None,
         user_id: str | None = None,
+        programs: Collection[str] | None = None,
         **filters: Unpack[InboxFilter],
     ) -> Page[Interrupt]:
         """List open questions, of one session or of all, oldest first; `InboxFilter` says which.
 
+        `programs` are addresses such as `agent:teller`: questions of sessions that others run are left out.
         With a `limit` it is a page: the next one begins `after` its `next`. A reader who asks for page after page sees
         each question once, whatever is asked and answered meanwhile.
 
@@ -179,11 +180,7 @@ class Sessions:
         check_page(after, limit)
         chosen = wanted(self._settings, user_id, filters)
         ref = None if session_id is None else await self._ref(session_id, user_id)
-        more = None if limit is None else limit + 1
-        query = (
-            ListQuestions(filter=chosen, after=after, limit=more) if ref is None else ListOpen(ref, chosen, after, more)
-        )
-        rows = await self.store.read(query)
+        rows = await read_open(self.store, ref, chosen, programs, after, None if limit is None else limit + 1)
         listed = rows[:limit]
         following = listed[-1].cursor if listed and len(rows) > len(listed) else None
         if ref is not None:

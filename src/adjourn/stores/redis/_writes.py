@@ -334,9 +334,9 @@ class Writing:
         self._insert_row(ROWS[QUESTIONS], field, row)
         if row.is_open:
             self._operations.append(["ZADD", keys.WAITING, _expiry(row), field])
-            self._operations.append(entering(self._row.app, self._row.session, row, ""))
         elif not row.taken:
             self._operations.append(["ZADD", keys.WAITING, "-inf", field])
+        self._operations += entering(self._row, row, "")
 
     def _insert_input(self, row: InputRow) -> None:
         self._insert_row(ROWS[INPUTS], row.id, row)
@@ -422,13 +422,8 @@ def relisting(row: SessionRow, asked: Iterable[QuestionRow]) -> Fields:
     ]
     operations.append(where.follow_queue(row.status))
     for each in asked:
-        if each.is_open and each.branch == row.branch_no:
-            listed = replace(each, terms=tuple(terms_of(row, each)))
-            operations.append(entering(row.app, row.session, listed, f"{each.no:d}"))
-        elif each.decided_by is not None:
-            decided = [repr(each.at), *[f"adj:decided:{term}" for term in decision_terms(row, each)]]
-            field, member = field_of((each.branch, each.id)), question_member(row.app, row.session, each)
-            operations.append(["ENTER", keys.LISTED, f"d:{field}", f"{each.no:d}", member, decided])
+        if not each.is_open or each.branch == row.branch_no:
+            operations += entering(row, replace(each, terms=tuple(terms_of(row, each))), f"{each.no:d}")
     counters = {"status": row.status, "fence": str(row.fence), "waiting": str(row.waiting), "inputs": str(row.inputs)}
     return {"exists": True, "same": _at(row) | counters, "expects": [], "ops": operations, "counted": []}
 
@@ -445,13 +440,19 @@ def removal(ref: SessionRef, is_damaged: bool) -> Fields:
     }
 
 
-def entering(app: str, session: str, row: QuestionRow, no: str) -> Operation:
-    """Return what lists an open question under its terms, and its number; empty for the one that was given out last."""
-    indexes: list[list[str]] = [[repr(float(row.asked)), *[f"adj:inbox:{term}" for term in row.terms]]]
-    if row.expires is not None:
-        indexes.append([_expiry(row), f"adj:inbox:{row.terms[0]}expiring", f"{index_prefix(app)}due"])
-    field = field_of((row.branch, row.id))
-    return ["ENTER", keys.LISTED, field, no, question_member(app, session, row), *indexes]
+def entering(session: SessionRow, row: QuestionRow, no: str) -> list[Operation]:
+    """Return what lists a question, under its terms or as decided, and its number; empty for the one given out last."""
+    field, indexes = field_of((row.branch, row.id)), list[list[str | float]]()
+    if row.is_open:
+        indexes.append([repr(float(row.asked)), *[f"adj:inbox:{term}" for term in row.terms]])
+        if row.expires is not None:
+            due = f"{index_prefix(session.app)}due"
+            indexes.append([_expiry(row), f"adj:inbox:{row.terms[0]}expiring", due])
+    elif row.decided_by is not None:
+        field = f"d:{field}"
+        indexes.append([column(row.at), *[f"adj:decided:{term}" for term in decision_terms(session, row)]])
+    member = question_member(session.app, session.session, row)
+    return [["ENTER", keys.LISTED, field, no, member, *indexes]] if indexes else []
 
 
 def query_table(query: Query) -> Fields:

@@ -143,7 +143,7 @@ local carry_out = {
     local entry = {string.format('%016d', number == '' and serial or number) .. rest}
     for _, group in ipairs({...}) do
       for place = 2, #group do
-        redis.call('ZADD', group[place], group[1], entry[1])
+        redis.call('ZADD', group[place], value(group[1]), entry[1])
         entry[#entry + 1] = group[place]
       end
     end

@@ -9,7 +9,7 @@ from typing import get_args
 from msgspec.structs import replace
 
 from adjourn.errors import AlreadyResumed, AnswerRefused, UsageError
-from adjourn.stores.kit import Delete, GiveAnswers, ListDecisions
+from adjourn.stores.kit import Commit, Delete, GiveAnswers, ListDecisions
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import Answer, Answered, Decided, DecisionFilter, Outcome, Question
 from adjourn.testing.clock import FakeClock
@@ -104,6 +104,17 @@ class DecisionSuite(Bench):
                 ("q", "answered", "ann"),
             ]
             assert await store.read(ListDecisions(filter=DecisionFilter(by=""))) == found[:1]
+            late = Question(id="late", body=b"{}", agent="A")
+            first = run.next(asks=(late,))
+            run.moved(first)
+            second = run.next(closes=(Answer(id="late", value=b"null", how="expired"),))
+            await store.write(Commit(lease=run.held, writes=(first, second), after=first.parent or ""))
+            run.moved(second)
+            for wanted in (DecisionFilter(agent="A"), DecisionFilter(by="", agent="A", app=run.ref.app)):
+                assert [each.id for each in await store.read(ListDecisions(filter=wanted))] == ["late"]
+            await run.end()
+            await store.write(Delete(run.ref))
+            assert await store.read(ListDecisions()) == []
 
     async def test_a_cursor_that_is_none_is_refused(self) -> None:
         """Whatever it says."""
