@@ -15,8 +15,8 @@ import psycopg
 
 from adjourn.stores import PostgresStore, QuestionFilter
 from adjourn.stores.kit import CountQuestions, ListBegun, ListDue, ListQuestions, ListSessions, StoreQuery
-from adjourn.stores.kit.inbox import terms_in
-from adjourn.stores.postgres._inbox import LIST, values
+from adjourn.stores.kit.inbox import Stretch, terms_in
+from adjourn.stores.postgres._inbox import list_of, values
 from tests.servers import Postgres
 
 SCHEMA = "inbox_bench"
@@ -101,6 +101,10 @@ async def ask(store: PostgresStore, count: int) -> dict[str, float]:
     queries |= {
         "a page in the middle": ListQuestions(after=middle, limit=50),
         "the page after the first": ListQuestions(after=page[-1].cursor, limit=50),
+        "the page that expires first": ListQuestions(order="expiry", limit=50),
+        "of a tag, the page that expires first": ListQuestions(
+            filter=QuestionFilter(app="app0", tag="team10"), order="expiry", limit=50
+        ),
         "how many of a user": CountQuestions(QuestionFilter(user="user77")),
         "how many in all": CountQuestions(),
         "what is due": ListDue(),
@@ -112,12 +116,17 @@ async def ask(store: PostgresStore, count: int) -> dict[str, float]:
 
 
 def plan(url: str) -> list[str]:
-    """Return how the server finds the first page."""
+    """Return how the server finds the first page in either order."""
     wanted = QuestionFilter(app="app0", tag="team10")
-    given = values(wanted, None, terms_in(wanted)) | {"limit": 50}
+    found: list[str] = []
     with psycopg.connect(url, autocommit=True, prepare_threshold=None) as connection:
-        query = f"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) {LIST}".replace("{schema}", SCHEMA)
-        return [line for (line,) in connection.execute(query.encode(), given)]
+        for stretch in (Stretch.ASKED, Stretch.EXPIRING):
+            given = values(wanted, stretch.begin, terms_in(wanted)) | {"limit": 50}
+            query = f"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) {list_of(stretch, is_expiring_shorter=False)}".replace(
+                "{schema}", SCHEMA
+            )
+            found += [line for (line,) in connection.execute(query.encode(), given)]
+    return found
 
 
 def main() -> None:

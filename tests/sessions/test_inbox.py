@@ -88,6 +88,21 @@ async def test_questions_are_selected_by_age_and_expiry(store: Store, clock: Fak
     assert await sessions_of(sessions, expires_within=0) == ["rome"]
 
 
+async def test_the_list_may_begin_with_what_expires_first(store: Store, clock: FakeClock):  # rule I15
+    sessions = await office(store, clock)
+    await Runner(trip, store=store, clock=clock).run("Oslo", session_id="oslo")
+    by_expiry = ["rome", "oslo", "paying", "bossy"]
+    assert [asked.session_id for asked in await sessions.pending(order="expiry")] == by_expiry
+    assert [asked.session_id for asked in await sessions.pending("oslo", order="expiry")] == ["oslo"]
+    paged: list[str | None] = []
+    after, programs = None, ["agent:boss", "agent:teller", "runnable:trip"]
+    while len(paged) < 4:
+        page = await sessions.pending(order="expiry", limit=1, after=after, programs=programs)
+        paged += [asked.session_id for asked in page]
+        after = page.next
+    assert (paged, after) == (by_expiry, None)
+
+
 async def test_one_session_is_selected_from_in_the_same_way(store: Store, clock: FakeClock):  # rule I15
     sessions = await office(store, clock)
     assert await sessions_of(sessions, session_id="paying", tag="money") == ["paying"]
@@ -129,6 +144,7 @@ async def test_sessions_come_in_pages_too(store: Store, clock: FakeClock):  # ru
         ({"after": 17}, "after=17: give the `next`"),
         ({"limit": -1}, "limit=-1: give 0 or more"),
         ({"limit": "ten"}, "limit=ten: give 0 or more"),
+        ({"order": "priority"}, "order='priority': give one of 'age', 'expiry'"),
         ({"older_than": -1}, "older_than=-1: give a timedelta"),
         ({"older_than": "1h"}, "older_than='1h': give a timedelta"),
         ({"expires_within": float("nan")}, "expires_within=nan: give a timedelta"),

@@ -9,6 +9,7 @@ import pytest
 
 from adjourn.stores import Question, QuestionFilter, SessionRef, SQLiteStore, Status
 from adjourn.stores.kit import CountQuestions, Delete, GiveAnswers, ListQuestions, ListSessions
+from adjourn.stores.kit.inbox import Place, Stretch, place_of
 from adjourn.stores.sqlite import _inbox as inbox
 from adjourn.stores.sqlite import _listing as listing
 from adjourn.testing.suite.bench import Drive, yes
@@ -26,6 +27,9 @@ FILTERS = {
 }
 
 
+BEGIN = Stretch.ASKED.begin
+
+
 async def ask(store: SQLiteStore, session: str, *asks: Question, user: str | None = None) -> None:
     run = Drive(store, session)
     await run.start(user=user)
@@ -33,20 +37,25 @@ async def ask(store: SQLiteStore, session: str, *asks: Question, user: str | Non
 
 
 def plan(connection: sqlite3.Connection, search: inbox.Search) -> list[str]:
-    rows = connection.execute(f"EXPLAIN QUERY PLAN {search.query}", {**search.values, "limit": 10})
+    rows = connection.execute(f"EXPLAIN QUERY PLAN {search.text()}", {**search.values, "limit": 10})
     return [detail for *_, detail in rows]
 
 
 @pytest.mark.parametrize("name", FILTERS)
 @pytest.mark.parametrize("after", [None, "12.5_3"])
-async def test_every_filter_walks_an_index_in_the_order_of_the_list(tmp_path: Path, name: str, after: str | None):
+@pytest.mark.parametrize("stretch", Stretch)
+async def test_every_filter_walks_an_index_in_the_order_of_the_list(
+    tmp_path: Path, name: str, stretch: Stretch, after: str | None
+):
     store = SQLiteStore(tmp_path / "s.db")
     await ask(store, "s", Question(id="q", body=b"{}"))
     await store.close()
     connection = sqlite3.connect(tmp_path / "s.db")
-    steps = plan(connection, inbox.Search(connection, 1.0, FILTERS[name], after))
+    behind = stretch.begin if after is None else Place(stretch, *place_of(after))
+    steps = plan(connection, inbox.Search(connection, 1.0, FILTERS[name], behind))
     connection.close()
-    assert steps[0].startswith("SEARCH i USING PRIMARY KEY (term=? AND ")
+    index = "COVERING INDEX inbox_expiring" if stretch is Stretch.EXPIRING else "PRIMARY KEY"
+    assert steps[0].startswith(f"SEARCH i USING {index} (term=? AND ")
     assert "SEARCH q USING INTEGER PRIMARY KEY (rowid=?)" in steps
     assert "SEARCH s USING INTEGER PRIMARY KEY (rowid=?)" in steps
     assert not [step for step in steps if "SCAN" in step or "TEMP" in step]
@@ -61,11 +70,11 @@ async def test_what_expires_soon_is_found_by_when_it_expires(tmp_path: Path):
     assert await store.read(CountQuestions(soon)) == 1
     await store.close()
     connection = sqlite3.connect(tmp_path / "s.db")
-    steps = plan(connection, inbox.Search(connection, 0.0, soon, None))
+    steps = plan(connection, inbox.Search(connection, 0.0, soon, BEGIN))
     assert steps[0].startswith("SEARCH q USING INDEX questions_expiring (expires>? AND expires<?)")
     assert steps[1].startswith("SEARCH i USING PRIMARY KEY (term=? AND asked=? AND no=?)")
     # When all of them do, the oldest are near the beginning of the list, and need not be sorted.
-    assert not [step for step in plan(connection, inbox.Search(connection, 0.0, late, None)) if "TEMP" in step]
+    assert not [step for step in plan(connection, inbox.Search(connection, 0.0, late, BEGIN)) if "TEMP" in step]
     connection.close()
 
 
@@ -76,7 +85,7 @@ async def test_a_search_walks_the_rarest_of_its_terms(tmp_path: Path):
         await ask(store, f"s{number}", Question(id="q", body=b"{}", agent="A", reason=reason), user="u")
     await store.close()
     connection = sqlite3.connect(tmp_path / "s.db")
-    search = inbox.Search(connection, 1.0, QuestionFilter(app="adjourn", user="u", agent="A", reason="rare"), None)
+    search = inbox.Search(connection, 1.0, QuestionFilter(app="adjourn", user="u", agent="A", reason="rare"), BEGIN)
     connection.close()
     assert search.values["term"] == "all:reason=rare"
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator
 from datetime import timedelta
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar, get_args
 
 from msgspec.structs import replace
 
 from adjourn.errors import MissingKey, UsageError
-from adjourn.stores.kit import ListOpen, ListQuestions, lies_under, place_of
+from adjourn.stores.kit import ListOpen, ListQuestions, lies_under, rank
 from adjourn.stores.protocol import Store
-from adjourn.stores.types import OpenQuestion, QuestionFilter, SessionRef
+from adjourn.stores.types import OpenQuestion, Order, QuestionFilter, SessionRef
 
 from ._settings import Settings, check_name
 
@@ -77,6 +77,7 @@ async def read_open(
     ref: SessionRef | None,
     chosen: QuestionFilter,
     programs: Collection[str] | None,
+    order: Order,
     after: str | None,
     limit: int | None,
 ) -> list[OpenQuestion]:
@@ -85,25 +86,25 @@ async def read_open(
     An index finds what lies below an address, so what others ask costs nothing, however much that is.
     """
     if programs is None:
-        return await store.read(_query(ref, chosen, after, limit))
+        return await store.read(_query(ref, chosen, order, after, limit))
     found: list[OpenQuestion] = []
     missing: MissingKey | None = None
     for place in _places(chosen.under or "", programs):
         try:
-            found += await store.read(_query(ref, replace(chosen, under=place), after, limit))
+            found += await store.read(_query(ref, replace(chosen, under=place), order, after, limit))
         except MissingKey as error:
             missing = error
     if missing is not None and not found:
         raise missing
-    return sorted(found, key=lambda each: place_of(each.cursor))[:limit]
+    return sorted(found, key=lambda each: rank(each.cursor))[:limit]
 
 
 def _query(
-    ref: SessionRef | None, chosen: QuestionFilter, after: str | None, limit: int | None
+    ref: SessionRef | None, chosen: QuestionFilter, order: Order, after: str | None, limit: int | None
 ) -> ListOpen | ListQuestions:
     if ref is None:
-        return ListQuestions(filter=chosen, after=after, limit=limit)
-    return ListOpen(ref, chosen, after, limit)
+        return ListQuestions(filter=chosen, after=after, limit=limit, order=order)
+    return ListOpen(ref, chosen, after, limit, order)
 
 
 def _places(under: str, programs: Collection[str]) -> Iterator[str]:
@@ -124,8 +125,10 @@ def _seconds(name: str, span: timedelta | float | None) -> float | None:
     return seconds
 
 
-def check_page(after: str | None, limit: int | None) -> None:
-    """Refuse a limit below zero, and a cursor that is not text."""
+def check_page(after: str | None, limit: int | None, order: str = "age") -> None:
+    """Refuse a limit below zero, a cursor that is not text, and an order that there is none."""
+    if order not in get_args(Order):
+        raise UsageError(f"order={order!r}: give one of {', '.join(map(repr, get_args(Order)))}.")
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
         raise UsageError(f"limit={limit}: give 0 or more, or None for all.")
     if after is not None and not isinstance(after, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything

@@ -29,7 +29,7 @@ from adjourn.stores.kit import (
     Withdraw,
 )
 from adjourn.stores.protocol import Store
-from adjourn.stores.types import CheckpointRow, Head, Loaded, SessionRef, Source, Status
+from adjourn.stores.types import CheckpointRow, Head, Loaded, Order, SessionRef, Source, Status
 
 from . import _fork
 from ._audit import AuditEntry, read_audit
@@ -161,6 +161,7 @@ class Sessions:
         self,
         session_id: str | None = None,
         *,
+        order: Order = "age",
         after: str | None = None,
         limit: int | None = None,
         user_id: str | None = None,
@@ -169,6 +170,7 @@ class Sessions:
     ) -> Page[Interrupt]:
         """List open questions, of one session or of all, oldest first; `InboxFilter` says which.
 
+        With `order="expiry"`, those come first that expire first, and at last those that never do.
         `programs` are addresses such as `agent:teller`: questions of sessions that others run are left out.
         With a `limit` it is a page: the next one begins `after` its `next`. A reader who asks for page after page sees
         each question once, whatever is asked and answered meanwhile.
@@ -177,10 +179,11 @@ class Sessions:
         from a list of all, both are left out, and reported on the log `adjourn.stores`. If nothing can be decrypted,
         that list raises `MissingKey`, too. A session that does not exist, or not yet, has none.
         """
-        check_page(after, limit)
+        check_page(after, limit, order)
         chosen = wanted(self._settings, user_id, filters)
         ref = None if session_id is None else await self._ref(session_id, user_id)
-        rows = await read_open(self.store, ref, chosen, programs, after, None if limit is None else limit + 1)
+        more = None if limit is None else limit + 1
+        rows = await read_open(self.store, ref, chosen, programs, order, after, more)
         listed = rows[:limit]
         following = listed[-1].cursor if listed and len(rows) > len(listed) else None
         if ref is not None:

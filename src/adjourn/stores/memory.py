@@ -341,8 +341,8 @@ class MemoryStore(KitStore):
             case FindSessions(id, user):
                 found = [row.ref for row in self._rows() if row.session == id and fits(row, None, user)]
                 return sorted(found, key=lambda ref: ref.app)
-            case ListQuestions(filter=filter, after=after, limit=limit):
-                return listed(self._asked_on_heads(), filter, now, after=after, limit=limit)
+            case ListQuestions(filter=filter, after=after, limit=limit, order=order):
+                return listed(self._asked_on_heads(), filter, now, order=order, after=after, limit=limit)
             case CountQuestions(filter):
                 return sum(is_listed(row, asked, filter, now) for row, asked in self._asked_on_heads())
             case ListDecisions(filter=filter, after=after, limit=limit):

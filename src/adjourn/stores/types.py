@@ -307,6 +307,10 @@ class QuestionFilter(msgspec.Struct, frozen=True, kw_only=True):
     expires_before: float | None = None
 
 
+Order = Literal["age", "expiry"]
+"""In which order questions are listed: oldest first, or those first that expire first, and at last those that never do,
+oldest first."""
+
 ALL_QUESTIONS = QuestionFilter()
 """Every open question, except those in the library's own apps."""
 

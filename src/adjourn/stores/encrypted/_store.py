@@ -21,7 +21,7 @@ from adjourn.stores.kit import (
     StoreRequest,
     TakeNotices,
     is_of_session,
-    place_of,
+    rank,
 )
 from adjourn.stores.protocol import Hints, InTransaction, Repairs, SeesCancels, Store
 from adjourn.stores.types import OWN_APPS, Decided, Lease, OpenQuestion, SessionRef, TakenNotice
@@ -167,5 +167,5 @@ class EncryptedStore(StoreWrapper):
         found: list[OpenQuestion | Decided] = []
         for each in self._sealing.filters(cast("msgspec.Struct", query.filter)):
             found += await self.inner.read(cast("StoreQuery[list[Any]]", replace(query, filter=each)))
-        found.sort(key=lambda row: place_of(row.cursor), reverse=isinstance(query, ListDecisions))
+        found.sort(key=lambda row: rank(row.cursor), reverse=isinstance(query, ListDecisions))
         return found[: query.limit]

@@ -66,7 +66,21 @@ from .facts import (
     spanned,
 )
 from .hints import Fanout, Listener
-from .inbox import cursor, in_app_of, is_listed, listed, open_question, place_of, selects, terms_in, terms_of
+from .inbox import (
+    Place,
+    Stretch,
+    cursor,
+    in_app_of,
+    is_listed,
+    listed,
+    open_question,
+    place_of,
+    rank,
+    selects,
+    stretches,
+    terms_in,
+    terms_of,
+)
 from .paging import Written, written, written_at
 from .queries import (
     Audit,
@@ -233,6 +247,7 @@ __all__ = [
     "Logged",
     "NotRead",
     "NoticeRow",
+    "Place",
     "Prune",
     "Query",
     "QuestionRow",
@@ -248,6 +263,7 @@ __all__ = [
     "Span",
     "StoreQuery",
     "StoreRequest",
+    "Stretch",
     "Submit",
     "Table",
     "TakeNotices",
@@ -300,6 +316,7 @@ __all__ = [
     "place_of",
     "question_row",
     "queued_input",
+    "rank",
     "readable",
     "record_row",
     "removable",
@@ -312,6 +329,7 @@ __all__ = [
     "spanned",
     "stored_record",
     "stored_statuses",
+    "stretches",
     "submitted_row",
     "terms_in",
     "terms_of",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable
+from enum import Enum
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from adjourn.errors import UsageError
-from adjourn.stores.types import OWN_APPS, OpenQuestion, QuestionFilter, SessionRef
+from adjourn.stores.types import OWN_APPS, OpenQuestion, Order, QuestionFilter, SessionRef
 
 from .rows import QuestionRow, SessionRow, fits, is_expired, lies_under
 
@@ -17,19 +19,88 @@ _TOP = ("under", "")  # everything lies under it
 _LONGEST = 200  # characters of a term; databases do not index long texts, or not well
 
 
+class Stretch(Enum):
+    """A part of a listing that has one order; cursors in it begin with its value."""
+
+    ASKED = ""
+    EXPIRING = "expires_"
+    LASTING = "never_"
+
+    @property
+    def by(self) -> str:
+        """The column that a stretch is in the order of; of equal ones, the one that was written first comes first."""
+        return "expires" if self is Stretch.EXPIRING else "asked"
+
+    @property
+    def begin(self) -> Place:
+        """The place before all questions."""
+        return Place(self, -math.inf, -1)  # no number is below 0
+
+    def place(self, asked: QuestionRow) -> Place | None:
+        """Return the place of a question; None if it is in another stretch."""
+        if (asked.expires is None) is (self is Stretch.EXPIRING) and self is not Stretch.ASKED:
+            return None
+        return Place(self, getattr(asked, self.by), asked.no)
+
+
+class Place(NamedTuple):
+    """The place of a question in a listing."""
+
+    stretch: Stretch
+    time: float
+    no: int
+
+    @property
+    def cursor(self) -> str:
+        """The place as text."""
+        return self.stretch.value + cursor(self.time, self.no)
+
+
+_STRETCHES: dict[Order, tuple[Stretch, ...]] = {
+    "age": (Stretch.ASKED,),
+    "expiry": (Stretch.EXPIRING, Stretch.LASTING),
+}
+
+
+def stretches(order: Order, after: str | None) -> list[Place]:
+    """Return the places behind which the stretches of a listing begin, from behind a cursor on.
+
+    Raises:
+        UsageError: `after` is not a cursor of such a listing.
+    """
+    found = _STRETCHES[order]
+    if after is None:
+        return [each.begin for each in found]
+    for number, each in enumerate(found):
+        if after.startswith(each.value):
+            behind = Place(each, *place_of(after.removeprefix(each.value)))
+            return [behind, *[later.begin for later in found[number + 1 :]]]
+    raise _no_cursor(after)
+
+
+def rank(cursor: str) -> tuple[bool, float, int]:
+    """Return what lists that have one order are merged by: from the cursor of each question in them."""
+    is_last = cursor.startswith(Stretch.LASTING.value)
+    return (is_last, *place_of(cursor.removeprefix(Stretch.EXPIRING.value).removeprefix(Stretch.LASTING.value)))
+
+
 def listed(
     asked: Iterable[tuple[SessionRow, QuestionRow]],
     filter: QuestionFilter,
     now: float,
     *,
+    order: Order = "age",
     after: str | None = None,
     limit: int | None = None,
 ) -> list[OpenQuestion]:
-    """Return what `Store.questions` lists of these questions, which are of the branch of each session's head."""
-    behind = None if after is None else place_of(after)
-    found = [(row, each) for row, each in asked if is_listed(row, each, filter, now)]
-    found.sort(key=lambda pair: _place(pair[1]))
-    return [open_question(row, each) for row, each in found if behind is None or _place(each) > behind][:limit]
+    """Return what `ListQuestions` lists of these questions, which are of the branch of each session's head."""
+    rows = [(row, each) for row, each in asked if is_listed(row, each, filter, now)]
+    found: list[OpenQuestion] = []
+    for behind in stretches(order, after):
+        places = [(place, row, each) for row, each in rows if (place := behind.stretch.place(each)) is not None]
+        places.sort(key=lambda each: each[0][1:])
+        found += [open_question(row, each, place) for place, row, each in places if place[1:] > behind[1:]]
+    return found[:limit]
 
 
 def is_listed(row: SessionRow, asked: QuestionRow, filter: QuestionFilter, now: float) -> bool:
@@ -52,8 +123,8 @@ def selects(filter: QuestionFilter, row: SessionRow, asked: QuestionRow) -> bool
     )
 
 
-def open_question(row: SessionRow, asked: QuestionRow) -> OpenQuestion:
-    """Return a question as it is listed while it is open."""
+def open_question(row: SessionRow, asked: QuestionRow, place: Place) -> OpenQuestion:
+    """Return a question as it is listed while it is open, at a place of the listing."""
     return OpenQuestion(
         session=row.session,
         app=row.app,
@@ -69,7 +140,7 @@ def open_question(row: SessionRow, asked: QuestionRow) -> OpenQuestion:
         asked=asked.asked,
         requested_by=asked.requested_by,
         removed_after=row.removed_after,
-        cursor=cursor(asked.asked, asked.no),
+        cursor=place.cursor,
     )
 
 
@@ -78,30 +149,30 @@ def in_app_of(ref: SessionRef, filter: QuestionFilter) -> QuestionFilter:
     return replace(filter, app=ref.app) if filter.app is None else filter
 
 
-def _place(asked: QuestionRow) -> tuple[float, int]:
-    return asked.asked, asked.no
-
-
-def cursor(asked: float, no: int) -> str:
-    """Return the place of a question in a listing, as text."""
-    return f"{float(asked)!r}_{no}"
+def cursor(time: float, no: int) -> str:
+    """Return a time and the number of a question as text."""
+    return f"{float(time)!r}_{no}"
 
 
 def place_of(given: str) -> tuple[float, int]:
-    """Return the place that a cursor stands for: when the question was asked, and its number.
+    """Return the time and the number that a cursor stands for.
 
     Raises:
         UsageError: it is not a cursor.
     """
-    asked, _, no = given[:100].rpartition("_")
+    time, _, no = given[:100].rpartition("_")
     try:
-        place = float(asked), int(no)
+        place = float(time), int(no)
     except ValueError:
         place = math.nan, 0
     # Databases do not count further.
     if not math.isfinite(place[0]) or not -1 <= place[1] < 2**63 or cursor(*place) != given:
-        raise UsageError(f"after={given[:100]!r}: give the cursor of a page that was listed, or None to begin.")
+        raise _no_cursor(given)
     return place
+
+
+def _no_cursor(given: str) -> UsageError:
+    return UsageError(f"after={given[:100]!r}: give the cursor of a page that was listed, or None to begin.")
 
 
 # An index of terms answers every filter: what a filter names are terms, a question has its terms, and for each term

@@ -30,6 +30,7 @@ from adjourn.stores.types import (
     Head,
     Loaded,
     OpenQuestion,
+    Order,
     QuestionFilter,
     QueuedInput,
     SessionRef,
@@ -292,6 +293,7 @@ class ListOpen(SessionQuery[list[OpenQuestion]], frozen=True, gc=False):
     filter: QuestionFilter = ALL_QUESTIONS
     after: str | None = None
     limit: int | None = None
+    order: Order = "age"
 
     def wanted(self) -> Query:
         return Query(ref=self.ref, waiting=True, labels=True)
@@ -299,7 +301,8 @@ class ListOpen(SessionQuery[list[OpenQuestion]], frozen=True, gc=False):
     def answer(self, facts: Facts) -> list[OpenQuestion]:
         row = _named(facts, self.ref)
         asked = [] if row is None else [(row, each) for each in facts.waiting()]
-        return listed(asked, in_app_of(self.ref, self.filter), facts.now, after=self.after, limit=self.limit)
+        wanted = in_app_of(self.ref, self.filter)
+        return listed(asked, wanted, facts.now, order=self.order, after=self.after, limit=self.limit)
 
 
 def _named(facts: Facts, ref: SessionRef) -> SessionRow | None:
@@ -368,19 +371,21 @@ class FindSessions(StoreQuery[list[SessionRef]], frozen=True, gc=False):
 
 
 class ListQuestions(StoreQuery[list[OpenQuestion]], frozen=True, kw_only=True, gc=False):
-    """Open questions on the branch of each session's head that have not expired, oldest first.
+    """Open questions on the branch of each session's head that have not expired, by age or by expiry.
 
-    The order is that of `asked`, and between equals that of writing. `after` is the `cursor` of a question that was
-    listed, whether or not it is still open: the list goes on behind it. Whoever pages so sees every question once that
-    is open all the while. No filter makes the store read all of its sessions or questions.
+    The oldest `asked` comes first or, with `order="expiry"`, the one that expires first, and those that never expire
+    last; between equals the order is that of writing. `after` is the `cursor` of a question that was listed in this
+    order, whether or not it is still open: the list continues behind it. A reader of page after page sees each question
+    once that is open all the while. No filter makes the store read all of its sessions or questions.
 
     Raises:
-        UsageError: `after` is not a cursor.
+        UsageError: `after` is not a cursor of this order.
     """
 
     filter: QuestionFilter = ALL_QUESTIONS
     after: str | None = None
     limit: int | None = None
+    order: Order = "age"
 
 
 class CountQuestions(StoreQuery[int], frozen=True, gc=False):

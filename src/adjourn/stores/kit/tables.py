@@ -176,7 +176,13 @@ QUESTIONS = Table(
     ),
 )
 
-INBOX = Table("inbox", InboxRow, key=("term", "asked", "no"), of_session=False)
+INBOX = Table(
+    "inbox",
+    InboxRow,
+    key=("term", "asked", "no"),
+    of_session=False,
+    indexes=(Index("inbox_expiring", ("term", "expires", "no"), "expires IS NOT NULL"),),
+)
 """The open questions of the heads' branches, once for each of their terms: see `inbox`."""
 
 INPUTS = Table(

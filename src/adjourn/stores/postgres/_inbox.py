@@ -9,20 +9,18 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from adjourn.errors import CheckpointCorrupt
-from adjourn.stores.kit.inbox import cursor, place_of
-from adjourn.stores.kit.reading import Columns, converted
-from adjourn.stores.kit.rows import Count
+from adjourn.stores.kit import inbox as kit_inbox
+from adjourn.stores.kit.inbox import Place, Stretch
+from adjourn.stores.kit.reading import question_row, session_row
+from adjourn.stores.kit.tables import QUESTIONS, SESSIONS
 from adjourn.stores.types import OpenQuestion, QuestionFilter
 
-from ._tables import NOW
+from ._tables import NOW, ROWS
 
 _MANY = 10_000  # as far as this, questions are counted to find out which way to them is the shortest
 
-_COLUMNS = """s.id, s.app, s."user", s.branch, s.number, q.id, q.body, q.expires,
-    q.address, q.agent, q.reason, q.tags, q.asked, q.requested_by, s.touched + s.ttl, q.no, i.asked"""
+_COLUMNS = ", ".join([*ROWS[SESSIONS].names(of="s"), "i.<by>", *ROWS[QUESTIONS].names(of="q")])
 
 # How many questions each way leads past, up to a limit: those that have a term, and at last those that expire in time.
 WAYS = f"""SELECT (SELECT count(*) FROM (
@@ -31,44 +29,51 @@ WAYS = f"""SELECT (SELECT count(*) FROM (
     UNION ALL SELECT count(*) FROM (SELECT FROM {{schema}}.questions AS q WHERE q.how IS NULL AND q.expires > {NOW}
         AND q.expires < %(expires_before)s::double precision LIMIT {_MANY}) AS found"""
 
-_PLACE = """i.term = %(term)s AND (i.asked, i.no) > (%(asked)s::double precision, %(no)s::bigint)
-    AND i.asked < %(asked_before)s::double precision"""
+_PLACE = """i.term = %(term)s AND (i.<by>, i.no) > (%(time)s::double precision, %(no)s::bigint)
+    AND i.asked >= %(asked_after)s::double precision AND i.asked < %(asked_before)s::double precision"""
 _SELECTED = f"""(i.expires IS NULL OR i.expires > {NOW})
     AND (%(expires_before)s::double precision IS NULL OR i.expires < %(expires_before)s::double precision)
     AND (%(others)s::text[] = '{{}}' OR cardinality(%(others)s::text[]) = (
         SELECT count(*) FROM {{schema}}.inbox AS other
         WHERE other.term = ANY (%(others)s::text[]) AND other.asked = i.asked AND other.no = i.no))"""
 # OFFSET 0 makes the server walk the index in order and stop at the limit, whatever it thinks of the conditions.
-LIST = f"""SELECT {_COLUMNS}
-    FROM (SELECT i.asked, i.no FROM (
-            SELECT i.asked, i.no, i.expires FROM {{schema}}.inbox AS i WHERE {_PLACE}
-            ORDER BY i.asked, i.no OFFSET 0) AS i
+_LIST = f"""SELECT {_COLUMNS}
+    FROM (SELECT i.asked, i.expires, i.no FROM (
+            SELECT i.asked, i.no, i.expires FROM {{schema}}.inbox AS i WHERE {_PLACE}<which>
+            ORDER BY i.<by>, i.no OFFSET 0) AS i
         WHERE {_SELECTED} LIMIT %(limit)s) AS i
     JOIN {{schema}}.questions AS q ON q.no = i.no JOIN {{schema}}.sessions AS s ON s.no = q.session
-    ORDER BY i.asked, i.no"""
-LIST_EXPIRING = f"""SELECT {_COLUMNS}
+    ORDER BY i.<by>, i.no"""
+_LISTS = {
+    each: _LIST.replace("<by>", each.by).replace("<which>", which)
+    for each, which in (
+        (Stretch.ASKED, ""),
+        (Stretch.EXPIRING, " AND i.expires IS NOT NULL"),
+        (Stretch.LASTING, " AND i.expires IS NULL"),
+    )
+}
+_LIST_EXPIRING = f"""SELECT {_COLUMNS}
     FROM {{schema}}.questions AS q JOIN {{schema}}.sessions AS s ON s.no = q.session AND s.branch_no = q.branch
     JOIN {{schema}}.inbox AS i ON i.asked = q.asked AND i.no = q.no
     WHERE q.how IS NULL AND q.expires > {NOW} AND q.expires < %(expires_before)s::double precision
     AND {_PLACE} AND {_SELECTED}
-    ORDER BY q.asked, q.no LIMIT %(limit)s"""
-COUNT = f"SELECT count(*) FROM {{schema}}.inbox AS i WHERE {_PLACE} AND {_SELECTED}"
+    ORDER BY q.asked, q.no LIMIT %(limit)s""".replace("<by>", "asked")
+COUNT = f"SELECT count(*) FROM {{schema}}.inbox AS i WHERE {_PLACE} AND {_SELECTED}".replace("<by>", "asked")
 
 
-def values(wanted: QuestionFilter, after: str | None, terms: Sequence[str]) -> dict[str, Any]:
-    """Return the values in the queries for what a filter selects, from behind a cursor on, by way of the first term.
+def list_of(stretch: Stretch, *, is_expiring_shorter: bool) -> str:
+    """Return the query that lists a stretch, by way of the questions that expire in time if they are fewer."""
+    return _LIST_EXPIRING if is_expiring_shorter and stretch is Stretch.ASKED else _LISTS[stretch]
 
-    Raises:
-        UsageError: `after` is not a cursor.
-    """
-    # No number is below 0, so this place is just before all questions of that time.
-    begins = (-math.inf if wanted.asked_after is None else float(wanted.asked_after), -1)
-    asked, no = begins if after is None else max(begins, place_of(after))
+
+def values(wanted: QuestionFilter, behind: Place, terms: Sequence[str]) -> dict[str, Any]:
+    """Return the values in the queries for what a filter selects behind a place, by way of the first term."""
     return {
         "term": terms[0],
         "others": list(terms[1:]),
-        "asked": asked,
-        "no": no,
+        "time": behind.time,
+        "no": behind.no,
+        "asked_after": -math.inf if wanted.asked_after is None else float(wanted.asked_after),
         "asked_before": math.inf if wanted.asked_before is None else float(wanted.asked_before),
         "expires_before": _expires_before(wanted),
     }
@@ -83,37 +88,20 @@ def _expires_before(wanted: QuestionFilter) -> float | None:
     return None if wanted.expires_before is None else float(wanted.expires_before)
 
 
-class _Open(Columns, frozen=True, gc=False):
-    session: str
-    app: str
-    user: str | None
-    branch: str
-    number: Count
-    id: str
-    body: bytes
-    expires: float | None
-    address: str
-    agent: str
-    reason: str
-    tags: tuple[str, ...]
-    asked: float
-    requested_by: str | None
-    removed_after: float | None
-    no: Count
-    place: float
-
-
-def open_question(row: Sequence[Any]) -> OpenQuestion:
+def open_question(stretch: Stretch, values: Sequence[Any]) -> OpenQuestion:
     """Return a question from the columns of a listing.
 
     Raises:
         CheckpointCorrupt: they are not what was written.
     """
-    found = converted(row, _Open, row[0], "the row of a question")
-    if found.asked != found.place:
+    row = session_row(values[:_SESSION])
+    time, *columns = values[_SESSION:]
+    question = question_row(columns, row.session)
+    place = stretch.place(question)
+    if place is None or place.time != time:
         # A cursor from another time than the index has could lead back, again and again.
-        raise CheckpointCorrupt(f"its question '{found.id}' is elsewhere in the index", found.session)
-    fields = msgspec.structs.asdict(found)
-    del fields["place"]
-    branch, number, no = fields.pop("branch"), fields.pop("number"), fields.pop("no")
-    return OpenQuestion(**fields, checkpoint=f"{branch}.{number}", cursor=cursor(found.asked, no))
+        raise CheckpointCorrupt(f"its question '{question.id}' is elsewhere in the index", row.session)
+    return kit_inbox.open_question(row, question, place)
+
+
+_SESSION = len(SESSIONS.fields)

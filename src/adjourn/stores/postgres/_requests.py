@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from operator import itemgetter
 from typing import Any, TypeVar, cast
@@ -14,7 +15,7 @@ from typing import Any, TypeVar, cast
 from adjourn.errors import CheckpointCorrupt
 from adjourn.stores.kit.effects import Applied, Effects, renewal_of
 from adjourn.stores.kit.facts import FactSheet, Query
-from adjourn.stores.kit.inbox import terms_in
+from adjourn.stores.kit.inbox import Stretch, stretches, terms_in
 from adjourn.stores.kit.paging import Written, written_at
 from adjourn.stores.kit.queries import (
     CountQuestions,
@@ -31,7 +32,7 @@ from adjourn.stores.kit.reading import notice_row, readable, session_row
 from adjourn.stores.kit.requests import Delete, DropNotices, SettleNotice, StoreRequest, TakeNotices
 from adjourn.stores.kit.rows import NoticeRow, due_for, head_of, notice_of, stored_statuses
 from adjourn.stores.kit.store import RemoteStore, unknown_request
-from adjourn.stores.types import Begun, Due, Head, Lease, QuestionFilter, Renewed, SessionRef
+from adjourn.stores.types import Begun, Due, Head, Lease, OpenQuestion, QuestionFilter, Renewed, SessionRef
 
 from . import _decided as decisions
 from . import _facts as facts
@@ -153,13 +154,19 @@ class PostgresRequests(RemoteStore):
                 return await self._list(sql.SESSIONS, _head, limit, app=app, user=user, status=status, **behind)
             case FindSessions(id, user):
                 return await self._list(sql.FIND, _ref, None, id=id, app=None, user=user)
-            case ListQuestions(filter=filter, after=after, limit=limit):
+            case ListQuestions(filter=filter, after=after, limit=limit, order=order):
+                places = stretches(order, after)
                 terms, is_expiring_shorter = await self._ways(filter)
-                text = inbox.LIST_EXPIRING if is_expiring_shorter else inbox.LIST
-                return await self._list(text, inbox.open_question, limit, **inbox.values(filter, after, terms))
+                found: list[OpenQuestion] = []
+                for behind in places:
+                    text = inbox.list_of(behind.stretch, is_expiring_shorter=is_expiring_shorter)
+                    read = partial(inbox.open_question, behind.stretch)
+                    left = None if limit is None else limit - len(found)
+                    found += await self._list(text, read, left, **inbox.values(filter, behind, terms))
+                return found
             case CountQuestions(filter):
                 terms, _ = await self._ways(filter)
-                ((count,),) = await self._rows(inbox.COUNT, inbox.values(filter, None, terms))
+                ((count,),) = await self._rows(inbox.COUNT, inbox.values(filter, Stretch.ASKED.begin, terms))
                 return count
             case ListDecisions(filter=filter, after=after, limit=limit):
                 text, values = decisions.statement_of(filter, after)

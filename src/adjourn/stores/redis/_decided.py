@@ -48,7 +48,7 @@ async def _read(server: Server, entries: Sequence[Entry]) -> list[tuple[SessionR
         try:
             if whole(row):
                 question = read_question((entry.field.encode(), whole(asked), None), entry.session)
-                if question.at != entry.asked:
+                if question.at != entry.time:
                     raise CheckpointCorrupt(f"its question '{question.id}' is elsewhere in the index", entry.session)
                 values = ROWS_OF_BRANCHES.values(whole(branch), (), entry.session, "a branch")
                 name = ROWS_OF_BRANCHES.field(values, "name")

@@ -1,4 +1,6 @@
-"""The inbox: for each term by which a question can be selected, a sorted set of the open ones, in their order.
+"""The inbox: for each term by which a question can be selected, a sorted set of the open ones by when they were asked.
+
+Another one has those that expire, by when they do.
 
 What a filter selects has all of its terms. The shortest of their sets is gone through in pages; the others only say
 whether they have an entry, too, so that no question is read in vain.
@@ -11,7 +13,8 @@ from typing import TypeAlias
 
 from adjourn.errors import CheckpointCorrupt
 from adjourn.stores._logging import note_damage
-from adjourn.stores.kit import QuestionRow, SessionRow, is_listed, open_question, place_of, readable, terms_in
+from adjourn.stores.kit import QuestionRow, SessionRow, is_listed, open_question, readable, terms_in
+from adjourn.stores.kit.inbox import Place, Stretch, kind_of
 from adjourn.stores.types import OpenQuestion, QuestionFilter
 
 from ._keys import QUESTIONS, ROW, WAITING, session_keys
@@ -30,12 +33,15 @@ class Inbox:
     def __init__(self, server: Server) -> None:
         self._server = server
 
-    async def questions(self, filter: QuestionFilter, after: str | None, now: float) -> AsyncIterator[OpenQuestion]:
-        """Yield the open questions that a filter selects, oldest first."""
-        async for page in self._matches(filter, None if after is None else place_of(after), now):
-            for row, asked in await self._read(page):
-                if is_listed(row, asked, filter, now):
-                    yield open_question(row, asked)
+    async def questions(
+        self, filter: QuestionFilter, places: Sequence[Place], now: float
+    ) -> AsyncIterator[OpenQuestion]:
+        """Yield the open questions that a filter selects, behind the place where each stretch of the list begins."""
+        for behind in places:
+            async for page in self._matches(filter, behind, now):
+                for row, asked, place in await self._read(page, behind.stretch):
+                    if is_listed(row, asked, filter, now):
+                        yield open_question(row, asked, place)
 
     async def count(self, filter: QuestionFilter, now: float) -> int:
         """Return how many open questions a filter selects."""
@@ -44,11 +50,11 @@ class Inbox:
             low, high = _bounds(filter)
             found: int = await self._server.run("ZCOUNT", terms[0], low, high)
             return found - await self._expired(terms[0], filter, now)
-        return sum([len(page) async for page in self._matches(filter, None, now)])
+        return sum([len(page) async for page in self._matches(filter, Stretch.ASKED.begin, now)])
 
     async def _expired(self, term: str, filter: QuestionFilter, now: float) -> int:
         """Return how many questions of a term have expired, and are still open."""
-        count, start, key = 0, 0, _expiring(filter)
+        count, start, key = 0, 0, _expiring(kind_of(filter.app or ""))
         while True:
             members = await self._server.run("ZRANGEBYSCORE", key, "-inf", repr(now), "LIMIT", start, PAGE)
             if not members:
@@ -57,15 +63,20 @@ class Inbox:
             count += sum(each is not None and _is_asked_then(filter, float(each)) for each in asked)
             start += len(members)
 
-    async def _matches(
-        self, filter: QuestionFilter, behind: tuple[float, int] | None, now: float
-    ) -> AsyncIterator[list[Entry]]:
+    async def _matches(self, filter: QuestionFilter, behind: Place, now: float) -> AsyncIterator[list[Entry]]:
         """Yield pages of entries that have all terms of a filter, and have not expired."""
-        pages = walk(self._server, _keys(filter), _bounds(filter), behind, beside=_expiring(filter))
-        async for page in pages:
-            yield [entry for entry, expiry in page if _is_in_time(filter, expiry, now)]
+        stretch, after = behind.stretch, (behind.time, behind.no)
+        if stretch is Stretch.EXPIRING:
+            keys, bounds = [_expiring(each) for each in terms_in(filter)], (f"({now!r}", _expires_before(filter))
+            async for page in walk(self._server, keys, bounds, after):
+                yield [entry for entry, _ in page]
+            return
+        beside = _expiring(kind_of(filter.app or ""))
+        async for page in walk(self._server, _keys(filter), _bounds(filter), after, beside=beside):
+            wanted = [(entry, expiry) for entry, expiry in page if _is_in_time(filter, expiry, now)]
+            yield [entry for entry, expiry in wanted if expiry is None or stretch is Stretch.ASKED]
 
-    async def _read(self, entries: Sequence[Entry]) -> list[tuple[SessionRow, QuestionRow]]:
+    async def _read(self, entries: Sequence[Entry], stretch: Stretch) -> list[tuple[SessionRow, QuestionRow, Place]]:
         commands: list[Command] = []
         for entry in entries:
             at = session_keys(entry.app, entry.session)
@@ -73,16 +84,17 @@ class Inbox:
             commands += [("HGETALL", row), ("HGET", asked, f":{entry.field}"), ("ZSCORE", waiting, entry.field)]
         sessions = [entry.session for entry in entries for _ in range(3)]
         replies = await self._server.gather_rows(commands, sessions) if commands else []
-        found: list[tuple[SessionRow, QuestionRow]] = []
+        found: list[tuple[SessionRow, QuestionRow, Place]] = []
         for entry, row, asked, score in zip(entries, replies[::3], replies[1::3], replies[2::3], strict=True):
             try:
                 if whole(row):
                     question = read_question((entry.field.encode(), whole(asked), whole(score)), entry.session)
-                    if question.asked != entry.asked:
+                    place = stretch.place(question)
+                    if place is None or place.time != entry.time:
                         raise CheckpointCorrupt(
                             f"its question '{question.id}' is elsewhere in the index", entry.session
                         )
-                    found.append((read_session(row, entry.session), question))
+                    found.append((read_session(row, entry.session), question, place))
             except CheckpointCorrupt as damage:
                 note_damage(damage)
         return found
@@ -92,9 +104,12 @@ def _keys(filter: QuestionFilter) -> list[str]:
     return [f"adj:inbox:{term}" for term in terms_in(filter)]
 
 
-def _expiring(filter: QuestionFilter) -> str:
-    kind = terms_in(filter)[0].partition(":")[0]
-    return f"adj:inbox:{kind}:expiring"
+def _expiring(term: str) -> str:
+    return f"adj:expiring:{term}"
+
+
+def _expires_before(filter: QuestionFilter) -> str:
+    return "+inf" if filter.expires_before is None else f"({float(filter.expires_before)!r}"
 
 
 def _bounds(filter: QuestionFilter) -> tuple[str, str]:
@@ -151,7 +166,7 @@ async def walk(
         start = sum(float(score) == last for _, score in every) + (start if ends[near] == repr(last) else 0)
         ends[near] = repr(last)
         if new:
-            behind = new[-1].asked, new[-1].no
+            behind = new[-1].time, new[-1].no
 
 
 def _is_further(score: float, end: str, *, backwards: bool) -> bool:
@@ -160,7 +175,7 @@ def _is_further(score: float, end: str, *, backwards: bool) -> bool:
 
 
 def _is_behind(entry: Entry, place: tuple[float, int], *, backwards: bool) -> bool:
-    own = entry.asked, entry.no
+    own = entry.time, entry.no
     return own < place if backwards else own > place
 
 

@@ -14,9 +14,9 @@ REPAIR = "Run `adjourn repair`, or call `repair()` on the store"
 
 
 class Entry(NamedTuple):
-    """A question in the inbox: when it was asked, its number, and where its row is."""
+    """A question in an index: the time that it stands there by, its number, and where its row is."""
 
-    asked: float
+    time: float
     no: int
     member: bytes
     app: str
@@ -30,7 +30,7 @@ def question_member(app: str, session: str, row: QuestionRow) -> str:
     return f":{lengths[0]}:{lengths[1]}:{app}{session}{field_of((row.branch, row.id))}"
 
 
-def entry_of(member: bytes, asked: float) -> Entry:
+def entry_of(member: bytes, time: float) -> Entry:
     """Return the question that a member names.
 
     Raises:
@@ -42,7 +42,7 @@ def entry_of(member: bytes, asked: float) -> Entry:
     if not (ends[0] <= ends[1] <= ends[2] < len(member)) or not no.isdigit() or len(no) > 20:
         raise ValueError(f"no question: {rest[:20]!r}")
     names = [member[start:end].decode() for start, end in zip(ends, (*ends[1:], None), strict=True)]
-    return Entry(asked, int(no), member, *names)
+    return Entry(time, int(no), member, *names)
 
 
 def due_session(member: bytes) -> bytes:

@@ -18,11 +18,12 @@ from ._server import READ, WRITE, Command, Server
 from ._writes import packed, query_table, relisting
 
 _TRIES = 10
+_OF_QUESTIONS = ("inbox", "expiring", "decided")
 
 
 async def rebuild(server: Server, now: float) -> int:
     """Rebuild all indexes, while others may write, and return how many sessions there are."""
-    for pattern in ("adj:[^{]*:sessions*", "adj:[^{]*:due", "adj:inbox:*:*", "adj:decided:*:*"):
+    for pattern in ("adj:[^{]*:sessions*", "adj:[^{]*:due", "adj:inbox:*:*", "adj:expiring:*:*", "adj:decided:*:*"):
         async for key in _keys(server, pattern):
             await _clean(server, key)
     await _clean_apps(server)
@@ -48,7 +49,7 @@ async def _keys(server: Server, pattern: str) -> AsyncIterator[str]:
 def _reader(key: str) -> Callable[[bytes], object] | None:
     """Return what reads the members of an index; None if the key is none."""
     _, kind, name = key.split(":", 2)
-    if kind in ("inbox", "decided") and name.startswith(("all:", "own:")):
+    if kind in _OF_QUESTIONS and name.startswith(("all:", "own:")):
         return lambda member: entry_of(member, 0.0)
     if name == "due":
         return due_session
@@ -58,7 +59,7 @@ def _reader(key: str) -> Callable[[bytes], object] | None:
 async def _clean(server: Server, key: str) -> None:
     """Take everything out of an index that is no session, or a question that is not open, or that is gone."""
     read, cursor = _reader(key), cast("Any", "0")
-    kind = key.split(":", 2)[1] if key.startswith(("adj:inbox:", "adj:decided:")) else ""
+    kind = key.split(":", 2)[1]
     if read is None:
         return
     if await server.run("TYPE", key) != b"zset":
@@ -68,8 +69,8 @@ async def _clean(server: Server, key: str) -> None:
         cursor, found = await server.run("ZSCAN", key, cursor, "COUNT", 1000)
         ours = [member for member in found[::2] if _is_readable(member, read)]
         foreign = set(found[::2]) - set(ours)
-        if kind:
-            foreign |= set(await _ended(server, ours) if kind == "inbox" else await _gone(server, ours))
+        if kind in _OF_QUESTIONS:
+            foreign |= set(await (_gone if kind == "decided" else _ended)(server, ours))
         if foreign:
             await server.run("ZREM", key, *foreign)
         if cursor == b"0":

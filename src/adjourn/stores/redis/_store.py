@@ -14,6 +14,7 @@ from adjourn.errors import CheckpointCorrupt, StoreUnavailable
 from adjourn.stores._logging import log, note_damage
 from adjourn.stores.kit.effects import Applied, Effects
 from adjourn.stores.kit.facts import FactSheet, Query
+from adjourn.stores.kit.inbox import stretches
 from adjourn.stores.kit.queries import (
     CountQuestions,
     FindSessions,
@@ -150,8 +151,9 @@ class RedisStore(RemoteStore):
                 return [head_of(row, now) for row in await self._listings.sessions(query, now)]
             case FindSessions(id, user):
                 return await self._listings.find(id, user)
-            case ListQuestions(filter=filter, after=after, limit=limit):
-                return await first(limit, self._inbox.questions(filter, after, await self._now()))
+            case ListQuestions(filter=filter, after=after, limit=limit, order=order):
+                places = stretches(order, after)
+                return await first(limit, self._inbox.questions(filter, places, await self._now()))
             case CountQuestions(filter):
                 return await self._inbox.count(filter, await self._now())
             case ListDecisions(filter=filter, after=after, limit=limit):

@@ -446,8 +446,8 @@ def entering(session: SessionRow, row: QuestionRow, no: str) -> list[Operation]:
     if row.is_open:
         indexes.append([repr(float(row.asked)), *[f"adj:inbox:{term}" for term in row.terms]])
         if row.expires is not None:
-            due = f"{index_prefix(session.app)}due"
-            indexes.append([_expiry(row), f"adj:inbox:{row.terms[0]}expiring", due])
+            expiring = [f"adj:expiring:{term}" for term in row.terms]
+            indexes.append([_expiry(row), *expiring, f"{index_prefix(session.app)}due"])
     elif row.decided_by is not None:
         field = f"d:{field}"
         indexes.append([column(row.at), *[f"adj:decided:{term}" for term in decision_terms(session, row)]])

@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast, get_args
 
 import msgspec
 
+from adjourn.stores.kit.inbox import stretches
 from adjourn.stores.kit.paging import Written, written, written_at
 from adjourn.stores.kit.queries import (
     CountQuestions,
@@ -32,7 +33,7 @@ from adjourn.stores.kit.queries import (
 from adjourn.stores.kit.reading import Columns, converted, readable
 from adjourn.stores.kit.rows import due_for, fits, head_of
 from adjourn.stores.kit.store import unknown_request
-from adjourn.stores.types import OWN_APPS, Begun, Due, DueReason, Head, Status
+from adjourn.stores.types import OWN_APPS, Begun, Due, DueReason, Head, OpenQuestion, Status
 
 from ._decided import DecisionSearch
 from ._facts import SQLiteFacts, find, find_row, read_session
@@ -78,11 +79,15 @@ def _listed(connection: sqlite3.Connection, query: StoreQuery[Any], now: float) 
             return _sessions(connection, query, now)
         case FindSessions(id, user):
             rows = [find_row(connection, app, id) for app in _shown_apps(connection)]
-            found = readable([row for row in rows if row is not None], read_session)
-            return [row.ref for row in found if fits(row, None, user)]
-        case ListQuestions(filter=filter, after=after, limit=limit):
-            search = Search(connection, now, filter, after)
-            return _read_rows(connection, search.query, search.values, limit, search.read)
+            sessions = readable([row for row in rows if row is not None], read_session)
+            return [row.ref for row in sessions if fits(row, None, user)]
+        case ListQuestions(filter=filter, after=after, limit=limit, order=order):
+            found: list[OpenQuestion] = []
+            for behind in stretches(order, after):
+                search = Search(connection, now, filter, behind)
+                left = None if limit is None else limit - len(found)
+                found += _read_rows(connection, search.text(), search.values, left, search.read)
+            return found
         case CountQuestions(filter):
             return count_questions(connection, now, filter)
         case ListDecisions(filter=filter, after=after, limit=limit):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from itertools import count
+from typing import get_args
 
 from msgspec.structs import replace
 
 from adjourn.errors import UsageError
 from adjourn.stores.kit import CountQuestions, Delete, FindSessions, GiveAnswers, ListOpen, ListQuestions
 from adjourn.stores.protocol import Store
-from adjourn.stores.types import OpenQuestion, Question, QuestionFilter, SessionRef
+from adjourn.stores.types import OpenQuestion, Order, Question, QuestionFilter, SessionRef
 from adjourn.testing.clock import FakeClock
 
 from .bench import Bench, Drive, paused, record, refused, yes
@@ -35,17 +36,19 @@ class InboxSuite(Bench):
         async with self.fresh(clock) as store:
             asked = await self._fill(store, chance, clock())
             for _ in range(150):
-                wanted = _some_filter(chance, clock())
-                expected = [(session.id, each.id) for session, each in asked if _is_wanted(wanted, session, each)]
-                found = await store.read(ListQuestions(filter=wanted))
-                assert _names(found) == expected, wanted
+                wanted, order = _some_filter(chance, clock()), chance.choice(get_args(Order))
+                in_order = sorted(asked, key=lambda pair: _place(order, pair[1]))
+                expected = [(session.id, each.id) for session, each in in_order if _is_wanted(wanted, session, each)]
+                found = await store.read(ListQuestions(filter=wanted, order=order))
+                assert _names(found) == expected, (wanted, order)
                 assert await store.read(CountQuestions(wanted)) == len(expected)
                 place = chance.randrange(len(found) + 1)
                 after = found[place - 1].cursor if place else None
-                assert await store.read(ListQuestions(filter=wanted, after=after, limit=2)) == found[place : place + 2]
+                page = ListQuestions(filter=wanted, after=after, limit=2, order=order)
+                assert await store.read(page) == found[place : place + 2], (wanted, order)
 
     async def _fill(self, store: Store, chance: random.Random, now: float) -> list[tuple[SessionRef, Question]]:
-        """Ask questions in some sessions, and return them as they are to be listed."""
+        """Ask questions in some sessions, and return them in the order of writing."""
         asked: list[tuple[SessionRef, Question]] = []
         numbers = count()
         for number in range(12):
@@ -54,7 +57,7 @@ class InboxSuite(Bench):
             asks = [_some_question(chance, f"q{next(numbers)}", now) for _ in range(chance.randrange(6))]
             asked += [(run.ref, each) for each in asks]
             await run.pause(*asks)
-        return sorted(asked, key=lambda pair: pair[1].asked)
+        return asked
 
     async def test_a_question_is_listed_with_what_it_is_selected_by(self) -> None:
         """The labels come back as they were given, also of one session."""
@@ -142,11 +145,15 @@ class InboxSuite(Bench):
                 _BEYOND,
                 *HOSTILE,
             ):
-                await refused(UsageError, store.read(ListQuestions(after=wrong)))
+                for order in get_args(Order):
+                    await refused(UsageError, store.read(ListQuestions(after=wrong, order=order)))
                 await refused(UsageError, store.read(ListOpen(SessionRef("s"), after=wrong)))
             first, second = await store.read(ListQuestions())
             assert await store.read(ListQuestions(after=first.cursor)) == [second]
             assert await store.read(ListQuestions(after=second.cursor)) == []
+            await refused(UsageError, store.read(ListQuestions(after=first.cursor, order="expiry")))
+            by_expiry = await store.read(ListQuestions(order="expiry"))
+            await refused(UsageError, store.read(ListQuestions(after=by_expiry[0].cursor)))
             assert await store.read(ListOpen(SessionRef("s"), after=first.cursor)) == [second]
             assert await store.read(ListOpen(SessionRef("s"), after=second.cursor)) == []
 
@@ -195,6 +202,12 @@ async def _ask(store: Store, session: str, asked: Question, user: str | None = N
     run = Drive(store, session)
     await run.start(user=user)
     await run.pause(asked)
+
+
+def _place(order: Order, asked: Question) -> tuple[bool, float]:
+    if order == "age":
+        return False, asked.asked
+    return asked.expires is None, asked.asked if asked.expires is None else asked.expires
 
 
 def _names(found: list[OpenQuestion]) -> list[tuple[str, str]]:
