@@ -176,6 +176,9 @@ QUESTIONS = Table(
     ),
 )
 
+LABELS_FROM = "address"
+"""The column of a question from which on it is what listings select by and show; decisions do without."""
+
 INBOX = Table(
     "inbox",
     InboxRow,

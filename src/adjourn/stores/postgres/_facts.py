@@ -21,7 +21,7 @@ from adjourn.stores.kit.reading import (
     session_row,
 )
 from adjourn.stores.kit.rows import EARLIEST, LATEST, Branch, Count, QuestionRow, SessionRow, id_at, locate
-from adjourn.stores.kit.tables import BRANCHES, INPUTS, QUESTIONS, RECORDS, SESSIONS, Table
+from adjourn.stores.kit.tables import BRANCHES, INPUTS, LABELS_FROM, QUESTIONS, RECORDS, SESSIONS, Table
 
 from ._tables import NOW, ROWS
 from ._text import unescaped
@@ -31,7 +31,7 @@ _ByBranch: TypeAlias = dict[str, list[QuestionRow]]
 
 MOST = 2**62  # Postgres cannot count further
 
-_ASKED_UNTIL = QUESTIONS.fields.index("address")  # decisions do without what follows
+_ASKED_UNTIL = QUESTIONS.fields.index(LABELS_FROM)
 _LABELS_UNTIL = QUESTIONS.fields.index("terms")
 _TEXTS = [place for place, each in enumerate(QUESTIONS.columns) if each.kind == "texts"]
 

@@ -31,7 +31,7 @@ from adjourn.stores.kit.rows import (
     id_at,
     locate,
 )
-from adjourn.stores.kit.tables import BRANCHES, INPUTS, QUESTIONS, RECORDS
+from adjourn.stores.kit.tables import BRANCHES, INPUTS, LABELS_FROM, QUESTIONS, RECORDS
 
 from ._tables import BITS, ROWS
 
@@ -49,10 +49,12 @@ _INPUTS, _QUESTIONS, _RECORDS = ROWS[INPUTS], ROWS[QUESTIONS], ROWS[RECORDS]
 # The columns of a session are in the order of its fields, since none of them is moved to the end.
 _FIND = "SELECT * FROM sessions WHERE app = ? AND id = ?"
 _BRANCHES = f"SELECT {ROWS[BRANCHES].columns('t')} FROM branches t WHERE t.key BETWEEN ? AND ? ORDER BY t.key"
-_ASKED = f"SELECT {_QUESTIONS.columns('t')} FROM questions t WHERE t.session = ? AND t.branch = ?"
+_OF_BRANCH = "FROM questions t WHERE t.session = ? AND t.branch = ?"
+_ASKED = f"SELECT {_QUESTIONS.columns('t', until=LABELS_FROM)} {_OF_BRANCH}"
 _QUESTION = f"{_ASKED} AND t.id = ?"
 _ALL_ASKED = f"{_ASKED} ORDER BY t.no"
-_WAITING = f"{_ASKED} AND (t.how IS NULL OR NOT t.taken) ORDER BY t.no LIMIT ?"
+_WAITING = f"""SELECT {_QUESTIONS.columns("t")} {_OF_BRANCH}
+    AND (t.how IS NULL OR NOT t.taken) ORDER BY t.no LIMIT ?"""
 _ASKING = "SELECT DISTINCT branch FROM questions WHERE session = ? AND how IS NULL"
 _INPUT = f"SELECT {_INPUTS.columns('t')} FROM inputs t WHERE t.session = ? AND t.id = ?"
 _QUEUE = f"SELECT {_INPUTS.columns('t')} FROM inputs t WHERE t.session = ? AND NOT t.taken ORDER BY t.no LIMIT ?"
@@ -115,22 +117,22 @@ class SQLiteFacts:
     def question(self, id: str) -> QuestionRow | None:
         row = self._session
         found = self._rows(_QUESTION, row.no, row.branch_no, id)
-        return read_question(found[0], row) if found else None
+        return _read_question(found[0], row) if found else None
 
     def waiting(self) -> Sequence[QuestionRow]:
         row = self._session
         rows = self._rows(_WAITING, row.no, row.branch_no, SMALL_ROWS + 1 if self._small else -1)
         self._check_small(len(rows))
-        return [read_question(each, row) for each in rows]
+        return [_read_question(each, row) for each in rows]
 
     def asked(self, branch: str, ids: Collection[str] | None = None) -> Sequence[QuestionRow]:
         row = self._session
         no = row.branch_no if branch == row.branch else self._branch_no(branch)
         if ids is None:
             rows = self._rows(_ALL_ASKED, row.no, no)
-            return list(readable(rows, lambda values: read_question(values, row)))
+            return list(readable(rows, lambda values: _read_question(values, row)))
         self._check_small(len(ids))
-        found = [read_question(values, row) for each in ids for values in self._rows(_QUESTION, row.no, no, each)]
+        found = [_read_question(values, row) for each in ids for values in self._rows(_QUESTION, row.no, no, each)]
         return sorted(found, key=lambda each: each.no)
 
     def _branch_no(self, name: str) -> int:
@@ -285,7 +287,7 @@ class _Seq(Columns, frozen=True, gc=False):
     seq: Count
 
 
-def read_question(values: Sequence[Any], row: SessionRow) -> QuestionRow:
+def _read_question(values: Sequence[Any], row: SessionRow) -> QuestionRow:
     """Return a question from its columns.
 
     Raises:

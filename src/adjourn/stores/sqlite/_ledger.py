@@ -28,9 +28,9 @@ from adjourn.stores.kit.rows import (
 from adjourn.stores.kit.tables import INBOX, QUESTIONS, RECORDS, SESSIONS
 from adjourn.stores.types import SessionRef
 
-from ._facts import SESSIONS_LIMIT, SQLiteFacts, find, read_question
+from ._facts import SESSIONS_LIMIT, SQLiteFacts, find
 from ._files import Connection
-from ._tables import BITS, ROWS
+from ._tables import BITS, ROWS, read_texts
 
 _KNOWN = 1000  # how many rows of sessions are cached at most
 
@@ -45,8 +45,8 @@ _NEWEST = """SELECT CAST(max(
     (SELECT coalesce(max(key), 0) >> :bits FROM branches WHERE key < :last << :bits),
     (SELECT coalesce(max(session), 0) FROM inputs WHERE session < :last),
     (SELECT coalesce(max(session), 0) FROM questions WHERE session < :last)) AS INTEGER)"""
-_OPEN = f"SELECT {ROWS[QUESTIONS].columns('t')} FROM questions t WHERE t.session = ? AND t.branch = ? AND t.how IS NULL"
-_OPEN_NAMED = f"{_OPEN} AND t.id = ?"
+_OPEN = "SELECT asked, no, terms FROM questions WHERE session = ? AND branch = ? AND how IS NULL"
+_OPEN_NAMED = f"{_OPEN} AND id = ?"
 
 T = TypeVar("T")
 
@@ -231,9 +231,8 @@ class SQLiteLedger:
 
     def _unlist(self, query: str, values: tuple[Any, ...], session: SessionRow) -> None:
         """Take open questions out of the inbox."""
-        for found in self.execute(query, values).fetchall():
-            asked = read_question(found, session)
-            gone = [(term, asked.asked, asked.no) for term in asked.terms]
+        for *place, terms in self.execute(query, values).fetchall():
+            gone = [(term, *place) for term in read_texts(terms, session.session)]
             self.connection.executemany(ROWS[INBOX].delete, gone)
 
     def _next_number(self) -> int:

@@ -54,18 +54,21 @@ class Rows(Generic[R]):
         found_by = key if self._prefix or table.serial is None else (table.serial,)
         self.where: str = " AND ".join(f"{each} = ?" for each in found_by)
         """What finds a row by the values that `place` returns."""
+        self.delete: str = f"DELETE FROM {table.name} WHERE {self.where}"
         self.schema: tuple[str, ...] = tuple(self._schema(key))
 
     def _name(self, field: str) -> str:
         return next(quoted(each.name) for each in self.table.columns if each.field == field)
 
-    def columns(self, of: str, left_out: Collection[str] = ()) -> str:
-        """Return what a query selects of a table by its name there, in the order of the row's fields.
+    def columns(self, of: str, left_out: Collection[str] = (), until: str | None = None) -> str:
+        """Return what a query selects of a table by its name there, in the order of the row's fields, `until` one.
 
         Bytes that are `left_out` come back empty.
         SQLite keeps whatever type a row was given; reading bytes leaves damage to those who know what the bytes mean.
         """
-        return ", ".join(["x''" if each.field in left_out else self._selected(of, each) for each in self.table.columns])
+        end = None if until is None else self.table.fields.index(until)
+        columns = self.table.columns[:end]
+        return ", ".join(["x''" if each.field in left_out else self._selected(of, each) for each in columns])
 
     def _selected(self, of: str, column: Column) -> str:
         if self.is_packed and column.field in self.table.key:
@@ -118,7 +121,8 @@ class Rows(Generic[R]):
         """
         found = list(values)
         for place in self._texts:
-            found[place] = read_texts(found[place], session)
+            if place < len(found):
+                found[place] = read_texts(found[place], session) if found[place] != "" else ()
         return found
 
     @cache  # noqa: B019  # There is one object for each table.
@@ -126,11 +130,6 @@ class Rows(Generic[R]):
         """Return the statement that sets some columns of one row."""
         changes = ", ".join(f"{self._name(each)} = ?" for each in fields)
         return f"UPDATE {self.table.name} SET {changes} WHERE {self.where}"
-
-    @property
-    def delete(self) -> str:
-        """The statement that removes one row."""
-        return f"DELETE FROM {self.table.name} WHERE {self.where}"
 
     def delete_all(self, session: int) -> tuple[str, tuple[int, ...]]:
         """Return the statement that removes all rows of a session, and its values."""
