@@ -187,7 +187,7 @@ def everything_in_postgres(url: str) -> bytes:
 STAYS: dict[type[msgspec.Struct], str] = {
     Write: "branch number parent full status takes event_count begins program input overtakes origin",
     Header: "source step address input",
-    Question: "id expires address asked requested_by",
+    Question: "id expires due due_kind address asked requested_by",
     Answer: "id how branch call approves",
     Answered: "id how at",
     Input: "id program user abandons",
@@ -196,7 +196,7 @@ STAYS: dict[type[msgspec.Struct], str] = {
 SEALED: dict[type[msgspec.Struct], str] = {
     Write: "body header asks closes events notices summary",
     Header: "next metadata",
-    Question: "body ended agent reason tags requesters",
+    Question: "body ended agent reason tags requesters groups",
     Answer: "value by",
     Answered: "value by",
     Input: "body",

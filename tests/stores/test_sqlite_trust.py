@@ -81,9 +81,9 @@ async def test_a_missing_index_is_told(path: Path):  # rule C10
     store = SQLiteStore(path)
     await Drive(store).start()
     await store.close()
-    change(path, "DROP INDEX questions_expiring")
+    change(path, "DROP INDEX questions_due")
     error = await refused(CheckpointCorrupt, store.read(ListQuestions()))
-    assert "lacks index 'questions_expiring'" in str(error)
+    assert "lacks index 'questions_due'" in str(error)
     await store.close()
 
 

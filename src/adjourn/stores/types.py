@@ -76,13 +76,18 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     at: float
 
 
+EXPIRY = "expiry"
+"""What is due for a question that expires."""
+
+
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """A question that a record asks: its id on the branch, everything about it as JSON, and when it expires.
 
     On a new branch, a question that had ended on the branch before it comes with its answer, which counts as taken.
     No answer by one of its `requesters` may approve it; if the empty name is among them, every answer needs a name.
+    At `due`, something of the kind `due_kind` is to be done about it: if it is not said otherwise, it expires.
     The rest is what listings select by: where it was asked, by which agent, why, under which tags, when (by the clock
-    of the process that asked), and for which user.
+    of the process that asked), for which user, and which groups it is for.
     """
 
     id: str
@@ -90,12 +95,29 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     expires: float | None = None
     ended: Answered | None = None
     requesters: tuple[str, ...] = ()
+    due: float | None = None
+    due_kind: str = EXPIRY
     address: str = ""
     agent: str = ""
     reason: str = ""
     tags: tuple[str, ...] = ()
     asked: float = 0.0
     requested_by: str | None = None
+    groups: tuple[str, ...] = ()
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A note on an open question, such as who has taken it and until when, or where it was delivered.
+
+    A question has one note of a `kind` and `name`. `at` is the store's time of writing.
+    """
+
+    kind: str
+    name: str = ""
+    by: str | None = None
+    until: float | None = None
+    text: str = ""
+    at: float = 0.0
 
 
 class Begun(msgspec.Struct, frozen=True):
@@ -268,7 +290,7 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
 class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """An open question as it is listed; `checkpoint` is the session's head, `cursor` its place in the listing.
 
-    `removed_after` is the session's: see `Head`.
+    `removed_after` is the session's: see `Head`. `notes` are a JSON list of each `Note`.
     """
 
     session: str
@@ -285,6 +307,7 @@ class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
     asked: float = 0.0
     requested_by: str | None = None
     removed_after: float | None = None
+    notes: bytes = b""
     cursor: str = ""
 
 
@@ -302,6 +325,8 @@ class QuestionFilter(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     tag: str | None = None
     requested_by: str | None = None
+    group: str | None = None
+    taker: str | None = None
     asked_after: float | None = None
     asked_before: float | None = None
     expires_before: float | None = None

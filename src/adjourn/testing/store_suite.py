@@ -10,6 +10,7 @@ from .suite.keeping import KeepingSuite
 from .suite.leases import LeaseSuite
 from .suite.listings import ListingSuite
 from .suite.log import LogSuite
+from .suite.marking import MarkSuite
 from .suite.naming import NamingSuite
 from .suite.outbox import OutboxSuite
 from .suite.queue import QueueSuite
@@ -22,6 +23,7 @@ class StoreSuite(
     ListingSuite,
     InboxSuite,
     DecisionSuite,
+    MarkSuite,
     KeepingSuite,
     NamingSuite,
     QueueSuite,

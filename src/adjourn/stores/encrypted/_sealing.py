@@ -49,7 +49,7 @@ from ._keys import Key, Keys, Place, from_text, key_id, to_text
 T = TypeVar("T")
 R = TypeVar("R", bound=msgspec.Struct)
 
-_SELECTED = ("agent", "reason", "tag", "by")
+_SELECTED = ("agent", "reason", "tag", "by", "group", "taker")
 """What filters select by digests."""
 
 _KINDS = {RECORDS: "record", QUESTIONS: "question", INPUTS: "input", OUTBOX: "notice"}
@@ -85,7 +85,7 @@ class SealedRequest(StoreRequest[T], frozen=True, gc=False):
     def decide(self, facts: Facts) -> Decision[T]:
         """Decide from facts, opened."""
         effects, result = self.request.decide(OpenedFacts(facts, self.sealing))
-        return (None if effects is None else self.sealing.sealed(effects), result)
+        return (None if effects is None else self.sealing.sealed(effects, facts), result)
 
 
 class SealedQuery(SessionQuery[T], frozen=True, gc=False):
@@ -107,8 +107,8 @@ class Sealing:
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
 
-    def sealed(self, effects: Effects) -> Effects:
-        """Return effects with everything secret in them sealed."""
+    def sealed(self, effects: Effects, facts: Facts) -> Effects:
+        """Return effects with everything secret in them sealed, from the facts as they are stored."""
         session, before = effects.after, effects.before
         if session is None:
             return effects
@@ -121,7 +121,8 @@ class Sealing:
             else each
             for each in effects.inserts
         ]
-        updates = [self._sealed_update(each, session, branches) for each in effects.updates]
+        marks = [self._sealed_mark(each, session, facts) for each in effects.updates if each.row is not None]
+        updates = marks or [self._sealed_update(each, session, branches) for each in effects.updates]
         return replace(effects, inserts=tuple(inserts), updates=tuple(updates), summary=b"")
 
     def _sealed_row(self, table: Table[Any], session: SessionRow, row: Any) -> Any:
@@ -144,6 +145,15 @@ class Sealing:
         return replace(
             update, values=update.values | _digests(self._keys.current, update.table, update.values) | sealed
         )
+
+    def _sealed_mark(self, update: Update, session: SessionRow, facts: Facts) -> Update:
+        """Return a change of what a question stands under: all of that is digested with the key of its labels."""
+        stored = next(each for each in facts.waiting() if each.id == update.key[-1])
+        values = {name: value for name, value in update.values.items() if name != "terms"}
+        values |= _digests(self._keys.of(stored.body), QUESTIONS, values)
+        values |= self._seal(QUESTIONS, session, _question(session.branch, stored.id), values)
+        row = replace(stored, **values)
+        return replace(update, values=values | {"terms": tuple(terms_of(session, row))}, was=stored, row=row)
 
     def _seal(self, table: Table[Any], session: SessionRow, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -309,7 +319,7 @@ class KeysInUse(SessionQuery[set[str]], frozen=True, gc=False):
                 found += [each.row.header, each.row.events, each.row.body]
         for branch in facts.branches():
             for asked in facts.asked(branch.name):
-                found += [asked.body, asked.value or b"", b"" if asked.by is None else _bytes_of(asked.by)]
+                found += [asked.body, asked.notes, asked.value or b"", b"" if asked.by is None else _bytes_of(asked.by)]
         found += [each.body for each in facts.queue(None)]
         return {name for sealed in found if (name := key_id(sealed)) is not None}
 
@@ -321,6 +331,8 @@ def _is_empty(table: Table[Any], column: str, values: Mapping[str, Any]) -> bool
     """Return whether there is nothing in a column, in a row that has nothing there."""
     if table is RECORDS and column == "events":
         return not values["count"]
+    if column == "notes":
+        return not values["notes"]
     return table is INPUTS and column == "body" and values["taken"]
 
 

@@ -53,19 +53,23 @@ def answers(facts: Facts, row: SessionRow, given: Sequence[Answer]) -> None:
     seen: set[str] = set()
     for each in given:
         asked = facts.question(each.id)
-        if asked is None:
-            open_ids = [question.id for question in facts.waiting() if question.is_open]
-            raise UnknownInterrupt(row.session, each.id, open_ids)
-        if asked.how == "expired" and each.how == "answered":
+        if asked is not None and asked.how == "expired" and each.how == "answered":
             raise InterruptExpired(row.session, each.id)
-        if asked.how is not None or each.id in seen:
-            live = is_live(row, facts.now)
-            raise AlreadyResumed(row.session, each.id, live=live, by=asked.by, at=asked.at)
+        if asked is None or asked.how is not None or each.id in seen:
+            raise not_open(facts, row, each.id)
         if asked.expires is not None and asked.expires <= facts.now and each.how == "answered":
             raise InterruptExpired(row.session, each.id)
         _requesters(row.session, asked, each)
         seen.add(each.id)
     _calls(facts, row, given)
+
+
+def not_open(facts: Facts, row: SessionRow, id: str) -> UnknownInterrupt | AlreadyResumed:
+    """Return the error for a question that was never asked, or has ended."""
+    asked = facts.question(id)
+    if asked is None:
+        return UnknownInterrupt(row.session, id, [each.id for each in facts.waiting() if each.is_open])
+    return AlreadyResumed(row.session, id, live=is_live(row, facts.now), by=asked.by, at=asked.at)
 
 
 def _requesters(session: str, asked: QuestionRow, given: Answer) -> None:

@@ -50,6 +50,8 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How many answers no record has taken."""
     inputs: int | None = None
     """How many inputs wait."""
+    marks: int | None = None
+    """How often what open questions stand under was changed."""
     room: Room | None = None
     idle: float | None = None
     """For how many seconds there must not have been a commit, an answer or a renewal."""
@@ -102,12 +104,22 @@ class Insert(msgspec.Struct, frozen=True, gc=False):
 
 
 class Update(msgspec.Struct, frozen=True, gc=False):
-    """New values of some columns of one row, found by its `key`; below its session, for a table `of_session`."""
+    """New values of some columns of one row, found by its `key`; below its session, for a table `of_session`.
+
+    If it changes what an open question stands under, `was` is the row before it, and `row` the one after it.
+    """
 
     table: Table[Any]
     key: tuple[Any, ...]
     values: dict[str, Any]
     expect: Expect = Expect.THERE
+    was: QuestionRow | None = None
+    row: QuestionRow | None = None
+
+    @property
+    def ends(self) -> bool:
+        """Whether it ends a question."""
+        return "how" in self.values
 
 
 class Removal(msgspec.Struct, frozen=True, gc=False):
@@ -123,9 +135,9 @@ class Effects(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     `before` is the row as it was read, or as it is remembered; None for a session that is new. `after` is the row after
     the write; None if the session is removed, with all that is below it. No row that is inserted is also updated.
-    A question that is inserted, is open and has `terms` enters the inbox; one that is updated to have ended leaves it
-    (`ended`). With `leaves`, so do all that are open on the branch of `before`. Times that are `Later` are those of
-    writing.
+    A question that is inserted, is open and has `terms` enters the inbox, one that is updated to have ended leaves it
+    (`ended`), and one that stands under something else is `relisted`. With `leaves`, all that are open on the branch of
+    `before` leave it. Times that are `Later` are those of writing.
     """
 
     ref: SessionRef
@@ -144,7 +156,7 @@ class Effects(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def ended(self) -> list[Update]:
         """The updates that end questions."""
-        return [each for each in self.updates if each.expect in (Expect.OPEN, Expect.IN_TIME)]
+        return [each for each in self.updates if each.ends]
 
     @property
     def is_news(self) -> bool:
@@ -159,7 +171,7 @@ class Effects(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if before is None:
             return bool(after.inputs or after.seq)
         return (
-            bool(self.ended)
+            any(each.ends or each.row is not None for each in self.updates)
             or after.seq != before.seq
             or (after.inputs != before.inputs and not self.has_records)
             or (after.cancel is not None and bool(self.forced))
@@ -249,6 +261,7 @@ def holds(guard: Guard, row: SessionRow | None, now: float) -> bool:
         and guard.live in (None, live)
         and guard.waiting in (None, row.waiting)
         and guard.inputs in (None, row.inputs)
+        and guard.marks in (None, row.marks)
         and (guard.room is None or guard.room.is_in(row))
         and (guard.idle is None or row.touched < now - guard.idle)
     )

@@ -6,14 +6,15 @@ import hashlib
 import math
 from collections.abc import Iterable
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from adjourn.errors import UsageError
 from adjourn.stores.types import OWN_APPS, OpenQuestion, Order, QuestionFilter, SessionRef
 
-from .rows import QuestionRow, SessionRow, fits, is_expired, lies_under
+from .effects import Update
+from .rows import InboxRow, QuestionRow, SessionRow, fits, is_expired, lies_under
 
 _TOP = ("under", "")  # everything lies under it
 _LONGEST = 200  # characters of a term; databases do not index long texts, or not well
@@ -117,6 +118,8 @@ def selects(filter: QuestionFilter, row: SessionRow, asked: QuestionRow) -> bool
         and filter.reason in (None, asked.reason)
         and (filter.tag is None or filter.tag in asked.tags)
         and filter.requested_by in (None, asked.requested_by)
+        and (filter.group is None or filter.group in asked.groups)
+        and filter.taker in (None, asked.taker)
         and (filter.asked_after is None or asked.asked >= filter.asked_after)
         and (filter.asked_before is None or asked.asked < filter.asked_before)
         and (filter.expires_before is None or (asked.expires is not None and asked.expires < filter.expires_before))
@@ -140,6 +143,7 @@ def open_question(row: SessionRow, asked: QuestionRow, place: Place) -> OpenQues
         asked=asked.asked,
         requested_by=asked.requested_by,
         removed_after=row.removed_after,
+        notes=asked.notes,
         cursor=place.cursor,
     )
 
@@ -182,9 +186,10 @@ def _no_cursor(given: str) -> UsageError:
 def terms_of(row: SessionRow, asked: QuestionRow) -> list[str]:
     """Return the terms of a question: what a filter may name of it, and first the one that all questions have."""
     named = [("app", row.app), ("agent", asked.agent), ("reason", asked.reason)]
-    people = (("user", row.user), ("requested_by", asked.requested_by))
+    people = (("user", row.user), ("requested_by", asked.requested_by), ("taker", asked.taker))
     named += [(name, person) for name, person in people if person is not None]
     named += [("tag", tag) for tag in dict.fromkeys(asked.tags)]
+    named += [("group", group) for group in dict.fromkeys(asked.groups)]
     segments = asked.address.split(";") if asked.address else []
     named += [("under", ";".join(segments[:end])) for end in range(1, len(segments) + 1)]
     kind = kind_of(row.app)
@@ -193,7 +198,7 @@ def terms_of(row: SessionRow, asked: QuestionRow) -> list[str]:
 
 def terms_in(filter: QuestionFilter) -> list[str]:
     """Return the terms that a question must have for a filter to select it: at least one, likely rare ones first."""
-    names = ("user", "requested_by", "tag", "agent", "under", "reason", "app")
+    names = ("taker", "user", "requested_by", "group", "tag", "agent", "under", "reason", "app")
     named = [(name, value) for name in names if (value := getattr(filter, name)) is not None and (name, value) != _TOP]
     kind = kind_of(filter.app or "")
     return [term(kind, name, value) for name, value in named] or [kind]
@@ -209,3 +214,13 @@ def term(kind: str, name: str, value: str) -> str:
     if len(value) <= _LONGEST:
         return f"{kind}{name}={value}"
     return f"{kind}{name}#{hashlib.sha256(value.encode(errors='surrogatepass')).hexdigest()}"
+
+
+def relisted(session: SessionRow, change: Update) -> tuple[list[InboxRow], list[tuple[Any, ...]]]:
+    """Return the rows that enter the inbox with a change of an open question, and the keys of those that leave it."""
+    was, row = change.was, change.row
+    if was is None or row is None:
+        return [], []
+    before, after = terms_of(session, was), terms_of(session, row)
+    entering = [InboxRow(each, row.asked, row.no, row.expires) for each in after if each not in before]
+    return entering, [(each, row.asked, row.no) for each in before if each not in after]

@@ -31,6 +31,7 @@ from adjourn.stores.types import (
     Head,
     Input,
     Lease,
+    Note,
     Notice,
     Question,
     Renewed,
@@ -61,6 +62,7 @@ from .rows import (
     is_live,
     is_named,
     may_be_removed,
+    notes_in,
     submitted_row,
 )
 from .tables import BEGUN, BRANCHES, INPUTS, OUTBOX, QUESTIONS, RECORDS
@@ -362,6 +364,51 @@ class GiveAnswers(StoreRequest[Head], frozen=True, gc=False):
         guard = Guard(branch=row.branch, checkpoint=self.after)
         effects = _answered(self.ref, row, self.answers, guard, facts.now, facts.ttl) if self.answers else None
         return (effects, head_of(row, facts.now))
+
+
+class Mark(StoreRequest[None], frozen=True, kw_only=True, gc=False):
+    """Change what an open question stands under, or what is due for it, and keep a note on it; what is not given stays.
+
+    `due` is a time and a kind. The note takes the place of the one of its kind and name.
+
+    Raises:
+        CheckpointNotFound: no such session.
+        UnknownInterrupt: no such question on the head's branch.
+        AlreadyResumed: it has ended.
+    """
+
+    ref: SessionRef
+    id: str
+    note: Note | None = None
+    taker: str | None | UnsetType = UNSET
+    groups: tuple[str, ...] | UnsetType = UNSET
+    due: tuple[float, str] | None | UnsetType = UNSET
+
+    def query(self) -> Query:
+        """Request the questions that wait, with their labels, and this one, which may have ended."""
+        return Query(ref=self.ref, questions=frozenset((self.id,)), waiting=True, labels=True)
+
+    def decide(self, facts: Facts) -> Decision[None]:
+        """Change the question while it is open, without disturbing an owner of the session."""
+        row = _found(facts, self.ref)
+        was = next((each for each in facts.waiting() if each.id == self.id and each.is_open), None)
+        if was is None:
+            raise check.not_open(facts, row, self.id)
+        given = {"taker": self.taker, "groups": self.groups}
+        values: dict[str, object] = {name: value for name, value in given.items() if value is not UNSET}
+        if self.due is not UNSET:
+            values["due"], values["due_kind"] = (None, "") if self.due is None else self.due
+        if self.note is not None:
+            note = replace(self.note, at=float(facts.now))
+            kept = [each for each in notes_in(was.notes) if (each.kind, each.name) != (note.kind, note.name)]
+            values["notes"] = msgspec.json.encode([*kept, note])
+        changed = replace(was, **values)
+        if facts.has_inbox:
+            values["terms"] = tuple(terms_of(row, changed))
+        update = Update(QUESTIONS, (row.branch_no, self.id), values, Expect.OPEN, was, changed)
+        guard = Guard(branch=row.branch, marks=row.marks)
+        after = replace(row, marks=row.marks + 1)
+        return (Effects(ref=self.ref, guard=guard, before=row, after=after, updates=(update,)), None)
 
 
 class Submit(StoreRequest[Head], frozen=True, gc=False):
@@ -792,6 +839,7 @@ def _written(
         row.program or first.program,
         row.inputs - (begun is not None),
         row.input_bytes - (0 if begun is None else begun.size),
+        row.marks,
         facts.ttl or row.ttl,
         guarded,
     )

@@ -26,6 +26,7 @@ from adjourn.stores.types import (
     Header,
     Input,
     Lease,
+    Note,
     Outcome,
     Question,
     QueuedInput,
@@ -56,8 +57,9 @@ class SessionRow(msgspec.Struct, frozen=True, gc=False):
     answers on the head's branch that no record has taken, and `inputs` those that wait in the queue, with `input_bytes`
     in all. `updated` is the time of the last commit (before there is one, of the last submission), `touched` that of
     the last commit, answer, submission or renewal. With a `ttl`, the session is removed so many seconds after that.
-    `no` is the store's internal number for it. A session that has inputs and no record yet stands at position -1, on a
-    branch without a name. It is `guarded` (1, otherwise 0) if any of its questions has requesters.
+    `marks` counts the changes of what its open questions stand under. `no` is the store's internal number for it. A
+    session that has inputs and no record yet stands at position -1, on a branch without a name. It is `guarded` (1,
+    otherwise 0) if any of its questions has requesters.
     """
 
     no: Count
@@ -84,6 +86,7 @@ class SessionRow(msgspec.Struct, frozen=True, gc=False):
     program: str = ""
     inputs: Count = 0
     input_bytes: Count = 0
+    marks: Count = 0
     ttl: Annotated[float, Meta(gt=0)] | None = None
     guarded: Annotated[int, Meta(ge=0, le=1)] = 0
 
@@ -143,7 +146,8 @@ class QuestionRow(msgspec.Struct, frozen=True, gc=False):
     From `address` on it is what listings select by and show; decisions do without it, so facts may leave it out.
     `terms` are under what it stands in the inbox for as long as it is open and the head is on its branch, which is
     the number of that in the session. `decided_by` is who ended it here, empty if that has no name; None while it is
-    open, if it had ended before it came here, and if its own code gave it up.
+    open, if it had ended before it came here, and if its own code gave it up. At `due`, something of the `due_kind` is
+    to be done about it while it is open. `taker` has taken it, and its `notes` are a JSON list of each `Note`.
     """
 
     id: str
@@ -156,12 +160,17 @@ class QuestionRow(msgspec.Struct, frozen=True, gc=False):
     taken: bool = False
     no: Count = 0
     requesters: tuple[str, ...] = ()
+    due: float | None = None
+    due_kind: str = ""
+    notes: bytes = b""
     address: str = ""
     agent: str = ""
     reason: str = ""
     tags: tuple[str, ...] = ()
     asked: float = 0.0
     requested_by: str | None = None
+    groups: tuple[str, ...] = ()
+    taker: str | None = None
     terms: tuple[str, ...] = ()
     branch: Place = 0
     decided_by: str | None = None
@@ -252,10 +261,27 @@ def queued_input(row: InputRow) -> QueuedInput:
 def asked_row(question: Question, no: int, branch: int = 0) -> QuestionRow:
     """Return the row of a question that is asked now, as the `no`th, on a branch by its number."""
     q, given = question, question.ended
-    labels = (q.requesters, q.address, q.agent, q.reason, q.tags, q.asked, q.requested_by, (), branch)
+    due = q.expires if q.due is None else q.due
+    labels = (q.requesters, due, "" if due is None else q.due_kind, b"", q.address, q.agent, q.reason, q.tags, q.asked)
+    labels = (*labels, q.requested_by, q.groups, None, (), branch)
     if given is None:
         return QuestionRow(q.id, q.body, q.expires, None, None, None, None, False, no, *labels)
     return QuestionRow(q.id, q.body, q.expires, given.value, given.how, given.by, given.at, True, no, *labels)
+
+
+def notes_in(stored: bytes) -> tuple[Note, ...]:
+    """Return the notes on a question.
+
+    Raises:
+        CheckpointCorrupt: they are not what was written.
+    """
+    try:
+        return _notes.decode(stored) if stored else ()
+    except msgspec.MsgspecError as error:
+        raise CheckpointCorrupt(f"the notes on a question are damaged ({error})", None) from error
+
+
+_notes = msgspec.json.Decoder(tuple[Note, ...])
 
 
 def answered(row: QuestionRow) -> Answered:
@@ -391,9 +417,9 @@ def due(row: SessionRow, asked: Iterable[QuestionRow], first: InputRow | None, n
         return due_for(row, "lease", row.expires)
     if row.waiting:
         return due_for(row, "answer", row.touched)
-    expired = [each.expires for each in asked if each.is_open and each.expires is not None and each.expires <= now]
-    if expired:
-        return due_for(row, "question", min(expired))
+    passed = [each.due for each in asked if each.is_open and each.due is not None and each.due <= now]
+    if passed:
+        return due_for(row, "question", min(passed))
     if first is not None and can_begin(row, first):
         return due_for(row, "input", first.at)
     return None

@@ -165,11 +165,11 @@ QUESTIONS = Table(
     key=("branch", "id"),
     serial="no",
     # Nobody can let a question expire earlier or later, or turn an answer into an expiry, or into another person's.
-    secret={"body": ("expires",), "by": ("how",), "value": ("how", "by")},
+    secret={"body": ("expires",), "by": ("how",), "value": ("how", "by"), "notes": ()},
     labels=("agent", "reason", "tags", "requesters"),
-    digested=("decided_by",),
+    digested=("decided_by", "groups", "taker"),
     indexes=(
-        Index("questions_expiring", ("expires",), "how IS NULL AND expires IS NOT NULL"),
+        Index("questions_due", ("due",), "how IS NULL AND due IS NOT NULL"),
         Index("questions_decided", ("at", "no"), "decided_by IS NOT NULL"),
         Index("questions_decided_by", ("decided_by", "at", "no"), "decided_by IS NOT NULL"),
         Index("questions_decided_for", ("agent", "at", "no"), "decided_by IS NOT NULL"),

@@ -26,11 +26,12 @@ _COLUMNS = ", ".join([*ROWS[SESSIONS].names(of="s"), "i.<by>", *ROWS[QUESTIONS].
 WAYS = f"""SELECT (SELECT count(*) FROM (
         SELECT FROM {{schema}}.inbox AS i WHERE i.term = way.term LIMIT {_MANY}) AS found)
     FROM unnest(%(terms)s::text[]) WITH ORDINALITY AS way (term, place)
-    UNION ALL SELECT count(*) FROM (SELECT FROM {{schema}}.questions AS q WHERE q.how IS NULL AND q.expires > {NOW}
-        AND q.expires < %(expires_before)s::double precision LIMIT {_MANY}) AS found"""
+    UNION ALL SELECT count(*) FROM (SELECT FROM {{schema}}.inbox AS i WHERE i.term = (%(terms)s::text[])[1]
+        AND i.expires > {NOW} AND i.expires < %(expires_before)s::double precision LIMIT {_MANY}) AS found"""
 
-_PLACE = """i.term = %(term)s AND (i.<by>, i.no) > (%(time)s::double precision, %(no)s::bigint)
+_BEHIND = """(i.<by>, i.no) > (%(time)s::double precision, %(no)s::bigint)
     AND i.asked >= %(asked_after)s::double precision AND i.asked < %(asked_before)s::double precision"""
+_PLACE = f"i.term = %(term)s AND {_BEHIND}"
 _SELECTED = f"""(i.expires IS NULL OR i.expires > {NOW})
     AND (%(expires_before)s::double precision IS NULL OR i.expires < %(expires_before)s::double precision)
     AND (%(others)s::text[] = '{{}}' OR cardinality(%(others)s::text[]) = (
@@ -53,11 +54,11 @@ _LISTS = {
     )
 }
 _LIST_EXPIRING = f"""SELECT {_COLUMNS}
-    FROM {{schema}}.questions AS q JOIN {{schema}}.sessions AS s ON s.no = q.session AND s.branch_no = q.branch
-    JOIN {{schema}}.inbox AS i ON i.asked = q.asked AND i.no = q.no
-    WHERE q.how IS NULL AND q.expires > {NOW} AND q.expires < %(expires_before)s::double precision
-    AND {_PLACE} AND {_SELECTED}
-    ORDER BY q.asked, q.no LIMIT %(limit)s""".replace("<by>", "asked")
+    FROM (SELECT i.asked, i.no, i.expires FROM {{schema}}.inbox AS i WHERE i.term = %(term)s
+            AND i.expires > {NOW} AND i.expires < %(expires_before)s::double precision OFFSET 0) AS i
+    JOIN {{schema}}.questions AS q ON q.no = i.no JOIN {{schema}}.sessions AS s ON s.no = q.session
+    WHERE {_BEHIND} AND {_SELECTED}
+    ORDER BY i.asked, i.no LIMIT %(limit)s""".replace("<by>", "asked")
 COUNT = f"SELECT count(*) FROM {{schema}}.inbox AS i WHERE {_PLACE} AND {_SELECTED}".replace("<by>", "asked")
 
 

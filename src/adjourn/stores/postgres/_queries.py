@@ -59,8 +59,8 @@ DUE = f"""SELECT * FROM (
             WHERE s.waiting > 0 AND s.owner IS NULL <filters> ORDER BY s.touched, s.no LIMIT %(limit)s)
         UNION ALL
         (SELECT 'question', q.since, {SESSION} FROM {{schema}}.sessions AS s
-            JOIN (SELECT q.session, q.branch, min(q.expires) AS since FROM {{schema}}.questions AS q
-                WHERE q.how IS NULL AND q.expires <= {NOW} GROUP BY q.session, q.branch) AS q
+            JOIN (SELECT q.session, q.branch, min(q.due) AS since FROM {{schema}}.questions AS q
+                WHERE q.how IS NULL AND q.due <= {NOW} GROUP BY q.session, q.branch) AS q
                 ON q.session = s.no AND q.branch = s.branch_no
             WHERE s.owner IS NULL AND s.waiting = 0 <filters> ORDER BY q.since, s.no LIMIT %(limit)s)
         UNION ALL
@@ -68,7 +68,7 @@ DUE = f"""SELECT * FROM (
             WHERE s.queued IS NOT NULL AND s.owner IS NULL AND s.waiting = 0
             AND (s.status IN ('queued', 'done') OR s.status IN ('failed', 'cancelled') AND s.abandons)
             AND NOT EXISTS (SELECT FROM {{schema}}.questions AS q WHERE q.session = s.no AND q.branch = s.branch_no
-                AND q.how IS NULL AND q.expires <= {NOW}) <filters> ORDER BY s.queued, s.no LIMIT %(limit)s)) AS due
+                AND q.how IS NULL AND q.due <= {NOW}) <filters> ORDER BY s.queued, s.no LIMIT %(limit)s)) AS due
     ORDER BY since, no LIMIT %(limit)s"""
 
 # Of what rests, an index has the oldest of each status: those that wait for people may be many, and are not read.

@@ -120,6 +120,7 @@ _DEFAULTS: dict[type, Callable[[Any], str]] = {
     float: lambda value: f" DEFAULT {value}",
     str: lambda value: f" DEFAULT '{value}'",
     tuple: lambda _: " DEFAULT '{}'",
+    bytes: lambda _: " DEFAULT ''",
 }
 
 ROWS: dict[Table[Any], Rows] = {table: Rows(table) for table in TABLES}

@@ -27,9 +27,21 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from adjourn.errors import NotStorable
-from adjourn.stores.kit.effects import Add, Effects, Expect, Guard, Later, Removal, Update, changed_columns
+from adjourn.stores.kit.effects import Add, Effects, Expect, Guard, Insert, Later, Removal, Update, changed_columns
+from adjourn.stores.kit.inbox import relisted
 from adjourn.stores.kit.rows import SessionRow
-from adjourn.stores.kit.tables import BEGUN, BRANCHES, INPUTS, QUESTIONS, RECORDS, SESSIONS, Column, Table, quoted
+from adjourn.stores.kit.tables import (
+    BEGUN,
+    BRANCHES,
+    INBOX,
+    INPUTS,
+    QUESTIONS,
+    RECORDS,
+    SESSIONS,
+    Column,
+    Table,
+    quoted,
+)
 from adjourn.stores.types import SessionRef
 
 from ._driver import ExceedsIndex
@@ -74,14 +86,19 @@ class _Shape(NamedTuple):
 def statement_of(schema: str, effects: Effects) -> Statement:
     """Return the statement that writes effects, and its parameters; it returns a row if all that must hold does."""
     ref, after = effects.ref, effects.after
-    inserts, updates = effects.inserts, effects.updates
+    inserts, updates, deletes = effects.inserts, effects.updates, effects.deletes
+    for each in updates:
+        if each.row is not None and after is not None:
+            entering, leaving = relisted(after, each)
+            inserts += (Insert(INBOX, tuple(entering)),) * bool(entering)
+            deletes += tuple([Removal(INBOX, key) for key in leaving])
     values: list[Any] = [ref.app, ref.id]
     if ref.user is not None or not effects.guard.exists:
         values.append(ref.user)
     guard = _guard(effects.guard, values)
     columns = None if after is None else _columns(_new_columns(effects, after), values)
     added = tuple([_inserted(each.table, each.rows, values) for each in inserts])
-    changed = tuple(_changed(updates, effects.deletes, values)) if updates or effects.deletes else ()
+    changed = tuple(_changed(updates, deletes, values)) if updates or deletes else ()
     leaves = effects.leaves and effects.before is not None and after is not None
     if leaves and effects.before is not None:
         values.append(effects.before.branch_no)
@@ -127,7 +144,7 @@ def _guard(guard: Guard, values: list[Any]) -> tuple[str, ...]:
         branch, _, number = guard.checkpoint.rpartition(".")
         names.append("head" if guard.checkpoint else "bare")
         values += (branch, int(number)) if guard.checkpoint else ()
-    for name in ("branch", "fence", "owner", "waiting", "inputs", "idle"):
+    for name in ("branch", "fence", "owner", "waiting", "inputs", "marks", "idle"):
         value = getattr(guard, name)
         if value is not None:
             names.append(name)
@@ -464,6 +481,8 @@ class _Texts:
     def _which(self, each: _Changed, session: str) -> str:
         """Return what finds rows below the session of a part."""
         # Not a join: that could look for the session last, among the rows of all of them.
+        if not each.shape.table.of_session:
+            return f"EXISTS (SELECT FROM {session}) AND {each.where}"
         return f"t.session = (SELECT no FROM {session}) AND {each.where}"
 
     def _expected(self, each: _Changed) -> str:
@@ -489,11 +508,12 @@ class _Texts:
 
     def _change(self, each: _Changed, session: str, condition: str = "") -> str:
         """Update or delete rows below a session, and take those that end out of the inbox; return the part's name."""
-        ends = each.shape.expect in (Expect.OPEN, Expect.IN_TIME)
+        ends = "how" in each.shape.fields
         table = f"{self.schema}.{each.shape.table.name} AS t"
         verb, source = (f"UPDATE {table} SET {each.sets}", "FROM") if each.sets else (f"DELETE FROM {table}", "USING")
         source = f" {source} {each.source}" if each.source else ""
-        returned = "t.session AS no, t.no AS question, t.asked, t.terms" if ends else "t.session AS no"
+        returned = "t.session AS no" if each.shape.table.of_session else "t.no"
+        returned += ", t.no AS question, t.asked, t.terms" * ends
         where = f"{self._which(each, session)}{condition}"
         name = self._part(f"changed{len(self._parts)}", f"{verb}{source}\n    WHERE {where} RETURNING {returned}")
         if ends:

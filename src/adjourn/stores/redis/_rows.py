@@ -67,6 +67,7 @@ class Rows(Generic[R]):
         self.table = table
         self.apart: tuple[str, ...] = tuple(apart)
         self._needed = frozenset(needed)
+        self._elsewhere = frozenset(elsewhere or ())
         self._place = {name: place for place, name in enumerate(table.fields)}
         self._get = cast("Callable[[R], tuple[Any, ...]]", attrgetter(*table.fields))
         kinds: dict[str, Kind] = {each.field: each.kind for each in table.columns}
@@ -116,7 +117,7 @@ class Rows(Generic[R]):
         parts: list[tuple[bytes, float | None]] = []
         text, size = b"", 0
         for name, value in values.items():
-            if name in self.apart:
+            if name in self.apart or name in self._elsewhere:
                 continue
             size += 1
             if type(value) is Later:

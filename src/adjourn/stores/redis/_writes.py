@@ -299,6 +299,10 @@ class Writing:
             self._operations.append(["LEAVE", keys.LISTED, field_of(update.key), decided])
         for update in effects.updates:
             self._update(update)
+            if update.row is not None:
+                listed = replace(update.row, terms=tuple(terms_of(self._row, update.row)))
+                self._operations.append(["LEAVE", keys.LISTED, field_of(update.key), None])
+                self._operations += entering(self._row, listed, f"{listed.no:d}")
         for gone in effects.deletes:
             self._expect(gone.expect, gone.table, gone.key)
             (key,) = gone.key
@@ -446,8 +450,9 @@ def entering(session: SessionRow, row: QuestionRow, no: str) -> list[Operation]:
     if row.is_open:
         indexes.append([repr(float(row.asked)), *[f"adj:inbox:{term}" for term in row.terms]])
         if row.expires is not None:
-            expiring = [f"adj:expiring:{term}" for term in row.terms]
-            indexes.append([_expiry(row), *expiring, f"{index_prefix(session.app)}due"])
+            indexes.append([_expiry(row), *[f"adj:expiring:{term}" for term in row.terms]])
+        if row.due is not None:
+            indexes.append([repr(float(row.due)), f"{index_prefix(session.app)}due"])
     elif row.decided_by is not None:
         field = f"d:{field}"
         indexes.append([column(row.at), *[f"adj:decided:{term}" for term in decision_terms(session, row)]])
@@ -515,7 +520,8 @@ def _same(effects: Effects) -> dict[str, str]:
         branch, _, number = guard.checkpoint.rpartition(".")
         same = {"branch": branch, "number": number} if guard.checkpoint else {"pos": "-1"}
     named = (("branch", guard.branch), ("fence", guard.fence), ("owner", guard.owner))
-    counters = (("waiting", guard.waiting), ("inputs", guard.inputs), ("user", user if guard.exists else None))
+    counters = (("waiting", guard.waiting), ("inputs", guard.inputs), ("marks", guard.marks))
+    counters += (("user", user if guard.exists else None),)
     return same | {name: str(value) for name, value in (*named, *counters) if value is not None}
 
 

@@ -23,13 +23,13 @@ from ._tables import ROWS
 _BEHIND = "i.term = :term AND (i.<by>, i.no) > (:time, :no) AND i.asked < :asked_before"
 _UNEXPIRED = """(i.expires IS NULL OR i.expires > :now)
     AND (:expires_before IS NULL OR i.expires < :expires_before)"""
-_WITH_OTHERS = """(:others = 0 OR :others = (SELECT count(*) FROM inbox t
-    WHERE t.term IN (:term1, :term2, :term3, :term4, :term5) AND t.asked = i.asked AND t.no = i.no))"""
+_WITH_OTHERS = """:others = (SELECT count(*) FROM inbox t
+    WHERE t.term IN (<terms>) AND t.asked = i.asked AND t.no = i.no)"""
 
 # CROSS JOIN keeps the order of the tables: first the inbox, or the questions that expire soon, then the rest by key.
 _SELECT = f"SELECT s.*, i.<by>, {ROWS[QUESTIONS].columns('q')} FROM"
 _WALK = f"""CROSS JOIN questions q ON q.no = i.no CROSS JOIN sessions s ON s.no = q.session
-    WHERE {_BEHIND} AND {_UNEXPIRED} AND {_WITH_OTHERS} AND q.how IS NULL AND q.branch = s.branch_no"""
+    WHERE {_BEHIND} AND {_UNEXPIRED} AND <others> AND q.how IS NULL AND q.branch = s.branch_no"""
 _ORDER = "ORDER BY i.<by>, i.no LIMIT :limit"
 _LISTS = {
     Stretch.ASKED: f"{_SELECT} inbox i {_WALK} {_ORDER}",
@@ -37,18 +37,14 @@ _LISTS = {
     Stretch.EXPIRING: f"""{_SELECT} inbox i INDEXED BY inbox_expiring {_WALK}
         AND i.expires > :now AND i.asked >= :asked_after {_ORDER}""",
 }
-_LIST_EXPIRING = f"""{_SELECT} questions q CROSS JOIN inbox i ON i.asked = q.asked AND i.no = q.no
-    CROSS JOIN sessions s ON s.no = q.session
-    WHERE q.how IS NULL AND q.expires IS NOT NULL AND q.expires > :now AND q.expires < :expires_before
-    AND {_BEHIND} AND {_WITH_OTHERS} AND q.branch = s.branch_no
-    ORDER BY q.asked, q.no LIMIT :limit"""
-_COUNT = f"SELECT count(*) FROM inbox i WHERE {_BEHIND} AND {_UNEXPIRED} AND {_WITH_OTHERS}"
+_LIST_EXPIRING = f"""{_SELECT} inbox i INDEXED BY inbox_expiring {_WALK}
+    AND i.expires > :now AND i.expires < :expires_before {_ORDER}"""
+_COUNT = f"SELECT count(*) FROM inbox i WHERE {_BEHIND} AND {_UNEXPIRED} AND <others>"
 
 _MANY = 1000
 """As far as this, questions are counted to find out which way to them is the shortest."""
 _FEW_WITH_TERM = "SELECT count(*) FROM (SELECT 1 FROM inbox WHERE term = ? LIMIT ?)"
-_FEW_EXPIRING = """SELECT count(*) FROM (SELECT 1 FROM questions
-    WHERE how IS NULL AND expires IS NOT NULL AND expires > ? AND expires < ? LIMIT ?)"""
+_FEW_EXPIRING = "SELECT count(*) FROM (SELECT 1 FROM inbox WHERE term = ? AND expires > ? AND expires < ? LIMIT ?)"
 
 
 class Search:
@@ -61,7 +57,7 @@ class Search:
         self._stretch = behind.stretch
         self._list = _LISTS[behind.stretch]
         if wanted.expires_before is not None and behind.stretch is Stretch.ASKED:
-            expiring = _number(connection, _FEW_EXPIRING, now, wanted.expires_before, _MANY)
+            expiring = _number(connection, _FEW_EXPIRING, term, now, wanted.expires_before, _MANY)
             self._list = _LIST_EXPIRING if expiring < ways[term] else self._list
         asked_after = -math.inf if wanted.asked_after is None else wanted.asked_after
         time, no = behind.time, behind.no
@@ -69,7 +65,6 @@ class Search:
             time, no = max((time, no), (asked_after, -1))
         self.values: dict[str, Any] = {
             "term": term,
-            **{f"term{number}": None for number in range(1, 6)},
             **{f"term{number}": other for number, other in enumerate(others, 1)},
             "others": len(others),
             "time": time,
@@ -82,7 +77,9 @@ class Search:
 
     def text(self, query: str | None = None) -> str:
         """Return the query that lists the questions, or another one over them."""
-        return (query or self._list).replace("<by>", self._stretch.by)
+        terms = ", ".join([f":term{number}" for number in range(1, self.values["others"] + 1)])
+        others = _WITH_OTHERS.replace("<terms>", terms) if terms else "true"
+        return (query or self._list).replace("<by>", self._stretch.by).replace("<others>", others)
 
     def read(self, values: Sequence[Any]) -> OpenQuestion:
         """Return a question from the columns of the query.

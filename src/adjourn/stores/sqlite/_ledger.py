@@ -13,8 +13,9 @@ from msgspec.structs import astuple, replace
 
 from adjourn.errors import CheckpointCorrupt
 from adjourn.stores._logging import note_damage
-from adjourn.stores.kit.effects import Effects, Expect, Insert
+from adjourn.stores.kit.effects import Effects, Insert
 from adjourn.stores.kit.hints import Fanout
+from adjourn.stores.kit.inbox import relisted
 from adjourn.stores.kit.reading import (
     Columns,
     converted,
@@ -209,9 +210,13 @@ class SQLiteLedger:
             self._insert(insert, after)
         for update in effects.updates:
             rows, new = ROWS[update.table], update.values
-            if update.expect in (Expect.OPEN, Expect.IN_TIME):
+            if update.ends:
                 self._unlist(_OPEN_NAMED, (after.no, *update.key), after)
-            self.execute(rows.update(tuple(new)), (*new.values(), *rows.place(after.no, update.key)))
+            elif update.row is not None:
+                entering, leaving = relisted(after, update)
+                self.connection.executemany(ROWS[INBOX].delete, leaving)
+                self.connection.executemany(ROWS[INBOX].insert, map(ROWS[INBOX].values, entering))
+            self.execute(rows.update(tuple(new)), (*rows.given(new), *rows.place(after.no, update.key)))
         for gone in effects.deletes:
             rows = ROWS[gone.table]
             self.execute(rows.delete, rows.place(after.no, gone.key))

@@ -166,20 +166,20 @@ _DEAD = """SELECT s.expires, s.* FROM sessions s WHERE s.owner IS NOT NULL AND s
     ORDER BY s.expires LIMIT :limit"""
 _ANSWERED = """SELECT s.touched, s.* FROM sessions s WHERE s.waiting > 0 AND s.owner IS NULL AND WANTED
     ORDER BY s.touched LIMIT :limit"""
-_EXPIRED = """SELECT min(q.expires), s.* FROM questions q CROSS JOIN sessions s ON s.no = q.session
-    WHERE q.how IS NULL AND q.expires IS NOT NULL AND q.expires <= :now AND q.branch = s.branch_no
-    AND s.owner IS NULL AND s.waiting = 0 AND WANTED GROUP BY s.no ORDER BY min(q.expires) LIMIT :limit"""
+_PASSED = """SELECT min(q.due), s.* FROM questions q CROSS JOIN sessions s ON s.no = q.session
+    WHERE q.how IS NULL AND q.due IS NOT NULL AND q.due <= :now AND q.branch = s.branch_no
+    AND s.owner IS NULL AND s.waiting = 0 AND WANTED GROUP BY s.no ORDER BY min(q.due) LIMIT :limit"""
 # CROSS JOIN makes the inputs the outer loop, in the order in which they came in: it ends when there are enough.
 _STARTABLE = """SELECT i.at, s.* FROM inputs i CROSS JOIN sessions s ON s.no = i.session
     WHERE NOT i.taken AND i.no = (SELECT min(no) FROM inputs WHERE session = i.session AND NOT taken)
     AND s.owner IS NULL AND s.waiting = 0
     AND (s.status IN ('queued', 'done') OR s.status IN ('failed', 'cancelled') AND i.abandons)
     AND NOT EXISTS (SELECT 1 FROM questions q WHERE q.session = s.no AND q.branch = s.branch_no AND q.how IS NULL
-        AND q.expires <= :now) AND WANTED ORDER BY i.no LIMIT :limit"""
+        AND q.due <= :now) AND WANTED ORDER BY i.no LIMIT :limit"""
 _REASONS: tuple[tuple[DueReason, str], ...] = (
     ("lease", _DEAD),
     ("answer", _ANSWERED),
-    ("question", _EXPIRED),
+    ("question", _PASSED),
     ("input", _STARTABLE),
 )
 

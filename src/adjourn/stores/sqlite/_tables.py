@@ -6,7 +6,7 @@ row costs one tree instead of two. What is numbered in the order of writing is s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from operator import attrgetter
 from typing import Any, Generic, TypeVar, cast
@@ -103,9 +103,15 @@ class Rows(Generic[R]):
         if self._texts_written:
             texts = list(values)
             for place in self._texts_written:
-                texts[place] = msgspec.json.encode(texts[place]).decode() if texts[place] else ""
+                texts[place] = _text_of(texts[place])
             return (session, *texts)
         return (session, *values) if self._prefix else values
+
+    def given(self, values: Mapping[str, Any]) -> list[Any]:
+        """Return the values that `update` writes."""
+        return [
+            _text_of(cast("tuple[str, ...]", each)) if isinstance(each, tuple) else each for each in values.values()
+        ]
 
     def place(self, session: int, key: Sequence[Any]) -> tuple[Any, ...]:
         """Return what finds the row with a key, below a session by its number."""
@@ -142,6 +148,10 @@ class Rows(Generic[R]):
 def _declared(column: Column, *, is_serial: bool) -> str:
     rest = " PRIMARY KEY" if is_serial else "" if column.is_optional else " NOT NULL"
     return f"{quoted(column.name)} {_TYPES[column.kind]}{rest}"
+
+
+def _text_of(texts: tuple[str, ...]) -> str:
+    return msgspec.json.encode(texts).decode() if texts else ""
 
 
 def read_texts(stored: object, session: str) -> tuple[str, ...]:
