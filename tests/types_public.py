@@ -65,7 +65,7 @@ from adjourn.graph import (
 )
 from adjourn.models import Chunk, DemoModel, ModelRequest, generate, resolve_model, stream
 from adjourn.runner import SessionStatus
-from adjourn.sessions import Page, SessionSummary
+from adjourn.sessions import AuditEntry, Page, SessionSummary
 from adjourn.stores import MemoryStore, SQLiteStore, Store, open_store
 from adjourn.testing import FakeClock, FunctionModel, ScriptedModel, count_ids
 from adjourn.tools import approved, follow_up, reviewed
@@ -271,6 +271,8 @@ async def children(graph: CompiledGraph[Review], agent: ChatModelAgent[Any, Deci
 def twins(sessions: Sessions, runner: Runner[Any, str]) -> None:
     assert_type(sessions.status_sync("s"), SessionStatus)
     assert_type(sessions.pending_sync("s"), Page[Interrupt])
+    assert_type(runner.decisions_sync(by="ann", limit=3), Page[AuditEntry])
+    sessions.decisions_sync(how="abandoned")  # pyright: ignore[reportArgumentType]
     assert_type(sessions.history_sync("s", limit=1), list[Checkpoint])
     assert_type(sessions.answer_sync("s", {"a": 1}, by="ann"), SessionSummary)
     assert_type(runner.recover_sync("s").value, str)
@@ -362,6 +364,7 @@ def results(result: RunResult) -> None:
 
 async def look(graph: CompiledGraph) -> None:
     assert_type(await graph.pending(), Page[Interrupt])
+    assert_type(await graph.decisions(how="expired"), Page[AuditEntry])
     assert_type(await graph.status("s"), SessionStatus)
     assert_type(
         (await graph.status("s")).status, Literal["queued", "running", "waiting", "failed", "cancelled", "done"]

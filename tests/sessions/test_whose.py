@@ -50,6 +50,7 @@ OTHERS = (
     "sessions",
     "subscribe",
     "count_pending",
+    "decisions",
     "prune_all",
     "old_sessions",
     "clean_up",

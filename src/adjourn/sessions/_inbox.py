@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, TypedDict, TypeVar, get_args
 
@@ -12,10 +12,11 @@ from msgspec.structs import replace
 from adjourn.errors import MissingKey, UsageError
 from adjourn.stores.kit import ListOpen, ListQuestions, lies_under, rank
 from adjourn.stores.protocol import Store
-from adjourn.stores.types import OpenQuestion, Order, QuestionFilter, SessionRef
+from adjourn.stores.types import Decided, Head, OpenQuestion, Order, QuestionFilter, SessionRef
 
 from ._settings import Settings, check_name
 
+R = TypeVar("R", bound=Head | OpenQuestion | Decided)
 T = TypeVar("T")
 
 
@@ -25,6 +26,12 @@ class Page(list[T]):
     def __init__(self, items: Iterable[T] = (), next: str | None = None) -> None:
         super().__init__(items)
         self.next: str | None = next
+
+
+def one_page(rows: Sequence[R], limit: int | None) -> tuple[Sequence[R], str | None]:
+    """Return the rows of a page, of which one more was read if there is one, and where the next page begins."""
+    listed = rows[:limit]
+    return listed, listed[-1].cursor if len(rows) > len(listed) > 0 else None
 
 
 class InboxFilter(TypedDict, total=False):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -44,12 +44,16 @@ from adjourn.events import Interrupt
 from adjourn.stores._logging import note_damage, note_missing_key
 from adjourn.stores.kit import Audit, GetHead, GiveAnswers, HasInput, ListAsked, ListOpen, Load
 from adjourn.stores.protocol import Store
-from adjourn.stores.types import Answer, AuditEntry, Head, OpenQuestion, SessionRef
+from adjourn.stores.types import Answer, AuditEntry, Decided, Head, OpenQuestion, SessionRef
 
 from ._contents import Contents
+from ._inbox import Page, one_page
 from ._log import read_interrupt, read_question
 from ._permission import Permission, TurnUser, approves
 from ._status import owner_of
+
+R = TypeVar("R", bound=OpenQuestion | Decided)
+T = TypeVar("T")
 
 Answers = Mapping[Any, Any] | Sequence[Any] | None  # Any: keys are tokens, ids, keys of questions, or interrupts
 _COLLECTIONS = (dict, Mapping, list, tuple)
@@ -78,26 +82,30 @@ def shown(row: OpenQuestion) -> Interrupt:
     return replace(found, removed_after=datetime.fromtimestamp(row.removed_after, UTC))
 
 
-def shown_in_list(rows: Iterable[OpenQuestion]) -> Iterator[Interrupt]:
-    """Yield open questions of a listing: one that is damaged, or encrypted, must not break the whole list."""
+def shown_page(rows: Sequence[R], limit: int | None, show: Callable[[R], T], *, is_first: bool) -> Page[T]:
+    """Return a page of questions of many sessions, without those that are damaged or encrypted.
+
+    Raises:
+        MissingKey: it is the only one, and all that is on it is encrypted.
+    """
+    listed, following = one_page(rows, limit)
+    found = list(shown_in_list(listed, show))
+    if not found and following is None and is_first:
+        for row in listed:
+            with contextlib.suppress(CheckpointCorrupt):
+                show(row)
+    return Page(found, next=following)
+
+
+def shown_in_list(rows: Iterable[R], show: Callable[[R], T]) -> Iterator[T]:
+    """Yield questions of a listing: one that is damaged, or encrypted, must not break the whole list."""
     for row in rows:
         try:
-            yield shown(row)
+            yield show(row)
         except CheckpointCorrupt as damage:
             note_damage(damage)
         except MissingKey as missing:
             note_missing_key(row.session, missing)
-
-
-def check_keys(rows: Sequence[OpenQuestion]) -> None:
-    """Check that questions which a listing has left out are only damaged.
-
-    Raises:
-        MissingKey: one of them is encrypted.
-    """
-    for row in rows:
-        with contextlib.suppress(CheckpointCorrupt):
-            shown(row)
 
 
 async def questions_of(store: Store, head: Head) -> list[OpenQuestion]:

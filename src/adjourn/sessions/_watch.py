@@ -15,7 +15,7 @@ from adjourn.stores.protocol import Store
 from adjourn.stores.types import Head, OpenQuestion, QuestionFilter
 
 from ._news import news_of
-from ._questions import questions_of, shown_in_list
+from ._questions import questions_of, shown, shown_in_list
 from ._status import status_of
 
 POLL = (0.05, 1.0)
@@ -160,7 +160,7 @@ class Watch:
 
 
 def _asked(rows: list[OpenQuestion]) -> list[Notice]:
-    return [QuestionAsked(interrupt=asked) for asked in shown_in_list(rows)]
+    return [QuestionAsked(interrupt=asked) for asked in shown_in_list(rows, shown)]
 
 
 def _question_key(row: OpenQuestion) -> tuple[str, str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
-from datetime import timedelta
-from typing import Any, Self, Unpack, get_args
+from datetime import datetime, timedelta
+from typing import Any, Literal, Self, Unpack, get_args
 
 from adjourn._engine import record
 from adjourn._engine.entry import check_not_own
@@ -29,15 +29,15 @@ from adjourn.stores.kit import (
     Withdraw,
 )
 from adjourn.stores.protocol import Store
-from adjourn.stores.types import CheckpointRow, Head, Loaded, Order, SessionRef, Source, Status
+from adjourn.stores.types import CheckpointRow, DecisionFilter, Head, Loaded, Order, SessionRef, Source, Status
 
 from . import _fork
-from ._audit import AuditEntry, read_audit
+from ._audit import AuditEntry, moment, read_audit, read_decisions
 from ._contents import Contents
-from ._inbox import InboxFilter, Page, check_page, read_open, wanted
+from ._inbox import InboxFilter, Page, check_page, one_page, read_open, wanted
 from ._inputs import WaitingInput, shown_input
 from ._permission import MayAnswer
-from ._questions import Answers, check_keys, questions_of, record_answers, shown, shown_in_list
+from ._questions import Answers, questions_of, record_answers, shown, shown_in_list, shown_page
 from ._retention import ENDED, check_statuses, clean_up, old_sessions, prune_all, seconds_of
 from ._settings import AuditKey, Clock, NewId, Settings, check_name
 from ._span import Failure, Span, spans
@@ -141,9 +141,8 @@ class Sessions:
         check_page(after, limit)
         _check_choice("status", status, get_args(Status))
         heads = await self._heads(self._settings.user(user_id), status, after, None if limit is None else limit + 1)
-        listed = heads[:limit]
-        more = listed[-1].cursor if listed and len(heads) > len(listed) else None
-        return Page([await self._listed(head) for head in listed], next=more)
+        listed, following = one_page(heads, limit)
+        return Page([await self._listed(head) for head in listed], next=following)
 
     async def _heads(self, user: str | None, status: Status | None, after: str | None, limit: int | None) -> list[Head]:
         """Return the sessions with a status."""
@@ -184,14 +183,10 @@ class Sessions:
         ref = None if session_id is None else await self._ref(session_id, user_id)
         more = None if limit is None else limit + 1
         rows = await read_open(self.store, ref, chosen, programs, order, after, more)
-        listed = rows[:limit]
-        following = listed[-1].cursor if listed and len(rows) > len(listed) else None
-        if ref is not None:
-            return Page([shown(row) for row in listed], next=following)
-        found = list(shown_in_list(listed))
-        if not found and following is None and after is None:
-            check_keys(listed)
-        return Page(found, next=following)
+        if ref is None:
+            return shown_page(rows, limit, shown, is_first=after is None)
+        listed, following = one_page(rows, limit)
+        return Page([shown(row) for row in listed], next=following)
 
     async def count_pending(
         self,
@@ -231,6 +226,44 @@ class Sessions:
             CheckpointNotFound: there is no such session.
         """
         return await read_audit(self.store, await self._head(session_id, user_id), all_branches=all_branches)
+
+    async def decisions(
+        self,
+        *,
+        by: str | None = None,
+        agent: str | None = None,
+        how: Literal["answered", "expired"] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+        user_id: str | None = None,
+    ) -> Page[AuditEntry]:
+        """List the questions of all sessions that were answered or have expired, most recent first.
+
+        `by` selects those that this person has answered, and "" those that have ended without a name; `agent` those
+        that this agent has asked. They ended at `since` or later, and before `until`. With a `limit` it is a page, as
+        for `pending`. Questions of branches that a head has left are listed, too. What a fork or a branch has taken
+        over is listed once, where it was answered.
+
+        A damaged question, or one whose key is missing, is left out, and reported on the log `adjourn.stores`. If
+        nothing can be decrypted, the list raises `MissingKey`.
+        """
+        check_page(after, limit)
+        for name, text in (("by", by), ("agent", agent)):
+            if text is not None:
+                check_name(name, text)
+        _check_choice("how", how, ("answered", "expired"))
+        chosen = DecisionFilter(
+            app=self.app_name,
+            user=self._settings.user(user_id),
+            by=by,
+            agent=agent,
+            how=how,
+            since=moment("since", since),
+            until=moment("until", until),
+        )
+        return await read_decisions(self.store, chosen, after, limit)
 
     async def verify(self, session_id: str, *, head: str | None = None, user_id: str | None = None) -> Verification:
         """Check that the log of a session, its questions and its answers are as they were written.
@@ -545,7 +578,7 @@ class Sessions:
 
     async def _listed(self, head: Head) -> SessionStatus:
         """Describe a session in a listing, where a damaged question must not break the whole list."""
-        return describe(head, shown_in_list(await questions_of(self.store, head)))
+        return describe(head, shown_in_list(await questions_of(self.store, head), shown))
 
     async def _read(
         self, ref: SessionRef, rows: list[CheckpointRow], listed: Listed
@@ -612,6 +645,10 @@ class Sessions:
     @sync_twin(audit)
     def audit_sync(self) -> None:
         """Do what `audit` does, from sync code."""
+
+    @sync_twin(decisions)
+    def decisions_sync(self) -> None:
+        """Do what `decisions` does, from sync code."""
 
     @sync_twin(verify)
     def verify_sync(self) -> None:

@@ -29,11 +29,13 @@ reads and writes in two trips. `docs/stores.md` shows how to write a store.
 
 from .decided import (
     decided,
-    decision_term,
     decision_terms,
     decision_terms_in,
+    decision_values,
+    ending_terms,
     listed_decisions,
     selects_decided,
+    way_to,
 )
 from .effects import (
     Add,
@@ -285,13 +287,14 @@ __all__ = [
     "cursor",
     "damaged_record",
     "decided",
-    "decision_term",
     "decision_terms",
     "decision_terms_in",
+    "decision_values",
     "decode_header",
     "due",
     "due_for",
     "encode_header",
+    "ending_terms",
     "event_batch",
     "fits",
     "folded",
@@ -340,6 +343,7 @@ __all__ = [
     "terms_in",
     "terms_of",
     "unknown_request",
+    "way_to",
     "written",
     "written_at",
 ]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from typing import Any, Literal
+
+from msgspec.structs import asdict
 
 from adjourn.stores.types import Decided, DecisionFilter
 
@@ -60,23 +64,49 @@ def decided(row: SessionRow, branch: str, asked: QuestionRow) -> Decided:
     )
 
 
-# For a store that keeps an index of terms
+# For a store of SQL, which has an index for each way to decisions
+
+
+Way = Literal["by", "user", "agent", "how"]
+_WAYS: tuple[Way, ...] = ("by", "user", "agent", "how")
+_LAST = 2**63 - 1  # databases do not count further
+
+
+def way_to(filter: DecisionFilter) -> Way | None:
+    """Return what of a filter leads to the fewest decisions, most likely; None if only their times do."""
+    return next((name for name in _WAYS if getattr(filter, name) is not None), None)
+
+
+def decision_values(filter: DecisionFilter, after: str | None) -> dict[str, Any]:
+    """Return the values in a query for what a filter selects, from behind a cursor on.
+
+    Raises:
+        UsageError: `after` is not a cursor.
+    """
+    at, no = (math.inf, _LAST) if after is None else place_of(after)
+    since = -math.inf if filter.since is None else float(filter.since)
+    until = math.inf if filter.until is None else float(filter.until)
+    return {**asdict(filter), "at": at, "no": no, "since": since, "until": until}
+
+
+# For a store that has an index of terms
 
 
 def decision_terms(row: SessionRow, asked: QuestionRow) -> list[str]:
     """Return the terms of a decided question: what a filter may name of it, and first the one that all have."""
     kind = kind_of(row.app)
     named = [("app", row.app), ("agent", asked.agent)] + ([] if row.user is None else [("user", row.user)])
-    return [kind, *[term(kind, name, value) for name, value in named], decision_term(row.app, asked.decided_by or "")]
+    ending = ending_terms(row.app, asked.decided_by or "", asked.how or "")
+    return [kind, *[term(kind, name, value) for name, value in named], *ending]
 
 
-def decision_term(app: str, by: str) -> str:
-    """Return the term of what somebody has decided."""
-    return term(kind_of(app), "by", by)
+def ending_terms(app: str, by: str, how: str) -> list[str]:
+    """Return the terms that a question has only once it is decided: who decided it, and how it ended."""
+    return [term(kind_of(app), "by", by), term(kind_of(app), "how", how)]
 
 
 def decision_terms_in(filter: DecisionFilter) -> list[str]:
     """Return the terms that a decided question must have for a filter to select it, at least one."""
     kind = kind_of(filter.app or "")
-    named = [(name, getattr(filter, name)) for name in ("by", "user", "agent", "app")]
+    named = [(name, getattr(filter, name)) for name in (*_WAYS, "app")]
     return [term(kind, name, value) for name, value in named if value is not None] or [kind]

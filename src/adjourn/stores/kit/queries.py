@@ -398,7 +398,10 @@ class ListDecisions(StoreQuery[list[Decided]], frozen=True, kw_only=True, gc=Fal
     """Questions of many sessions that were answered or have expired, on whichever branch, most recent first.
 
     Left out is what their own code gave up, and what a fork or a branch took over from where it begins. `after` is the
-    `cursor` of one that was listed: the list goes on behind it. No filter makes the store read all of its questions.
+    `cursor` of one that was listed: the list goes on behind it.
+
+    A store reads no more questions than the first of `by`, `user`, `agent` and `how` selects that is given. With none
+    of them it reads those that ended between `since` and `until`, also in other apps, until there are enough.
 
     Raises:
         UsageError: `after` is not a cursor.

@@ -173,6 +173,7 @@ QUESTIONS = Table(
         Index("questions_decided", ("at", "no"), "decided_by IS NOT NULL"),
         Index("questions_decided_by", ("decided_by", "at", "no"), "decided_by IS NOT NULL"),
         Index("questions_decided_for", ("agent", "at", "no"), "decided_by IS NOT NULL"),
+        Index("questions_decided_how", ("how", "at", "no"), "decided_by IS NOT NULL"),
     ),
 )
 

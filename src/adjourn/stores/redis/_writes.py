@@ -47,8 +47,8 @@ from adjourn.stores.kit import (
     Update,
     can_begin,
     changed_columns,
-    decision_term,
     decision_terms,
+    ending_terms,
     has_status,
     renewal_of,
     terms_of,
@@ -295,7 +295,8 @@ class Writing:
             self._insert(insert)
         for update in effects.ended:
             by = update.values.get("decided_by")
-            decided = None if by is None else f"adj:decided:{decision_term(self._row.app, by)}"
+            terms = [] if by is None else ending_terms(self._row.app, by, update.values["how"])
+            decided = [f"adj:decided:{each}" for each in terms]
             self._operations.append(["LEAVE", keys.LISTED, field_of(update.key), decided])
         for update in effects.updates:
             self._update(update)

@@ -55,13 +55,13 @@ end
 local operations = {}
 local function add(each) operations[#operations + 1] = each end
 
--- With the index of who has decided it, a question enters the indexes of decisions by what it is in the inbox by.
+-- With the indexes of how it was decided, a question enters those of decisions by what it is in the inbox by, too.
 local function leave(field, decided)
-  local entry = {false, decided}
+  local entry = {false, unpack(decided)}
   for place, member in pairs(places_of(redis.call('HGET', listed, field))) do
     add({'ZREM', place, member})
     local kind, name = string.match(place, '^adj:inbox:(%l+:)(%l*)')
-    if decided and kind and (name == '' or name == 'app' or name == 'user' or name == 'agent') then
+    if #decided > 0 and kind and (name == '' or name == 'app' or name == 'user' or name == 'agent') then
       entry[1], entry[#entry + 1] = member, 'adj:decided:' .. string.sub(place, 11)
     end
   end
@@ -78,7 +78,7 @@ for _, each in ipairs(given.ops) do
     leave(each[3], each[4])
   else -- all questions that are open, or also those that are decided
     for _, field in ipairs(redis.call('HKEYS', listed)) do
-      if field ~= '' and (each[4] or string.sub(field, 1, 2) ~= 'd:') then leave(field) end
+      if field ~= '' and (each[4] or string.sub(field, 1, 2) ~= 'd:') then leave(field, {}) end
     end
   end
 end

@@ -110,7 +110,11 @@ class DecisionSuite(Bench):
             second = run.next(closes=(Answer(id="late", value=b"null", how="expired"),))
             await store.write(Commit(lease=run.held, writes=(first, second), after=first.parent or ""))
             run.moved(second)
-            for wanted in (DecisionFilter(agent="A"), DecisionFilter(by="", agent="A", app=run.ref.app)):
+            for wanted in (
+                DecisionFilter(agent="A"),
+                DecisionFilter(agent="A", how="expired"),
+                DecisionFilter(by="", agent="A", app=run.ref.app),
+            ):
                 assert [each.id for each in await store.read(ListDecisions(filter=wanted))] == ["late"]
             await run.end()
             await store.write(Delete(run.ref))
