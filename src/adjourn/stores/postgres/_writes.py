@@ -326,7 +326,11 @@ class _Texts:
     def _column(self, field: str, mode: str) -> str:
         column = ROWS[SESSIONS].by_field[field]
         value = self._values([column], [mode], is_many=False)[0][0]
-        return f"s.{quoted(column.name)} + {value}" if mode == "add" and not self.is_new else value
+        if self.is_new:
+            return value
+        if field in SESSIONS.lasting:  # others may have given one since the write was decided
+            return f"coalesce(nullif(s.{quoted(column.name)}, ''), {value})"
+        return f"s.{quoted(column.name)} + {value}" if mode == "add" else value
 
     def _adding(self, shape: _Insert) -> _Added:
         values, lists = self._values(ROWS[shape.table].written, shape.modes, is_many=shape.is_many)
