@@ -1,14 +1,19 @@
-"""A state machine over every store: any calls in any order, against a simple model of one log, one lease, questions."""
+"""A state machine over every store: any calls in any order, against a simple model of one log, one lease, questions.
+
+Every call is also made on a memory store, and must end there in the same way: with the same result, or with the same
+error and text.
+"""
 
 import asyncio
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from msgspec.structs import replace
 
 from adjourn.errors import (
     AdjournError,
@@ -23,12 +28,14 @@ from adjourn.stores import (
     Answer,
     Claimed,
     Committed,
+    Due,
     EncryptedStore,
     Header,
     Input,
     Lease,
     MemoryStore,
     Notice,
+    OpenQuestion,
     Question,
     RedisStore,
     SessionRef,
@@ -47,17 +54,25 @@ from adjourn.stores.kit import (
     GetHead,
     GiveAnswers,
     ListAsked,
+    ListBranches,
     ListCheckpoints,
+    ListDecisions,
     ListDue,
+    ListEvents,
     ListInputs,
     ListOpen,
+    ListQuestions,
+    ListRecords,
+    ListSessions,
     Load,
     Prune,
     SettleNotice,
+    StoreQuery,
     Submit,
     TakeNotices,
     Withdraw,
 )
+from adjourn.stores.types import Decided
 from adjourn.testing import FakeClock
 from tests.effort import amount
 from tests.servers import redis
@@ -69,6 +84,37 @@ T = TypeVar("T")
 NAMES = (SessionRef("s"), SessionRef("s", "shop", "ann"))
 OWNERS = ("ann", "bob", "carl")
 TTL = 10.0
+WRONG = (
+    *("a gap", "another parent", "an unknown base", "a branch that is not full", "a branch that was left"),
+    *("asked before", "asked twice", "ends what was never asked", "ends what it asks", "ends twice"),
+    *("an unknown input", "not JSON"),
+)
+"""What is wrong with a record."""
+
+
+class Refused(NamedTuple):
+    """How a call was refused."""
+
+    error: type[AdjournError]
+    text: str
+
+
+async def outcome(call: Awaitable[T]) -> T | Refused:
+    """What a call returns, in an order that is the same for all stores, or how it was refused."""
+    try:
+        return in_order(await call)
+    except AdjournError as error:
+        return Refused(type(error), str(error))
+
+
+def in_order(found: Any) -> Any:  # Any: what any call may return
+    """Lists that have no order of their own, and cursors, which have a store's own numbers."""
+    if not isinstance(found, list):
+        return found
+    listed = cast("list[Any]", found)
+    if all(isinstance(each, SessionRef | Due) for each in listed):
+        return sorted(listed, key=repr)
+    return [replace(each, cursor="") if isinstance(each, OpenQuestion | Decided) else each for each in listed]
 
 
 class Asked:
@@ -77,6 +123,7 @@ class Asked:
     def __init__(self, expires: float | None) -> None:
         self.expires = expires
         self.value: bytes | None = None
+        self.how: str | None = None
         self.taken = False
 
 
@@ -117,6 +164,7 @@ class Model:
         if write.input is not None:
             self.begun[write.input] = self.queue.pop(write.input)
         self.asked.update({each.id: Asked(each.expires) for each in write.asks})
+        self.answer(write.closes, taken=True)
         for each in write.takes:
             if each in self.asked and self.asked[each].value is not None:
                 self.asked[each].taken = True
@@ -151,21 +199,22 @@ class Model:
                 break
         return tuple(bodies)
 
-    def refusal(self, ids: list[str], now: float) -> type[AdjournError] | None:
-        """Why answers to these are refused."""
-        for name in ids:
-            asked = self.asked.get(name)
+    def refusal(self, answers: Sequence[Answer], now: float) -> type[AdjournError] | None:
+        """Why answers are refused."""
+        for given in answers:
+            asked = self.asked.get(given.id)
             if asked is None:
                 return UnknownInterrupt
             if asked.value is not None:
-                return AlreadyResumed
-            if asked.expires is not None and asked.expires <= now:
+                return InterruptExpired if (asked.how, given.how) == ("expired", "answered") else AlreadyResumed
+            if _over(asked, now) and given.how == "answered":
                 return InterruptExpired
         return None
 
-    def answer(self, answers: list[Answer], *, taken: bool) -> None:
+    def answer(self, answers: Sequence[Answer], *, taken: bool) -> None:
         for given in answers:
-            self.asked[given.id].value, self.asked[given.id].taken = given.value, taken
+            asked = self.asked[given.id]
+            asked.value, asked.how, asked.taken = given.value, given.how, taken
 
 
 class Noted:
@@ -179,7 +228,7 @@ class Noted:
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Calls on two store objects that share their data, as two processes do, each against the model."""
+    """Calls on two store objects that share their data, as two processes do, against the model and a memory store."""
 
     sessions = st.sampled_from(NAMES)
     which = st.integers(0, 1)
@@ -192,6 +241,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.clock = FakeClock()
         self.stores = self.make(Path(self.folder.name), self.clock)
+        self.twin: Store = MemoryStore(self.clock)
+        self.older: list[tuple[SessionRef, Commit]] = []
         self.leases: dict[SessionRef, list[Lease]] = {ref: [] for ref in NAMES}
         self.models: dict[SessionRef, Model] = {}
         self.outbox: dict[str, Noted] = {}
@@ -226,20 +277,32 @@ class StoreMachine(RuleBasedStateMachine):
         names = [*waiting[-4:], *list(model.asked)[:1], "unknown"]
         return list(dict.fromkeys(names[each % len(names)] for each in some))
 
-    def call(self, make: Callable[[], Awaitable[T]], refusal: type[AdjournError] | None) -> T | None:
+    def call(self, which: int, make: Callable[[Store], Awaitable[T]], refusal: type[AdjournError] | None) -> T | None:
         """Make a call that must succeed, or be refused with just this error."""
-
-        async def made() -> T:
-            return await make()
-
-        try:
-            result = self.loop.run(made())
-        except AdjournError as error:
-            if type(error) is not refusal:
-                raise AssertionError(f"{error!r} instead of {refusal}") from error
+        made = self.alike(which, make)
+        if isinstance(made, Refused):
+            assert made.error is refusal, f"{made} instead of {refusal}"
             return None
-        assert refusal is None, f"{result!r} instead of {refusal}"
-        return result
+        assert refusal is None, f"{made!r} instead of {refusal}"
+        return made
+
+    def alike(self, which: int, make: Callable[[Store], Awaitable[T]]) -> T | Refused:
+        """Make a call that may succeed or be refused, as the memory store decides."""
+        made = self.loop.run(outcome(make(self.stores[which])))
+        assert made == self.loop.run(outcome(make(self.twin)))
+        return made
+
+    def alone(self, which: int, make: Callable[[Store], Awaitable[T]]) -> T:
+        """Make a call only on the store, since others may do the same in another order."""
+        made = self.loop.run(outcome(make(self.stores[which])))
+        assert not isinstance(made, Refused), made
+        return made
+
+    def forget(self, ref: SessionRef) -> None:
+        """Know nothing more of a session that was removed."""
+        self.models.pop(ref, None)
+        self.older = [each for each in self.older if each[0] != ref]
+        self.repeat = None
 
     def write(self, model: Model | None, asks: int, **more: Any) -> Write:  # Any: fields of Write
         """The record that would come next."""
@@ -253,8 +316,11 @@ class StoreMachine(RuleBasedStateMachine):
             "parent": None if model is None else model.last.id,
             "full": number == 0 or self.count % 4 == 0,
             "body": b"%d" % self.count,
-            "header": Header(source="step" if self.count % 5 else None),
+            "header": Header(source="step" if self.count % 5 else None, address=("", "a", "a;b")[self.count % 3]),
             "status": "running",
+            "events": b"[]",
+            "event_count": self.count % 2,
+            "program": ("", "p", "q")[self.count % 3],
             "asks": tuple(Question(id=f"q{self.count}/{n}", body=b"{}", expires=expires) for n in range(asks)),
             "notices": self._notices(),
         }
@@ -284,19 +350,18 @@ class StoreMachine(RuleBasedStateMachine):
         self.begin_one(ref, which, owner, asks)
 
     def begin_one(self, ref: SessionRef, which: int, owner: str, asks: int) -> None:
-        store, model, write = self.stores[which], self.models.get(ref), self.write(None, asks)
+        model, write = self.models.get(ref), self.write(None, asks)
         is_new = model is None or not model.log
         refusal = None if is_new else SessionBusy if model and model.is_live(self.clock()) else Conflict
-        made = self.call(lambda: store.write(Claim(ref=ref, owner=owner, ttl=TTL, after=None, write=write)), refusal)
+        claim = Claim(ref=ref, owner=owner, ttl=TTL, after=None, write=write)
+        made = self.call(which, lambda store: store.write(claim), refusal)
         if made is None:
             return
         model = self.models.setdefault(ref, Model())
         model.add(write)
         self.note(ref, write.notices)
         self.lend(ref, owner, made)
-        self.repeat = lambda: self._again(
-            ref, made, lambda: store.write(Claim(ref=ref, owner=owner, ttl=TTL, after=None, write=write))
-        )
+        self.repeat = lambda: self._again(ref, made, which, lambda store: store.write(claim))
 
     @rule(
         ref=sessions,
@@ -320,29 +385,27 @@ class StoreMachine(RuleBasedStateMachine):
         writes: bool,
         begins: int | None,
     ) -> None:
-        store, model, now = self.stores[which], self.models.get(ref), self.clock()
+        model, now = self.models.get(ref), self.clock()
         replaces = model.owner if takes_over and model is not None else None
         queued = None if begins is None or model is None else [*model.queue, "unknown"][:2][-1 if begins else 0]
         write = self.write(model, asks, input=queued) if writes else None
         after = "b.0" if model is None else model.head
-        answers = self.named(model, some)
-        given = [Answer(id=each, value=b"%d" % self.count, by="eve") for each in answers]
+        given = [Answer(id=each, value=b"%d" % self.count, by="eve") for each in self.named(model, some)]
+        request = Claim(ref=ref, owner=owner, ttl=TTL, after=after, write=write, answers=given, replaces=replaces)
 
-        def call() -> Awaitable[Claimed]:
-            return store.write(
-                Claim(ref=ref, owner=owner, ttl=TTL, after=after, write=write, answers=given, replaces=replaces)
-            )
+        def call(store: Store) -> Awaitable[Claimed]:
+            return store.write(request)
 
         if model is None:
-            self.call(call, CheckpointNotFound)
+            self.call(which, call, CheckpointNotFound)
             return
         live = model.is_live(now) and model.owner != replaces
-        refusal = model.refusal(answers, now) or (SessionBusy if live and not answers else None)
+        refusal = model.refusal(given, now) or (SessionBusy if live and not given else None)
         if refusal is None and not live and write is None and not model.log:
             refusal = CheckpointNotFound
         if refusal is None and not live and write is not None and model.refused_input(write.input):
             refusal = Conflict
-        made = self.call(call, refusal)
+        made = self.call(which, call, refusal)
         if made is None:
             return
         model.answer(given, taken=not live and write is not None)
@@ -356,7 +419,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.note(ref, write.notices)
         self.lend(ref, owner, made)
         assert made.claims == model.claims
-        self.repeat = (lambda: self._again(ref, made, call)) if write is not None else None
+        self.repeat = (lambda: self._again(ref, made, which, call)) if write is not None else None
 
     @rule(
         ref=sessions,
@@ -367,6 +430,8 @@ class StoreMachine(RuleBasedStateMachine):
         ends=st.sampled_from([None, None, "waiting", "done", "done", "failed"]),
         count=st.integers(1, 3),
         fork=st.sampled_from([None, None, None, 0, 1, 3]),
+        closes=st.one_of(st.just([]), some),
+        begins=st.sampled_from([False, False, True]),
     )
     def commit(
         self,
@@ -379,32 +444,36 @@ class StoreMachine(RuleBasedStateMachine):
         ends: Any,  # Any: a status, or None
         count: int,
         fork: int | None,
+        closes: list[int],
+        begins: bool,
     ) -> None:
         lease = self.lease(ref, stale)
-        model, store = self.models.get(ref), self.stores[which]
-        if model is None:
-            self.call(lambda: store.write(Commit(lease=lease, writes=(self.write(None, 0),), after="b.0")), Conflict)
-            return
-        if not model.log:
-            self.call(lambda: store.write(Commit(lease=lease, writes=(self.write(None, 0),), after="")), Conflict)
+        model = self.models.get(ref)
+        if model is None or not model.log:
+            first = Commit(lease=lease, writes=(self.write(None, 0),), after="b.0" if model is None else "")
+            self.call(which, lambda store: store.write(first), Conflict)
             return
         writes, release = self._writes(model, asks, takes, count, fork), ends is not None
         if ends is not None:
             writes[-1] = _with(writes[-1], status=ends)
+        ended = () if fork is not None else self.named(model, closes)
+        given = tuple(Answer(id=each, value=b"0", how="abandoned", by="run") for each in ended)
+        writes[0] = _with(writes[0], closes=given, input=next(iter(model.queue), None) if begins else None)
         held = (model.fence, model.owner) == (lease.fence, lease.owner)
-        after = model.last.id
+        request = Commit(lease=lease, writes=writes, after=model.last.id, release=release)
 
-        def call() -> Awaitable[Committed]:
-            return store.write(Commit(lease=lease, writes=writes, after=after, release=release))
+        def call(store: Store) -> Awaitable[Committed]:
+            return store.write(request)
 
-        made = self.call(call, None if held else Conflict)
+        made = self.call(which, call, model.refusal(given, self.clock()) if held else Conflict)
         if made is None:
             return
+        self.older = [*self.older[-3:], (ref, request)]
         self._committed(model, writes, ends, made)
         for write in writes:
             is_kept = write is not writes[-1] or not made.answers
             self.note(ref, tuple(each for each in write.notices if is_kept or each.due is not None))
-        self.repeat = (lambda: self._again(ref, made, call)) if made.cancel is None else None
+        self.repeat = (lambda: self._again(ref, made, which, call)) if made.cancel is None else None
 
     def _writes(self, model: Model, asks: int, takes: bool, count: int, fork: int | None) -> list[Write]:
         kept = [name for name, write in zip(model.names, model.log, strict=True) if write is not None]
@@ -434,17 +503,19 @@ class StoreMachine(RuleBasedStateMachine):
         else:
             model.end = self.clock() + TTL
 
-    @rule(ref=sessions, which=which, some=some)
-    def answer(self, ref: SessionRef, which: int, some: list[int]) -> None:
-        store, model = self.stores[which], self.models.get(ref)
-        ids = self.named(model, some)
-        given = [Answer(id=each, value=b"1") for each in ids]
-        refusal = CheckpointNotFound if model is None else model.refusal(ids, self.clock())
-        if (
-            self.call(lambda: store.write(GiveAnswers(ref=ref, answers=given)), refusal) is not None
-            and model is not None
-            and given
-        ):
+    @rule(
+        ref=sessions,
+        which=which,
+        some=some,
+        how=st.sampled_from(["answered", "answered", "expired"]),
+        sees=st.booleans(),
+    )
+    def answer(self, ref: SessionRef, which: int, some: list[int], how: Any, *, sees: bool) -> None:  # Any: an outcome
+        model = self.models.get(ref)
+        given = [Answer(id=each, value=b"1", how=how) for each in self.named(model, some)]
+        refusal = CheckpointNotFound if model is None else model.refusal(given, self.clock())
+        request = GiveAnswers(ref=ref, answers=given, after=model.head if sees and model is not None else None)
+        if self.call(which, lambda store: store.write(request), refusal) is not None and model is not None and given:
             model.answer(given, taken=False)
             model.touched = self.clock()
             self.repeat = None
@@ -454,8 +525,7 @@ class StoreMachine(RuleBasedStateMachine):
     )
     def take(self, ref: SessionRef, which: int, to: list[str], limit: int) -> None:
         now = self.clock()
-        taken = self.call(lambda: self.stores[which].write(TakeNotices(ref.app, to, TTL, limit=limit)), None)
-        assert taken is not None
+        taken = self.alone(which, lambda store: store.write(TakeNotices(ref.app, to, TTL, limit=limit)))
         ready = [
             each
             for each in self.outbox.values()
@@ -475,7 +545,7 @@ class StoreMachine(RuleBasedStateMachine):
             return
         taken = self.taken[one % len(self.taken)]
         known = self.outbox.get(taken.id)
-        done = self.call(lambda: self.stores[which].write(SettleNotice(taken, again=again)), None)
+        done = self.alone(which, lambda store: store.write(SettleNotice(taken, again=again)))
         assert done == (known is not None and known.attempt == taken.attempt)
         if known is not None and done and again is None:
             del self.outbox[taken.id]
@@ -484,7 +554,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(ref=sessions, which=which, again=st.integers(0, 5), abandons=st.booleans())
     def submit(self, ref: SessionRef, which: int, again: int, abandons: bool) -> None:
-        model, store = self.models.get(ref), self.stores[which]
+        model = self.models.get(ref)
         known = [] if model is None else [*model.queue.values(), *model.begun.values()]
         self.count += 1
         given = Input(id=f"i{self.count}", body=b"%d" % self.count, program="p", abandons=abandons)
@@ -492,8 +562,8 @@ class StoreMachine(RuleBasedStateMachine):
             given = known[self.count % len(known)]
             other = Input(id=given.id, body=b"other")
             if again:
-                self.call(lambda: store.write(Submit(ref=ref, input=other)), Conflict)
-        head = self.call(lambda: store.write(Submit(ref=ref, input=given)), None)
+                self.call(which, lambda store: store.write(Submit(ref=ref, input=other)), Conflict)
+        head = self.call(which, lambda store: store.write(Submit(ref=ref, input=given)), None)
         assert head is not None
         if given not in known:
             model = self.models.setdefault(ref, Model())
@@ -505,10 +575,11 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(ref=sessions, which=which, number=st.integers(0, 3))
     def withdraw(self, ref: SessionRef, which: int, number: int) -> None:
-        model, store = self.models.get(ref), self.stores[which]
+        model = self.models.get(ref)
         named = [*(model.queue if model else ()), *(model.begun if model else ()), "unknown"]
         chosen = named[number % len(named)]
-        gone = self.call(lambda: store.write(Withdraw(ref, chosen)), CheckpointNotFound if model is None else None)
+        refusal = CheckpointNotFound if model is None else None
+        gone = self.call(which, lambda store: store.write(Withdraw(ref, chosen)), refusal)
         if model is None:
             return
         assert gone == (chosen in model.queue)
@@ -516,12 +587,12 @@ class StoreMachine(RuleBasedStateMachine):
             del model.queue[chosen]
             self.repeat = None
         if not model.log and not model.queue:
-            del self.models[ref]
+            self.forget(ref)
 
     @rule(which=which, some=st.lists(sessions, max_size=3), stale=seldom)
     def renew(self, which: int, some: list[SessionRef], stale: bool) -> None:
         held = [(ref, self.lease(ref, stale)) for ref in some]
-        renewed = self.call(lambda: self.stores[which].renew([lease for _, lease in held]), None)
+        renewed = self.call(which, lambda store: store.renew([lease for _, lease in held]), None)
         for (ref, lease), state in zip(held, renewed or [], strict=True):
             model = self.models.get(ref)
             lost = model is None or (model.fence, model.owner) != (lease.fence, lease.owner)
@@ -534,7 +605,7 @@ class StoreMachine(RuleBasedStateMachine):
     def cancel(self, ref: SessionRef, which: int, mode: str) -> None:
         model = self.models.get(ref)
         refusal = CheckpointNotFound if model is None else None
-        stopped = self.call(lambda: self.stores[which].write(Cancel(ref, mode)), refusal)
+        stopped = self.call(which, lambda store: store.write(Cancel(ref, mode)), refusal)
         if model is not None:
             assert stopped == model.is_live(self.clock())
             model.cancel = mode if stopped else model.cancel
@@ -543,14 +614,15 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(ref=sessions, which=which, keep=st.integers(0, 3))
     def prune(self, ref: SessionRef, which: int, keep: int) -> None:
         model, store = self.models.get(ref), self.stores[which]
-        gone = self.call(lambda: store.write(Prune(ref, keep=keep)), CheckpointNotFound if model is None else None)
+        refusal = CheckpointNotFound if model is None else None
+        gone = self.call(which, lambda store: store.write(Prune(ref, keep=keep)), refusal)
         if model is None:
             return
         if not model.log:
             assert gone == 0
             return
         listed = [each for each in model.log if each is not None and each.header.source is not None]
-        left = [each.id for each in self.call(lambda: store.read(ListCheckpoints(ref)), None) or []]
+        left = [each.id for each in self.call(which, lambda store: store.read(ListCheckpoints(ref)), None) or []]
         assert len(left) == len(listed) - (gone or 0)
         assert {each.id for each in listed[len(listed) - keep :]} <= set(left)
         for position, write in enumerate(model.log[:-1]):
@@ -574,20 +646,18 @@ class StoreMachine(RuleBasedStateMachine):
         if not sure:
             return
         busy = model is not None and model.is_live(self.clock())
-        self.call(lambda: self.stores[which].write(Delete(ref)), SessionBusy if busy else None)
+        self.call(which, lambda store: store.write(Delete(ref)), SessionBusy if busy else None)
         if not busy:
-            self.models.pop(ref, None)
-            self.repeat = None
+            self.forget(ref)
 
     @rule(which=which, ttl=st.sampled_from([1.0, 15.0, 40.0, 100.0]))
     def delete_idle(self, which: int, ttl: float) -> None:
         now = self.clock()
         idle = {ref for ref, each in self.models.items() if not each.is_live(now) and each.touched < now - ttl}
-        gone = self.call(lambda: self.stores[which].write(DeleteIdle(ttl=ttl)), None)
+        gone = self.call(which, lambda store: store.write(DeleteIdle(ttl=ttl)), None)
         assert {(ref.app, ref.id) for ref in gone or []} == {(ref.app, ref.id) for ref in idle}
         for ref in idle:
-            del self.models[ref]
-            self.repeat = None
+            self.forget(ref)
 
     @rule(seconds=st.sampled_from([0.5, 4.0, 11.0, 30.0]))
     def jump(self, seconds: float) -> None:
@@ -599,12 +669,90 @@ class StoreMachine(RuleBasedStateMachine):
         if self.repeat is not None:
             self.repeat()
 
-    def _again(self, ref: SessionRef, made: Claimed | Committed, call: Callable[[], Awaitable[object]]) -> None:
+    def _again(
+        self, ref: SessionRef, made: Claimed | Committed, which: int, call: Callable[[Store], Awaitable[object]]
+    ) -> None:
         model = self.models[ref]
-        assert self.call(call, None) == made
+        assert self.call(which, call, None) == made
         if model.owner is not None:
             model.end = self.clock() + TTL
             model.touched = self.clock()
+
+    @rule(which=which, one=st.integers(0, 3))
+    def repeat_an_older_one(self, which: int, one: int) -> None:
+        """A commit comes once more after others, which is a success or not; its records are not written again."""
+        if not self.older:
+            return
+        ref, request = self.older[one % len(self.older)]
+        model = self.models[ref]
+        made = self.alike(which, lambda store: store.write(request))
+        if isinstance(made, Refused):
+            return
+        self.repeat = None
+        if not made.released:
+            model.end = model.touched = self.clock()
+            model.end += TTL
+        elif (model.fence, model.owner) == (request.lease.fence, request.lease.owner):
+            model.owner, model.end, model.cancel, model.touched = None, 0.0, None, self.clock()
+
+    @rule(
+        ref=sessions,
+        which=which,
+        stale=seldom,
+        wrong=st.sampled_from(WRONG),
+        claims=st.booleans(),
+        second=st.booleans(),
+    )
+    def go_wrong(self, ref: SessionRef, which: int, wrong: str, *, stale: bool, claims: bool, second: bool) -> None:
+        """A record that does not fit is refused, also behind one that does, and leaves no trace."""
+        model = self.models.get(ref)
+        if model is None or not model.log:
+            return
+        asked, first = [*model.asked, "unknown"][0], self.write(model, 1)
+        new, writes = first, tuple[Write, ...]()
+        if second and not claims:
+            writes = (first,)
+            new = self.write(model, 0, branch=first.branch, number=first.number + 1, parent=first.id)
+        fork: dict[str, Any] = {"branch": f"n{self.count}", "number": 0, "full": True, "asks": ()}
+        once = Question(id="once", body=b"{}")
+        end = Answer(id="once", value=b"", how="abandoned")
+        changes: dict[str, dict[str, Any]] = {
+            "a gap": {"number": new.number + 1},
+            "another parent": {"parent": "c.9"},
+            "an unknown base": {**fork, "parent": "c.9"},
+            "a branch that is not full": {**fork, "full": False},
+            "a branch that was left": {**fork, "branch": next(iter(model.questions))},
+            "asked before": {"asks": (Question(id=asked, body=b"{}"), *first.asks[:1])},
+            "asked twice": {"asks": (once, once)},
+            "ends what was never asked": {"closes": (end,)},
+            "ends what it asks": {"asks": (once,), "closes": (end,)},
+            "ends twice": {"closes": (replace(end, id=asked), replace(end, id=asked))},
+            "an unknown input": {"input": "unknown"},
+            "not JSON": {"header": Header(metadata={"x": object()})},
+        }
+        writes = (*writes, _with(new, **changes[wrong]))
+        if claims:
+            claim = Claim(ref=ref, owner="dan", ttl=TTL, after=model.head, write=writes[0], replaces=model.owner)
+            made = self.alike(which, lambda store: store.write(claim))
+        else:
+            commit = Commit(lease=self.lease(ref, stale), writes=writes, after=model.last.id)
+            made = self.alike(which, lambda store: store.write(commit))
+        assert isinstance(made, Refused), (wrong, made)
+
+    @rule(ref=sessions, which=which, after=st.sampled_from(["c.9", "", "b.0"]), answers=st.booleans())
+    def see_another_head(self, ref: SessionRef, which: int, after: str, *, answers: bool) -> None:
+        """A caller that has not seen the head is refused, and so is a claim that answers what it asks."""
+        model = self.models.get(ref)
+        if model is None or after == (model.head or ""):
+            return
+        write = self.write(model, 1)
+        given = [Answer(id=each.id, value=b"1") for each in write.asks] if answers and model.log else []
+        claim = Claim(ref=ref, owner="dan", ttl=TTL, after=after, write=write, answers=given, replaces=model.owner)
+        requests = (claim, replace(claim, after=model.head) if given else claim)
+        for request in requests:
+            assert isinstance(self.alike(which, lambda store, request=request: store.write(request)), Refused)
+        refused = self.alike(which, lambda store: store.write(GiveAnswers(ref, (), after=after)))
+        assert isinstance(refused, Refused)
 
     # What holds between any two calls
 
@@ -613,6 +761,18 @@ class StoreMachine(RuleBasedStateMachine):
         for store in self.stores:
             for ref in NAMES:
                 self.loop.run(self._compare(store, ref, self.models.get(ref)))
+        self.loop.run(self._compare_with_twin(self.stores[self.count % 2]))
+
+    async def _compare_with_twin(self, store: Store) -> None:  # rule C14
+        queries: list[StoreQuery[Any]] = [ListSessions(), ListQuestions(), ListDecisions(), ListDue()]
+        for ref in NAMES:
+            before = model.head if (model := self.models.get(ref)) is not None else None
+            queries += [GetHead(ref), Load(ref), Audit(ref, all_branches=True), ListBranches(ref), ListRecords(ref)]
+            queries += [ListEvents(ref), ListEvents(ref, 3, limit=2), ListInputs(ref, limit=2)]
+            queries += [ListCheckpoints(ref), ListCheckpoints(ref, 2, before, "step", "a")]
+        for query in queries:
+            found, expected = await outcome(store.read(query)), await outcome(self.twin.read(query))
+            assert found == expected, query
 
     async def _compare(self, store: Store, ref: SessionRef, model: Model | None) -> None:
         loaded, now, head = await store.read(Load(ref)), self.clock(), await store.read(GetHead(ref))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .suite.answers import AnswerSuite
 from .suite.decided import DecisionSuite
+from .suite.guards import GuardSuite
 from .suite.hinting import HintSuite
 from .suite.inbox import InboxSuite
 from .suite.keeping import KeepingSuite
@@ -19,6 +20,7 @@ from .suite.queue import QueueSuite
 class StoreSuite(
     LogSuite,
     LeaseSuite,
+    GuardSuite,
     AnswerSuite,
     ListingSuite,
     InboxSuite,
@@ -30,7 +32,10 @@ class StoreSuite(
     OutboxSuite,
     HintSuite,
 ):
-    """Tests every guarantee of the store protocol, as async test methods.
+    """Tests every promise of a store, as async test methods.
+
+    That is what a store itself must do: atomic writes under their guards, facts, order, pages, indexes, hints. What the
+    requests of the kit decide alike for all stores is proved with the kit.
 
     ```python
     class TestMyStore(StoreSuite):

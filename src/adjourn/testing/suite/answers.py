@@ -6,24 +6,22 @@ import asyncio
 
 from msgspec.structs import replace
 
-from adjourn.errors import AlreadyResumed, CheckpointNotFound, Conflict, InterruptExpired, SessionBusy, UnknownInterrupt
+from adjourn.errors import AlreadyResumed, Conflict, InterruptExpired, UnknownInterrupt
 from adjourn.stores.kit import (
     Audit,
     Claim,
-    Commit,
     GiveAnswers,
     HasInput,
-    ListEvents,
     ListInputs,
     ListOpen,
     ListQuestions,
     Submit,
     Withdraw,
 )
-from adjourn.stores.types import Answer, Answered, Head, Input, SessionRef
+from adjourn.stores.types import Answer, Answered, Head, Input
 from adjourn.testing.clock import FakeClock
 
-from .bench import Bench, Drive, S, paused, question, record, refused, yes
+from .bench import Bench, Drive, S, paused, question, refused, yes
 
 
 class AnswerSuite(Bench):
@@ -63,21 +61,6 @@ class AnswerSuite(Bench):
             assert (await run.loaded("b.0")).answers == ()
             assert (await run.loaded("b.1")).answers == (answer,)
 
-    async def test_a_second_answer_is_refused(self) -> None:  # rule R3
-        """And told about the first, but not what it was."""
-        async with self.fresh() as store:
-            run = await paused(store, "q")
-            await store.write(GiveAnswers(ref=S, answers=[yes("q", b"1", by="eve")]))
-            error = await refused(
-                AlreadyResumed, store.write(GiveAnswers(ref=S, answers=[yes("q", b"2", by="mallory")]))
-            )
-            (decision,) = await store.read(Audit(S))
-            assert (error.interrupt_id, error.by, error.at, error.live) == ("q", "eve", decision.at, False)
-            assert decision.value == b"1"
-            await run.claim()
-            error = await refused(AlreadyResumed, store.write(GiveAnswers(ref=S, answers=[yes("q")])))
-            assert error.live
-
     async def test_of_many_answers_one_wins(self) -> None:  # rule R3
         """All at once, by `answer` and by `claim`."""
         async with self.fresh() as store:
@@ -114,38 +97,6 @@ class AnswerSuite(Bench):
             )
             assert all(isinstance(head, Head) for head in heads)
             assert [answer.by for answer in (await run.loaded()).answers] == ids
-
-    async def test_unknown_questions_are_refused(self) -> None:  # rule R1
-        """With a list of the open ones; nothing is changed."""
-        async with self.fresh() as store:
-            await paused(store, "q1", "q2", "q3")
-            await store.write(GiveAnswers(ref=S, answers=[yes("q2")]))
-            for wrong in ("q4", "q1#2", "Q1", "q1 ", "", "%", "q'"):
-                error = await refused(
-                    UnknownInterrupt, store.write(GiveAnswers(ref=S, answers=[yes("q1"), yes(wrong)]))
-                )
-                assert (error.interrupt_id, error.open) == (wrong, ("q1", "q3"))
-            await refused(CheckpointNotFound, store.write(GiveAnswers(ref=SessionRef("no"), answers=[yes("q1")])))
-            assert [asked.id for asked in await store.read(ListOpen(S))] == ["q1", "q3"]
-
-    async def test_answers_are_taken_all_or_none(self) -> None:  # rule R2
-        """One that is too late leaves the others open; and one question has one answer."""
-        async with self.fresh() as store:
-            await paused(store, "q1", "q2", "q3")
-            await store.write(GiveAnswers(ref=S, answers=[yes("q2")]))
-            await refused(AlreadyResumed, store.write(GiveAnswers(ref=S, answers=[yes("q1"), yes("q2"), yes("q3")])))
-            await refused(AlreadyResumed, store.write(GiveAnswers(ref=S, answers=[yes("q1"), yes("q1", b"false")])))
-            assert [asked.id for asked in await store.read(ListOpen(S))] == ["q1", "q3"]
-            await store.write(GiveAnswers(ref=S, answers=[yes("q3"), yes("q1")]))
-            assert await store.read(ListOpen(S)) == []
-
-    async def test_an_answer_can_depend_on_the_head(self) -> None:  # rule R1
-        """With `after`, anything that moved makes it void."""
-        async with self.fresh() as store:
-            await paused(store, "q")
-            await refused(Conflict, store.write(GiveAnswers(ref=S, answers=[yes("q")], after="b.0")))
-            assert len(await store.read(ListOpen(S))) == 1
-            await store.write(GiveAnswers(ref=S, answers=[yes("q")], after="b.1"))
 
     async def test_a_late_answer_is_refused(self) -> None:  # rule R11
         """By the store's clock, except for the answer that says so."""
@@ -196,19 +147,6 @@ class AnswerSuite(Bench):
             await run.commit(run.next(takes=("q",)))
             assert (await run.loaded()).answers == ()
 
-    async def test_the_same_claim_with_answers_again_is_a_success(self) -> None:  # rule C1
-        """With the same answers only."""
-        async with self.fresh() as store:
-            run = await paused(store, "q")
-            write = run.next()
-            claimed = await run.claim(write, yes("q", b"1"))
-            again = await store.write(
-                Claim(ref=S, owner="ann", ttl=10, after="b.1", write=write, answers=[yes("q", b"1")])
-            )
-            assert again.lease == claimed.lease
-            other = store.write(Claim(ref=S, owner="ann", ttl=10, after="b.1", write=write, answers=[yes("q", b"2")]))
-            await refused(AlreadyResumed, other)
-
     async def test_a_live_owner_gets_the_answers(self) -> None:  # rule R3
         """The caller gets no lease, and the owner cannot pause before it has taken them up."""
         async with self.fresh() as store:
@@ -231,159 +169,6 @@ class AnswerSuite(Bench):
             assert [answer.id for answer in committed.answers] == ["q2"]
             committed = await run.commit(run.next(status="waiting", takes=("q2",)), release=True)
             assert (committed.released, committed.answers) == (True, ())
-
-    async def test_a_claim_that_must_be_alone_leaves_no_answers(self) -> None:  # rule R3
-        """A live owner refuses it, and nothing was answered; an answer that came before is reported first."""
-        async with self.fresh() as store:
-            run = Drive(store)
-            await run.start()
-            await run.commit(run.next(asks=(question("q1"), question("q2"))))
-            await store.write(GiveAnswers(ref=S, answers=[yes("q2")]))
-            other = Drive(store, owner="bob")
-            other.at = "b.1"
-            busy = await refused(SessionBusy, other.claim(run.next(), yes("q1"), alone=True))
-            assert busy.owner_id == "ann"
-            await refused(AlreadyResumed, other.claim(run.next(), yes("q2"), alone=True))
-            assert [asked.id for asked in await store.read(ListOpen(S))] == ["q1"]
-            await store.write(GiveAnswers(ref=S, answers=[yes("q1")]))
-            await run.commit(run.next(takes=("q1", "q2")))
-            await run.commit(run.next(status="waiting", asks=(question("q3"),)), release=True)
-            other.branch, other.number, other.at = run.branch, run.number, run.at
-            claimed = await other.claim(other.next(), yes("q3"), alone=True)
-            assert claimed.lease is not None
-
-    async def test_a_pause_that_met_answers_can_be_repeated(self) -> None:  # rule C1
-        """It says the same, and renews the lease. Since the run goes on, the events of the pause are not kept."""
-        clock = FakeClock()
-        async with self.fresh(clock) as store:
-            run = Drive(store, ttl=10 * self.tick)
-            await run.start()
-            await run.commit(run.next(asks=(question("q"),)))
-            await store.write(GiveAnswers(ref=S, answers=[yes("q")]))
-            last = run.next(status="waiting", events=b"[1]", event_count=1)
-            first = await run.commit(last, release=True)
-            assert not first.released
-            before = (await run.head()).expires
-            await self.pass_time(clock, 7 * self.tick)
-            assert await store.write(Commit(lease=run.held, writes=(last,), after="b.1", release=True)) == first
-            assert (await run.head()).expires > before
-            assert await store.read(ListEvents(S)) == []
-            assert (await run.head()).seq == 0
-            await refused(
-                Conflict,
-                store.write(
-                    Commit(
-                        lease=run.held, writes=(record(2, "b.1", b"x", status="waiting"),), after="b.1", release=True
-                    )
-                ),
-            )
-
-    async def test_a_pause_without_events_that_met_answers_can_be_repeated(self) -> None:  # rule C1
-        """Although its record looks the same as that of a pause."""
-        clock = FakeClock()
-        async with self.fresh(clock) as store:
-            run = Drive(store, ttl=10 * self.tick)
-            await run.start(run.next(asks=(question("q"),)))
-            await store.write(GiveAnswers(ref=S, answers=[yes("q")]))
-            write = run.next(status="waiting")
-            met = await store.write(Commit(lease=run.held, writes=(write,), after="b.0", release=True))
-            assert ([answer.id for answer in met.answers], met.released) == (["q"], False)
-            before = (await run.head()).expires
-            await self.pass_time(clock, 7 * self.tick)
-            assert await store.write(Commit(lease=run.held, writes=(write,), after="b.0", release=True)) == met
-            assert (await run.head()).expires > before
-
-    async def test_a_pause_can_be_repeated_although_answers_came_since(self) -> None:  # rule C1
-        """It was made, and is over."""
-        async with self.fresh() as store:
-            run = Drive(store)
-            await run.start()
-            last = run.next(status="waiting", asks=(question("q"),), events=b"[1]", event_count=1)
-            await run.commit(last, release=True)
-            await store.write(GiveAnswers(ref=S, answers=[yes("q")]))
-            again = await store.write(Commit(lease=run.held, writes=(last,), after="b.0", release=True))
-            assert (again.released, again.answers) == (True, ())
-            assert [answer.id for answer in (await run.loaded()).answers] == ["q"]
-
-    async def test_an_end_does_not_wait_for_answers(self) -> None:
-        """Only a pause has to."""
-        async with self.fresh() as store:
-            run = Drive(store)
-            await run.start()
-            await run.commit(run.next(asks=(question("q"),)))
-            await store.write(GiveAnswers(ref=S, answers=[yes("q")]))
-            assert (await run.end()).released
-
-    async def test_a_question_is_checked_before_the_lease(self) -> None:  # rule R3
-        """Who is too late hears so, and not that somebody is busy."""
-        async with self.fresh() as store:
-            run = await paused(store, "q", "r")
-            loser = run.next(b"loser")
-            await run.claim(run.next(), yes("q"))
-            error = await refused(
-                AlreadyResumed,
-                store.write(Claim(ref=S, owner="bob", ttl=10, after="b.1", write=loser, answers=[yes("q")])),
-            )
-            assert error.live
-            await refused(
-                UnknownInterrupt,
-                store.write(Claim(ref=S, owner="bob", ttl=10, after="b.1", write=loser, answers=[yes("x")])),
-            )
-            await refused(SessionBusy, store.write(Claim(ref=S, owner="bob", ttl=10, after="b.1", write=loser)))
-
-    async def test_a_claim_with_answers_must_have_seen_the_head(self) -> None:  # rule R1
-        """Else nothing is answered."""
-        async with self.fresh() as store:
-            run = await paused(store, "q")
-            await refused(
-                Conflict,
-                store.write(Claim(ref=S, owner="bob", ttl=10, after="b.0", write=run.next(), answers=[yes("q")])),
-            )
-            assert len(await store.read(ListOpen(S))) == 1
-
-    async def test_answers_for_a_live_owner_need_not_know_its_head(self) -> None:  # rule R3
-        """It moves all the time; what counts is that the question is open."""
-        async with self.fresh() as store:
-            run = Drive(store)
-            await run.start()
-            await run.commit(run.next(asks=(question("q"),)))
-            await run.steps(3)
-            claimed = await store.write(
-                Claim(ref=S, owner="bob", ttl=10, after="b.1", write=run.next(), answers=[yes("q")])
-            )
-            assert (claimed.lease, claimed.checkpoint) == (None, "b.4")
-
-    async def test_records_of_one_commit_know_of_each_other(self) -> None:
-        """A question that one of them asks, a later one can close; if one is refused, none was written."""
-        async with self.fresh() as store:
-            run = Drive(store)
-            await run.start()
-            await run.commit(run.next(asks=(question("q"),)))
-            gone = (Answer(id="q", value=b"", how="abandoned"), Answer(id="r", value=b"", how="abandoned"))
-            ask = record(2, "b.1", asks=(question("r"),))
-            before = await run.loaded()
-            for last in (
-                record(4, "b.2"),
-                record(3, "b.1"),
-                record(3, "b.2", asks=(question("r"),)),
-                record(3, "b.2", asks=(question("q"),)),
-            ):
-                await refused(Conflict, store.write(Commit(lease=run.held, writes=(ask, last), after="b.1")))
-            close = record(3, "b.2", closes=gone)
-            await refused(
-                AlreadyResumed,
-                store.write(Commit(lease=run.held, writes=(ask, close, record(4, "b.3", closes=gone)), after="b.1")),
-            )
-            unknown = record(3, "b.2", closes=(Answer(id="s", value=b"", how="abandoned"),))
-            await refused(UnknownInterrupt, store.write(Commit(lease=run.held, writes=(ask, unknown), after="b.1")))
-            assert await run.loaded() == before
-            await store.write(Commit(lease=run.held, writes=(ask, close), after="b.1"))
-            assert [each.how for each in await store.read(Audit(S))] == ["abandoned", "abandoned"]
-            fork, then = record(0, "b.1", branch="c", asks=(question("q"),)), record(1, "c.0", branch="c", closes=gone)
-            await refused(UnknownInterrupt, store.write(Commit(lease=run.held, writes=(fork, then), after="b.3")))
-            await store.write(
-                Commit(lease=run.held, writes=(fork, record(1, "c.0", branch="c", closes=gone[:1])), after="b.3")
-            )
 
     async def test_a_record_can_close_questions(self) -> None:
         """As abandoned or expired; they are then ended for everybody."""
@@ -438,14 +223,3 @@ class AnswerSuite(Bench):
             await refused(Conflict, run.commit(run.next(asks=(question("r"), question("r")))))
             assert [each.id for each in await store.read(Audit(S))] == ["q"]
             assert (await run.head()).checkpoint == "b.1"
-
-    async def test_taking_what_is_not_there_changes_nothing(self) -> None:
-        """An open question stays open."""
-        async with self.fresh() as store:
-            run = Drive(store)
-            await run.start()
-            await run.commit(run.next(asks=(question("q"),)))
-            await run.commit(run.next(takes=("q", "nothing")))
-            await store.write(GiveAnswers(ref=S, answers=[yes("q")]))
-            assert [answer.id for answer in (await run.loaded()).answers] == ["q"]
-            assert not (await run.pause()).released

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unittest
 from collections.abc import AsyncGenerator, Awaitable
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import TypedDict, TypeVar, Unpack
 
 from adjourn.stores.kit import Claim, Commit, GetHead, Load
 from adjourn.stores.protocol import Store
@@ -18,6 +18,7 @@ from adjourn.stores.types import (
     Header,
     Lease,
     Loaded,
+    Notice,
     Question,
     SessionRef,
     Status,
@@ -97,42 +98,33 @@ def yes(id: str, value: bytes = b"true", by: str | None = None) -> Answer:
     return Answer(id=id, value=value, by=by)
 
 
+class More(TypedDict, total=False):
+    """What else a write may have; see `Write`."""
+
+    full: bool
+    header: Header
+    status: Status
+    asks: tuple[Question, ...]
+    takes: tuple[str, ...]
+    closes: tuple[Answer, ...]
+    events: bytes
+    event_count: int
+    begins: tuple[Begun, ...]
+    notices: tuple[Notice, ...]
+    program: str
+    input: str | None
+    overtakes: bool
+    summary: bytes
+    origin: str | None
+
+
 def record(
-    number: int,
-    parent: str | None,
-    body: bytes | None = None,
-    *,
-    branch: str = "b",
-    full: bool | None = None,
-    status: Status = "running",
-    header: Header | None = None,
-    asks: tuple[Question, ...] = (),
-    takes: tuple[str, ...] = (),
-    closes: tuple[Answer, ...] = (),
-    events: bytes = b"",
-    event_count: int = 0,
-    begins: tuple[Begun, ...] = (),
-    program: str = "",
-    input: str | None = None,
+    number: int, parent: str | None, body: bytes | None = None, *, branch: str = "b", **more: Unpack[More]
 ) -> Write:
     """A write, full if it is the first of its branch, listed with source "step" unless `header` says otherwise."""
-    return Write(
-        branch=branch,
-        number=number,
-        parent=parent,
-        full=number == 0 if full is None else full,
-        body=f"{branch}{number}".encode() if body is None else body,
-        header=header or Header(source="step", step=number),
-        status=status,
-        asks=asks,
-        takes=takes,
-        closes=closes,
-        events=events,
-        event_count=event_count,
-        begins=begins,
-        program=program,
-        input=input,
-    )
+    usual: More = {"full": number == 0, "header": Header(source="step", step=number), "status": "running"}
+    content = f"{branch}{number}".encode() if body is None else body
+    return Write(branch=branch, number=number, parent=parent, body=content, **(usual | more))
 
 
 class Drive:
@@ -161,38 +153,9 @@ class Drive:
         assert self.at is not None, "the session was not started"
         return self.at
 
-    def next(
-        self,
-        body: bytes | None = None,
-        *,
-        full: bool | None = None,
-        status: Status = "running",
-        header: Header | None = None,
-        asks: tuple[Question, ...] = (),
-        takes: tuple[str, ...] = (),
-        closes: tuple[Answer, ...] = (),
-        events: bytes = b"",
-        event_count: int = 0,
-        program: str = "",
-        input: str | None = None,
-    ) -> Write:
+    def next(self, body: bytes | None = None, **more: Unpack[More]) -> Write:
         """The write that would come next."""
-        return record(
-            self.number + 1,
-            self.at,
-            body,
-            branch=self.branch,
-            full=full,
-            status=status,
-            header=header,
-            asks=asks,
-            takes=takes,
-            closes=closes,
-            events=events,
-            event_count=event_count,
-            program=program,
-            input=input,
-        )
+        return record(self.number + 1, self.at, body, branch=self.branch, **more)
 
     def moved(self, write: Write) -> None:
         """Stand at a write that was taken."""

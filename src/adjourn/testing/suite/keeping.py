@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from adjourn.errors import AlreadyResumed, CheckpointNotFound, Conflict, SessionBusy, UnknownInterrupt, UsageError
+from adjourn.errors import AlreadyResumed, CheckpointNotFound, UnknownInterrupt
 from adjourn.stores.kit import (
     Audit,
-    Claim,
-    Commit,
     Delete,
     DeleteIdle,
     GetHead,
@@ -24,7 +22,7 @@ from adjourn.stores.kit import (
     Prune,
 )
 from adjourn.stores.protocol import Store
-from adjourn.stores.types import Begun, Header, SessionRef
+from adjourn.stores.types import Begun, SessionRef
 from adjourn.testing.clock import FakeClock
 
 from .bench import Bench, Drive, S, paused, question, record, refused, yes
@@ -60,23 +58,6 @@ class KeepingSuite(Bench):
             assert await store.read(ListBegun("e")) == [Begun("e", "p", 1)]
             assert await store.read(ListBegun("f")) == []
 
-    async def test_what_a_refused_write_begins_has_not_begun(self) -> None:  # rules C1, T6
-        """It comes and goes with its record, and repeating one that is there already changes nothing."""
-        async with self.fresh() as store:
-            run = Drive(store)
-            await run.start()
-            await refused(
-                Conflict,
-                store.write(
-                    Commit(lease=run.held, writes=(record(2, "b.1", begins=(Begun("d", "p", 2),)),), after="b.1")
-                ),
-            )
-            assert await store.read(ListBegun("d")) == []
-            write = record(1, "b.0", begins=(Begun("d", "p", 1),))
-            for _ in range(2):
-                await store.write(Commit(lease=run.held, writes=(write,), after="b.0"))
-            assert await store.read(ListBegun("d")) == [Begun("d", "p", 1)]
-
     async def test_a_fork_leaves_the_old_branch_as_it_was(self) -> None:  # rule C4
         """It begins with a full record, after any checkpoint."""
         async with self.fresh() as store:
@@ -107,40 +88,6 @@ class KeepingSuite(Bench):
             for wrong in ("c.6", "c.5", "b.7", "b.4", "c.0"):
                 await refused(CheckpointNotFound, store.read(Load(S, wrong)))
             assert (await run.loaded("b.6")).rows == (b"b5", b"b6")
-
-    async def test_a_branch_that_was_left_is_not_written_again(self) -> None:  # rule C4
-        """Nor does one begin with a partial record, or after something unknown."""
-        async with self.fresh() as store:
-            run = Drive(store)
-            await run.start()
-            await run.steps(1)
-            await run.commit(record(0, "b.0", branch="c"))
-            for write in (record(2, "b.1"), record(0, "c.0", b"x"), record(0, "c.0", branch="d", full=False)):
-                await refused(Conflict, store.write(Commit(lease=run.held, writes=(write,), after="c.0")))
-            for parent in ("b.2", "x.0", "", None):
-                await refused(
-                    CheckpointNotFound,
-                    store.write(Commit(lease=run.held, writes=(record(0, parent, branch="d"),), after="c.0")),
-                )
-            assert await _ids(store) == ["c.0", "b.1", "b.0"]
-
-    async def test_a_fork_can_be_repeated(self) -> None:  # rule C1
-        """By commit and by claim."""
-        async with self.fresh() as store:
-            run = Drive(store)
-            await run.start()
-            fork = record(0, "b.0", branch="c", asks=(question("q"),))
-            await run.commit(fork)
-            await store.write(Commit(lease=run.held, writes=(fork,), after="b.0"))
-            await refused(
-                Conflict, store.write(Commit(lease=run.held, writes=(record(0, None, branch="c"),), after="b.0"))
-            )
-            await run.end()
-            again = record(0, "c.0", branch="d")
-            claimed = await run.claim(again)
-            assert (
-                await store.write(Claim(ref=S, owner="ann", ttl=10, after="c.1", write=again))
-            ).lease == claimed.lease
 
     async def test_questions_are_facts_of_a_branch(self) -> None:  # rule C4
         """A fork asks anew; what was answered before stays so on its own branch."""
@@ -211,14 +158,6 @@ class KeepingSuite(Bench):
             assert await store.write(Prune(S, keep=1)) == 3
             assert [each.value for each in await store.read(ListAsked(S, "b", ["q"]))] == [b"1"]
 
-    async def test_a_new_branch_closes_nothing_of_the_old_one(self) -> None:  # rule C4
-        """It has no questions yet."""
-        async with self.fresh() as store:
-            run = await paused(store, "q")
-            fork = record(0, "b.0", branch="c", closes=(yes("q"),))
-            await refused(UnknownInterrupt, run.claim(fork))
-            assert [each.id for each in await store.read(ListQuestions())] == ["q"]
-
     async def test_deleting(self) -> None:
         """Removes everything of one session, and nothing of another."""
         async with self.fresh() as store:
@@ -236,19 +175,6 @@ class KeepingSuite(Bench):
             await again.start(record(0, None, b"new"))
             assert (await again.loaded()).rows == (b"new",)
             assert await store.read(Audit(S)) == []
-
-    async def test_a_live_session_is_not_deleted(self) -> None:
-        """A dead one is."""
-        clock = FakeClock()
-        async with self.fresh(clock) as store:
-            run = Drive(store, ttl=10 * self.tick)
-            await run.start()
-            busy = await refused(SessionBusy, store.write(Delete(S)))
-            assert busy.owner == "ann"
-            await self.pass_time(clock, 11 * self.tick)
-            await store.write(Delete(S))
-            await refused(Conflict, run.commit())
-            assert (await store.renew([run.held]))[0].lost
 
     async def test_expiring(self) -> None:  # rule C7
         """Counts from the last commit, answer or renewal, and leaves what somebody runs."""
@@ -298,6 +224,18 @@ class KeepingSuite(Bench):
             assert [len(each) for each in found] == [2, 2, 1, 0]
             assert {each.id for batch in found for each in batch} == {f"s{number}" for number in range(5)}
 
+    async def test_what_somebody_runs_takes_no_place_of_what_expires(self) -> None:  # rule C7
+        """However long its owner has been silent."""
+        clock = FakeClock()
+        async with self.fresh(clock) as store:
+            for number in range(3):
+                await Drive(store, f"live{number}", ttl=100 * self.tick).start()
+            await Drive(store, "dead", ttl=self.tick).start()
+            await paused(store, "q", session="idle")
+            await self.pass_time(clock, 10 * self.tick)
+            found = [await store.write(DeleteIdle(ttl=5 * self.tick, limit=1)) for _ in range(3)]
+            assert sorted([[each.id for each in batch] for batch in found]) == [[], ["dead"], ["idle"]]
+
     async def test_answers_and_renewals_keep_a_session(self) -> None:  # rule C7
         """As commits do; a cancel does not, and what somebody runs stays in any case."""
         clock = FakeClock()
@@ -339,74 +277,6 @@ class KeepingSuite(Bench):
             await run.steps(1)
             assert (await run.loaded()).rows == (b"b7", b"b8", b"b9", b"b10")
 
-    async def test_pruning_keeps_what_the_kept_are_folded_from(self) -> None:  # rule C7
-        """Back to the last full record."""
-        async with self.fresh() as store:
-            run = Drive(store)
-            await run.start()
-            for number in range(1, 8):
-                await run.commit(run.next(full=number == 4))
-            assert await store.write(Prune(S, keep=2)) == 4
-            assert (await run.loaded("b.6")).rows == (b"b4", b"b5", b"b6")
-
-    async def test_pruning_counts_listed_checkpoints(self) -> None:  # rule C7
-        """Records between them go with them."""
-        async with self.fresh() as store:
-            run = Drive(store)
-            await run.start()
-            for number in range(1, 9):
-                await run.commit(run.next(full=True, header=Header() if number % 2 else None))
-            assert await store.write(Prune(S, keep=2)) == 3
-            assert await _ids(store) == ["b.8", "b.6"]
-            await refused(CheckpointNotFound, store.read(Load(S, "b.7")))
-
-    async def test_pruning_by_time(self) -> None:  # rule C7
-        """Keeps what was written since; with `keep`, both."""
-        clock = FakeClock()
-        async with self.fresh(clock) as store:
-            run = Drive(store)
-            await run.start()
-            times = [(await run.head()).updated]
-            for _ in range(5):
-                await self.pass_time(clock, self.tick)
-                await run.commit(run.next(full=True))
-                times.append((await run.head()).updated)
-            assert await store.write(Prune(S, before=times[0])) == 0
-            assert await store.write(Prune(S, before=times[2])) == 2
-            assert await _ids(store) == ["b.5", "b.4", "b.3", "b.2"]
-            assert await store.write(Prune(S, before=times[4], keep=3)) == 1
-            assert await store.write(Prune(S, before=times[5] + self.tick)) == 2
-            assert await _ids(store) == ["b.5"]
-
-    async def test_pruning_everything_leaves_the_head(self) -> None:  # rule C7
-        """Also while somebody runs it, and with what waits."""
-        async with self.fresh() as store:
-            run = Drive(store)
-            await run.start()
-            await run.steps(2)
-            await run.commit(run.next(full=True, asks=(question("q"),)))
-            await store.write(GiveAnswers(ref=S, answers=[yes("q")]))
-            before = await run.loaded()
-            assert await store.write(Prune(S, keep=0)) == 3
-            assert await run.loaded() == before
-            await run.commit(run.next(takes=("q",)))
-            await refused(UsageError, store.write(Prune(S, keep=-1)))
-
-    async def test_pruning_keeps_the_base_of_a_fork(self) -> None:  # rule C7
-        """As long as something of the fork is left."""
-        async with self.fresh() as store:
-            run = Drive(store)
-            await run.start()
-            for _ in range(4):
-                await run.commit(run.next(full=True))
-            await run.commit(record(0, "b.2", branch="c"))
-            await run.commit(run.next(full=True))
-            await run.commit(record(0, "c.0", branch="d"))
-            await run.commit(run.next(full=True))
-            assert await store.write(Prune(S, keep=1)) == 6
-            assert await _ids(store) == ["d.1", "c.0", "b.2"]
-            assert (await run.loaded("b.2")).rows == (b"b2",)
-
     async def test_pruning_keeps_what_is_pending_on_any_branch(self) -> None:  # rule C7
         """A fork can go back to it."""
         async with self.fresh() as store:
@@ -415,18 +285,6 @@ class KeepingSuite(Bench):
             await run.commit(run.next(full=True))
             assert await store.write(Prune(S, keep=1)) == 1
             assert await _ids(store) == ["c.1", "b.1", "b.0"]
-
-    async def test_a_fork_from_what_was_pruned_is_refused(self) -> None:  # rule C7
-        """It has no base any more."""
-        async with self.fresh() as store:
-            run = Drive(store)
-            await run.start()
-            for _ in range(3):
-                await run.commit(run.next(full=True))
-            await store.write(Prune(S, keep=2))
-            fork = record(0, "b.0", branch="c")
-            await refused(CheckpointNotFound, store.write(Commit(lease=run.held, writes=(fork,), after="b.3")))
-            await run.commit(record(0, "b.2", branch="c"))
 
     async def test_events_of_what_is_kept_stay(self) -> None:
         """Those of pruned records go with them."""

@@ -66,36 +66,6 @@ class ListingSuite(Bench):
             for n, source in enumerate(HOSTILE):
                 assert [each.id for each in await store.read(ListCheckpoints(S, source=source))] == [f"b.{n + 4}"]
 
-    async def test_checkpoints_under_an_address(self) -> None:  # rule C5
-        """At the borders of segments."""
-        async with self.fresh() as store:
-            run = Drive(store)
-            addresses = (
-                "",
-                "node:a",
-                "node:ab",
-                "node:a;node:b",
-                "node:a:1",
-                "node:a;node:b;node:c",
-                "node:_",
-                "node:%",
-            )
-            await run.start(run.next(header=Header(source="step", address=addresses[0])))
-            for address in addresses[1:]:
-                await run.commit(run.next(header=Header(source="step", address=address)))
-
-            async def under(address: str | None) -> list[str]:
-                return [each.header.address for each in reversed(await store.read(ListCheckpoints(S, under=address)))]
-
-            assert await under(None) == list(addresses)
-            assert await under("") == list(addresses)
-            assert await under("node:a") == ["node:a", "node:a;node:b", "node:a;node:b;node:c"]
-            assert await under("node:a;node:b") == ["node:a;node:b", "node:a;node:b;node:c"]
-            assert await under("node:_") == ["node:_"]
-            assert await under("node:%") == ["node:%"]
-            for nothing in ("node", "node:", "node:a;", "%", *HOSTILE):
-                assert await under(nothing) == []
-
     async def test_sessions_are_listed_by_their_last_commit(self) -> None:
         """The most lately written first."""
         clock = FakeClock()
@@ -204,7 +174,7 @@ class ListingSuite(Bench):
             assert [asked.checkpoint for asked in await store.read(ListOpen(S))] == ["b.2"]
 
     async def test_what_is_due(self) -> None:
-        """Dead owners, expired questions, and answers that nobody has taken up; not what a live owner sees to."""
+        """Dead owners, expired questions of the head's branch, and answers that no record takes; not what is run."""
         clock = FakeClock()
         async with self.fresh(clock) as store:
             assert await store.read(ListDue()) == []
@@ -215,6 +185,11 @@ class ListingSuite(Bench):
                 created = (await run.head()).created
                 soon = question("q", expires=created + self.tick)
                 await run.commit(run.next(asks=(soon,), status="waiting"), release=name == "released")
+            left = Drive(store, "left")
+            await left.start()
+            soon = question("q", expires=(await left.head()).created + self.tick)
+            await left.commit(left.next(asks=(soon,)))
+            await left.commit(record(0, "b.1", branch="c", status="waiting", asks=(question("q"),)), release=True)
             await paused(store, "q", session="waiting")
             await paused(store, "q", session="answered")
             await store.write(GiveAnswers(ref=SessionRef("answered"), answers=[yes("q")]))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from msgspec.structs import replace
-
 from adjourn.errors import AdjournError, AlreadyResumed, CheckpointNotFound, Conflict, NotStorable, UnknownInterrupt
 from adjourn.stores.kit import (
     Audit,
@@ -51,28 +49,6 @@ class LogSuite(Bench):
             assert head.created == head.updated
             assert (await run.loaded()).rows == (b"one",)
 
-    async def test_unknown_sessions(self) -> None:
-        """Reading one gives nothing, writing one is refused."""
-        async with self.fresh() as store:
-            assert await store.read(Load(SessionRef("no"))) is None
-            assert await store.read(GetHead(SessionRef("no"))) is None
-            await refused(
-                CheckpointNotFound, store.write(Claim(ref=SessionRef("no"), owner="ann", ttl=10, after="b.0"))
-            )
-            await refused(
-                CheckpointNotFound,
-                store.write(Claim(ref=SessionRef("no"), owner="ann", ttl=10, after="b.0", write=record(1, "b.0"))),
-            )
-            await refused(CheckpointNotFound, store.write(Claim(ref=SessionRef("no"), owner="ann", ttl=10, after=None)))
-            for call in (
-                store.read(ListCheckpoints(SessionRef("no"))),
-                store.read(Audit(SessionRef("no"))),
-                store.read(ListEvents(SessionRef("no"))),
-                store.write(Prune(SessionRef("no"))),
-            ):
-                await refused(CheckpointNotFound, call)
-            assert await store.read(ListSessions()) == []
-
     async def test_a_commit_moves_the_head(self) -> None:
         """And a load gives what folds to it."""
         clock = FakeClock()
@@ -112,21 +88,6 @@ class LogSuite(Bench):
                 error = await refused(CheckpointNotFound, store.read(Load(S, wrong)))
                 assert error.checkpoint_id == wrong
 
-    async def test_a_loser_changes_nothing(self) -> None:  # rule C1
-        """Whoever saw another head is refused, and the log is as it was."""
-        async with self.fresh() as store:
-            run = Drive(store)
-            await run.start()
-            await run.commit()
-            before = await run.loaded()
-            stale = record(1, "b.0", b"other", asks=(question("q"),))
-            await refused(Conflict, store.write(Commit(lease=run.held, writes=(stale,), after="b.0")))
-            await refused(
-                Conflict, store.write(Commit(lease=run.held, writes=(record(2, "b.1", b"other"),), after="b.0"))
-            )
-            assert await run.loaded() == before
-            assert await store.read(Audit(S)) == []
-
     async def test_of_records_that_come_together_all_are_kept_or_none(self) -> None:  # rule C1
         """Whichever of them is refused, and for whatever reason."""
         async with self.fresh() as store:
@@ -150,17 +111,6 @@ class LogSuite(Bench):
             assert (await run.loaded()).rows[-2:] == (fine.body, good.body)
             assert [each.how for each in await store.read(Audit(S))] == ["answered", None, "answered"]
 
-    async def test_records_follow_each_other_without_gaps(self) -> None:  # rule C2
-        """A record that does not come next is refused."""
-        async with self.fresh() as store:
-            run = Drive(store)
-            await run.start()
-            for wrong in (record(2, "b.0"), record(0, "b.0", b"x"), record(1, None), record(1, "c.0")):
-                await refused(Conflict, store.write(Commit(lease=run.held, writes=(wrong,), after="b.0")))
-            await refused(Conflict, Drive(store, "t").start(record(0, None, full=False)))
-            assert (await run.loaded()).rows == (b"b0",)
-            assert await store.read(GetHead(SessionRef("t"))) is None
-
     async def test_the_same_commit_again_is_a_success(self) -> None:  # rule C1
         """So that a caller who did not hear the answer can try again."""
         async with self.fresh() as store:
@@ -174,63 +124,6 @@ class LogSuite(Bench):
             assert (await run.loaded()).rows == (b"b0", b"b1", b"b2")
             assert len(await store.read(Audit(S))) == 1
             assert len(await store.read(ListEvents(S))) == 1
-
-    async def test_the_same_id_with_other_content_is_a_conflict(self) -> None:  # rule C1
-        """Whatever it is that differs."""
-        async with self.fresh() as store:
-            run = Drive(store)
-            await run.start()
-            await run.commit(run.next(b"one", asks=(question("q"),), events=b"[1]", event_count=1))
-            for other in (
-                record(1, "b.0", b"two", asks=(question("q"),), events=b"[1]", event_count=1),
-                record(1, "b.0", b"one", asks=(question("q"),), events=b"[2]", event_count=1),
-                record(1, "b.0", b"one", asks=(question("r"),), events=b"[1]", event_count=1),
-                record(1, "b.0", b"one", full=True, asks=(question("q"),), events=b"[1]", event_count=1),
-            ):
-                await refused(Conflict, store.write(Commit(lease=run.held, writes=(other,), after="b.0")))
-            assert (await run.loaded()).rows == (b"b0", b"one")
-
-    async def test_the_last_commit_again_is_a_success(self) -> None:  # rule C1
-        """Although it has released the lease, and even when somebody has gone on since."""
-        async with self.fresh() as store:
-            run = Drive(store)
-            await run.start()
-            lease, last = run.held, run.next(status="done")
-            await run.commit(last, release=True)
-            assert (await store.write(Commit(lease=lease, writes=(last,), after="b.0", release=True))).released
-            await run.claim(run.next(), owner="bob")
-            assert (await store.write(Commit(lease=lease, writes=(last,), after="b.0", release=True))).released
-            head = await run.head()
-            assert (head.owner, head.checkpoint) == ("bob", "b.2")
-
-    async def test_the_same_claim_again_is_a_success(self) -> None:  # rule C1
-        """It gives the same lease, for a new session and for one that is there."""
-        async with self.fresh() as store:
-            run = Drive(store)
-            first = run.next()
-            claimed = await run.start(first)
-            again = await store.write(Claim(ref=S, owner="ann", ttl=10, after=None, write=first))
-            assert again.lease == claimed.lease
-            await run.end()
-            second = run.next()
-            claimed = await run.claim(second)
-            assert (
-                await store.write(Claim(ref=S, owner="ann", ttl=10, after="b.1", write=second))
-            ).lease == claimed.lease
-            assert (await run.head()).claims == 1
-
-    async def test_another_claim_by_the_same_owner_is_no_repetition(self) -> None:  # rule C1
-        """With other content, or after the run went on."""
-        async with self.fresh() as store:
-            run = Drive(store)
-            first = run.next(b"one")
-            await run.start(first)
-            await refused(
-                AdjournError, store.write(Claim(ref=S, owner="ann", ttl=10, after=None, write=record(0, None, b"two")))
-            )
-            await run.commit()
-            await refused(AdjournError, store.write(Claim(ref=S, owner="ann", ttl=10, after=None, write=first)))
-            assert (await run.loaded()).rows == (b"one", b"b1")
 
     async def test_of_many_who_make_a_session_one_succeeds(self) -> None:  # rule C1
         """All at once."""
@@ -277,6 +170,20 @@ class LogSuite(Bench):
             assert all(went_on(each) for each in await asyncio.gather(*commits))
             assert (await run.head()).checkpoint == "b.99"
 
+    async def test_a_call_sees_what_was_written_just_before_it(self) -> None:  # rule C1
+        """Also if a store writes several of them together."""
+        async with self.fresh() as store:
+            run = Drive(store)
+            await run.start()
+            commits = [
+                Commit(lease=run.held, writes=(record(number, f"b.{number - 1}", full=True),), after=f"b.{number - 1}")
+                for number in (1, 1, 2, 1, 2)
+            ]
+            results = await asyncio.gather(*map(store.write, commits), store.write(Prune(S, keep=1)))
+            assert all(went_on(each) for each in results[:-1])
+            assert results[-1] == 2
+            assert (await run.loaded()).rows == (b"b2",)
+
     async def test_any_bytes_come_back(self) -> None:  # rule C3
         """Small and big."""
         async with self.fresh() as store:
@@ -302,15 +209,6 @@ class LogSuite(Bench):
             await run.commit(run.next(header=header))
             (newest, _) = await store.read(ListCheckpoints(S))
             assert (newest.id, newest.parent, newest.header) == ("b.1", "b.0", header)
-
-    async def test_metadata_that_is_not_json_is_refused(self) -> None:
-        """Before anything is written."""
-        async with self.fresh() as store:
-            run = Drive(store)
-            await run.start()
-            bad = Header(source="step", metadata={"x": object()})
-            await refused(NotStorable, store.write(Commit(lease=run.held, writes=(run.next(header=bad),), after="b.0")))
-            await run.commit()
 
     async def test_two_sessions_never_mix(self) -> None:  # rule C12
         """Whatever their ids are."""
@@ -429,7 +327,7 @@ class LogSuite(Bench):
         """The first one says what its writer noted of its origin; pruning and later records leave it there."""
         async with self.fresh() as store:
             run = Drive(store)
-            await run.start(replace(record(0, None), origin='[["p",7]]'))
+            await run.start(record(0, None, origin='[["p",7]]'))
             await run.commit(run.next(full=True))
             await run.commit(record(0, "b.1", branch="c"))
             await run.commit(record(0, "c.0", branch="d"))

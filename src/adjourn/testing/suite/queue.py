@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from adjourn.errors import AdjournError, CheckpointNotFound, Conflict, QueueFull, SessionBusy
+from adjourn.errors import CheckpointNotFound, Conflict, QueueFull, SessionBusy
 from adjourn.stores.kit import (
     Audit,
     Cancel,
@@ -109,18 +109,6 @@ class QueueSuite(Bench):
             assert (await store.write(Submit(ref=S, input=hello()))).inputs == 0, "a turn has begun with it"
             assert await waiting(store) == []
 
-    async def test_another_input_cannot_have_the_same_id(self) -> None:  # rule V11
-        """An id stands for one content, for as long as the session."""
-        async with self.fresh() as store:
-            await store.write(Submit(ref=S, input=hello()))
-            others = [hello(body=b"bye"), hello(user="ann"), hello(abandons=True), Input(id="i", body=b"hello")]
-            for other in others:
-                await refused(Conflict, store.write(Submit(ref=S, input=other)))
-            await begin(Drive(store), "i")
-            for other in others:
-                await refused(Conflict, store.write(Submit(ref=S, input=other)))
-            await store.write(Submit(ref=SessionRef("t"), input=others[0]))
-
     async def test_a_queue_is_bounded(self) -> None:  # rule V16
         """Of inputs that come in at once, as many are kept as there is room for; what leaves the queue makes room."""
         async with self.fresh() as store:
@@ -162,32 +150,6 @@ class QueueSuite(Bench):
             await begin(drive, "j")
             assert await waiting(store) == []
             assert (await drive.head()).inputs == 0
-
-    async def test_a_claim_whose_reply_was_lost_begins_its_input_once(self) -> None:  # rule V11
-        """The same claim again takes nothing more from the queue."""
-        async with self.fresh() as store:
-            await store.write(Submit(ref=S, input=hello("i")))
-            await store.write(Submit(ref=S, input=hello("j")))
-            first = record(0, None, input="i")
-            claimed = await store.write(Claim(ref=S, owner="ann", ttl=10, after=None, write=first))
-            assert await store.write(Claim(ref=S, owner="ann", ttl=10, after=None, write=first)) == claimed
-            assert await waiting(store) == ["j"]
-
-    async def test_a_session_without_a_record_cannot_go_on(self) -> None:  # rule V11
-        """There is nothing to claim, continue or answer."""
-        async with self.fresh() as store:
-            await store.write(Submit(ref=S, input=hello()))
-            await refused(CheckpointNotFound, store.write(Claim(ref=S, owner="ann", ttl=10, after=None)))
-            await refused(Conflict, store.write(Claim(ref=S, owner="ann", ttl=10, after="b.0", write=record(1, "b.0"))))
-            await refused(AdjournError, store.write(GiveAnswers(ref=S, answers=[yes("q")])))
-
-    async def test_a_queue_that_is_not_there_begins_nothing(self) -> None:  # rule V11
-        """A new session has no queue."""
-        async with self.fresh() as store:
-            await refused(
-                Conflict, store.write(Claim(ref=S, owner="ann", ttl=10, after=None, write=record(0, None, input="i")))
-            )
-            assert await store.read(GetHead(S)) is None
 
     async def test_a_turn_that_did_not_wait_leaves_the_queue_alone(self) -> None:  # rule V11
         """Its inputs are still due when it has ended."""
@@ -299,21 +261,6 @@ class QueueSuite(Bench):
             await refused(CheckpointNotFound, store.read(ListInputs(S)))
             await store.write(Submit(ref=S, input=hello("i", b"other")))
             assert await waiting(store) == ["i"]
-
-    async def test_a_queue_is_its_users(self) -> None:  # rule C12
-        """For others it does not exist; whose turn it is, the input says."""
-        async with self.fresh() as store:
-            ann, bob = SessionRef("s", user="ann"), SessionRef("s", user="bob")
-            await store.write(Submit(ref=ann, input=hello(user="ann")))
-            await refused(CheckpointNotFound, store.write(Submit(ref=bob, input=hello("j", user="bob"))))
-            await refused(CheckpointNotFound, store.read(ListInputs(bob)))
-            await refused(CheckpointNotFound, store.write(Withdraw(bob, "i")))
-            await store.write(Submit(ref=S, input=hello("j")))
-            assert [(each.id, each.user) for each in await store.read(ListInputs(ann))] == [("i", "ann"), ("j", None)]
-            await begin(Drive(store), "i")
-            head = await store.read(GetHead(S))
-            assert head is not None
-            assert head.user == "ann", "the session belongs to whom it was made for"
 
     async def test_a_queue_goes_with_its_session(self) -> None:  # rule C7
         """A new session of the same id begins with nothing."""
