@@ -302,7 +302,7 @@ class Writing:
             self._update(update)
             if update.row is not None:
                 listed = replace(update.row, terms=tuple(terms_of(self._row, update.row)))
-                self._operations.append(["LEAVE", keys.LISTED, field_of(update.key), None])
+                self._operations.append(["LEAVE", keys.LISTED, field_of(update.key), []])
                 self._operations += entering(self._row, listed, f"{listed.no:d}")
         for gone in effects.deletes:
             self._expect(gone.expect, gone.table, gone.key)

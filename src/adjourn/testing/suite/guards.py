@@ -31,6 +31,7 @@ from adjourn.stores.kit import (
     ListRecords,
     ListSessions,
     Load,
+    Mark,
     NotRead,
     Prune,
     Query,
@@ -46,7 +47,7 @@ from adjourn.stores.kit import (
 )
 from adjourn.stores.kit.effects import Room
 from adjourn.stores.protocol import Store
-from adjourn.stores.types import Answer, Begun, Input, Notice, SessionRef, Write
+from adjourn.stores.types import Answer, Begun, Input, Note, Notice, SessionRef, Write
 from adjourn.testing.clock import FakeClock
 
 from .bench import Bench, Drive, More, S, paused, question, record, yes
@@ -143,6 +144,7 @@ class GuardSuite(Bench):
         await store.write(GiveAnswers(dead.ref, [yes("q")]))
         await done.end()
         asked = await paused(store, "q", session="asked")
+        await store.write(Mark(ref=live.ref, id="q", taker="ann"))
         await store.write(GiveAnswers(asked.ref, [yes("q")]))
         for ref in (live.ref, done.ref, bare):
             for name in "ij":
@@ -163,6 +165,7 @@ class GuardSuite(Bench):
             "owner": ("ann", "bob"),
             "waiting": (row.waiting, row.waiting + 1),
             "inputs": (row.inputs, row.inputs + 1),
+            "marks": (row.marks, row.marks + 1),
             "room": (Room(inputs + 1, size), Room(inputs, size), Room(inputs + 1, size - 1)),
             "idle": (self.tick, 500 * self.tick),
         }
@@ -326,6 +329,14 @@ class GuardSuite(Bench):
             assert [await apply(store, each) for each in late] == [None, None]
             assert await everything(store) == before
             await self.overtaken(store, GiveAnswers(S, [call]), store.write(Submit(S, Input(id="k", body=b""))))
+
+    async def test_a_mark_is_made_on_what_others_have_marked_and_not_ended(self) -> None:
+        """Otherwise it would undo their mark, or list what has ended."""
+        async with self.guarded() as store:
+            await paused(store, "p", "q", "r")
+            marks = [Mark(ref=S, id=each, taker="ann", note=Note(kind="taken", by="ann")) for each in "pqr"]
+            await self.overtaken(store, marks[0], store.write(marks[1]))
+            await self.overtaken(store, marks[2], store.write(GiveAnswers(S, [yes("r")])))
 
     async def test_an_input_begins_one_turn_in_its_order(self) -> None:  # rule V11
         """Only the first that waits begins one, only one that waits is withdrawn, and an id is given once."""
