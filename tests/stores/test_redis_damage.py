@@ -6,15 +6,17 @@ from typing import Any, cast
 
 import pytest
 import redis as redis_py
+from msgspec.structs import replace
 
 from adjourn import Runner, Worker, interrupt, workflow
 from adjourn.errors import AlreadyResumed, CheckpointCorrupt, CheckpointNotFound, UnknownInterrupt
-from adjourn.stores import EncryptedStore, Input, Question, QuestionFilter, RedisStore, Repairs, SessionRef
+from adjourn.stores import EncryptedStore, Input, Notice, Question, QuestionFilter, RedisStore, Repairs, SessionRef
 from adjourn.stores.kit import (
     Audit,
     Commit,
     CountQuestions,
     Delete,
+    DropNotices,
     FindSessions,
     GiveAnswers,
     ListCheckpoints,
@@ -347,6 +349,47 @@ async def test_a_key_that_is_no_index_any_more_is_named_with_what_mends_it(url: 
         await listings(store)
     await store.repair()
     assert await listings(store) == expected
+    await store.close()
+
+
+@pytest.mark.parametrize("how", ["gone", "foreign", "member"])
+async def test_what_says_when_sessions_end_is_rebuilt(url: str, how: str):  # rule C15
+    store = RedisStore(url, ttl=1000)
+    await busy(store)
+    expected = await listings(store)
+    with client(url) as own:
+        whole = set(own.zrange("adj:ends", 0, -1))
+        if how == "member":
+            own.zadd("adj:ends", {b"\xff": 9e12, "x": 9e12})
+        else:
+            own.delete("adj:ends")
+        if how == "foreign":
+            own.set("adj:ends", "x")
+            await refused(CheckpointCorrupt, store.read(ListSessions()))
+        assert await store.repair() == 6
+        assert await listings(store) == expected
+        ends = dict(own.zrange("adj:ends", 0, -1, withscores=True))
+        assert set(ends) == whole
+        now = own.time()[0]
+        assert all(now + 900 < end < now + 1100 for end in ends.values())
+    await store.close()
+
+
+async def test_a_foreign_receiver_of_notices_is_left_out(url: str, caplog: pytest.LogCaptureFixture):  # rule C15
+    store = RedisStore(url)
+    run = Drive(store)
+    notice = Notice(id="n", to="a/b:c", body=b"{}")
+    await run.start(replace(run.next(), notices=(notice,)))
+    with client(url) as own:
+        own.sadd("adj:adjourn:outbox", b"\xff")
+        assert await store.write(DropNotices("adjourn", age=3600)) == 0
+        assert "which is not one of Adjourn's. Run `adjourn repair`" in caplog.text
+        await store.repair()
+        assert own.smembers("adj:adjourn:outbox") == {b"a/b:c"}
+        own.delete("adj:adjourn:outbox")
+        own.set("adj:adjourn:outbox", "x")
+        await store.repair()
+    assert await store.write(DropNotices("adjourn", age=-3600)) == 1
     await store.close()
 
 

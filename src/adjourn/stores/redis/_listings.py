@@ -131,8 +131,7 @@ class Listings:
 
     async def apps(self) -> list[str]:
         """Return all apps except the library's own, in order."""
-        found = sorted(readable(await self._server.run("SMEMBERS", APPS), _app))
-        return [each for each in found if not each.startswith(OWN_APPS)]
+        return [each for each in await names_in(self._server, APPS) if not each.startswith(OWN_APPS)]
 
     async def _apps(self, app: str | None) -> list[str]:
         return await self.apps() if app is None else [app]
@@ -262,11 +261,16 @@ def _in_place_of(entries: Sequence[Entry], chosen: Sequence[Entry], replies: Seq
     return [found.get(each, _UNWANTED) for each in entries]
 
 
-def _app(member: bytes) -> str:
-    try:
-        return member.decode()
-    except UnicodeDecodeError as error:
-        raise foreign(APPS, member) from error
+async def names_in(server: Server, key: str) -> list[str]:
+    """Return the members of a set, in order; those that Adjourn has not written are left out and logged."""
+
+    def read(member: bytes) -> str:
+        try:
+            return member.decode()
+        except UnicodeDecodeError as error:
+            raise foreign(key, member) from error
+
+    return sorted(readable(await server.run("SMEMBERS", key), read))
 
 
 def _ref(session: str, app: str, reply: Reply) -> SessionRef | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, cast
 
 from adjourn.errors import CheckpointCorrupt
@@ -10,7 +10,7 @@ from adjourn.stores._logging import note_damage
 from adjourn.stores.kit.facts import Query
 from adjourn.stores.types import SessionRef
 
-from ._keys import APPS, QUESTIONS, WAITING, session_keys
+from ._keys import APPS, ENDS, QUESTIONS, WAITING, session_keys
 from ._members import due_session, entry_of
 from ._reply import Found
 from ._rows import text
@@ -21,12 +21,19 @@ _TRIES = 10
 _OF_QUESTIONS = ("inbox", "expiring", "decided")
 
 
-async def rebuild(server: Server, now: float) -> int:
+async def rebuild(server: Server, time: Callable[[], Awaitable[float]]) -> int:
     """Rebuild all indexes, while others may write, and return how many sessions there are."""
+    await _clean(server, ENDS)  # The time cannot be read while it holds something else.
+    now = await time()
     for pattern in ("adj:[^{]*:sessions*", "adj:[^{]*:due", "adj:inbox:*:*", "adj:expiring:*:*", "adj:decided:*:*"):
         async for key in _keys(server, pattern):
             await _clean(server, key)
-    await _clean_apps(server)
+    await _clean_names(server, APPS)
+    async for key in _keys(server, "adj:[^{]*:outbox"):
+        await _clean_names(server, key)
+    async for key in _keys(server, "adj:[^{]*:outbox/*"):
+        index, _, to = key.partition("/")
+        await server.run("SADD", index, to)
     count = 0
     async for row in _keys(server, "adj:{*}:row"):
         try:
@@ -48,6 +55,8 @@ async def _keys(server: Server, pattern: str) -> AsyncIterator[str]:
 
 def _reader(key: str) -> Callable[[bytes], object] | None:
     """Return what reads the members of an index; None if the key is none."""
+    if key == ENDS:
+        return _row
     _, kind, name = key.split(":", 2)
     if kind in _OF_QUESTIONS and name.startswith(("all:", "own:")):
         return lambda member: entry_of(member, 0.0)
@@ -77,14 +86,25 @@ async def _clean(server: Server, key: str) -> None:
             return
 
 
-async def _clean_apps(server: Server) -> None:
-    """Take everything out of the set of apps that is no text."""
-    if await server.run("TYPE", APPS) != b"set":
-        await server.run("UNLINK", APPS)
+async def _clean_names(server: Server, key: str) -> None:
+    """Take everything out of a set that is no text."""
+    if await server.run("TYPE", key) != b"set":
+        await server.run("UNLINK", key)
         return
-    foreign = [each for each in await server.run("SMEMBERS", APPS) if not _is_readable(each, bytes.decode)]
+    foreign = [each for each in await server.run("SMEMBERS", key) if not _is_readable(each, bytes.decode)]
     if foreign:
-        await server.run("SREM", APPS, *foreign)
+        await server.run("SREM", key, *foreign)
+
+
+def _row(member: bytes) -> str:
+    """Return the key of a session's row.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not (member.startswith(b"adj:{") and member.endswith(b"}:row")):
+        raise ValueError(f"no row: {member[:100]!r}")
+    return member.decode()
 
 
 def _is_readable(member: bytes, read: Callable[[bytes], object]) -> bool:
@@ -133,4 +153,6 @@ async def _relist(server: Server, row: str, now: float) -> bool:
         given = packed(relisting(facts.row, asked) | {"now": now})
         if await server.script(WRITE, keys, given, session=session) is not None:
             break
+    if await server.run("PTTL", row) > 0:
+        await server.run("ZADD", ENDS, "NX", 0, row)  # The next listing puts the time in the place of 0.
     return True

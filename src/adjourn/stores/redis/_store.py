@@ -35,7 +35,7 @@ from adjourn.stores.types import Lease, Renewed, SessionRef
 from ._decided import decisions
 from ._inbox import Inbox
 from ._keys import index_prefix, session_keys
-from ._listings import Listings, first
+from ._listings import Listings, first, names_in
 from ._log import Log
 from ._repair import rebuild
 from ._reply import Found, read_begun, read_hint, read_notice
@@ -182,7 +182,7 @@ class RedisStore(RemoteStore):
                 given = {"settle": taken.id, "attempt": taken.attempt, "again": again}
                 return bool(await self._notices(taken.app, [taken.to], **given))
             case DropNotices(app, age):
-                to = [each.decode() for each in await self._server.run("SMEMBERS", f"{index_prefix(app)}outbox")]
+                to = await names_in(self._server, f"{index_prefix(app)}outbox")
                 count = 0
                 while gone := await self._notices(app, to, age=age, limit=1000):
                     count += len(gone)
@@ -214,7 +214,8 @@ class RedisStore(RemoteStore):
         A member of an index that was damaged, or that another program has put there, is left out of listings, and what
         it stood for is missing there until this is called. Others may use the store meanwhile.
         """
-        return await rebuild(self._server, await self._now())
+        await self._ready()
+        return await rebuild(self._server, self._now)
 
     async def close(self) -> None:
         await self._server.close()
