@@ -188,9 +188,7 @@ class TransactionStore(PostgresRequests):
         except StoreUnavailable as error:
             if not driver.lacks_tables(error):
                 raise
-            detail = (
-                "its tables are not there; call the store itself once, such as `await store.sessions()`, to make them"
-            )
+            detail = "its tables are not there; call the store itself once, such as `await store.read(ListSessions())`"
             raise StoreUnavailable(str(self._place), detail, is_lasting=True) from error.__cause__
 
     async def try_to(self, statement: bytes, values: Mapping[str, Any], session: str) -> list[Row]:

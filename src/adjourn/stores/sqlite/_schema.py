@@ -126,7 +126,7 @@ def connect(path: Path, synchronous: Synchronous) -> Connection:
         StoreUnavailable: its folder does not exist.
         CheckpointCorrupt: the file is something else.
         CheckpointTooNew: a newer version of Adjourn has written it.
-        sqlite3.Error: anything else; see `sqlite_errors.explained`.
+        sqlite3.Error: anything else; see `explained`.
     """
     _check_place(path)
     _protect(path)
