@@ -240,6 +240,16 @@ def _log_size(path: Path) -> int:
     return Path(f"{path}-wal").stat().st_size
 
 
+async def test_the_log_has_its_full_length_from_the_first_commit(path: Path, store: SQLiteStore):
+    run = Drive(store)
+    await run.start()
+    whole = _log_size(path)
+    assert whole >= 128 * 4096
+    await run.steps(10)
+    assert _log_size(path) == whole
+    await store.close()
+
+
 async def test_the_log_is_copied_less_often_while_others_write(path: Path):
     stores = [SQLiteStore(path, synchronous="NORMAL") for _ in range(2)]
     runs = [Drive(store, name) for store, name in zip(stores, "ab", strict=True)]

@@ -24,7 +24,7 @@ class Connection(sqlite3.Connection):
 
     def __init__(self, database: Path, *args: Any, **options: Any) -> None:
         super().__init__(database, *args, **options)
-        self._path = database
+        self.path = database
         self._name = str(database)
         self._beside: dict[str, Identity] = {f"{database}-wal": None, f"{database}-shm": None}
         self._looked = 0.0
@@ -42,7 +42,7 @@ class Connection(sqlite3.Connection):
         if before_write or is_due:
             found = identity(self._name)
             if found != self.database:
-                raise replaced(self._path, self._name, is_gone=found is None)
+                raise replaced(self.path, self._name, is_gone=found is None)
         if is_due:
             self._check_beside()
             self._looked = now
@@ -53,7 +53,7 @@ class Connection(sqlite3.Connection):
             if opened is None:
                 self._beside[path] = found  # SQLite creates them when they are first needed.
             elif found != opened:
-                raise replaced(self._path, path, is_gone=found is None)
+                raise replaced(self.path, path, is_gone=found is None)
 
 
 def identity(path: str | Path) -> Identity:

@@ -8,12 +8,11 @@ import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TypeVar
 
-from adjourn.errors import StoreError
-
 from ._files import Connection
-from ._schema import is_busy
+from ._schema import explained, is_busy
 
 T = TypeVar("T")
 
@@ -27,12 +26,12 @@ class Readers:
 
     def __init__(
         self,
+        path: Path,
         connect: Callable[[], Connection],
-        explain: Callable[[sqlite3.Error], StoreError],
         timeout: float,
     ) -> None:
+        self._path = path
         self._connect = connect
-        self._explain = explain
         self._timeout = timeout
         self._idle: deque[Connection] = deque()
         self._closed = 0
@@ -66,7 +65,7 @@ class Readers:
                 return self._once(read)
             except sqlite3.Error as error:
                 if not is_busy(error) or time.monotonic() >= deadline:
-                    raise self._explain(error) from error
+                    raise explained(error, self._path) from error
             time.sleep(random.uniform(0.0005, 0.005))  # rare: another process recovers or closes the file
 
     def _once(self, read: Read[T]) -> T:

@@ -14,9 +14,11 @@ from typing import Literal
 from adjourn._hiding import logger
 from adjourn._text import visible_line
 from adjourn.errors import CheckpointCorrupt, CheckpointTooNew, NotStorable, StoreError, StoreUnavailable, UsageError
+from adjourn.stores.kit.rows import RecordRow
+from adjourn.stores.kit.tables import RECORDS
 
 from ._files import Connection
-from ._tables import SCHEMA
+from ._tables import ROWS, SCHEMA
 
 log = logger("adjourn.stores")
 
@@ -148,19 +150,20 @@ def connect(path: Path, synchronous: Synchronous) -> Connection:
     return connection
 
 
-def grow_log(connection: sqlite3.Connection, path: Path) -> None:
+def grow_log(connection: Connection) -> None:
     """Give the write-ahead log its full length at once, since commits to a growing log take twice as long.
 
     A transaction that spills out of a tiny cache and is rolled back leaves nothing but the file's length.
     """
-    log = Path(f"{path}-wal")
-    if log.exists() and log.stat().st_size >= _LOG_PAGES * 4096:
+    log = Path(f"{connection.path}-wal")
+    size = _LOG_PAGES * 4096
+    if log.exists() and log.stat().st_size >= size:
         return
+    record = RecordRow("", None, 0, full=False, source=None, seq=0, count=0, header=b"", events=b"", body=bytes(size))
     with contextlib.suppress(sqlite3.Error):  # it is only for speed; the first commit will report what is wrong
         connection.execute("PRAGMA cache_size = 1")
         connection.execute("BEGIN IMMEDIATE")
-        fill = "INSERT INTO records VALUES (-1, 0, NULL, 0, 0, 0, x'', x'', zeroblob(?))"
-        connection.execute(fill, (_LOG_PAGES * 4096,))
+        connection.execute(ROWS[RECORDS].insert, ROWS[RECORDS].values(record, session=-1))
     if connection.in_transaction:
         connection.execute("ROLLBACK")
     connection.execute("PRAGMA cache_size = -2000")

@@ -11,7 +11,6 @@ import sqlite3
 import time
 import weakref
 from collections.abc import AsyncGenerator, Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args
 
@@ -43,7 +42,7 @@ from ._ledger import SQLiteLedger
 from ._listing import answer
 from ._presence import Presence, presence_at
 from ._readers import Readers
-from ._schema import Synchronous, connect, explained, grow_log
+from ._schema import Synchronous, connect, grow_log
 from ._writer import Writer
 
 T = TypeVar("T")
@@ -75,12 +74,10 @@ class SQLiteStore(KitStore):
             raise UsageError(f"SQLiteStore(synchronous={synchronous!r}) is not one of {get_args(Synchronous)}.")
         self.path: Path = Path(path).resolve()
         self._clock = clock
-        explain = partial(explained, path=self.path)
         self._database = database = _Database(self.path, synchronous)
-        self._readers = Readers(database.connect, explain, timeout)
-        lengthen = partial(grow_log, path=self.path)
+        self._readers = Readers(self.path, database.connect, timeout)
         self._hints = Fanout()
-        self._writer = Writer(database.connect_to_write, explain, clock, timeout, self._hints, lengthen)
+        self._writer = Writer(self.path, database.connect_to_write, clock, timeout, self._hints)
         weakref.finalize(self, _let_go, self._writer, self._readers, database)
         _stores.add(self)
 
@@ -196,7 +193,7 @@ class _Database:
     def connect_to_write(self) -> Connection:
         """Open a connection that writes."""
         connection = self.connect()
-        grow_log(connection, self._path)
+        grow_log(connection)
         if self._presence is not None:
             self._presence.show(connection)
         return connection

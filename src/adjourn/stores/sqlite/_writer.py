@@ -11,6 +11,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,7 +20,7 @@ from adjourn.stores.kit.hints import Fanout
 
 from ._files import Connection
 from ._ledger import SQLiteLedger
-from ._schema import forget_log, is_busy, is_disk_error, no_text, set_log_length
+from ._schema import explained, forget_log, grow_log, is_busy, is_disk_error, no_text, set_log_length
 
 T = TypeVar("T")
 
@@ -61,23 +62,18 @@ class Writer:
 
     def __init__(
         self,
+        path: Path,
         connect: Callable[[], Connection],
-        explain: Callable[[sqlite3.Error], StoreError],
         clock: Callable[[], float],
         timeout: float,
         hints: Fanout,
-        lengthen: Callable[[sqlite3.Connection], None] = lambda connection: None,
     ) -> None:
-        """Write with connections that `connect` opens; `lengthen` gives an empty log its length.
-
-        Whoever listens to `hints` hears of what others may be waiting for, once it is durable.
-        """
+        """Write to the file at `path`; who listens to `hints` hears of what others may wait for once it is durable."""
+        self._path = path
         self._connect = connect
-        self._explain = explain
         self._clock = clock
         self._timeout = timeout
         self._hints = hints
-        self._lengthen = lengthen
         self.forget()
 
     def forget(self) -> list[sqlite3.Connection]:
@@ -130,7 +126,7 @@ class Writer:
                     return self._transact(self._ledger, operation)
             except sqlite3.Error as error:
                 if not is_busy(error):
-                    raise self._explain(error) from error
+                    raise explained(error, self._path) from error
             finally:
                 self._disk.release()
         return await self.submit(operation)
@@ -141,7 +137,7 @@ class Writer:
             with self._disk:
                 return self._open().connection.execute("PRAGMA data_version").fetchone()
         except sqlite3.Error as error:
-            raise self._explain(error) from error
+            raise explained(error, self._path) from error
 
     def stop(self) -> None:
         """Finish what was accepted and close the connection; a later write opens it again."""
@@ -217,7 +213,7 @@ class Writer:
                     if inbox is not None:
                         jobs += _waiting(inbox, _GROUP - len(jobs))
                     continue
-                failure: Exception = self._explain(error)
+                failure: Exception = explained(error, self._path)
             except Exception as error:  # noqa: BLE001 - passed on to its caller; the thread also serves others
                 failure = error
             else:
@@ -236,7 +232,7 @@ class Writer:
         if jobs[0].deadline <= now:
             late = [job for job in jobs if job.deadline <= now]
             del jobs[: len(late)]
-            self._finish(late, [Outcome(None, self._explain(error)) for _ in late])
+            self._finish(late, [Outcome(None, explained(error, self._path)) for _ in late])
 
     def _finish(self, jobs: list[Job], outcomes: list[Outcome]) -> None:
         removes = any(job.removes for job in jobs)
@@ -259,7 +255,7 @@ class Writer:
                 connection = self._open().connection
                 if not forget_log(connection):
                     return False
-                self._lengthen(connection)
+                grow_log(connection)
         except (sqlite3.Error, StoreError):
             return False  # the removal is still durable, and the next write meets the same trouble
         return True
