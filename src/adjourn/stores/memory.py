@@ -11,7 +11,7 @@ import time
 import weakref
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Sequence
 from itertools import count, islice
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -291,9 +291,9 @@ class MemoryStore(KitStore):
         rows = [None if each is None else each.row for each in found]
         return [cancel_of(row, lease) for row, lease in zip(rows, leases, strict=True)]
 
-    async def maintain(self, request: StoreRequest[T]) -> T:
+    async def maintain(self, request: StoreRequest[Any]) -> Any:
         with self._lock:
-            return cast("T", self._maintain(request, self._clock()))
+            return self._maintain(request, self._clock())
 
     def _maintain(self, request: StoreRequest[Any], now: float) -> object:
         match request:
@@ -326,13 +326,13 @@ class MemoryStore(KitStore):
 
     async def read(self, query: StoreQuery[T]) -> T:
         with self._lock:
-            return cast("T", self._read(query))
+            now = self._clock()
+            if isinstance(query, SessionQuery):
+                return query.answer(MemoryFacts(self._sessions.get((query.ref.app, query.ref.id)), now))
+            return self._listing(query, now)
 
-    def _read(self, query: StoreQuery[Any]) -> object:
-        now = self._clock()
+    def _listing(self, query: StoreQuery[Any], now: float) -> Any:  # Any: each query says what it returns
         match query:
-            case SessionQuery(ref):
-                return query.answer(MemoryFacts(self._sessions.get((ref.app, ref.id)), now))
             case ListSessions(app=app, user=user, status=status, after=after, limit=limit):
                 behind = None if after is None else written_at(after)
                 rows = [row for row in self._rows() if fits(row, app, user) and has_status(row, status)]

@@ -10,7 +10,7 @@ import random
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -63,7 +63,7 @@ class KitStore(ABC):
         """Do what a request asks, all of it or nothing."""
         return await (self.carry_out(request) if is_of_session(request) else self.maintain(request))
 
-    async def maintain(self, request: StoreRequest[T]) -> T:
+    async def maintain(self, request: StoreRequest[Any]) -> Any:  # Any: each request says what it returns
         """Do what a request asks of more than one session, or of the outbox."""
         raise unknown_request(self, request)
 
@@ -100,12 +100,11 @@ class RemoteStore(KitStore):
     async def facts(self, query: Query) -> FactSheet:
         """Return the facts that are wanted, all as they are at one moment."""
 
-    async def maintain(self, request: StoreRequest[T]) -> T:
+    async def maintain(self, request: StoreRequest[Any]) -> Any:
         if not isinstance(request, DeleteIdle):
             return await self.outbox(request)
         found = await self.read(ListIdle(request.ttl, request.app, request.user, request.statuses, request.limit))
-        gone = [ref for ref in found if await self._delete_if_idle(Delete(ref, request.ttl, request.statuses))]
-        return cast("T", gone)
+        return [ref for ref in found if await self._delete_if_idle(Delete(ref, request.ttl, request.statuses))]
 
     async def _delete_if_idle(self, request: Delete) -> bool:
         try:
@@ -114,7 +113,7 @@ class RemoteStore(KitStore):
             note_damage(damage)
             return False
 
-    async def outbox(self, request: StoreRequest[T]) -> T:
+    async def outbox(self, request: StoreRequest[Any]) -> Any:  # Any: each request says what it returns
         """Take, settle or drop notices."""
         raise unknown_request(self, request)
 
@@ -127,7 +126,7 @@ class RemoteStore(KitStore):
             self._note_loaded(facts.row)
         return query.answer(facts)
 
-    async def listing(self, query: StoreQuery[T]) -> T:
+    async def listing(self, query: StoreQuery[Any]) -> Any:  # Any: each query says what it returns
         """Answer a query over many sessions, or about what outlives them."""
         raise unknown_request(self, query)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from operator import itemgetter
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from adjourn.errors import CheckpointCorrupt
 from adjourn.stores.kit.effects import Applied, Effects, renewal_of
@@ -122,10 +122,7 @@ class PostgresRequests(RemoteStore):
 
     # The outbox
 
-    async def outbox(self, request: StoreRequest[T]) -> T:
-        return cast("T", await self._outbox(request))
-
-    async def _outbox(self, request: StoreRequest[Any]) -> object:
+    async def outbox(self, request: StoreRequest[Any]) -> Any:
         match request:
             case TakeNotices(app, to, ttl, limit):
                 given = {"app": app, "to": list(to), "ttl": float(ttl), "limit": limit_of(limit)}
@@ -143,10 +140,7 @@ class PostgresRequests(RemoteStore):
 
     # Listings over many sessions
 
-    async def listing(self, query: StoreQuery[T]) -> T:
-        return cast("T", await self._listed(query))
-
-    async def _listed(self, query: StoreQuery[Any]) -> object:
+    async def listing(self, query: StoreQuery[Any]) -> Any:
         match query:
             case ListSessions(app=app, user=user, status=status, after=after, limit=limit):
                 place = Written(math.inf, "", "") if after is None else written_at(after)

@@ -8,7 +8,7 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from adjourn.errors import CheckpointCorrupt, StoreUnavailable
 from adjourn.stores._logging import log, note_damage
@@ -140,11 +140,8 @@ class RedisStore(RemoteStore):
 
     # Many sessions, and what outlives them
 
-    async def listing(self, query: StoreQuery[T]) -> T:
+    async def listing(self, query: StoreQuery[Any]) -> Any:
         await self._ready()
-        return cast("T", await self._listing(query))
-
-    async def _listing(self, query: StoreQuery[Any]) -> object:
         match query:
             case ListSessions():
                 now = await self._now()
@@ -168,11 +165,8 @@ class RedisStore(RemoteStore):
             case _:
                 raise unknown_request(self, query)
 
-    async def outbox(self, request: StoreRequest[T]) -> T:
+    async def outbox(self, request: StoreRequest[Any]) -> Any:
         await self._ready()
-        return cast("T", await self._outbox(request))
-
-    async def _outbox(self, request: StoreRequest[Any]) -> object:
         match request:
             case TakeNotices(app, to, ttl, limit):
                 if limit <= 0:

@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
@@ -70,10 +70,10 @@ def answer(connection: sqlite3.Connection, query: StoreQuery[T], now: float, *, 
     if isinstance(query, SessionQuery):
         row = find(connection, query.ref.app, query.ref.id)
         return query.answer(SQLiteFacts(connection, row, now, small=small))
-    return cast("T", _listed(connection, query, now))
+    return _listed(connection, query, now)
 
 
-def _listed(connection: sqlite3.Connection, query: StoreQuery[Any], now: float) -> object:
+def _listed(connection: sqlite3.Connection, query: StoreQuery[Any], now: float) -> Any:
     match query:
         case ListSessions():
             return _sessions(connection, query, now)

@@ -108,10 +108,7 @@ class SQLiteStore(KitStore):
     async def cancels(self, leases: Sequence[Lease]) -> list[str | None]:
         return await self._readers.read(lambda c: _cancels(c, leases), small=True)
 
-    async def maintain(self, request: StoreRequest[T]) -> T:
-        return cast("T", await self._maintain(request))
-
-    async def _maintain(self, request: StoreRequest[Any]) -> object:
+    async def maintain(self, request: StoreRequest[Any]) -> Any:
         match request:
             case DeleteIdle():
                 return await self._writer.submit_removal(lambda ledger, now: ledger.delete_idle(request, now))
