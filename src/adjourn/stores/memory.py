@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-import weakref
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Sequence
 from itertools import count, islice
 from typing import Any, TypeVar
@@ -21,6 +19,7 @@ from adjourn.errors import CheckpointNotFound
 from .kit.decided import listed_decisions
 from .kit.effects import Effects, Removal, Update
 from .kit.facts import Folded, Logged, Span, folded, spanned
+from .kit.forks import forget_after_fork
 from .kit.hints import Fanout
 from .kit.inbox import is_listed, listed
 from .kit.paging import written, written_at
@@ -67,19 +66,6 @@ from .kit.tables import BEGUN, BRANCHES, OUTBOX, QUESTIONS, RECORDS
 from .types import Begun, Lease, Renewed, SessionRef
 
 T = TypeVar("T")
-
-
-_stores: weakref.WeakSet[MemoryStore] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    # A thread that the child of a fork does not have may have held the lock of a store.
-    for store in list(_stores):
-        store._lock = threading.Lock()  # pyright: ignore[reportPrivateUsage]
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 # Of all sessions that have none; never changed.
@@ -239,9 +225,12 @@ class MemoryStore(KitStore):
         self._begun: dict[str, dict[Begun, None]] = {}
         self._outbox: dict[str, NoticeRow] = {}
         self._numbers = count(1)
-        self._lock = threading.Lock()
         self._hints = Fanout()
-        _stores.add(self)
+        self._forget()
+        forget_after_fork(self, MemoryStore._forget)
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
 
     async def carry_out(self, request: Request[T]) -> T:
         with self._lock:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import threading
-import weakref
 from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
 
 from adjourn.stores.types import SessionRef
+
+from .forks import forget_after_fork
 
 MOST = 1000
 """How many sessions wait for a listener to hear of them; with more, it hears that anything may have changed."""
@@ -52,11 +52,10 @@ class Fanout:
     """Passes hints on to everybody who listens, in any thread and on any event loop."""
 
     def __init__(self) -> None:
-        self.forget()
-        _fanouts.add(self)
+        self._forget()
+        forget_after_fork(self, Fanout._forget)
 
-    def forget(self) -> None:
-        """Start over without listeners, as in the child of a fork."""
+    def _forget(self) -> None:
         self._lock = threading.Lock()
         self._listeners: tuple[Listener, ...] = ()
 
@@ -91,16 +90,3 @@ class Fanout:
             while True:
                 for ref in await listener.wait():
                     yield ref
-
-
-_fanouts: weakref.WeakSet[Fanout] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    # The listeners are tasks of the parent, and a thread that is not there any more may have held the lock.
-    for fanout in list(_fanouts):
-        fanout.forget()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

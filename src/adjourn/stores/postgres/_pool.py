@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias
 
+from adjourn.stores.kit.forks import forget_after_fork
+
 from ._driver import PoolTimeout, ready
 
 if TYPE_CHECKING:
@@ -28,11 +30,12 @@ class Pool:
     def __init__(self, connect: Callable[[], Awaitable[OwnConnection]], size: int) -> None:
         self._connect = connect
         self._size = size
-        self.forget()
+        self._forget()
+        forget_after_fork(self, Pool._forget)
 
-    def forget(self) -> list[OwnConnection]:
-        """Start over, as in the child of a fork; return what must be neither used nor closed there."""
-        inherited: list[OwnConnection] = getattr(self, "_idle", [])
+    def _forget(self) -> object:
+        """Start over, and return the connections: even to close one would end it for the parent."""
+        inherited = getattr(self, "_idle", None)
         self._gate = threading.Lock()  # guards everything that follows
         self._idle: list[OwnConnection] = []
         self._waiters: deque[_Waiter] = deque()

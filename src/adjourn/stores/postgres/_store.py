@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from functools import partial
@@ -79,7 +78,6 @@ class PostgresStore(PostgresRequests):
         self._lifeline = Pool(connect, 1)
         self._wakeups = Wakeups(self._place, listen_place, timeout)
         weakref.finalize(self, _close, _SHORTLY, self._wakeups, self._pool, self._lifeline)
-        _stores.add(self)
 
     def __repr__(self) -> str:
         return f"PostgresStore('{self._place}', schema={self._place.schema!r})"
@@ -160,10 +158,6 @@ class PostgresStore(PostgresRequests):
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, _close, self._timeout, self._wakeups, self._pool, self._lifeline)
 
-    def _forget(self) -> list[Any]:
-        self._wakeups.forget()
-        return [*self._pool.forget(), *self._lifeline.forget()]
-
 
 class TransactionStore(PostgresRequests):
     """A Postgres store inside a transaction of its user: see `PostgresStore.on`."""
@@ -218,18 +212,3 @@ def _close(seconds: float, wakeups: Wakeups, *pools: Pool) -> None:
     for pool in pools:
         pool.close()
     wakeups.close(seconds)
-
-
-_stores: weakref.WeakSet[PostgresStore] = weakref.WeakSet()
-_inherited: list[Any] = []
-
-
-def _after_fork() -> None:
-    # A connection must not cross a fork, not even to be closed: the server would end the parent's. It is kept out of
-    # reach.
-    for store in list(_stores):
-        _inherited.extend(store._forget())  # pyright: ignore[reportPrivateUsage]
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -22,6 +22,7 @@ import msgspec
 from adjourn._hiding import logger
 from adjourn._text import visible_line
 from adjourn.errors import AdjournError, StoreUnavailable, text_of
+from adjourn.stores.kit.forks import forget_after_fork
 from adjourn.stores.kit.hints import MOST, Fanout
 from adjourn.stores.types import SessionRef
 
@@ -70,10 +71,10 @@ class Notifier:
         self._place = place
         self._patience = patience
         self._channel = channel_of(place.schema)
-        self.forget()
+        self._forget()
+        forget_after_fork(self, Notifier._forget)
 
-    def forget(self) -> None:
-        """Start over, as in the child of a fork."""
+    def _forget(self) -> None:
         self.sender: str = uuid.uuid4().hex
         self._gate = threading.Lock()  # guards the next two
         self._news: dict[SessionRef | None, None] = {}
@@ -277,11 +278,10 @@ class Wakeups:
         self.fanout: Fanout = Fanout()
         self._notifier = Notifier(place, self._patience)
         self._listen_place = listen_place
-        self.forget()
+        self._forget()
+        forget_after_fork(self, Wakeups._forget)
 
-    def forget(self) -> None:
-        """Start over, as in the child of a fork."""
-        self._notifier.forget()
+    def _forget(self) -> None:
         self._gate = threading.Lock()  # guards the next two
         self._listeners = 0
         self._ear: Ear | None = None

@@ -18,6 +18,7 @@ from typing import ClassVar
 
 from adjourn._owner import mark, witnesses
 from adjourn.errors import AdjournError
+from adjourn.stores.kit.forks import after_fork
 
 from ._schema import connect
 
@@ -136,12 +137,9 @@ def _leave(database: Path) -> None:
             _sweep(database, connection)
 
 
-def _after_fork() -> None:
+@after_fork
+def _forget() -> None:
     # An open handle would keep the lock of a parent that has ended.
     while _held:
         os.close(_held.popitem()[1])
     Presence.gate = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

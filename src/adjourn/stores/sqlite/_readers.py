@@ -7,9 +7,11 @@ import random
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
+
+from adjourn.stores.kit.forks import forget_after_fork
 
 from ._files import Connection
 from ._schema import explained, is_busy
@@ -35,11 +37,10 @@ class Readers:
         self._timeout = timeout
         self._idle: deque[Connection] = deque()
         self._closed = 0
+        forget_after_fork(self, Readers._forget)
 
-    def forget(self) -> Sequence[sqlite3.Connection]:
-        """Start over, as in the child of a fork; return what must be neither used nor closed there."""
-        inherited = list(self._idle)
-        self._idle = deque()
+    def _forget(self) -> object:
+        inherited, self._idle = self._idle, deque()
         self._closed += 1
         return inherited
 

@@ -79,7 +79,6 @@ class SQLiteStore(KitStore):
         self._hints = Fanout()
         self._writer = Writer(self.path, database.connect_to_write, clock, timeout, self._hints)
         weakref.finalize(self, _let_go, self._writer, self._readers, database)
-        _stores.add(self)
 
     def __repr__(self) -> str:
         return f"SQLiteStore({str(self.path)!r})"
@@ -155,9 +154,6 @@ class SQLiteStore(KitStore):
     async def close(self) -> None:
         await asyncio.get_running_loop().run_in_executor(None, _let_go, self._writer, self._readers, self._database)
 
-    def _forget(self) -> list[sqlite3.Connection]:
-        return [*self._writer.forget(), *self._readers.forget()]
-
 
 def _cancels(connection: sqlite3.Connection, leases: Sequence[Lease]) -> list[str | None]:
     rows = [find(connection, lease.ref.app, lease.ref.id) for lease in leases]
@@ -208,17 +204,3 @@ def _let_go(writer: Writer, readers: Readers, database: _Database) -> None:
     writer.stop()
     readers.close()
     database.forget()
-
-
-_stores: weakref.WeakSet[SQLiteStore] = weakref.WeakSet()
-_inherited: list[sqlite3.Connection] = []
-
-
-def _after_fork() -> None:
-    # A connection must not cross a fork, not even to be closed: its locks are the parent's. It is kept out of reach.
-    for store in list(_stores):
-        _inherited.extend(store._forget())  # pyright: ignore[reportPrivateUsage]
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

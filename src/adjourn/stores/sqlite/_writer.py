@@ -16,6 +16,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 from adjourn.errors import AdjournError, StoreError
+from adjourn.stores.kit.forks import forget_after_fork
 from adjourn.stores.kit.hints import Fanout
 
 from ._files import Connection
@@ -74,11 +75,12 @@ class Writer:
         self._clock = clock
         self._timeout = timeout
         self._hints = hints
-        self.forget()
+        self._forget()
+        forget_after_fork(self, Writer._forget)
 
-    def forget(self) -> list[sqlite3.Connection]:
-        """Start over, as in the child of a fork; return what must be neither used nor closed there."""
-        inherited: SQLiteLedger | None = getattr(self, "_ledger", None)
+    def _forget(self) -> object:
+        """Start over, and return the ledger with its connection: even to close it would end locks of the parent."""
+        inherited = getattr(self, "_ledger", None)
         self._gate = threading.Lock()  # guards the four fields that follow
         self._inbox: SimpleQueue[Job | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -92,7 +94,7 @@ class Writer:
         self._session: tuple[str, str] | None = None  # which run wrote last and has not ended,
         self._task: weakref.ref[asyncio.Task[Any]] | None = None  # and in which task
         self._wary = 0  # how many more quick writes until one may hold up a loop
-        return [inherited.connection] if inherited is not None else []
+        return inherited
 
     async def submit(self, operation: Operation[T], *, removes: bool = False) -> T:
         """Do a write and return its result once it is durable."""
