@@ -498,6 +498,16 @@ async def test_records_that_are_gone_or_in_the_way_are_noticed():  # rules C10, 
     await store.close()
 
 
+async def test_a_row_that_does_not_name_the_newest_branch_is_noticed():  # rule C10
+    schema = fresh_schema()
+    store = PostgresStore(postgres().url, schema=schema)
+    await Drive(store).start()
+    run(f"UPDATE {schema}.branches SET name = 'x'")  # noqa: S608
+    with pytest.raises(CheckpointCorrupt, match="does not name its newest branch"):
+        await store.read(ListCheckpoints(S))
+    await store.close()
+
+
 async def test_a_server_that_isolates_transactions_strictly_changes_nothing():
     server = postgres()
     url = server.fresh()

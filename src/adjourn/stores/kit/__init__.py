@@ -109,7 +109,7 @@ from .queries import (
     StoreQuery,
 )
 from .reading import (
-    branch_rows,
+    branches_of,
     converted,
     input_row,
     question_row,
@@ -279,7 +279,7 @@ __all__ = [
     "answered",
     "asked_row",
     "audit_entry",
-    "branch_rows",
+    "branches_of",
     "can_begin",
     "changed_columns",
     "checkpoint_row",

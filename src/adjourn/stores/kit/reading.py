@@ -16,7 +16,8 @@ from msgspec.structs import astuple, replace
 from adjourn.errors import CheckpointCorrupt
 from adjourn.stores._logging import note_damage
 
-from .rows import Branch, InputRow, NoticeRow, QuestionRow, RecordRow, SessionRow, locate
+from .facts import Logged
+from .rows import Branch, InputRow, NoticeRow, QuestionRow, RecordRow, SessionRow, id_at, locate
 from .tables import BRANCHES, INPUTS, OUTBOX, QUESTIONS, RECORDS, SESSIONS, Columns
 
 C = TypeVar("C", bound=Columns)
@@ -95,6 +96,29 @@ def branch_rows(rows: Iterable[Sequence[Any]], session: str) -> list[Branch]:
         if branch.parent is None or locate(branches[:number], branch.start - 1, branch.parent) is None:
             raise CheckpointCorrupt(f"its branch '{branch.name}' does not come from an older one", session)
     return branches
+
+
+def branches_of(rows: Iterable[Sequence[Any]], row: SessionRow) -> list[Branch]:
+    """Return all branches of a session as `branch_rows` does; the head must be on the newest. No record, no branch.
+
+    Raises:
+        CheckpointCorrupt: they are not what was written.
+    """
+    if row.pos < 0:
+        return []
+    branches = branch_rows(rows, row.session)
+    if (row.branch_no, row.branch) != (len(branches) - 1, branches[-1].name):
+        raise CheckpointCorrupt("its row does not name its newest branch", row.session)
+    return branches
+
+
+def logged(pos: int, branches: Sequence[Branch], read: Callable[[str, str | None], RecordRow]) -> Logged:
+    """Return the record at a position as `read` makes it from its id and its parent's; if it is damaged, its place."""
+    own, parent = id_at(branches, pos)
+    try:
+        return Logged(own, parent, pos, read(own, parent))
+    except CheckpointCorrupt as damage:
+        return Logged(own, parent, pos, damage)
 
 
 def converted(values: Sequence[Any], to: type[C], session: object, what: str) -> C:

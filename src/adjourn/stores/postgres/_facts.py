@@ -12,9 +12,10 @@ from adjourn.errors import CheckpointCorrupt
 from adjourn.stores.kit.facts import FactSheet, Folded, Logged, Query, Span
 from adjourn.stores.kit.reading import (
     Columns,
-    branch_rows,
+    branches_of,
     converted,
     input_row,
+    logged,
     question_row,
     readable,
     record_row,
@@ -97,7 +98,7 @@ def fact_sheet(query: Query, found: Row) -> FactSheet:
     _, parts = _text(_shape(query))
     lists = {part.name: _zipped([next(columns) for _ in range(part.size)]) for part in parts}
     session = row.session
-    known = branch_rows(lists["branches"], session) if "branches" in lists and row.pos >= 0 else []
+    known = branches_of(lists["branches"], row) if "branches" in lists else []
     by_pos = {each[0]: each for each in lists.get("records", ())}
     places = [pos for each in query.records if (pos := locate(known, row.pos, each)) is not None and pos in by_pos]
     return FactSheet(
@@ -305,16 +306,10 @@ def _asked(
 
 
 def _log(row: SessionRow, known: Sequence[Branch], place: Sequence[Row], found: Sequence[Row]) -> list[Logged] | None:
-    return [_logged(row, known, values) for values in found] if place else None
+    def read(values: Row) -> Logged:
+        return logged(values[0], known, lambda own, parent: record_row(own, parent, values, row.session))
 
-
-def _logged(row: SessionRow, known: Sequence[Branch], values: Row) -> Logged:
-    pos = values[0]
-    place = id_at(known, pos)
-    try:
-        return Logged(*place, pos, record_row(*place, values, row.session))
-    except CheckpointCorrupt as damage:
-        return Logged(*place, pos, damage)
+    return list(map(read, found)) if place else None
 
 
 def _folded(row: SessionRow, point: Sequence[Row], found: Sequence[Row]) -> Folded | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from adjourn.errors import CheckpointCorrupt
 from adjourn.stores.kit.facts import Logged, Span
-from adjourn.stores.kit.rows import SessionRow, id_at, is_named, locate
+from adjourn.stores.kit.reading import logged
+from adjourn.stores.kit.rows import SessionRow, is_named, locate
 
 from ._keys import LOG, NUMBERS, session_keys
 from ._reply import Found, read_number, read_record
@@ -58,7 +60,7 @@ class Log:
         parts: list[bytes | None] = await self._server.run("HMGET", _key(row, LOG), *fields, session=row.session)
         groups = [parts[first : first + width] for first in range(0, len(parts), width)]
         return [
-            _logged(found, row, pos, group)
+            logged(pos, found.branches, partial(read_record, pos, group, row.session))
             for pos, group in zip(places, groups, strict=True)
             if any(each is not None for each in group)
         ]
@@ -67,14 +69,6 @@ class Log:
 def page_size(limit: int | None) -> int:
     """Return how many entries to read at once: some may not fit."""
     return PAGE if limit is None else min(max(limit, 10), PAGE)
-
-
-def _logged(found: Found, row: SessionRow, pos: int, parts: Sequence[bytes | None]) -> Logged:
-    place = id_at(found.branches, pos)
-    try:
-        return Logged(*place, pos, read_record(*place, pos, parts, row.session))
-    except CheckpointCorrupt as damage:
-        return Logged(*place, pos, damage)
 
 
 def _is_wanted(logged: Logged, span: Span) -> bool:

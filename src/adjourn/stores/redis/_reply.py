@@ -12,7 +12,7 @@ from msgspec.structs import astuple
 from adjourn.errors import CheckpointCorrupt
 from adjourn.stores.kit.facts import FactSheet, Folded, Logged, Query
 from adjourn.stores.kit.reading import (
-    branch_rows,
+    branches_of,
     converted,
     input_row,
     notice_row,
@@ -88,7 +88,7 @@ def read_input(reply: Sequence[Any], session: str) -> InputRow:
     return input_row(ROWS_OF_INPUTS.values(stored, (body,), session, "an input"), session)
 
 
-def read_record(id: str, parent: str | None, pos: int, reply: Sequence[bytes | None], session: str) -> RecordRow:
+def read_record(pos: int, reply: Sequence[bytes | None], session: str, id: str, parent: str | None) -> RecordRow:
     """Return a record from its row, and what has fields of its own.
 
     Raises:
@@ -100,19 +100,6 @@ def read_record(id: str, parent: str | None, pos: int, reply: Sequence[bytes | N
     if ROWS_OF_RECORDS.field(values, "pos") != pos:
         raise CheckpointCorrupt(f"{what} is damaged", session)
     return record_row(id, parent, values, session)
-
-
-def read_branches(reply: Sequence[bytes], row: SessionRow) -> list[Branch]:
-    """Return the branches of a session.
-
-    Raises:
-        CheckpointCorrupt: they are not what was written.
-    """
-    values = [ROWS_OF_BRANCHES.values(each, (), row.session, "a branch") for each in reply]
-    found = branch_rows(values, row.session)
-    if (row.branch_no, row.branch) != (len(found) - 1, found[-1].name):
-        raise CheckpointCorrupt("its row does not name its newest branch", row.session)
-    return found
 
 
 def read_number(value: bytes, session: str, what: str) -> int:
@@ -168,8 +155,9 @@ class Found:
         self.now: float = float(now)
         self.row: SessionRow | None = row
         self.branches: list[Branch] = []
-        if branches is not None and row is not None and row.pos >= 0:
-            self.branches = read_branches(branches, row)
+        if branches is not None and row is not None:
+            stored = [ROWS_OF_BRANCHES.values(each, (), row.session, "a branch") for each in branches]
+            self.branches = branches_of(stored, row)
 
     def sheet(self, log: Sequence[Logged] | None = None) -> FactSheet:
         """Return all of it as facts, with the records of the span.
@@ -214,7 +202,7 @@ class Found:
 
     def _record(self, id: str) -> RecordRow:
         pos, *values = self._records[id]
-        return read_record(id, id_at(self.branches, pos)[1], pos, values, self.query.ref.id)
+        return read_record(pos, values, self.query.ref.id, *id_at(self.branches, pos))
 
     def _questions(self, names: Mapping[int, str], replies: Sequence[Sequence[Any]]) -> list[QuestionRow]:
         def read(reply: Sequence[Any]) -> QuestionRow:
