@@ -6,7 +6,9 @@ import asyncio
 import hashlib
 import re
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from functools import partial
+from importlib import import_module
 from importlib.resources import files
 from importlib.util import find_spec
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
@@ -51,11 +53,11 @@ _WRITING = (WRITE, REMOVE, OUTBOX)
 
 
 class Pipeline(Protocol):
-    """What is used of redis-py's pipelines."""
+    """What is used of redis-py's pipelines; that of a `Client` has its replies to be awaited."""
 
     def execute_command(self, *command: Any) -> object: ...
 
-    async def execute(self, raise_on_error: bool) -> list[Reply]: ...
+    def execute(self, raise_on_error: bool) -> Any: ...
 
 
 class PubSub(Protocol):
@@ -83,19 +85,9 @@ class Client(Protocol):
 class SyncClient(Protocol):
     """What is used of redis-py's clients for code without an event loop."""
 
-    def execute_command(self, *command: Any) -> Reply: ...
-
-    def pipeline(self, transaction: bool) -> SyncPipeline: ...
+    def pipeline(self, transaction: bool) -> Pipeline: ...
 
     def close(self) -> None: ...
-
-
-class SyncPipeline(Protocol):
-    """What is used of redis-py's pipelines for code without an event loop."""
-
-    def execute_command(self, *command: Any) -> object: ...
-
-    def execute(self, raise_on_error: bool) -> list[Reply]: ...
 
 
 class Server:
@@ -104,11 +96,12 @@ class Server:
     def __init__(self, url: str, shown: str, *, timeout: float, pool_size: int) -> None:
         _check_options(url, shown)
         self._shown = shown
-        self._listener = lambda: _client(url, timeout, 1, health_check_interval=_HEALTH)
-        self._clients = LoopClients(lambda: _client(url, timeout, pool_size), lambda client: client.aclose())
+        self._listener: Callable[[], Client] = partial(_client, "redis.asyncio", url, timeout, 1, _HEALTH)
+        connect: Callable[[], Client] = partial(_client, "redis.asyncio", url, timeout, pool_size)
+        self._clients = LoopClients(connect, lambda client: client.aclose())
         # Leases must not run out because many calls wait for a connection, or their event loop is blocked: renewals
         # have connections of their own, which belong to no loop.
-        self._reserved = _sync_client(url, timeout, _RESERVED)
+        self._reserved: SyncClient = _client("redis", url, timeout, _RESERVED)
         weakref.finalize(self, self._reserved.close).atexit = False
 
     async def run(self, *command: str | bytes | float, session: str | None = None) -> Reply:
@@ -208,7 +201,7 @@ class Server:
         for is_last in (not reads, True):
             try:
                 if reserved:
-                    return await asyncio.to_thread(_sent_at_once, self._reserved, commands)
+                    return await asyncio.to_thread(_pipeline(self._reserved, commands).execute, raise_on_error=False)
                 return await _cancellable(_sent(await self._clients.here(), commands))
             except Exception as error:
                 if is_last or not _is_lost_connection(error):
@@ -233,17 +226,14 @@ async def _cancellable(call: Awaitable[T]) -> T:
 async def _sent(client: Client, commands: Sequence[Command]) -> list[Reply]:
     if len(commands) == 1:
         return [await _outcome(client, commands[0])]
+    return await _pipeline(client, commands).execute(raise_on_error=False)
+
+
+def _pipeline(client: Client | SyncClient, commands: Sequence[Command]) -> Pipeline:
     pipeline = client.pipeline(transaction=False)
     for command in commands:
         pipeline.execute_command(*command)
-    return await pipeline.execute(raise_on_error=False)
-
-
-def _sent_at_once(client: SyncClient, commands: Sequence[Command]) -> list[Reply]:
-    pipeline = client.pipeline(transaction=False)
-    for command in commands:
-        pipeline.execute_command(*command)
-    return pipeline.execute(raise_on_error=False)
+    return pipeline
 
 
 async def _outcome(client: Client, command: Command) -> Reply:
@@ -294,39 +284,26 @@ def _check_options(url: str, shown: str) -> None:
         raise UsageError(f"{shown!r} has an option that redis-py does not accept: {what}.") from None
 
 
-def _client(url: str, timeout: float, size: int, **options: Any) -> Client:
-    from redis.asyncio import BlockingConnectionPool, Redis  # noqa: PLC0415 - an extra
-    from redis.asyncio.retry import Retry  # noqa: PLC0415
-    from redis.backoff import NoBackoff  # noqa: PLC0415
+def _client(package: str, url: str, timeout: float, size: int, health_check_interval: float = 0) -> Any:
+    """Return a client from `redis` or `redis.asyncio`, which have the same names."""
+    from redis.backoff import NoBackoff  # noqa: PLC0415 - an extra
 
-    options |= {**_options(url, timeout, size), "retry": Retry(NoBackoff(), 0)}
-    made = Redis.from_pool(cast("Any", BlockingConnectionPool).from_url(url, **options))
-    made.response_callbacks.clear()
-    return cast("Client", made)
-
-
-def _sync_client(url: str, timeout: float, size: int) -> SyncClient:
-    from redis import BlockingConnectionPool, Redis  # noqa: PLC0415 - an extra
-    from redis.backoff import NoBackoff  # noqa: PLC0415
-    from redis.retry import Retry  # noqa: PLC0415
-
-    options = {**_options(url, timeout, size), "retry": Retry(NoBackoff(), 0)}
-    made = Redis.from_pool(cast("Any", BlockingConnectionPool).from_url(url, **options))
-    made.response_callbacks.clear()
-    return cast("SyncClient", made)
-
-
-def _options(url: str, timeout: float, size: int) -> dict[str, Any]:
+    redis, retry = import_module(package), import_module(f"{package}.retry")
     # No `retry`: a command is never sent twice behind our back, since only the caller knows what may be repeated. No
     # `response_callbacks`: replies stay as they are, since what redis-py makes of them differs between versions.
-    return {
+    options: dict[str, Any] = {
         "max_connections": size,
         "timeout": timeout,
         "socket_timeout": timeout,
+        "health_check_interval": health_check_interval,
+        "retry": retry.Retry(NoBackoff(), 0),
         "protocol": 2,
         "decode_responses": False,
         **({} if url.startswith("unix:") else {"socket_connect_timeout": min(timeout, 5.0), "socket_keepalive": True}),
     }
+    made = redis.Redis.from_pool(redis.BlockingConnectionPool.from_url(url, **options))
+    made.response_callbacks.clear()
+    return made
 
 
 NOT_ALLOWED = "this user may not do that. Grant it what docs/redis.md lists"
