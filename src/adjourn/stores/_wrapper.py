@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from .kit import StoreQuery, StoreRequest
+from .kit.queries import StoreQuery
+from .kit.requests import StoreRequest
 from .protocol import Store
 from .types import Lease, Renewed
 

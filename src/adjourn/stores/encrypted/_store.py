@@ -11,18 +11,16 @@ from msgspec.structs import replace
 from adjourn.errors import CheckpointCorrupt, MissingKey, UsageError
 from adjourn.stores._logging import note_damage, note_missing_key
 from adjourn.stores._wrapper import StoreWrapper
-from adjourn.stores.kit import (
+from adjourn.stores.kit.inbox import rank
+from adjourn.stores.kit.queries import (
     CountQuestions,
     ListDecisions,
     ListQuestions,
     ListSessions,
     SessionQuery,
     StoreQuery,
-    StoreRequest,
-    TakeNotices,
-    is_of_session,
-    rank,
 )
+from adjourn.stores.kit.requests import StoreRequest, TakeNotices, is_of_session
 from adjourn.stores.protocol import Hints, InTransaction, Repairs, SeesCancels, Store
 from adjourn.stores.types import OWN_APPS, Decided, Lease, OpenQuestion, SessionRef, TakenNotice
 

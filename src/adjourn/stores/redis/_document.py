@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from adjourn.stores.kit import RECORDS, Effects
+from adjourn.stores.kit.effects import Effects
+from adjourn.stores.kit.tables import RECORDS
 
 _PAUSES_AND_ENDS = frozenset({"waiting", "done", "failed", "cancelled"})
 _UNSEEN = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")

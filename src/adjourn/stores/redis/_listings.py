@@ -1,6 +1,7 @@
 """Listings of sessions, from sorted indexes.
 
-Rows decide, an index only finds them. With a time to live, an entry may outlive its session: it is removed when met.
+Rows decide, an index only finds them. An entry may outlive its row, as on a server that removes keys when its memory is
+full: it is removed when it is met.
 """
 
 from __future__ import annotations

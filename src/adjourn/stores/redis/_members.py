@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from adjourn.errors import CheckpointCorrupt
-from adjourn.stores.kit import QuestionRow
+from adjourn.stores.kit.rows import QuestionRow
 
 from ._keys import field_of
 

@@ -15,20 +15,10 @@ from typing import Any, Generic, TypeAlias, TypeVar, cast
 import msgspec
 
 from adjourn.errors import CheckpointCorrupt
-from adjourn.stores.kit import (
-    BEGUN,
-    BRANCHES,
-    INPUTS,
-    OUTBOX,
-    QUESTIONS,
-    RECORDS,
-    SESSIONS,
-    Later,
-    SessionRow,
-    Table,
-    session_row,
-)
-from adjourn.stores.kit.tables import Kind
+from adjourn.stores.kit.effects import Later
+from adjourn.stores.kit.reading import session_row
+from adjourn.stores.kit.rows import SessionRow
+from adjourn.stores.kit.tables import BEGUN, BRANCHES, INPUTS, OUTBOX, QUESTIONS, RECORDS, SESSIONS, Kind, Table
 
 R = TypeVar("R", bound=msgspec.Struct)
 

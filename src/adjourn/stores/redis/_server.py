@@ -8,7 +8,6 @@ import re
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
-from importlib import import_module
 from importlib.resources import files
 from importlib.util import find_spec
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
@@ -96,12 +95,12 @@ class Server:
     def __init__(self, url: str, shown: str, *, timeout: float, pool_size: int) -> None:
         _check_options(url, shown)
         self._shown = shown
-        self._listener: Callable[[], Client] = partial(_client, "redis.asyncio", url, timeout, 1, _HEALTH)
-        connect: Callable[[], Client] = partial(_client, "redis.asyncio", url, timeout, pool_size)
+        self._listener: Callable[[], Client] = partial(_client, url, timeout, 1, health_check_interval=_HEALTH)
+        connect: Callable[[], Client] = partial(_client, url, timeout, pool_size)
         self._clients = LoopClients(connect, lambda client: client.aclose())
         # Leases must not run out because many calls wait for a connection, or their event loop is blocked: renewals
         # have connections of their own, which belong to no loop.
-        self._reserved: SyncClient = _client("redis", url, timeout, _RESERVED)
+        self._reserved: SyncClient = _client(url, timeout, _RESERVED, is_async=False)
         weakref.finalize(self, self._reserved.close).atexit = False
 
     async def run(self, *command: str | bytes | float, session: str | None = None) -> Reply:
@@ -284,11 +283,11 @@ def _check_options(url: str, shown: str) -> None:
         raise UsageError(f"{shown!r} has an option that redis-py does not accept: {what}.") from None
 
 
-def _client(package: str, url: str, timeout: float, size: int, health_check_interval: float = 0) -> Any:
-    """Return a client from `redis` or `redis.asyncio`, which have the same names."""
-    from redis.backoff import NoBackoff  # noqa: PLC0415 - an extra
+def _client(url: str, timeout: float, size: int, *, is_async: bool = True, health_check_interval: float = 0) -> Any:
+    import redis.asyncio  # noqa: PLC0415 - an extra
+    from redis.backoff import NoBackoff  # noqa: PLC0415
 
-    redis, retry = import_module(package), import_module(f"{package}.retry")
+    package = cast("Any", redis.asyncio if is_async else redis)  # both have the same names
     # No `retry`: a command is never sent twice behind our back, since only the caller knows what may be repeated. No
     # `response_callbacks`: replies stay as they are, since what redis-py makes of them differs between versions.
     options: dict[str, Any] = {
@@ -296,12 +295,12 @@ def _client(package: str, url: str, timeout: float, size: int, health_check_inte
         "timeout": timeout,
         "socket_timeout": timeout,
         "health_check_interval": health_check_interval,
-        "retry": retry.Retry(NoBackoff(), 0),
+        "retry": package.retry.Retry(NoBackoff(), 0),
         "protocol": 2,
         "decode_responses": False,
         **({} if url.startswith("unix:") else {"socket_connect_timeout": min(timeout, 5.0), "socket_keepalive": True}),
     }
-    made = redis.Redis.from_pool(redis.BlockingConnectionPool.from_url(url, **options))
+    made = package.Redis.from_pool(package.BlockingConnectionPool.from_url(url, **options))
     made.response_callbacks.clear()
     return made
 
