@@ -42,23 +42,23 @@ from ._inbox import Search, count_questions
 T = TypeVar("T")
 
 _BEGUN = "SELECT digest, place, number FROM begun WHERE digest = ?"
-_ALL = """SELECT * FROM sessions
-    WHERE (app = :app OR :app IS NULL AND app NOT LIKE '~%') AND (:user IS NULL OR user = :user)
-    AND (:status IS NULL OR iif(status = 'done' AND inputs > 0, 'queued', status) = :status)
-    AND (updated, app, id) < (:updated, :last_app, :last_id) ORDER BY updated DESC, app DESC, id DESC LIMIT :limit"""
-_HELD = """SELECT * FROM sessions WHERE owner IS NOT NULL
-    AND (app = :app OR :app IS NULL AND app NOT LIKE '~%') AND (:user IS NULL OR user = :user)
-    AND (:status IS NULL OR iif(status = 'done' AND inputs > 0, 'queued', status) = :status)
-    AND (updated, app, id) < (:updated, :last_app, :last_id) ORDER BY updated DESC, app DESC, id DESC LIMIT :limit"""
-_OF_USER = """SELECT * FROM sessions WHERE owner IS NULL AND user = :user
-    AND (app = :app OR :app IS NULL AND app NOT LIKE '~%')
-    AND (:status IS NULL OR iif(status = 'done' AND inputs > 0, 'queued', status) = :status)
-    AND (updated, app, id) < (:updated, :last_app, :last_id) ORDER BY updated DESC, app DESC, id DESC LIMIT :limit"""
-_IN_STATUS = """SELECT * FROM sessions WHERE owner IS NULL AND app = :app AND status = :stored
-    AND (:status IS NULL OR iif(status = 'done' AND inputs > 0, 'queued', status) = :status)
-    AND (updated, app, id) < (:updated, :last_app, :last_id) ORDER BY updated DESC, id DESC LIMIT :limit"""
-_QUEUED = """SELECT * FROM sessions WHERE inputs > 0 AND owner IS NULL AND app = :app AND status = 'done'
-    AND (updated, app, id) < (:updated, :last_app, :last_id) ORDER BY updated DESC, id DESC LIMIT :limit"""
+
+_OF_APP = "(s.app = :app OR :app IS NULL AND s.app NOT LIKE '~%')"
+_OF_APP_AND_USER = f"{_OF_APP} AND (:user IS NULL OR s.user = :user)"
+_WITH_STATUS = "(:status IS NULL OR iif(s.status = 'done' AND s.inputs > 0, 'queued', s.status) = :status)"
+
+
+def _page(*where: str, order: str = "s.updated DESC, s.app DESC, s.id DESC") -> str:
+    behind = "(s.updated, s.app, s.id) < (:updated, :last_app, :last_id)"
+    return f"SELECT * FROM sessions s WHERE {' AND '.join((*where, behind))} ORDER BY {order} LIMIT :limit"
+
+
+_OF_ONE_APP = "s.updated DESC, s.id DESC"
+_ALL = _page(_OF_APP_AND_USER, _WITH_STATUS)
+_HELD = _page("s.owner IS NOT NULL", _OF_APP_AND_USER, _WITH_STATUS)
+_OF_USER = _page("s.owner IS NULL AND s.user = :user", _OF_APP, _WITH_STATUS)
+_IN_STATUS = _page("s.owner IS NULL AND s.app = :app AND s.status = :stored", _WITH_STATUS, order=_OF_ONE_APP)
+_QUEUED = _page("s.inputs > 0 AND s.owner IS NULL AND s.app = :app AND s.status = 'done'", order=_OF_ONE_APP)
 
 
 def answer(connection: sqlite3.Connection, query: StoreQuery[T], now: float, *, small: bool) -> T:
@@ -159,7 +159,7 @@ _MOST = 2**62  # SQLite cannot count further
 
 
 # What each of these queries selects by: every one has WANTED in its place.
-_WANTED = """(s.app = :app OR :app IS NULL AND s.app NOT LIKE '~%') AND (:user IS NULL OR s.user = :user)
+_WANTED = f"""{_OF_APP_AND_USER}
     AND (:programs IS NULL OR s.program IN (SELECT value FROM json_each(:programs)))
     AND (s.user IS NULL OR s.user NOT IN (SELECT value FROM json_each(:skipped)))"""
 _DEAD = """SELECT s.expires, s.* FROM sessions s WHERE s.owner IS NOT NULL AND s.expires <= :now AND WANTED
