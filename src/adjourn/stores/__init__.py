@@ -1,5 +1,6 @@
 """Where sessions are kept: the store protocol, its types, and the stores that come with Adjourn."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from .memory import MemoryStore
@@ -84,25 +85,18 @@ __all__ = [
     "register_store",
 ]
 
+# Loaded only when used: SQLite would be a large part of the time that `import adjourn` takes.
+_HOMES = {
+    "EncryptedStore": "encrypted._store",
+    "PostgresStore": "postgres._store",
+    "RedisStore": "redis._store",
+    "SQLiteStore": "sqlite._store",
+}
+
 
 if not TYPE_CHECKING:  # For a type checker every name would exist.
 
     def __getattr__(name: str) -> object:
-        # Loaded only when used: SQLite would be a large part of the time that `import adjourn` takes.
-        if name == "SQLiteStore":
-            from .sqlite._store import SQLiteStore  # noqa: PLC0415
-
-            return SQLiteStore
-        if name == "RedisStore":
-            from .redis._store import RedisStore  # noqa: PLC0415
-
-            return RedisStore
-        if name == "EncryptedStore":
-            from .encrypted._store import EncryptedStore  # noqa: PLC0415
-
-            return EncryptedStore
-        if name == "PostgresStore":
-            from .postgres._store import PostgresStore  # noqa: PLC0415
-
-            return PostgresStore
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

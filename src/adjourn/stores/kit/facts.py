@@ -1,5 +1,8 @@
 """What a decision may know: facts of one session, as they were at one moment."""
 
+# What a `FactSheet` returns is documented at `Facts`.
+# ruff: noqa: D102
+
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -348,67 +351,56 @@ class FactSheet:
         self._folded = folded
 
     def question(self, id: str) -> QuestionRow | None:
-        """Return the question of this id, None if it was never asked."""
         if id not in self._query.questions:
             raise NotRead(Query(ref=self._query.ref, questions=frozenset((id,))))
         return self._questions.get(id)
 
     def waiting(self) -> Sequence[QuestionRow]:
-        """Return the questions that are open or whose answer no record has taken, in the order of asking."""
         if not self._query.waiting:
             raise NotRead(Query(ref=self._query.ref, waiting=True))
         waiting = [each for each in self._questions.values() if each.is_open or not each.taken]
         return sorted(waiting, key=lambda each: each.no)
 
     def input(self, id: str) -> InputRow | None:
-        """Return the input of this id, whether or not it waits; None if there was never one."""
         if id not in self._query.inputs:
             raise NotRead(Query(ref=self._query.ref, inputs=frozenset((id,))))
         return self._inputs.get(id)
 
     def first_input(self) -> InputRow | None:
-        """Return the first input that waits, None if there is none."""
         if not self._query.first_input:
             raise NotRead(Query(ref=self._query.ref, first_input=True))
         waiting = [each for each in self._inputs.values() if not each.taken]
         return min(waiting, key=lambda each: each.no, default=None)
 
     def branches(self) -> Sequence[Branch]:
-        """Return all branches, in the order of writing."""
         if not self._query.branches:
             raise NotRead(Query(ref=self._query.ref, branches=True))
         return self._branches
 
     def record(self, id: str) -> RecordRow | None:
-        """Return the record of this id, None if there is none (any more)."""
         if id not in self._query.records:
             raise NotRead(Query(ref=self._query.ref, records=frozenset((id,))))
         return self._records.get(id)
 
     def asking(self) -> Sequence[int]:
-        """Return the numbers of the branches that have open questions."""
         if not self._query.log:
             raise NotRead(Query(ref=self._query.ref, log=True))
         return self._asking
 
     def queue(self, limit: int | None) -> Sequence[InputRow]:
-        """Return the inputs that wait, in order."""
         return self._queue[:limit]
 
     def asked(self, branch: str, ids: Collection[str] | None = None) -> Sequence[QuestionRow]:
-        """Return the questions of a branch in the order of asking: those of these ids, or all that can be read."""
         if branch not in self._asked:
             raise CheckpointNotFound(self._query.ref.id, branch)
         return self._asked[branch]
 
     def log(self, span: Span) -> Sequence[Logged]:
-        """Return records."""
         if self._log is None:
             raise CheckpointNotFound(self._query.ref.id, span.before if span.after is None else span.after)
         return self._log
 
     def fold(self, checkpoint: str | None) -> Folded | None:
-        """Return what folds to a record, by default the head; None if there is none of this id (any more)."""
         return self._folded
 
 
