@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjourn._values.frozen import MAX_DEPTH, FrozenDict, freeze
+from adjourn._values.frozen import MAX_DEPTH, FrozenDict, freeze, left_out
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 JSON = st.recursive(
@@ -144,3 +144,29 @@ def test_depth_is_bounded_and_data_that_holds_itself_is_refused() -> None:
     endless["self"] = [endless]
     with pytest.raises(ValueError, match="nested more than 100 levels"):
         freeze(endless, "arguments")
+
+
+LEFT_OUT: dict[str, tuple[Any, Any, Any, list[str]]] = {
+    "nothing": ({"a": 1}, {"a": 1}, {}, []),
+    "another form": ({"a": 1}, {"a": "1.00"}, {}, []),
+    "as it was seen": ({"a": {}}, {"a": {"b": 1}}, {"a": {"b": 1.0}}, []),
+    "not as it was seen": ({"a": {}}, {"a": {"b": True}}, {"a": {"b": 1}}, ["a.b"]),
+    "never seen": ({}, {"a": {"b": 1}}, {}, ["a"]),
+    "in a list": ([{"b": 1}, {}], [{"b": 1}, {"b": 2}], [{"b": 3}, {"b": 2}], []),
+    "in a new item": ([{"b": 1}, {}], [{"b": 1}, {"b": 2}], [{"b": 1}], ["[1].b"]),
+    "at the end of a tuple": ([1], [1, 2], [1, 3], ["[1]"]),
+    "in a set, which is sorted": (
+        [{"b": 2}, {"b": 1, "c": 5}],
+        [{"b": 1, "c": 5}, {"b": 2, "c": 9}],
+        [{"b": 1, "c": 5}, {"b": 2, "c": 0}],
+        ["[0].c"],
+    ),
+    "made of a text": ("x", {"b": 1}, {"b": 2}, [""]),
+    "made of a text, as it was seen": ("x", {"b": 1}, {"b": 1}, []),
+}
+
+
+@pytest.mark.parametrize("case", LEFT_OUT)
+def test_what_is_left_out(case: str):  # rule T4
+    written, made, seen, found = LEFT_OUT[case]
+    assert list(left_out(written, made, seen)) == found

@@ -105,8 +105,10 @@ async def test_those_who_follow_see_the_call_that_runs(store: Store) -> None:  #
 
 async def test_an_edit_has_the_whole_arguments(store: Store) -> None:  # rule T4
     asked = await runner([pay], call("pay", amount=5, to="carol"), store=store).run("go", session_id="s")
-    await runner([pay], store=store).resume("s", {lone(asked): Edit({"amount": 7})})
-    assert ran == [(7, "bob")]  # the default, and not what the model wrote
+    (again,) = (await runner([pay], store=store).resume("s", {lone(asked): Edit({"amount": 7})})).interrupts
+    assert ("leave out 'to'" in (again.prompt or ""), ran) == (True, [])  # carol was shown, and the default is bob
+    await runner([pay], store=store).resume("s", {again.id: Edit({"amount": 7, "to": "carol"})})
+    assert ran == [(7, "carol")]
 
 
 WRONG: list[dict[str, Any]] = [

@@ -441,7 +441,7 @@ async def _answer(
     if question.is_open:
         entry_of(task).wait_for(question)
     try:
-        found = _read(tool, question)
+        found = _read(tool, question, arguments)
     except (InvalidArguments, ValueError) as error:
         # It passed or bypassed the JSON Schema but cannot be used: ask again instead of failing for good.
         entry_of(task).refuse(question)
@@ -451,20 +451,17 @@ async def _answer(
     if isinstance(found, Edit) and task.scope.needs_another(question):
         # It is a request of its author, which another person has to approve (rule V19).
         entry_of(task).refuse(question)
-        edited, by = tool.show(tool.validate(found.arguments)), question.by or ""
-        _ask(task, caller, tool, call, edited, f"{visible_line(by)} edited the call. ", by)
+        by = question.by or ""
+        _ask(task, caller, tool, call, dict(found.arguments), f"{visible_line(by)} edited the call. ", by)
     if isinstance(found, Approve) and found.remember is not None:
         await remember(caller, tool, found, question.by)
     return found
 
 
-def _read(tool: Tool, question: Question) -> Decision:
+def _read(tool: Tool, question: Question, shown: Mapping[str, Any]) -> Decision:
+    """Return the decision that a person has made; an edit has all arguments."""
     found = decision(decoded(question.value))
-    if isinstance(found, Edit):
-        edited = tool.show(tool.edit(found.arguments))
-        if not is_same_json(edited, found.arguments) and _has_other_defaults(tool, question):
-            raise InvalidArguments(tool.name, ["they leave something out, and the tool's defaults have changed"])
-    return found
+    return Edit(tool.edit(found.arguments, shown)) if isinstance(found, Edit) else found
 
 
 def check_call(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import msgspec
+from msgspec import UNSET
 
 from adjourn._text import a_type
 
@@ -196,3 +197,21 @@ def is_part_of(less: Any, more: Any) -> bool:
         mine, theirs = cast("list[Any]", less), cast("list[Any]", more)
         return len(mine) <= len(theirs) and all(map(is_part_of, mine, theirs))
     return is_same_json(less, more)
+
+
+def left_out(given: Any, made: Any, seen: Any, path: str = "") -> Iterator[str]:
+    """Yield the paths of what was made beside what was given, unless it was seen at the same place before."""
+    if isinstance(made, dict) and isinstance(given, dict):
+        parts, known = cast("dict[str, Any]", made), cast("dict[str, Any]", given)
+        before: Any = cast("Any", seen) if isinstance(seen, dict) else {}
+        for key, part in parts.items():
+            yield from left_out(known.get(key, UNSET), part, before.get(key, UNSET), f"{path}.{key}" if path else key)
+    elif isinstance(made, list) and isinstance(given, list):
+        items, listed = cast("list[Any]", made), cast("list[Any]", given)
+        # A set is sorted: its items may stand elsewhere than they were given, and then none is at a place of before.
+        before = cast("Any", seen) if isinstance(seen, list) and is_part_of(listed, items) else []
+        for number, item in enumerate(items):
+            other, shown = (part[number] if number < len(part) else UNSET for part in (listed, before))
+            yield from left_out(other, item, shown, f"{path}[{number}]")
+    elif (given is UNSET or isinstance(made, dict | list)) and (seen is UNSET or not is_same_json(made, seen)):
+        yield path

@@ -16,7 +16,7 @@ from adjourn._engine.retry import Retry
 from adjourn._habits import checks_options
 from adjourn._text import a_type
 from adjourn._values import codec
-from adjourn._values.frozen import is_same_json
+from adjourn._values.frozen import is_same_json, left_out
 from adjourn.context import current
 from adjourn.errors import InvalidArguments, NotStorable, UsageError
 from adjourn.models.protocol import ToolSpec
@@ -220,20 +220,20 @@ class Tool(Struct, Generic[P, R], frozen=True, kw_only=True, eq=False):
         """
         return self.arguments.show(converted)
 
-    def edit(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values of arguments that a person wrote: they are what runs.
+    def edit(self, arguments: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
+        """Return all arguments of an edit as JSON data: they are what runs. `seen` is what its author was shown.
 
         Raises:
             InvalidArguments: they do not fit, a validator would make something else of what is shown of them, or they
-                leave out what is another each time, so that their author has not seen it.
+                leave out what is not as it was shown, so that their author has not seen it.
         """
-        values = self.validate(arguments)
-        shown = self.show(values)
-        if not is_same_json(self.show(self.validate(arguments)), shown):
-            raise InvalidArguments(self.name, ["they leave out something whose default is another each time"])
+        shown = self.show(self.validate(arguments))
+        if found := list(left_out(arguments, shown, seen)):
+            names = ", ".join(f"'{name}'" for name in found)
+            raise InvalidArguments(self.name, [f"they leave out {names}, which would not be as it was shown: name it"])
         if not is_same_json(self.show(self.validate(shown)), shown):
             raise InvalidArguments(self.name, ["a validator makes something else of what it has returned"])
-        return values
+        return shown
 
     def asking(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return how people are asked about a call with these arguments, as keywords of `interrupt`."""

@@ -11,8 +11,11 @@ from msgspec.structs import replace
 
 from adjourn._engine.child import layer
 from adjourn._engine.entry import here
+from adjourn._engine.memos import Key, Kind
 from adjourn._engine.questions import ask_for
+from adjourn._engine.values import decoded
 from adjourn._text import visible_line
+from adjourn._values import codec
 from adjourn.context import current
 from adjourn.errors import InvalidArguments, ToolError, ToolRefused, UsageError
 
@@ -82,7 +85,7 @@ async def _ask(inside: Tool, arguments: Mapping[str, Any]) -> tuple[Decision, st
     """Return the reviewer's decision, and who it was; of an edit that another person had to accept, its author."""
     edited: tuple[Decision, str | None] | None = None
     editor, why = None, ""
-    for _ in range(MAX_ROUNDS):
+    for number in range(MAX_ROUNDS):
         shown = visible_line(msgspec.json.encode(arguments).decode())
         answer, question = ask_for(
             editor,
@@ -93,18 +96,35 @@ async def _ask(inside: Tool, arguments: Mapping[str, Any]) -> tuple[Decision, st
             schema=review_schema(inside.schema),
             **inside.asking(arguments),
         )
-        found = decision(answer)
-        problem = _problem(inside, found)
+        found, problem = _whole(inside, decision(answer), arguments, number)
         if problem:
             # It fits the JSON Schema, but a type may have additional rules: ask again rather than fail.
             editor, why = None, f"The edited arguments do not fit ({problem}). "
         elif isinstance(found, Edit) and here("reviewed").frame.scope.needs_another(question):
             # It is a request of its author, which another person has to accept (rule V19).
             edited, editor = (found, question.by), question.by or ""
-            arguments, why = inside.show(inside.validate(found.arguments)), f"{visible_line(editor)} edited the call. "
+            arguments, why = found.arguments, f"{visible_line(editor)} edited the call. "
         else:
             return edited if edited is not None and isinstance(found, Approve) else (found, question.by)
     raise ToolError(f"its arguments were edited {MAX_ROUNDS} times and never fitted")
+
+
+def _whole(inside: Tool, found: Decision, seen: Mapping[str, Any], number: int) -> tuple[Decision, str]:
+    """Return a decision, an edit with all its arguments, and why these do not fit; in each entry the same."""
+    if not isinstance(found, Edit):
+        return found, ""
+    frame = here("reviewed").frame
+    key = Key(Kind.NOTE, f"edited:{codec.fingerprint([dict(found.arguments), dict(seen)])}", number=number)
+    if (memo := frame.kept(key)) is None:
+        try:
+            made, problem = inside.edit(found.arguments, seen), ""
+        except InvalidArguments as error:
+            made, problem = {}, "; ".join(error.problems)
+        # Kept, since a default may be another one when this runs again, and the code would take another path.
+        frame.keep(key, [made, problem], optional=True)
+    else:
+        made, problem = decoded(memo.result)
+    return Edit(made), problem
 
 
 def _info(inside: Tool, arguments: Mapping[str, Any]) -> ToolCallInfo:
@@ -115,12 +135,3 @@ def _info(inside: Tool, arguments: Mapping[str, Any]) -> ToolCallInfo:
         elif segment.type == "agent":
             agents.append(segment.id)
     return ToolCallInfo(tool=inside.name, arguments=dict(arguments), call_id=calls[-1], agent=agents[-1])
-
-
-def _problem(inside: Tool, found: Decision) -> str:
-    try:
-        if isinstance(found, Edit):
-            inside.edit(found.arguments)
-    except InvalidArguments as error:
-        return "; ".join(error.problems)
-    return ""
