@@ -189,12 +189,24 @@ class ExcludedIf(BaseModel):
 class Private(BaseModel):
     cents: int
     to: str = "shop"
-    _to: str = PrivateAttr("shop")
+    _to: str = PrivateAttr()
 
     @model_validator(mode="after")
     def keep(self) -> Private:
         self._to, self.to = self.to, "shop"
         return self
+
+
+class PrivateDefault(BaseModel):
+    _to: str = PrivateAttr("shop")
+
+
+class PrivateFactory(PrivateDefault):
+    _to: str = PrivateAttr(default_factory=lambda: "shop")
+
+
+class PrivateHolder(BaseModel):
+    orders: list[PrivateDefault]
 
 
 class Secret(BaseModel):
@@ -272,7 +284,9 @@ WAYS: dict[str, Callable[[type[Any]], Any]] = {
 
 
 @pytest.mark.parametrize("how", WAYS)
-@pytest.mark.parametrize("kind", [Excluded, ExcludedIf, Nested, Holder, Wrong])
+@pytest.mark.parametrize(
+    "kind", [Excluded, ExcludedIf, Nested, Holder, Wrong, PrivateDefault, PrivateFactory, PrivateHolder]
+)
 def test_a_class_that_hides_a_field_is_refused_where_people_or_rules_decide(kind: type[Any], how: str) -> None:
     with pytest.raises(UsageError, match="'pay' are decided by people or rules"):  # rule T1
         WAYS[how](kind)

@@ -231,6 +231,11 @@ _REMEDY = "use msgspec.Meta, or make it a Pydantic model"
 
 def fields_within(hints: Iterable[Any]) -> Iterator[tuple[type[Any], str, Any]]:
     """Yield the fields of all classes in annotations, at any depth: the class, the JSON key, and the annotation."""
+    return ((owner, name, inner) for owner in classes_within(hints) for name, inner in _hints(owner).items())
+
+
+def classes_within(hints: Iterable[Any]) -> Iterator[type[Any]]:
+    """Yield all classes in annotations, at any depth, each once."""
     todo, seen = list(hints), set[type[Any]]()
     while todo:
         hint = meant(todo.pop())
@@ -238,9 +243,8 @@ def fields_within(hints: Iterable[Any]) -> Iterator[tuple[type[Any], str, Any]]:
         owner = get_origin(hint) or hint
         if isinstance(owner, type) and owner not in seen:
             seen.add(owner)
-            for name, inner in _hints(owner).items():
-                todo.append(inner)
-                yield owner, name, inner
+            todo += _hints(owner).values()
+            yield owner
 
 
 def _hints(owner: type[Any]) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from msgspec.structs import fields
 
 from adjourn._values.frozen import check_json, shorten
 
-from ._constraints import fields_within, translated
+from ._constraints import classes_within, fields_within, translated
 from ._foreign import convert_foreign, pydantic_fields
 from ._same import are_same
 from ._whole import PLAIN, whole
@@ -64,6 +64,11 @@ def _is_conversion(value: Any, made: Any) -> bool:
 
 def unshown_fields(hints: Iterable[Any]) -> Iterator[str]:
     """Yield what people could not be shown of values of these types, as far as the types tell."""
+    hints = list(hints)
+    for owner in classes_within(hints):
+        for name, private in getattr(owner, "__private_attributes__", {}).items():
+            if private.default_factory is not None or private.default is not type(private)().default:
+                yield f"{owner.__name__}.{name} is a private attribute with a default, which is not in its JSON"
     for owner, name, hint in fields_within(hints):
         where = f"{owner.__name__}.{name}"
         if (models := pydantic_fields(owner)) is not None:
