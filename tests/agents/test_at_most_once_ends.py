@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
 from decimal import Decimal
 from functools import partial
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -30,10 +31,11 @@ from adjourn import (
     tool,
     workflow,
 )
-from adjourn.errors import InterruptsDisabled, ProgramChanged, ReplayMismatch, UsageError
+from adjourn.errors import InterruptsDisabled, ProgramChanged, ReplayMismatch, StaleCheckpoint, UsageError
 from adjourn.graph import START, MessagesState, StateGraph
 from adjourn.middleware import Middleware
 from adjourn.middleware.hooks import ToolCallable, ToolRequest, ToolStream
+from adjourn.sessions import Sessions
 from adjourn.stores import Store
 from adjourn.testing import ScriptedModel
 from adjourn.tools import Tool, approved, reviewed
@@ -350,6 +352,77 @@ async def test_a_tool_with_another_optional_parameter_since_asks_too(store: Stor
     again = await (changed.resume(copy, {lone(asked): True}) if fork else changed.recover("s"))
     assert (again.interrupts[0].key, ran) == ("at_most_once", [5])
     assert again.interrupts[0].info.arguments == {"cents": 5, "currency": "EUR"}
+
+
+def fails(default: Any, is_nested: bool) -> Tool:
+    """A tool with this default, in its parameters or in a field of their type."""
+
+    @tool(at_most_once=True)
+    def pay(order: Any) -> str:
+        """Pay, and fail at first."""
+        ran.append(order)
+        if len(ran) == 1:
+            raise ConnectionError
+        return "paid"
+
+    if is_nested:
+        pay.fn.__annotations__["order"] = make_dataclass("Order", [("cents", int), ("euros", float, default)])
+        return tool(pay.fn, at_most_once=True)
+
+    def pay_by_default(order: dict[str, int], euros: Any = default) -> str:
+        return pay.fn((order, euros))
+
+    if not isinstance(default, Path):
+        pay_by_default.__annotations__["euros"] = float
+
+    return tool(pay_by_default, name="pay", at_most_once=True)
+
+
+ORDERS = [call("pay", name, order={"cents": 5}) for name in ("c1", "c2")]
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+@pytest.mark.parametrize(
+    ("answer", "text"), [(True, "paid"), (Respond("it was"), "it was"), (False, "Error: it failed")]
+)
+async def test_one_answer_is_enough_where_a_default_is_no_float(store: Store, is_nested: bool, answer: Any, text: str):
+    made = runner([fails(100, is_nested)], *ORDERS, store=store)  # rules T6, T1
+    asked = lone(await made.run("go", session_id="s"))
+    result = await runner([fails(100, is_nested)], store=store).resume("s", {asked: answer})
+    assert (result.status, len(ran)) == ("done", 2 if answer is True else 1)
+    assert results(result)[1].startswith(text)
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_a_changed_default_asks_anew(store: Store, is_nested: bool, elsewhere: bool):  # rules R17, T6
+    asked = lone(await runner([fails(100.0, is_nested)], *ORDERS, store=store).run("go", session_id="s"))
+    changed = runner([fails(200.0, is_nested)], store=store)
+    if elsewhere:
+        await Sessions(store).answer("s", {asked: True})
+        await changed.recover("s")
+    else:
+        with pytest.raises(StaleCheckpoint):
+            await changed.resume("s", {asked: True})
+    (again,) = await changed.pending("s")
+    assert (again.info.arguments.get("euros") or again.info.arguments["order"]["euros"], len(ran)) == (200.0, 1)
+    assert results(await changed.resume("s", {again.id: True}))[1] == "paid"
+    assert len(ran) == 2
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+@pytest.mark.parametrize("answer", [False, Reject("no"), Respond("it was")])
+async def test_a_refusal_counts_whatever_the_defaults_are(store: Store, is_nested: bool, answer: Any):  # rules R17, T6
+    asked = lone(await runner([fails(100.0, is_nested)], *ORDERS, store=store).run("go", session_id="s"))
+    result = await runner([fails(200.0, is_nested)], store=store).resume("s", {asked: answer})
+    assert (result.status, len(ran)) == ("done", 1)
+
+
+@pytest.mark.parametrize("answer", [True, False, Reject("no"), Respond("it was")])
+async def test_a_default_that_nobody_can_be_shown_is_no_obstacle(store: Store, answer: Any):  # rules R17, T6, T1
+    asked = lone(await runner([fails(Path("/book"), False)], *ORDERS, store=store).run("go", session_id="s"))
+    result = await runner([fails(Path("/book"), False)], store=store).resume("s", {asked: answer})
+    assert (result.status, len(ran)) == ("done", 2 if answer is True else 1)
 
 
 async def test_an_agent_as_a_tool_goes_on_after_its_own_questions(store: Store):  # rules T6, R5

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise, takewhile
 from typing import Any, NamedTuple, Self
 
@@ -219,6 +219,8 @@ def _reach(caller: Caller, tool: Tool) -> str:
 
 
 KEY = "approval"
+AT_MOST_ONCE = "at_most_once"
+"""The key of the question whether a call runs again."""
 REVIEW = "wrap:reviewed"
 """Where below a call its reviewer is asked."""
 REASON = "need_approval"
@@ -274,13 +276,14 @@ async def approved(
 def refused(task: UserFrame, call: ToolCall) -> Reject | Respond | None:
     """Return a person's answer to an approval that runs nothing, so that it counts whatever became of the tool."""
     asked = _asked(task, call)
-    found = None if asked is None else _refusal(asked[0])
+    found = None if asked is None else refusal(asked[0])
     if found is not None:
         _pass(task, call)
     return found
 
 
-def _refusal(question: Question) -> Reject | Respond | None:
+def refusal(question: Question) -> Reject | Respond | None:
+    """Return the answer of a question about a call if it runs nothing."""
     if question.how == "expired":
         return Reject("no one decided in time")
     found = None if question.is_open else _decision_of(question)
@@ -307,25 +310,26 @@ def _seen(
 ) -> dict[str, Any] | None:
     """Return the arguments that the approver saw, converted; None if the tool would get more, or has other defaults.
 
-    `converted` is what the model wrote.
+    `converted` is what the model wrote. A call that may run only once is shown as far as JSON says it.
 
     Raises:
         ProgramChanged: the tool can no longer be called with them.
     """
-    written = _show(address, tool, converted)
+    show = tool.lower if question.key == AT_MOST_ONCE else partial(_show, address, tool)
+    written = show(converted)
     if is_same_json(written, seen):
         return converted
     found = _fit(address, tool, seen)
-    now = _show(address, tool, found)
+    now = show(found)
     if is_same_json(now, seen):
         # A factory may make another default each time: that alone is no change.
-        return None if _has_other_defaults(tool, question) else found
+        return None if has_other_defaults(tool, question) else found
     if is_part_of(seen, now) or is_part_of(seen, written):
         return None
     raise ProgramChanged(address, "the tool now converts the approved arguments differently")
 
 
-def _has_other_defaults(tool: Tool, question: Question) -> bool:
+def has_other_defaults(tool: Tool, question: Question) -> bool:
     """Return whether the tool has other defaults than when the question was asked, at any depth."""
     asked, now = (essence(dict(schema), keep="default") for schema in (question.schema or {}, _schema(tool)))
     return not is_same_json(asked, msgspec.to_builtins(now))
@@ -484,7 +488,9 @@ def check_call(
     info: object = decoded(question.info)
     is_own = question.address == address and question.reason in APPROVALS
     shown = info.arguments if is_own and isinstance(info, ToolCallInfo) else None
-    if shown is not None and question.key == KEY and _refusal(question) is not None:
+    asks_anew = question.key in (KEY, AT_MOST_ONCE)
+    is_refusal = shown is not None and asks_anew and refusal(question) is not None
+    if is_refusal and question.key == KEY:
         return
     name = parse_segment(address.rpartition(";")[2]).id
     tool = tools.get(name)
@@ -495,7 +501,7 @@ def check_call(
     if question.address == f"{address};{REVIEW}" and tool.review is None:
         raise ProgramChanged(address, f"'{name}' is not reviewed any more")
     converted = _fit(address, tool, arguments)
-    if shown is not None and _seen(address, tool, question, shown, converted) is None:
-        if question.key == KEY:
+    if shown is not None and not is_refusal and _seen(address, tool, question, shown, converted) is None:
+        if asks_anew:
             raise Superseded
         raise ProgramChanged(address, "the tool now gets more than was shown, or has other defaults")

@@ -31,7 +31,9 @@ from adjourn.middleware.hooks import ToolRequest
 from adjourn.tools import Approve, Edit, Reject, Respond, Tool, ToolCallInfo, approval_schema, decision
 from adjourn.tools.decisions import as_decimal
 
-KEY = "at_most_once"
+from .approval import AT_MOST_ONCE as KEY
+from .approval import has_other_defaults, refusal
+
 REASON = "need_decision"
 
 # How a call that has no result has ended. The first three are no ends; nobody reads them.
@@ -42,6 +44,7 @@ CRASHED = "was running when its process died"
 TWICE = "has run already in this call"
 BESIDE = "was called with the same arguments in this turn, and has no result yet"
 ELSEWHERE = "may have run before, on another branch or fork of this session"
+CHANGED = "may have run before, with other defaults"
 
 
 class ToolTimeout(ToolError):
@@ -58,10 +61,10 @@ async def begun(path: str, tool: Tool, request: ToolRequest, identity: Mapping[s
     frame, scope = at.frame, at.frame.scope
     digest = codec.fingerprint([scope.lineage, request.tool, _by_value(_without_defaults(tool, identity))])
     before = scope.unsettled.get(digest)
-    why, asked = _why(before, path), _passed(frame, request)
+    why, asked = _why(before, path), _passed(frame, tool, request)
     waiting = next((each for each in asked if each.is_open or not _was_used(frame, each)), None)
     if why or waiting is not None:
-        text = _decided(frame, tool, request, waiting, why or ELSEWHERE)
+        text = _decided(frame, tool, request, waiting, why)
         if text is not None:
             yield text
             return
@@ -158,21 +161,30 @@ def _why(found: Unsettled | None, path: str) -> str:
     return {BEGUN: CRASHED, PAUSED: "", RAN: TWICE}[found.how] if found.path == path else BESIDE
 
 
-def _passed(task: UserFrame, request: ToolRequest) -> list[Question]:
-    """Return the questions of this kind so far, and count them as asked in this entry: the tool's own come after."""
-    asked = [question for question in task.questions or () if question.key == KEY and question.reason == REASON]
-    mine = [question for question in asked if _is_about(question, request)]
+def _passed(task: UserFrame, tool: Tool, request: ToolRequest) -> list[Question]:
+    """Return the questions of this kind so far, and count them as asked in this entry: the tool's own come after.
+
+    If none of them shows these arguments, the last one is about this call if the tool had other defaults then. Only its
+    refusal counts.
+    """
+    asked = [question for question in task.questions or () if _shown(question, request) is not None]
+    mine = [question for question in asked if _shows(question, request)]
+    mine = mine or [question for question in asked[-1:] if has_other_defaults(tool, question)]
     for question in mine:
-        entry_of(task).passed(question)
+        if _shows(question, request) or refusal(question) is not None or _was_used(task, question):
+            entry_of(task).passed(question)
     return mine
 
 
-def _is_about(question: Question, request: ToolRequest) -> bool:
-    info = decoded(question.info)
-    if not isinstance(info, ToolCallInfo) or info.call_id != request.call_id:
-        return False
+def _shown(question: Question, request: ToolRequest) -> Mapping[str, Any] | None:
+    """Return the arguments with which a question shows this call; None if it is about something else."""
+    info = decoded(question.info) if question.key == KEY and question.reason == REASON else None
+    return info.arguments if isinstance(info, ToolCallInfo) and info.call_id == request.call_id else None
+
+
+def _shows(question: Question, request: ToolRequest) -> bool:
     # As JSON, since True equals 1 in Python: a wrapper may have called with something else than was shown.
-    return _encode(info.arguments) == _encode(request.arguments)
+    return _encode(_shown(question, request)) == _encode(request.arguments)
 
 
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -190,12 +202,14 @@ def _use_of(task: UserFrame, question: Question) -> str:
 
 def _decided(task: UserFrame, tool: Tool, request: ToolRequest, question: Question | None, why: str) -> str | None:
     """Return the result that a person provided, or None to run the tool again."""
-    if question is None:
+    has_changed = question is not None and not _shows(question, request)
+    why = why or (CHANGED if has_changed else ELSEWHERE)
+    found = None if question is None else refusal(question)
+    if question is None or (has_changed and found is None):
         _ask(task, tool, request, why)
     if question.is_open:
         entry_of(task).wait_for(question)
-    found = decision(decoded(question.value))
-    match found:
+    match found or decision(decoded(question.value)):
         case Respond(text=text):
             return text
         case Reject(reason=reason):

@@ -113,20 +113,20 @@ def _repeated(task: UserFrame, tool: Tool, call: ToolCall, converted: dict[str, 
     """Return the arguments as they were when the call first came here, unless the tool has changed since.
 
     A factory of their types may make another default each time: a reviewer would be asked about each, and a call that
-    may run only once would not be known again.
+    may run only once would not be known again. They are read from what was kept at the first time, too: `100` as the
+    default of a field that is a float comes back as `100.0`.
     """
     try:
         shown, memo = tool.show(converted), task.kept(_CONVERTED)
     except InvalidArguments:
         return converted  # It has values that JSON does not say; a reviewer is not asked about it.
-    if memo is not None:
-        digest, before, _ = decoded(memo.result)
-        if digest == tool.digest:
-            again = tool.validate(before)
-            return again if is_same_json(tool.show(again), before) else converted
-    varies = tool.at_most_once and not is_same_json(tool.show(tool.validate(call.arguments)), shown)
-    task.keep(_CONVERTED, [tool.digest, shown, call.arguments if varies else None], optional=True)
-    return converted
+    digest, before, _ = ("", shown, None) if memo is None else decoded(memo.result)
+    if digest != tool.digest:
+        varies = tool.at_most_once and not is_same_json(tool.show(tool.validate(call.arguments)), shown)
+        task.keep(_CONVERTED, [tool.digest, shown, call.arguments if varies else None], optional=True)
+        before = shown
+    again = tool.validate(before)
+    return again if is_same_json(tool.show(again), before) else converted
 
 
 def _identity(task: UserFrame, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
