@@ -269,6 +269,7 @@ async def approved(
         return Decided(found, question.by, tool.validate(found.arguments))
     assert runs is not None
     if (edited := _edit_before(task, call, question)) is not None:
+        task.scope.note_editors(question)
         return Decided(Edit(shown.arguments), edited.by, runs)
     return Decided(found, question.by, runs)
 

@@ -628,6 +628,11 @@ class Scope:
             self.speakers = (*self.speakers, name)
             self.changes.turn = -1  # What belongs to the turn is stored again.
 
+    def note_editors(self, question: Question) -> None:
+        """Note that a call runs as somebody has edited it: the model reads what those wrote who request it now."""
+        for name in question.requesters or ():
+            self.note_speaker(name)
+
     def forget_speakers(self) -> None:
         """Let what was said in a turn that has ended count no more."""
         if self.speakers:

@@ -84,7 +84,7 @@ async def _review(inside: Tool, values: Mapping[str, Any]) -> Reviewed:
 async def _ask(inside: Tool, arguments: Mapping[str, Any]) -> tuple[Decision, str | None]:
     """Return the reviewer's decision, and who it was; of an edit that another person had to accept, its author."""
     edited: tuple[Decision, str | None] | None = None
-    editor, why = None, ""
+    editor, why, scope = None, "", here("reviewed").frame.scope
     for number in range(MAX_ROUNDS):
         shown = visible_line(msgspec.json.encode(arguments).decode())
         answer, question = ask_for(
@@ -100,12 +100,15 @@ async def _ask(inside: Tool, arguments: Mapping[str, Any]) -> tuple[Decision, st
         if problem:
             # It fits the JSON Schema, but a type may have additional rules: ask again rather than fail.
             editor, why = None, f"The edited arguments do not fit ({problem}). "
-        elif isinstance(found, Edit) and here("reviewed").frame.scope.needs_another(question):
+        elif isinstance(found, Edit) and scope.needs_another(question):
             # It is a request of its author, which another person has to accept (rule V19).
             edited, editor = (found, question.by), question.by or ""
             arguments, why = found.arguments, f"{visible_line(editor)} edited the call. "
+        elif edited is not None and isinstance(found, Approve):
+            scope.note_editors(question)
+            return edited
         else:
-            return edited if edited is not None and isinstance(found, Approve) else (found, question.by)
+            return found, question.by
     raise ToolError(f"its arguments were edited {MAX_ROUNDS} times and never fitted")
 
 
