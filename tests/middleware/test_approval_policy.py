@@ -126,6 +126,13 @@ async def test_a_wrapper_cannot_change_what_a_policy_had_approved_in_a_graph(sto
     assert ("a person has to approve" in result.state["last_tool_response"], deleted) == (True, [])
 
 
+@pytest.mark.parametrize("others", [(), (ApprovalPolicy([ApprovalRule(action="allow")]),)])
+async def test_no_wrapper_makes_a_denied_call_of_one_that_is_not(others: Any) -> None:  # rule T9
+    deny = ApprovalPolicy([ApprovalRule(arguments={"path": "/home/*"}, action="deny", reason="not yours")])
+    result = await Runner(agent("/x", *others, deny, Redirects())).run("go")
+    assert ([each.text for each in result.messages if each.role == "tool"], deleted) == (["Error: not yours"], [])
+
+
 async def test_the_first_of_two_policies_has_the_last_word() -> None:
     allows = ApprovalPolicy([ApprovalRule(action="allow")])
     assert (await Runner(agent("/x", allows, ApprovalPolicy(ASKS))).run("go")).status == "done"

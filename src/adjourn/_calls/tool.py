@@ -529,14 +529,18 @@ class _Running:
         """Return the arguments that a wrapper made; if a person decides about the call, what was approved must run.
 
         Raises:
+            ToolError: a rule denies them.
             UsageError: they differ from those that were approved, or need an approval that the others did not.
         """
         made = self.tool.validate(request.arguments)
-        if encode(self.tool.lower(made)) != self.shown and await self._is_decided(made):
-            raise UsageError(
-                f"A wrapper changed the arguments of '{self.tool.name}', which a person has to approve. Change them "
-                "earlier, or have the wrapper ask."
-            )
+        lowered = self.tool.lower(made)
+        if encode(lowered) != self.shown:
+            self.tool.check_allowed(lowered)
+            if await self._is_decided(made):
+                raise UsageError(
+                    f"A wrapper changed the arguments of '{self.tool.name}', which a person has to approve. Change "
+                    "them earlier, or have the wrapper ask."
+                )
         return made
 
     async def _is_decided(self, made: dict[str, Any]) -> bool:
@@ -553,6 +557,7 @@ class _Running:
         assert tool.review is not None
         found = await tool.review(arguments)
         if found.edited is not None:
+            tool.check_allowed(found.edited)
             # Kept, since a wrapper that runs again gets the result and does not come here.
             self.task.keep(_REVIEWED, [dict(found.edited), found.by], optional=True)
         ran = ToolCall(id=request.call_id, name=tool.name, arguments=tool.lower(found.arguments))

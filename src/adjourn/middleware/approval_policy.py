@@ -18,7 +18,6 @@ from adjourn._text import a_type
 from adjourn.errors import ToolError, UsageError
 from adjourn.tools import Tool, fits_pattern
 from adjourn.tools.decisions import as_data, check_pattern, misfit
-from adjourn.tools.tool import Reviewed
 
 from .hooks import Middleware, ToolCallable, ToolRequest
 
@@ -117,15 +116,7 @@ class ApprovalPolicy(Middleware):
                 return rule.action == "ask"
             return await tool.needs_approval(arguments)
 
-        return replace(tool, approval=asks, review=None if tool.review is None else partial(self._reviewed, tool))
-
-    async def _reviewed(self, tool: Tool, arguments: Mapping[str, Any]) -> Reviewed:
-        """Have a call reviewed, and deny what a reviewer may not make of it either."""
-        assert tool.review is not None
-        found = await tool.review(arguments)
-        if found.edited is not None:
-            self._deny(tool.name, found.edited)
-        return found
+        return replace(tool, approval=asks, denies=(*tool.denies, partial(self._deny, tool.name)))
 
     async def wrap_tool(self, call: ToolCallable, request: ToolRequest) -> Any:
         self._deny(request.tool, request.arguments)

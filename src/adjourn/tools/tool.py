@@ -139,6 +139,8 @@ class Tool(Struct, Generic[P, R], frozen=True, kw_only=True, eq=False):
     """The parameters that receive the `RunContext`."""
     review: Callable[[Mapping[str, Any]], Awaitable[Reviewed]] | None = None
     """Asks a person about each call before it runs, with the converted arguments; `reviewed` sets it."""
+    denies: tuple[Callable[[Mapping[str, Any]], None], ...] = ()
+    """Raise a `ToolError` for arguments, as JSON, that a rule denies; policies add them."""
     runs: tuple[Any, ...] = ()
     """The agents that it runs, if it is made of them."""
     _needs_approval: Predicate = bool  # made from `approval`
@@ -234,6 +236,15 @@ class Tool(Struct, Generic[P, R], frozen=True, kw_only=True, eq=False):
         if not is_same_json(self.show(self.validate(shown)), shown):
             raise InvalidArguments(self.name, ["a validator makes something else of what it has returned"])
         return shown
+
+    def check_allowed(self, arguments: Mapping[str, Any]) -> None:
+        """Refuse what a rule denies: `arguments` were made after the rules have seen the call.
+
+        Raises:
+            ToolError: with the rule's reason.
+        """
+        for deny in self.denies:
+            deny(arguments)
 
     def asking(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return how people are asked about a call with these arguments, as keywords of `interrupt`."""
