@@ -10,6 +10,7 @@ from uuid import uuid4
 import msgspec
 import pytest
 from pydantic import AfterValidator
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from adjourn import Approve, Edit, Reject, Respond, Runner, interrupt, tool
 from adjourn.errors import ProgramChanged, ReplayMismatch, StaleCheckpoint, ToolError
@@ -214,6 +215,20 @@ async def test_what_is_new_inside_an_object_is_shown_too(store: Store, before: A
     first = runner([pay_order(*before)], call("pay", order={"cents": 1}), store=store)
     asked = lone(await first.run("go", session_id="s"))
     other = runner([pay_order(("to", str, "thief"))], store=store)
+    again = await superseded(other, asked)
+    (now,) = await other.pending("s")
+    assert now.info.arguments == {"order": {"cents": 1, "to": "thief"}}
+    await other.resume("s", {again: True})
+    assert [each.to for each in ran] == ["thief"]
+
+
+async def test_a_default_that_no_argument_replaces_is_shown_anew(store: Store) -> None:  # rules R17, T1
+    def made(default: str) -> Any:
+        fields = [("cents", int), ("to", str, field(default=default, init=False))]
+        return pay_for(pydantic_dataclass(make_dataclass("Order", fields)))
+
+    asked = lone(await runner([made("shop")], call("pay", order={"cents": 1}), store=store).run("go", session_id="s"))
+    other = runner([made("thief")], store=store)
     again = await superseded(other, asked)
     (now,) = await other.pending("s")
     assert now.info.arguments == {"order": {"cents": 1, "to": "thief"}}

@@ -327,6 +327,8 @@ def _seen(
         return None if has_other_defaults(tool, question) else found
     if is_part_of(seen, now) or is_part_of(seen, written):
         return None
+    if is_same_json(now, written) and has_other_defaults(tool, question):
+        return None  # A default that no argument replaces, such as that of a field with init=False.
     raise ProgramChanged(address, "the tool now converts the approved arguments differently")
 
 
