@@ -23,11 +23,27 @@ def _read(path: str) -> str:
         return ""
 
 
-def _start_time(pid: str) -> str:
+def _start_time(pid: str) -> str | None:
+    """Return when a process began, nothing if it has ended, or None if it cannot be seen."""
     # The 22nd field of /proc/<pid>/stat; the command before it may contain spaces and parentheses.
     # The first field after the command is the state: Z is a dead process that its parent has not waited for.
     fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    return fields[19] if len(fields) > 19 and fields[0] not in "ZX" else ""
+    if len(fields) <= 19:
+        return None
+    return "" if fields[0] in "ZX" else fields[19]
+
+
+def _is_gone(pid: str, start: str) -> bool:
+    now = _start_time(pid)
+    if now is not None:
+        return now != start
+    try:  # /proc may hide the processes of other users (hidepid=2), and may miss one that has just begun.
+        os.kill(int(pid), 0)
+    except PermissionError:
+        return False
+    except (ProcessLookupError, ValueError, OverflowError):  # a damaged file may have any pid
+        return True
+    return False
 
 
 def _namespace() -> str:
@@ -130,7 +146,7 @@ def is_dead(owner: str) -> bool:
     if len(theirs) < 4 or not theirs[3] or theirs[:2] != ours[:2]:
         return False
     if theirs[0]:
-        return _start_time(theirs[2]) != theirs[3]
+        return _is_gone(theirs[2], theirs[3])
     # Beside a copy of a database, the file of a living process is a copy, too, and no process has locked it.
     seen = {witness.lives(theirs[3]) for witness in list(witnesses)} if theirs[3] != ours[3] else set[bool | None]()
     return False in seen and True not in seen

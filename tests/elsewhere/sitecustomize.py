@@ -1,8 +1,9 @@
-"""Lets a Python process see what it would see on another system: $ELSEWHERE is "macos" or "windows".
+"""Lets a Python process see what it would see on another system: $ELSEWHERE is "macos", "windows" or "hidden".
 
-With this folder on PYTHONPATH, Python runs this file at the start of a process and of all that it starts. Neither has
-`/proc`. On Windows modules and functions are missing as well, `os.kill` ends a process whatever the signal, and loops
-cannot handle signals. The standard library was loaded before and does not notice: for this machine it is right.
+With this folder on PYTHONPATH, Python runs this file at the start of a process and of all that it starts. The first two
+have no `/proc`; in that of the third, each process sees only itself (`hidepid=2`, processes of other users). On Windows
+modules and functions are missing as well, `os.kill` ends a process whatever the signal, and loops cannot handle
+signals. The standard library was loaded before and does not notice: for this machine it is right.
 """
 
 # pyright: basic
@@ -48,15 +49,21 @@ UNIX_FUNCTIONS = ("fchmod", "fork", "getuid", "geteuid", "killpg", "O_CLOEXEC", 
 UNIX_SIGNALS = ("SIGCHLD", "SIGHUP", "SIGKILL", "SIGUSR1")
 
 
+def is_hidden(path: str) -> bool:
+    """Return whether a path is in `/proc`, or if only others are hidden, about another process."""
+    of = path.removeprefix("/proc/").split("/")[0]
+    return path.startswith("/proc") and (ELSEWHERE != "hidden" or (of.isdecimal() and of != str(os.getpid())))
+
+
 def call_outside_proc(call, path, *args, **options):
-    """Call a function of a path, unless it is one of `/proc`."""
-    if not isinstance(path, int) and os.fspath(path).startswith("/proc"):
+    """Call a function of a path, unless that is hidden."""
+    if not isinstance(path, int) and is_hidden(os.fspath(path)):
         raise FileNotFoundError(2, "No such file or directory", path)
     return call(path, *args, **options)
 
 
 def hide_proc() -> None:
-    """Let `/proc` not be there."""
+    """Let `/proc`, or other processes in it, not be there."""
     for module, name in ((io, "open"), (os, "open"), (os, "stat"), (os, "lstat"), (os, "readlink"), (os, "scandir")):
         setattr(module, name, partial(call_outside_proc, getattr(module, name)))
 
