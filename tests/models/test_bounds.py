@@ -281,7 +281,26 @@ def test_what_is_within_the_bounds_is_taken() -> None:
     assert len(gathering.message().text) == 3 * MB
 
 
-@pytest.mark.parametrize("wrong", [{"size": 0}, {"calls": -1}, {"seconds": 0}, {"size": "1"}])
+@pytest.mark.parametrize("of_calls", [1, 4])
+def test_the_arguments_of_all_calls_are_bounded_together(of_calls: int) -> None:  # rule V16
+    gathering = Gathering()
+    for number in range(16):
+        gathering.add(Chunk(tool_calls=(ToolCallChunk(index=number % of_calls, arguments="[" * 65536),)))
+    assert len(gathering.message().tool_calls) == of_calls
+    with pytest.raises(ModelError, match=r"more than 1,048,576 characters in .*AnswerBounds\(arguments="):
+        gathering.add(Chunk(tool_calls=(ToolCallChunk(index=0, arguments="["),)))
+
+
+@pytest.mark.parametrize("is_streamed", [True, False], ids=["streamed", "whole"])
+async def test_arguments_that_stall_the_event_loop_are_not_parsed(server: Server, is_streamed: bool) -> None:
+    server.replies.append(streams(call_piece(0, "[]," * MB, id="c1", name="look"), delta("tool_calls")))
+    model = model_of(server, bounds=AnswerBounds())
+    with pytest.raises(ModelError, match="in the arguments of its calls"):
+        await Runner(ChatModelAgent("A", model=model), streaming=is_streamed).run("hi")
+    await model.close()
+
+
+@pytest.mark.parametrize("wrong", [{"size": 0}, {"calls": -1}, {"arguments": 0}, {"seconds": 0}, {"size": "1"}])
 def test_bounds_that_are_none_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="give a number above zero"):
         AnswerBounds(**wrong)

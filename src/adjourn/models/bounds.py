@@ -28,15 +28,17 @@ class AnswerBounds(Struct, frozen=True, kw_only=True):
         an answer that is not streamed, may have a sixteenth: all of it is read in
         one go, while others wait, and small values take twenty times their bytes.
     calls: calls of tools.
+    arguments: characters in the arguments of all calls together, which are parsed in one go, too.
     seconds: from the request to the end of the answer.
     """
 
     size: int = 256 * 1024 * 1024
     calls: int = 1000
+    arguments: int = 1024 * 1024
     seconds: float = 3600.0
 
     def __post_init__(self) -> None:
-        for name in ("size", "calls", "seconds"):
+        for name in self.__struct_fields__:
             if not is_positive(getattr(self, name)):
                 raise UsageError(f"AnswerBounds({name}={getattr(self, name)!r}): give a number above zero.")
 

@@ -129,6 +129,7 @@ class Gathering:
     """
 
     __slots__ = (
+        "_arguments",
         "_bounds",
         "_calls",
         "_finish_reason",
@@ -144,6 +145,7 @@ class Gathering:
     def __init__(self, bounds: AnswerBounds = DEFAULT) -> None:
         self._bounds = bounds
         self._room = bounds.size  # bytes that are left of it
+        self._arguments = 0  # characters in those of all calls
         self._named: dict[int, int] = {}  # characters in the ids and names of calls
         self._parts: list[Part | int] = []  # an int is the index of a call, whose id may still be on its way
         self._run: list[str] = []  # pieces of the part being streamed
@@ -203,6 +205,9 @@ class Gathering:
 
     def _add_call(self, piece: ToolCallChunk) -> None:
         self._room -= PIECE + len(piece.arguments)
+        self._arguments += len(piece.arguments)
+        if self._arguments > self._bounds.arguments:
+            raise exceeded(f"{self._bounds.arguments:,} characters in the arguments of its calls", "arguments")
         if piece.id or piece.name:
             named = self._named[piece.index] = self._named.get(piece.index, 0) + len(piece.id) + len(piece.name)
             if named > LONGEST_NAME:
