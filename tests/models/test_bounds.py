@@ -14,7 +14,7 @@ import pytest
 
 from adjourn import ChatModelAgent, Message, OpenAIChatModel, Retry, Runner, ToolCall, UsageError
 from adjourn.errors import ModelError
-from adjourn.messages import TextPart
+from adjourn.messages import FilePart, ImagePart, OpaquePart, Part, ReasoningPart, TextPart
 from adjourn.middleware import RedactPII
 from adjourn.models import AnswerBounds, Chunk, Gathering, ModelRequest, ToolCallChunk, generate
 from adjourn.testing import ScriptedModel
@@ -279,6 +279,30 @@ def test_what_is_within_the_bounds_is_taken() -> None:
     gathering.add(Chunk(text="x" * 3 * MB))
     assert gathering.message().tool_calls[19] == ToolCall(id="19", name="look")
     assert len(gathering.message().text) == 3 * MB
+
+
+BIG = "x" * MB
+KEPT: dict[str, Part | ToolCallChunk] = {
+    "url": ImagePart(url=f"data:image/png;base64,{BIG}"),
+    "bytes": ImagePart(data=BIG.encode(), media_type="image/png"),
+    "name-of-a-file": FilePart(url="https://example.com", name=BIG),
+    "id": ReasoningPart(text="hm", id=BIG),
+    "signature": ReasoningPart(signature=BIG, provider="p"),
+    "extra": TextPart(text="x", provider="p", extra={"a": BIG}),
+    "opaque": OpaquePart(provider="p", data={"a": [BIG]}),
+    "extra-of-a-call": ToolCallChunk(index=0, provider="p", extra={"a": BIG}),
+    "provider-of-a-call": ToolCallChunk(index=0, provider=BIG),
+}
+
+
+@pytest.mark.parametrize("piece", KEPT.values(), ids=KEPT)
+def test_everything_in_a_piece_counts(piece: Part | ToolCallChunk) -> None:  # rule V16
+    chunk = Chunk(tool_calls=(piece,)) if isinstance(piece, ToolCallChunk) else Chunk(parts=(piece,))
+    gathering = Gathering(BOUNDS)
+    for _ in range(4):
+        gathering.add(chunk)
+    with pytest.raises(ModelError, match=r"more than 4,194,304 bytes"):
+        gathering.add(chunk)
 
 
 @pytest.mark.parametrize("of_calls", [1, 4])

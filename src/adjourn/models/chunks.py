@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -133,7 +133,6 @@ class Gathering:
         "_bounds",
         "_calls",
         "_finish_reason",
-        "_named",
         "_origin",
         "_parts",
         "_room",
@@ -146,11 +145,10 @@ class Gathering:
         self._bounds = bounds
         self._room = bounds.size  # bytes that are left of it
         self._arguments = 0  # characters in those of all calls
-        self._named: dict[int, int] = {}  # characters in the ids and names of calls
         self._parts: list[Part | int] = []  # an int is the index of a call, whose id may still be on its way
         self._run: list[str] = []  # pieces of the part being streamed
         self._run_is_text = True
-        self._calls: dict[int, list[ToolCallChunk]] = {}
+        self._calls: dict[int, _Call] = {}
         self._usage: Usage | None = None
         self._finish_reason: str | None = None
         self._origin = _UNKNOWN
@@ -188,7 +186,7 @@ class Gathering:
     def message(self) -> Message:
         """Return the message so far; more chunks may be added afterwards."""
         is_truncated = self._finish_reason in CUT_SHORT
-        calls = {index: _whole_call(self._calls[index], is_truncated=is_truncated) for index in sorted(self._calls)}
+        calls = {index: self._calls[index].whole(is_truncated=is_truncated) for index in sorted(self._calls)}
         parts = (CallPart(id=calls[part].id) if isinstance(part, int) else part for part in self._parts)
         return Message(
             role="assistant",
@@ -204,21 +202,18 @@ class Gathering:
         )
 
     def _add_call(self, piece: ToolCallChunk) -> None:
-        self._room -= PIECE + len(piece.arguments)
+        self._room -= PIECE + _size((piece.arguments, piece.provider, piece.extra))
         self._arguments += len(piece.arguments)
         if self._arguments > self._bounds.arguments:
             raise exceeded(f"{self._bounds.arguments:,} characters in the arguments of its calls", "arguments")
-        if piece.id or piece.name:
-            named = self._named[piece.index] = self._named.get(piece.index, 0) + len(piece.id) + len(piece.name)
-            if named > LONGEST_NAME:
-                raise exceeded(f"{LONGEST_NAME:,} characters in the name of a call", "size")
-        if piece.index not in self._calls:
+        call = self._calls.get(piece.index)
+        if call is None:
             if len(self._calls) >= self._bounds.calls:
                 raise exceeded(f"{self._bounds.calls:,} calls", "calls")
             self._close()
             self._parts.append(piece.index)
-            self._calls[piece.index] = []
-        self._calls[piece.index].append(piece)
+            call = self._calls[piece.index] = _Call()
+        call.add(piece)
 
     def _append(self, text: str, *, is_text: bool) -> None:
         if is_text is not self._run_is_text:
@@ -231,7 +226,7 @@ class Gathering:
             self._add_part(part)
 
     def _add_part(self, part: Part) -> None:
-        self._room -= PIECE + len(getattr(part, "text", None) or getattr(part, "data", None) or ())
+        self._room -= PIECE + _size(msgspec.structs.astuple(part))
         streamed = TextPart if self._run_is_text else ReasoningPart
         if self._run and isinstance(part, streamed) and not part.text:
             part = msgspec.structs.replace(part, text="".join(self._run))
@@ -250,21 +245,48 @@ class Gathering:
         return [TextPart(text=text) if self._run_is_text else ReasoningPart(text=text)]
 
 
-def _whole_call(pieces: list[ToolCallChunk], *, is_truncated: bool) -> ToolCall:
-    call_id = "".join(piece.id for piece in pieces)
-    name = "".join(piece.name for piece in pieces)
-    written = "".join(piece.arguments for piece in pieces)
-    provider = next((piece.provider for piece in reversed(pieces) if piece.provider is not None), None)
-    extra = next((piece.extra for piece in reversed(pieces) if piece.extra is not None), None)
-    # Some servers send nothing, or null, for a tool without parameters. If the model was stopped, nothing means
-    # unfinished.
-    if written.strip() in ("", "null") and not is_truncated:
-        return ToolCall(id=call_id, name=name, provider=provider, extra=extra)
-    try:
-        arguments = freeze(parse_arguments(written), "ToolCall.arguments")
-    except ValueError:
-        return ToolCall(id=call_id, name=name, raw=written, provider=provider, extra=extra)
-    return ToolCall(id=call_id, name=name, arguments=arguments, provider=provider, extra=extra)
+class _Call:
+    """The pieces of a call so far, joined, and the last of what the provider said about it."""
+
+    __slots__ = ("_arguments", "_extra", "_id", "_name", "_provider")
+
+    def __init__(self) -> None:
+        self._id = ""
+        self._name = ""
+        self._arguments: list[str] = []
+        self._provider: str | None = None
+        self._extra: Mapping[str, Any] | None = None
+
+    def add(self, piece: ToolCallChunk) -> None:
+        if piece.id or piece.name:
+            self._id += piece.id
+            self._name += piece.name
+            if len(self._id) + len(self._name) > LONGEST_NAME:
+                raise exceeded(f"{LONGEST_NAME:,} characters in the name of a call", "size")
+        if piece.arguments:
+            self._arguments.append(piece.arguments)
+        if piece.provider is not None:
+            self._provider = piece.provider
+        if piece.extra is not None:
+            self._extra = piece.extra
+
+    def whole(self, *, is_truncated: bool) -> ToolCall:
+        """Return the call; `is_truncated` says that the model was stopped while it wrote."""
+        written = "".join(self._arguments)
+        call = ToolCall(id=self._id, name=self._name, provider=self._provider, extra=self._extra)
+        # Some servers send nothing, or null, for a tool without parameters. If the model was stopped, nothing means
+        # unfinished.
+        if written.strip() in ("", "null") and not is_truncated:
+            return call
+        try:
+            return call.with_arguments(freeze(parse_arguments(written), "ToolCall.arguments"))
+        except ValueError:
+            return msgspec.structs.replace(call, raw=written)
+
+
+def _size(fields: Iterable[object]) -> int:
+    """Return about how many bytes the fields of a piece have: text, bytes, and JSON data."""
+    return sum(len(each) if isinstance(each, str | bytes) else len(encode(each)) for each in fields if each)
 
 
 def parse_arguments(written: str) -> dict[str, Any]:
