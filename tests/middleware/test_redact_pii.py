@@ -163,6 +163,18 @@ def test_the_work_grows_with_the_text_and_no_faster(unit: str) -> None:
     assert twice < 2.2 * once + 100
 
 
+def test_the_work_grows_with_the_number_of_arguments_and_no_faster() -> None:
+    async def redacted(count: int) -> list[str]:
+        arguments = {"[email]~3": 0} | {f"a{n}@b.org": n for n in range(count)}
+        state = ModelState(messages=(Message.assistant(tool_calls=[ToolCall(id="c", name="t", arguments=arguments)]),))
+        seen = await RedactPII().before_model(state, cast("Any", None))
+        return list(seen.messages[0].tool_calls[0].arguments)
+
+    assert asyncio.run(redacted(3)) == ["[email]~3", "[email]", "[email]~2", "[email]~4"]
+    once, twice = (calls(lambda count=count: asyncio.run(redacted(count))) for count in (100, 200))
+    assert twice < 2.2 * once
+
+
 # What regular expressions do is no call: there, the suite's time limit is what would tell.
 @pytest.mark.parametrize("unit", ["1.", "a@" + "b." * 95, "谢@"] if EFFORT == "default" else UNITS)
 def test_no_megabyte_takes_long(unit: str) -> None:

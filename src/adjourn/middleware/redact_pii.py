@@ -221,10 +221,12 @@ class RedactPII(Middleware):
 
     def _object(self, data: Mapping[str, Any]) -> dict[str, Any]:
         redacted: dict[str, Any] = {}
+        numbers: dict[str, int] = {}
         for key, value in data.items():
-            name, number = self.redact(key), 2
-            while name in redacted:  # Two keys may become the same.
-                name, number = f"{self.redact(key)}~{number}", number + 1
+            name = plain = self.redact(key)
+            while name in redacted:  # Two keys may become the same, or what another is called with its number.
+                numbers[plain] = numbers.get(plain, 1) + 1
+                name = f"{plain}~{numbers[plain]}"
             redacted[name] = self._data(value)
         return redacted
 
