@@ -61,17 +61,38 @@ runs = {
     "talks": Runner(talks, store="sqlite:///runs.db").run("begun", session_id="s"),
     "blocks": StateGraph(MessagesState).add_node(blocks).add_edge(START, "blocks").compile().run({}),
 }
-events = iter(runs[sys.argv[1]])
-next(events)
-while not os.path.exists("begun"):
-    time.sleep(0.005)
-if sys.argv[2] == "raise":
-    raise ValueError("no luck")
+def begun():
+    while not os.path.exists("begun"):
+        time.sleep(0.005)
+
+def leave(run):
+    for _ in run:
+        begun()
+        break
+
+def leave_for_good(run):
+    for _ in run:
+        begun()
+        sys.exit(3)
+
+if sys.argv[2] == "break":
+    leave(runs[sys.argv[1]])
+elif sys.argv[2] == "exit":
+    leave_for_good(runs[sys.argv[1]])
+else:
+    events = iter(runs[sys.argv[1]])
+    next(events)
+    begun()
+    if sys.argv[2] == "raise":
+        raise ValueError("no luck")
 """
 
 
+ENDINGS = [("end", 0, ""), ("raise", 1, "ValueError: no luck\n"), ("break", 0, ""), ("exit", 3, "")]
+
+
 @pytest.mark.parametrize("program", ["talks", "blocks"])
-@pytest.mark.parametrize(("ending", "code", "said"), [("end", 0, ""), ("raise", 1, "ValueError: no luck\n")])
+@pytest.mark.parametrize(("ending", "code", "said"), ENDINGS)
 def test_a_script_that_leaves_a_loop_half_read_ends_and_its_session_recovers(
     program: str, ending: str, code: int, said: str, tmp_path: Path
 ):  # rule A14

@@ -66,6 +66,10 @@ def read_from_thread(run: Run) -> Iterator[Event]:
         reader.leave()
 
 
+LEAVING = 5.0
+"""Seconds for which sync code that leaves a loop early waits for the run's safe point."""
+
+
 class _Reader:
     """Hands the events of a run from its thread to the one that reads, one at a time.
 
@@ -102,12 +106,18 @@ class _Reader:
                 self._loop.call_soon_threadsafe(call)
 
     def leave(self) -> None:
-        """Stop reading; return when the run has reached its safe point, or at once if it was detached."""
+        """Stop reading; return when the run has reached its safe point, or at once if it was detached.
+
+        A run may await something that never comes, which must not keep the process from ending. One that takes longer
+        goes on to its safe point, as where async code leaves it, or until the process ends.
+        """
         self._left = True
         if self._reading is not None:
             self._on_loop(self._reading.cancel)
-        # While the interpreter shuts down, daemon threads stand still: the run ends as in a crash.
-        while self._thread.is_alive() and not self._run.is_detached and not sys.is_finalizing():
+        until = time.monotonic() + LEAVING
+        while self._thread.is_alive() and not self._run.is_detached and time.monotonic() < until:
+            if sys.is_finalizing():
+                break  # Daemon threads stand still by now: the run ends as in a crash.
             with waiting():
                 self._thread.join(0.02)
 
