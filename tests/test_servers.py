@@ -1,9 +1,12 @@
 """The servers that tests start: they come back with their data, and never outlive whoever started them."""
 
+import importlib.util
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -54,6 +57,26 @@ def test_postgres_keeps_what_was_committed_however_it_ends():
             end()
             server.start()
         assert server.execute("SELECT count(*) FROM kept") == [(3,)]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts a server as another user")
+def test_postgres_starts_where_other_users_may_enter_and_read_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    found = importlib.util.find_spec("pgserver")
+    if found is None or found.origin is None:
+        pytest.skip("this is about the wheel `pgserver`")
+    (private := tmp_path / "private").mkdir()
+    for part in ("pgserver/pginstall", "pgserver.libs"):
+        shutil.copytree(Path(found.origin).parents[1] / part, private / part, symlinks=True)
+    for path in [private, *private.rglob("*")]:
+        if not path.is_symlink():
+            path.chmod(path.stat().st_mode & 0o700)
+    monkeypatch.setattr(tempfile, "tempdir", str(private))
+    before = os.umask(0o077)
+    try:
+        with Postgres(binaries=private / "pgserver/pginstall/bin") as server:
+            assert server.execute("SELECT 1") == [(1,)]
+    finally:
+        os.umask(before)
 
 
 @pytest.mark.parametrize("name", ["redis", "valkey"])
