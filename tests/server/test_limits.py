@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+from starlette.requests import Request
 
-from adjourn import UsageError
+from adjourn import Runner, UsageError, current, workflow
 from adjourn.server import App, Caller, Limits
 from adjourn.server._callers import everybody
 from adjourn.server._errors import ApiError
@@ -21,8 +25,12 @@ from .serving import PATIENCE, Serving
 ANN, BOB = Caller(name="ann"), Caller(name="bob")
 
 
+def caller(request: Request) -> Caller:
+    return Caller(name=request.headers["x-user"])
+
+
 def app(limits: Limits) -> App:
-    return App([booker(), counter()], limits=limits, identify=lambda request: Caller(name=request.headers["x-user"]))
+    return App([booker(), counter()], limits=limits, identify=caller)
 
 
 def test_a_caller_has_so_many_requests_open_and_no_more():  # failure F84, attack 16
@@ -139,6 +147,57 @@ def test_what_the_server_begins_by_itself_are_turns_of_their_callers(limited: Se
         stream.until("done")
     assert limited.post("/api/v1/chat", chat, x_user="ann").status == 200
     GATES.open("other")
+
+
+async def submit(program: Any, url: str, user: str, count: int, name: str = "") -> list[str]:
+    """Submit an input to each of some sessions, as another process does."""
+    runner = Runner(program, store=url)
+    names = [f"{user}{name}{number}" for number in range(count)]
+    for each in names:
+        await runner.submit("hello", session_id=each, user_id=user)
+    await runner.close()
+    return names
+
+
+async def test_inputs_begin_only_as_far_as_their_caller_may_run_turns(tmp_path: Path):  # rule V18
+    running, most = Counter[str | None](), Counter[str | None]()
+
+    @workflow
+    async def slow(_: str) -> None:
+        user = current().user_id
+        running[user] += 1
+        most[user] = max(most[user], running[user])
+        await asyncio.sleep(0.05)
+        running[user] -= 1
+
+    url = f"sqlite:///{tmp_path}/s.db"
+    names = await submit(slow, url, "ann", 12)
+    with Serving(App([slow], store=url, limits=Limits(runs=2), identify=caller)) as server:
+        for name in names:
+            with server.events(name, x_user="ann") as stream:
+                stream.until("done")
+    assert most["ann"] == 2
+
+
+async def test_inputs_that_wait_hold_up_neither_others_nor_answers(tmp_path: Path):  # rule V18
+    url, limits = f"sqlite:///{tmp_path}/s.db", Limits(runs=1)
+    with Serving(App([booker(), counter()], store=url, concurrency=1, limits=limits, identify=caller)) as server:
+        chat = {"agent": "booker", "message": "book Rome", "stream": False}
+        asked = server.post("/api/v1/chat", chat, x_user="ann").json["session_id"]
+        gated(server, "crowd")
+        waiting = await submit(booker(), url, "ann", 5)
+        assert server.post(f"/api/v1/sessions/{asked}/answers", {"answer": "yes"}, x_user="ann").status == 202
+        with server.events(asked, "?follow=session", x_user="ann") as stream:
+            stream.until("done")
+        waiting += await submit(booker(), url, "ann", 12, "more")  # more than are listed at a time
+        (name,) = await submit(booker(), url, "bob", 1)
+        with server.events(name, x_user="bob") as stream:
+            stream.until("done")
+        assert {server.get(f"/api/v1/sessions/{name}", x_user="ann").json["status"] for name in waiting} == {"queued"}
+        GATES.open("crowd")
+        for name in waiting:
+            with server.events(name, x_user="ann") as stream:
+                stream.until("done")
 
 
 def test_turns_are_counted_by_the_minute():

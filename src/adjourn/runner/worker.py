@@ -335,7 +335,7 @@ class Worker:
         found = bool(self._ahead)
         while self._ahead and not self.is_stopping and len(self._busy) < self.concurrency:
             key, due = self._ahead.pop()
-            if key not in self._busy and key not in self._aside and due.user not in self._full_users():
+            if key not in self._busy and key not in self._aside and self._may_begin(due):
                 self._begin(key, due)
         return found
 
@@ -349,6 +349,12 @@ class Worker:
             found += [(key, due) for key, due in keyed if key not in self._busy and key not in self._aside][:most]
         return found
 
+    def _may_begin(self, due: Due) -> bool:
+        return due.user not in self._full_users()
+
+    async def _due(self, source: Source, limit: int) -> list[Due]:
+        return await source.due(limit, self._full_users())
+
     def _full_users(self) -> list[str]:
         """Return the users who have as many sessions here as one may have."""
         if self.per_user is None:
@@ -359,7 +365,7 @@ class Worker:
     async def _listed(self, source: Source, limit: int) -> list[Due]:
         """List what is due in a source; while its store is away, nothing is."""
         try:
-            found = await source.due(limit, self._full_users())
+            found = await self._due(source, limit)
         except Exception as error:  # protects the other sources, and this one once its store is back
             is_temporary = isinstance(error, StoreUnavailable) and not error.is_lasting
             if not is_temporary and not source.was_seen:

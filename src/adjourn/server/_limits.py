@@ -26,7 +26,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How much one caller may do at a time in one process of a server, where callers have names.
 
     requests: how many requests may be open, streams included.
-    runs: how many of their turns may run before they can begin another; answers are always taken.
+    runs: how many of their turns may run before they can begin another; answers are always taken, and inputs that
+        were taken wait.
     turns: how many turns they may begin in a minute.
     upload: seconds in which the body of a request has to arrive, whoever sends it.
     stall: seconds after which a stream is closed whose reader takes nothing; what is stored waits for its return.
@@ -66,6 +67,8 @@ class Usage:
         self._requests: Counter[str] = Counter()
         self._running: Counter[str | None] = Counter()
         self._turns: dict[str, tuple[float, float]] = {}
+        self.on_end: Callable[[], None] = lambda: None
+        """Called when a run has ended, or a request that was to begin one."""
 
     def open(self, caller: Caller) -> None:
         """Note that a request of a caller is open, until `close`.
@@ -119,6 +122,11 @@ class Usage:
         self._running[user_id] -= 1
         if not self._running[user_id]:
             del self._running[user_id]
+        self.on_end()
+
+    def is_full(self, user_id: str | None, opening: int = 0) -> bool:
+        """Return whether a user may begin no turn, since as many run, or are being opened, as may."""
+        return user_id is not None and self._running[user_id] + opening >= self._limits.runs
 
     def begin_turn(self, caller: Caller) -> dict[str, str]:
         """Count a turn that a caller begins; return the headers that say how many more they may.
@@ -128,7 +136,7 @@ class Usage:
         """
         if caller.name is None:
             return {}
-        if self._running[caller.name] >= self._limits.runs:
+        if self.is_full(caller.name):
             raise too_much("runs", self._limits.runs, "turns of yours are running", "Wait until one has ended.", 2)
         allowed, now = self._limits.turns, self._clock()
         left, at = self._turns.get(caller.name, (float(allowed), now))

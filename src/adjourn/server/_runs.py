@@ -10,7 +10,7 @@ from adjourn._hiding import logger
 from adjourn._text import visible_line
 from adjourn.errors import AdjournError, Conflict, StoreUnavailable, UnfinishedRun, describe, text_of
 from adjourn.runner import Run, Runner, Worker
-from adjourn.runner._due import Key
+from adjourn.runner._due import Key, Source
 from adjourn.stores.types import Due
 
 from ._callers import Caller
@@ -24,16 +24,42 @@ LAST = 5.0
 """Seconds that code has to end, after the grace, when it is cancelled; then its session is given up."""
 
 
-class _CountedWorker(Worker):
-    """A worker that counts why it goes on with sessions."""
+class _Worker(Worker):
+    """A worker that counts why it goes on with sessions, and begins no inputs of callers who are at their limit."""
 
     def __init__(self, runners: list[Runner], metrics: Metrics, *, concurrency: int) -> None:
         super().__init__(runners, concurrency=concurrency)
         self._metrics = metrics
+        self._passed_over: bool = False
+        metrics.callers.on_end = self._look_at_passed_over
 
     async def _follow(self, key: Key, due: Due, run: Run) -> None:
         self._metrics.take_up(due)
         await super()._follow(key, due, run)
+
+    def _may_begin(self, due: Due) -> bool:
+        if due.why != "input" or not self._is_full(due.user):
+            return super()._may_begin(due)
+        self._passed_over = True
+        return False
+
+    def _is_full(self, user: str | None) -> bool:
+        opening = sum(due.user == user for key, due in self._busy.items() if key not in self._runs)
+        return self._metrics.callers.is_full(user, opening)
+
+    async def _due(self, source: Source, limit: int) -> list[Due]:
+        listed = await super()._due(source, limit)
+        found = [due for due in listed if self._may_begin(due)]
+        if len(found) < len(listed) >= limit:
+            # The inputs of callers who are at their limit must not hide what waits for others.
+            full = {due.user for due in listed if due.user is not None and self._is_full(due.user)}
+            found += await source.due(limit, sorted(full))
+        return found
+
+    def _look_at_passed_over(self) -> None:
+        if self._passed_over:
+            self._passed_over = False
+            self._wake.set()
 
 
 class Runs:
@@ -44,7 +70,7 @@ class Runs:
         self.is_draining: bool = False
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()  # Those that have ended are forgotten.
         self._logging: set[asyncio.Task[None]] = set()
-        self._worker = _CountedWorker(runners, metrics, concurrency=concurrency)
+        self._worker = _Worker(runners, metrics, concurrency=concurrency)
         self._working = contextlib.AsyncExitStack()
 
     def check_open(self) -> None:
