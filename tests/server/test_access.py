@@ -418,6 +418,15 @@ def test_a_file_that_cannot_be_trusted_lets_nobody_in(tmp_path: Path):
         App([booker()], tokens=tokens.path)
 
 
+@pytest.mark.parametrize("wrong", [{"roles": ["use", "nope"]}, {"roles": "admin"}, {"agents": [1]}])
+def test_a_token_that_the_file_cannot_have_is_not_written(tmp_path: Path, wrong: dict[str, Any]):
+    tokens = Tokens(tmp_path / "tokens.json")
+    ann, _ = tokens.create("ann")
+    with pytest.raises(UsageError, match="Roles are use, review, metrics, admin"):
+        tokens.create("x", **wrong)
+    assert tokens.all() == [ann]
+
+
 def test_the_file_has_no_secret_and_nobody_else_reads_it(tmp_path: Path):
     tokens = Tokens(tmp_path / "tokens.json")
     token, text = tokens.create("ann", roles=["use", "review"], agents=["a*"])

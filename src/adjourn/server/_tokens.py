@@ -11,6 +11,7 @@ import stat
 import time
 from collections.abc import Generator, Iterable
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 
@@ -108,7 +109,7 @@ class Tokens:
         """Add a token for somebody; return it and its text, which nobody can be shown again.
 
         Raises:
-            UsageError: the file cannot be changed, or the name is empty.
+            UsageError: the file cannot be changed, the name is empty, or a role is not one.
         """
         secret = secrets.token_urlsafe(32)
         now = time.time()
@@ -122,6 +123,15 @@ class Tokens:
             expires=None if lifetime is None else now + lifetime,
         )
         _ = token.caller  # Raises if it names nobody.
+        try:
+            msgspec.json.decode(
+                msgspec.json.encode(token), type=Token
+            )  # A file with a token that is none lets nobody in.
+        except msgspec.ValidationError as error:
+            message = f"Tokens.create({name!r}, roles={sorted(token.roles)}, agents={token.agents}): {error}."
+            raise UsageError(
+                f"{message} Roles are {', '.join(get_args(Role))}; agents are patterns of names."
+            ) from error
         with self._changing() as tokens:
             tokens.append(token)
         return token, f"{PREFIX}_{token.id}_{secret}"
