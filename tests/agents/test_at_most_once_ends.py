@@ -411,6 +411,18 @@ async def test_a_changed_default_asks_anew(store: Store, is_nested: bool, elsewh
 
 
 @pytest.mark.parametrize("is_nested", [False, True])
+async def test_a_call_that_has_failed_is_known_whatever_the_defaults_are(store: Store, is_nested: bool):  # rule T6
+    made = runner([fails(100.0, is_nested)], ORDERS[0], store=store, on_tool_error="raise")
+    with pytest.raises(ConnectionError):
+        await made.run("go", session_id="s")
+    changed = runner([fails(200.0, is_nested)], store=store)
+    paused = await changed.recover("s")
+    assert (paused.interrupts[0].key, len(ran)) == ("at_most_once", 1)
+    assert results(await changed.resume("s", {lone(paused): True}))[0] == "paid"
+    assert len(ran) == 2
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
 @pytest.mark.parametrize("answer", [False, Reject("no"), Respond("it was")])
 async def test_a_refusal_counts_whatever_the_defaults_are(store: Store, is_nested: bool, answer: Any):  # rules R17, T6
     asked = lone(await runner([fails(100.0, is_nested)], *ORDERS, store=store).run("go", session_id="s"))

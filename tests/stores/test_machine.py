@@ -706,7 +706,7 @@ class StoreMachine(RuleBasedStateMachine):
     def go_wrong(self, ref: SessionRef, which: int, wrong: str, *, stale: bool, claims: bool, second: bool) -> None:
         """A record that does not fit is refused, also behind one that does, and leaves no trace."""
         model = self.models.get(ref)
-        if model is None or not model.log:
+        if model is None or not model.log or (wrong == "asked before" and not model.asked):
             return
         asked, first = [*model.asked, "unknown"][0], self.write(model, 1)
         new, writes = first, tuple[Write, ...]()

@@ -60,7 +60,7 @@ async def begun(path: str, tool: Tool, request: ToolRequest, identity: Mapping[s
     at = here("a tool")
     frame, scope = at.frame, at.frame.scope
     digest = codec.fingerprint([scope.lineage, request.tool, _by_value(_without_defaults(tool, identity))])
-    before = scope.unsettled.get(digest)
+    before = scope.unsettled.get(digest) or _of_another_tool(scope, path, tool)
     why, asked = _why(before, path), _passed(frame, tool, request)
     waiting = next((each for each in asked if each.is_open or not _was_used(frame, each)), None)
     if why or waiting is not None:
@@ -68,21 +68,23 @@ async def begun(path: str, tool: Tool, request: ToolRequest, identity: Mapping[s
         if text is not None:
             yield text
             return
-    _note(scope, digest, path, BEGUN)
+    _note(scope, digest, path, tool.digest, BEGUN)
     if await scope.journal.note_begin(digest) and not any(_was_used(frame, each) for each in asked):
-        _note(scope, digest, path, ELSEWHERE)
+        _note(scope, digest, path, tool.digest, ELSEWHERE)
         _ask(frame, tool, request, ELSEWHERE)
     try:
         yield None
     except BaseException as error:
         if at.entry.pausing or isinstance(error, Pause):
-            _note(scope, digest, path, PAUSED)
-        elif isinstance(error, ReplayMismatch | ProgramChanged) and before == Unsettled(path, PAUSED):
-            _note(scope, digest, path, PAUSED)  # Mended code goes on from the pause (rule R6).
+            _note(scope, digest, path, tool.digest, PAUSED)
+        elif isinstance(error, ReplayMismatch | ProgramChanged) and (
+            before is not None and (before.path, before.how) == (path, PAUSED)
+        ):
+            _note(scope, digest, path, tool.digest, PAUSED)  # Mended code goes on from the pause (rule R6).
         else:
-            _note(scope, digest, path, _words(error))
+            _note(scope, digest, path, tool.digest, _words(error))
         raise
-    _note(scope, digest, path, PAUSED if at.entry.pausing else RAN)
+    _note(scope, digest, path, tool.digest, PAUSED if at.entry.pausing else RAN)
 
 
 def _without_defaults(tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,11 +147,16 @@ def _end(call: UserFrame, how: str, *, drop: bool) -> None:
         if drop and each.how == RAN:
             scope.unsettled = {key: other for key, other in scope.unsettled.items() if key != digest}
         else:
-            _note(scope, digest, path, how)
+            _note(scope, digest, path, each.tool, how)
 
 
-def _note(scope: Scope, digest: str, path: str, how: str) -> None:
-    scope.unsettled = {**scope.unsettled, digest: Unsettled(path, how)}
+def _note(scope: Scope, digest: str, path: str, tool: str, how: str) -> None:
+    scope.unsettled = {**scope.unsettled, digest: Unsettled(path, how, tool)}
+
+
+def _of_another_tool(scope: Scope, path: str, tool: Tool) -> Unsettled | None:
+    """Return how the call at a path ended with the tool as it was then: its defaults may have been others."""
+    return next((each for each in scope.unsettled.values() if each.path == path and each.tool != tool.digest), None)
 
 
 def _why(found: Unsettled | None, path: str) -> str:

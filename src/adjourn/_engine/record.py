@@ -277,10 +277,14 @@ def place_of(app: str, session_id: str, branch: str) -> str:
 
 
 class Unsettled(msgspec.Struct, frozen=True, array_like=True):
-    """A call that may happen at most once and has no result: the path of its frame, and how it ended, in words."""
+    """A call that may happen at most once and has no result: the path of its frame, and how it ended, in words.
+
+    `tool` is the digest of the tool that it began with.
+    """
 
     path: str
     how: str
+    tool: str = ""
 
 
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
