@@ -4,6 +4,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler
 from typing import Any, TypeVar, cast
 
@@ -12,11 +13,12 @@ from msgspec.structs import replace
 
 from adjourn import ChatModelAgent, Message, Runner, ToolCall, UsageError, interrupt, tool, workflow
 from adjourn.errors import StoreUnavailable
-from adjourn.stores import MemoryStore, SessionRef
+from adjourn.stores import MemoryStore, RedisStore, SessionRef
 from adjourn.stores._wrapper import StoreWrapper
 from adjourn.stores.kit import Delete, GetHead, StoreQuery, StoreRequest, TakeNotices
 from adjourn.testing import FakeClock, FaultStore, ScriptedModel
 from adjourn.webhooks import Webhook, Webhooks
+from tests.servers import redis
 
 from .receiving import OTHER, SECRET, Answering, Receiver
 
@@ -101,6 +103,15 @@ async def test_a_pause_and_an_end_are_reported(receiver: Receiver):  # rule V12
     second = receiver.next()
     assert (second.type, second.data["url"]) == ("done", "https://desk.example.com/api/v1/sessions/s%2F1")
     assert second.id != first.id
+
+
+async def test_a_pause_says_until_when_its_session_is_kept(receiver: Receiver):  # rules V12, C7
+    store, hooks = RedisStore(redis().fresh(), ttl=3600.0), Webhooks([receiver.webhook()])
+    await Runner(payer(), store=store, notify=hooks).run("Pay", session_id="s")
+    await hooks.deliver(store)
+    kept = datetime.fromisoformat(receiver.next().data["removed_after"]) - datetime.now(UTC)
+    assert timedelta(minutes=55) < kept < timedelta(minutes=65)
+    await store.close()
 
 
 async def test_a_failure_is_reported(receiver: Receiver):  # rule V12

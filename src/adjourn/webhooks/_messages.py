@@ -71,12 +71,14 @@ async def message_of(store: Store, webhook: Webhook, taken: TakenNotice, public_
         raise CheckpointCorrupt(f"a notice cannot be read ({error})", taken.session) from error
     ref = SessionRef(taken.session, taken.app)
     head = await store.read(GetHead(ref))
+    removed = None if head is None else head.removed_after
     data: dict[str, Any] = {
         "session_id": taken.session,
         "app": taken.app,
         "user_id": None if head is None else head.user,
         "agent": note.agent,
         "checkpoint_id": note.checkpoint,
+        "removed_after": None if removed is None else datetime.fromtimestamp(removed, UTC).isoformat(),
         "url": None if public_url is None or head is None else _session_url(public_url, taken.session),
     }
     if note.kind in ("interrupt", "expiring"):

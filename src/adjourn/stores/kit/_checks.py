@@ -60,8 +60,9 @@ def answers(facts: Facts, row: SessionRow, given: Sequence[Answer]) -> None:
         if asked.expires is not None and asked.expires <= facts.now and each.how == "answered":
             raise InterruptExpired(row.session, each.id)
         _requesters(row.session, asked, each)
+        if each.call is not None:
+            _unused(facts, row, each.call)
         seen.add(each.id)
-    _calls(facts, row, given)
 
 
 def not_open(facts: Facts, row: SessionRow, id: str) -> UnknownInterrupt | AlreadyResumed:
@@ -70,6 +71,12 @@ def not_open(facts: Facts, row: SessionRow, id: str) -> UnknownInterrupt | Alrea
     if asked is None:
         return UnknownInterrupt(row.session, id, [each.id for each in facts.waiting() if each.is_open])
     return AlreadyResumed(row.session, id, live=is_live(row, facts.now), by=asked.by, at=asked.at)
+
+
+def _unused(facts: Facts, row: SessionRow, call: str) -> None:
+    if facts.input(call) is not None:
+        used = f"something else was done under the id '{call}'"
+        raise Conflict(row.session, used, remedy="Choose another id for this answer")
 
 
 def _requesters(session: str, asked: QuestionRow, given: Answer) -> None:
@@ -84,13 +91,6 @@ def _requesters(session: str, asked: QuestionRow, given: Answer) -> None:
     if given.approves:
         what = "somebody else than those who ask for it must approve it, though they may refuse it"
         raise AnswerRefused(session, asked.id, given.by, what)
-
-
-def _calls(facts: Facts, row: SessionRow, given: Sequence[Answer]) -> None:
-    for call in {each.call for each in given if each.call is not None}:
-        if facts.input(call) is not None:
-            used = f"something else was done under the id '{call}'"
-            raise Conflict(row.session, used, remedy="Choose another id for this answer")
 
 
 def write(facts: Facts, row: SessionRow, head: str, new: Write, given: Sequence[Answer] = ()) -> None:

@@ -81,12 +81,17 @@ def record_row(id: str, parent: str | None, values: Sequence[Any], session: str)
     return RecordRow(id, parent, *astuple(found))
 
 
-def branch_rows(rows: Iterable[Sequence[Any]], session: str) -> list[Branch]:
+def branches_of(rows: Iterable[Sequence[Any]], row: SessionRow) -> list[Branch]:
     """Return all branches of a session, in the order of writing: each begins where the one before it ended.
+
+    The head is on the newest. A session without any record has no branch.
 
     Raises:
         CheckpointCorrupt: they are not what was written.
     """
+    if row.pos < 0:
+        return []
+    session = row.session
     branches = [
         Branch(*astuple(converted(values, BRANCHES.checked, session, "the row of a branch"))) for values in rows
     ]
@@ -95,20 +100,8 @@ def branch_rows(rows: Iterable[Sequence[Any]], session: str) -> list[Branch]:
     for number, branch in enumerate(branches[1:], 1):
         if branch.parent is None or locate(branches[:number], branch.start - 1, branch.parent) is None:
             raise CheckpointCorrupt(f"its branch '{branch.name}' does not come from an older one", session)
-    return branches
-
-
-def branches_of(rows: Iterable[Sequence[Any]], row: SessionRow) -> list[Branch]:
-    """Return all branches of a session as `branch_rows` does; the head must be on the newest. No record, no branch.
-
-    Raises:
-        CheckpointCorrupt: they are not what was written.
-    """
-    if row.pos < 0:
-        return []
-    branches = branch_rows(rows, row.session)
     if (row.branch_no, row.branch) != (len(branches) - 1, branches[-1].name):
-        raise CheckpointCorrupt("its row does not name its newest branch", row.session)
+        raise CheckpointCorrupt("its row does not name its newest branch", session)
     return branches
 
 

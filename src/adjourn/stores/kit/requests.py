@@ -719,9 +719,12 @@ def _answered(
 
 
 def _calls(answers: Sequence[Answer], now: float) -> tuple[Insert, ...]:
-    """Return what keeps the id of the call that gives these answers, if it has one."""
-    calls = {given.call: called(given.call, now) for given in answers if given.call is not None}
-    return tuple([Insert(INPUTS, (row,)) for row in calls.values()])
+    """Return what keeps the ids of the calls that give these answers, if they have any."""
+    kept: dict[str, Insert] = {}
+    for given in answers:
+        if given.call is not None:
+            kept[given.call] = Insert(INPUTS, (called(given.call, now),))
+    return tuple(kept.values())
 
 
 def _ended(branch_no: int, given: Answer, now: float, *, taken: bool) -> Update:

@@ -304,11 +304,6 @@ def audit_entry(row: QuestionRow, branch: str) -> AuditEntry:
     )
 
 
-def checkpoint_row(record: RecordRow, at: float) -> CheckpointRow:
-    """Return a record as it is listed, even if its header is damaged."""
-    return listed_row(record.id, record.parent, at, record.header)
-
-
 def listed_row(id: str, parent: str | None, at: object, header: object) -> CheckpointRow:
     """Return a checkpoint as it is listed, from its place and what is stored of it, which may be damaged."""
     try:

@@ -32,6 +32,7 @@ from .queries import (
     StoreQuery,
 )
 from .requests import (
+    OF_MANY,
     Claim,
     Commit,
     Decision,
@@ -40,7 +41,6 @@ from .requests import (
     Renew,
     Request,
     StoreRequest,
-    is_of_session,
 )
 from .rows import SessionRow, is_named
 
@@ -61,7 +61,9 @@ class KitStore(ABC):
 
     async def write(self, request: StoreRequest[T]) -> T:
         """Do what a request asks, all of it or nothing."""
-        return await (self.carry_out(request) if is_of_session(request) else self.maintain(request))
+        if type(request) in OF_MANY:
+            return await self.maintain(request)
+        return await self.carry_out(cast("Any", request))
 
     async def maintain(self, request: StoreRequest[Any]) -> Any:  # Any: each request says what it returns
         """Do what a request asks of more than one session, or of the outbox."""

@@ -42,7 +42,6 @@ class Index(msgspec.Struct, frozen=True):
     name: str
     columns: tuple[str, ...]
     where: str = ""
-    is_unique: bool = False
 
 
 class Table(Generic[R]):

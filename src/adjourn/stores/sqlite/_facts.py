@@ -12,9 +12,10 @@ from adjourn.errors import CheckpointCorrupt, CheckpointNotFound
 from adjourn.stores.kit.facts import Folded, Logged, Span
 from adjourn.stores.kit.reading import (
     Columns,
-    branch_rows,
+    branches_of,
     converted,
     input_row,
+    logged,
     question_row,
     readable,
     record_row,
@@ -167,13 +168,7 @@ class SQLiteFacts:
     # The log
 
     def branches(self) -> Sequence[Branch]:
-        row = self._session
-        if row.pos < 0:
-            return []
-        found = branch_rows(self._rows(_BRANCHES, self._key(0), self._key(MAX_RECORDS - 1)), row.session)
-        if (row.branch_no, row.branch) != (len(found) - 1, found[-1].name):
-            raise CheckpointCorrupt("its row does not name its newest branch", row.session)
-        return found
+        return branches_of(self._rows(_BRANCHES, self._key(0), self._key(MAX_RECORDS - 1)), self._session)
 
     def record(self, id: str) -> RecordRow | None:
         known = self.branches()
@@ -225,12 +220,8 @@ class SQLiteFacts:
         return (self._logged(known, values) for values in self._rows(_spanning(span), *values))
 
     def _logged(self, known: Sequence[Branch], values: Sequence[Any]) -> Logged:
-        pos, session = values[0], self._session.session
-        place = id_at(known, pos)
-        try:
-            return Logged(*place, pos, record_row(*place, values, session))
-        except CheckpointCorrupt as damage:
-            return Logged(*place, pos, damage)
+        session = self._session.session
+        return logged(values[0], known, lambda own, parent: record_row(own, parent, values, session))
 
     def _place(self, known: Sequence[Branch], id: str) -> int:
         """Return the position that a record has or, if it was pruned, had."""
