@@ -469,7 +469,7 @@ def test_without_dbos_the_error_names_the_extra():
     assert "pip install 'adjourn[dbos]'" in done.stderr
 
 
-async def test_connections_that_cannot_be_joined_are_refused():
+async def test_connections_that_cannot_be_joined_are_refused(tmp_path: Path):
     url = postgres().fresh()
     queue = queue_on(PostgresStore(url))
     with engine_of(url) as engine, engine.connect() as connection:
@@ -481,7 +481,7 @@ async def test_connections_that_cannot_be_joined_are_refused():
         engine.connect() as connection,
         pytest.raises(UsageError, match=r"no transactions that others can join. Use a PostgresStore"),
     ):
-        await queue_on(SQLiteStore("a.db")).on(connection).answer("s", {"hotel": "Ritz"})
+        await queue_on(SQLiteStore(tmp_path / "a.db")).on(connection).answer("s", {"hotel": "Ritz"})
     with engine_of(url) as engine, engine.connect() as connection:
         with pytest.raises(UsageError, match=r"another store than this queue"):
             queue.on(connection, Runner(trip, store=PostgresStore(url)))

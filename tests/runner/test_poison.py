@@ -480,7 +480,7 @@ from adjourn.errors import CheckpointCorrupt
 from adjourn.stores import EventBatch, Header
 from adjourn.sessions import _log as logged
 from adjourn._engine import record
-from adjourn.stores.kit import decode_header
+from adjourn.stores.kit.rows import decode_header
 deep = b"[" * 3_000_000
 for read in (
     lambda: record.decode(b'{"v":2,"full":true,"frames":{"a":{"k":"u","input":' + deep),
