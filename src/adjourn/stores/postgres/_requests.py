@@ -148,16 +148,8 @@ class PostgresRequests(RemoteStore):
                 return await self._list(sql.SESSIONS, _head, limit, app=app, user=user, status=status, **behind)
             case FindSessions(id, user):
                 return await self._list(sql.FIND, _ref, None, id=id, app=None, user=user)
-            case ListQuestions(filter=filter, after=after, limit=limit, order=order):
-                places = stretches(order, after)
-                terms, is_expiring_shorter = await self._ways(filter)
-                found: list[OpenQuestion] = []
-                for behind in places:
-                    text = inbox.list_of(behind.stretch, is_expiring_shorter=is_expiring_shorter)
-                    read = partial(inbox.open_question, behind.stretch)
-                    left = None if limit is None else limit - len(found)
-                    found += await self._list(text, read, left, **inbox.values(filter, behind, terms))
-                return found
+            case ListQuestions():
+                return await self._questions(query)
             case CountQuestions(filter):
                 terms, _ = await self._ways(filter)
                 ((count,),) = await self._rows(inbox.COUNT, inbox.values(filter, Stretch.ASKED.begin, terms))
@@ -177,6 +169,19 @@ class PostgresRequests(RemoteStore):
                 return [Begun(*row) for row in await self._rows(sql.BEGUN, {"digest": digest})]
             case _:
                 raise unknown_request(self, query)
+
+    async def _questions(self, query: ListQuestions) -> list[OpenQuestion]:
+        places, limit = stretches(query.order, query.after), query.limit
+        terms, is_expiring_shorter = await self._ways(query.filter)
+        found: list[OpenQuestion] = []
+        for behind in places:
+            left = None if limit is None else limit - len(found)
+            if left == 0:
+                break
+            text = inbox.list_of(behind.stretch, is_expiring_shorter=is_expiring_shorter)
+            read = partial(inbox.open_question, behind.stretch)
+            found += await self._list(text, read, left, **inbox.values(query.filter, behind, terms))
+        return found
 
     async def _ways(self, filter: QuestionFilter) -> tuple[list[str], bool]:
         """Return the terms of a filter, the rarest first, and whether fewer questions than have it expire in time."""

@@ -84,8 +84,10 @@ def _listed(connection: sqlite3.Connection, query: StoreQuery[Any], now: float) 
         case ListQuestions(filter=filter, after=after, limit=limit, order=order):
             found: list[OpenQuestion] = []
             for behind in stretches(order, after):
-                search = Search(connection, now, filter, behind)
                 left = None if limit is None else limit - len(found)
+                if left == 0:
+                    break
+                search = Search(connection, now, filter, behind)
                 found += _read_rows(connection, search.text(), search.values, left, search.read)
             return found
         case CountQuestions(filter):
