@@ -372,6 +372,12 @@ class SessionOpener:
         taken: tuple[Answer, ...] = ()
         if live.scope.questions.open or given is not None or call.message is not None:
             taken = await resolve(self._settings, live, given, by, call.message, call.answer_id)
+        if call.answer_id is not None and not taken:
+            # Sent again, it would answer what is asked by then.
+            raise UsageError(
+                f"resume(id={call.answer_id!r}) gives no answer, and an id stands for answers. "
+                "Leave the id out, or call `recover` to continue with answers that were recorded before."
+            )
         if taken and self._settings.permission:
             await self._check_permission(live, taken, by)
         if not live.is_running:  # Otherwise its owner goes on, who may have what is missing here.
