@@ -121,8 +121,12 @@ class Sealing:
             else each
             for each in effects.inserts
         ]
-        marks = [self._sealed_mark(each, session, facts) for each in effects.updates if each.row is not None]
-        updates = marks or [self._sealed_update(each, session, branches) for each in effects.updates]
+        updates = [
+            self._sealed_mark(each, session, facts)
+            if each.row is not None
+            else self._sealed_update(each, session, branches)
+            for each in effects.updates
+        ]
         return replace(effects, inserts=tuple(inserts), updates=tuple(updates), summary=b"")
 
     def _sealed_row(self, table: Table[Any], session: SessionRow, row: Any) -> Any:
@@ -147,7 +151,7 @@ class Sealing:
         )
 
     def _sealed_mark(self, update: Update, session: SessionRow, facts: Facts) -> Update:
-        """Return a change of what a question stands under: all of that is digested with the key of its labels."""
+        """Return a change of what a question is filed under: all of that is digested with the key of its labels."""
         stored = next(each for each in facts.waiting() if each.id == update.key[-1])
         values = {name: value for name, value in update.values.items() if name != "terms"}
         values |= _digests(self._keys.of(stored.body), QUESTIONS, values)

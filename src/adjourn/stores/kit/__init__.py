@@ -17,14 +17,14 @@ What holds between any two writes to a session:
 - An input is submitted once under its id, waits in its session's queue, and then either a record begins its turn, the
   first in the queue first, or it is withdrawn. `inputs` is the number of those that wait. A session without any record
   has at least one of them.
-- Answers, submissions, cancels and renewals change only counters that are added to, their own questions and inputs,
-  `cancel`, `expires` and `touched`. No commit's guard looks at these, except that of a pause, which looks at `waiting`.
+- Answers, submissions, marks, cancels and renewals change their own questions and inputs, counters that are added to,
+  and columns that no commit's guard looks at, except that a pause looks at `waiting`.
   So they never make a live owner's commit fail, and answers to different questions never make each other fail.
 - A lease is taken over only when it has ended by the store's clock at the moment of writing, or while the owner that
   is known to be dead still holds it.
 
-`KitStore` has the writing verbs of a store that decides inside one lock or transaction; `RemoteStore` drives one that
-reads and writes in two trips. `docs/stores.md` shows how to write a store.
+`KitStore` carries out requests and answers queries for a store that does so inside one lock or transaction;
+`RemoteStore` drives one that reads and writes in two trips. `docs/stores.md` shows how to write a store.
 """
 
 from .decided import (

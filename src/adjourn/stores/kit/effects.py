@@ -1,7 +1,8 @@
 """What a decision writes: rows, under a guard and named expectations, computed once for all stores.
 
 A back end renders three things: the change of the session's row under its guard, rows to insert, update and delete, and
-which questions leave the inbox. It looks at no column by name.
+which questions leave the inbox. A new column needs nothing there; a few, such as `owner` and `updated`, also drive
+indexes of some back ends.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     inputs: int | None = None
     """How many inputs wait."""
     marks: int | None = None
-    """How often what open questions stand under was changed."""
+    """How often what open questions are filed under was changed."""
     room: Room | None = None
     idle: float | None = None
     """For how many seconds there must not have been a commit, an answer or a renewal."""
@@ -106,7 +107,7 @@ class Insert(msgspec.Struct, frozen=True, gc=False):
 class Update(msgspec.Struct, frozen=True, gc=False):
     """New values of some columns of one row, found by its `key`; below its session, for a table `of_session`.
 
-    If it changes what an open question stands under, `was` is the row before it, and `row` the one after it.
+    If it changes what an open question is filed under, `was` is the row before it, and `row` the one after it.
     """
 
     table: Table[Any]
@@ -136,8 +137,8 @@ class Effects(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `before` is the row as it was read, or as it is remembered; None for a session that is new. `after` is the row after
     the write; None if the session is removed, with all that is below it. No row that is inserted is also updated.
     A question that is inserted, is open and has `terms` enters the inbox, one that is updated to have ended leaves it
-    (`ended`), and one that stands under something else is `relisted`. With `leaves`, all that are open on the branch of
-    `before` leave it. Times that are `Later` are those of writing.
+    (`ended`), and one that is filed under something else is `relisted`. With `leaves`, all that are open on the branch
+    of `before` leave it. Times that are `Later` are those of writing.
     """
 
     ref: SessionRef

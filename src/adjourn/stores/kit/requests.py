@@ -367,9 +367,9 @@ class GiveAnswers(StoreRequest[Head], frozen=True, gc=False):
 
 
 class Mark(StoreRequest[None], frozen=True, kw_only=True, gc=False):
-    """Change what an open question stands under, or what is due for it, and keep a note on it; what is not given stays.
+    """Change what an open question is filed under, or what is due for it, and keep a note on it.
 
-    `due` is a time and a kind. The note takes the place of the one of its kind and name.
+    What is not given stays. `due` is a time and a kind. The note takes the place of the one of its kind and name.
 
     Raises:
         CheckpointNotFound: no such session.
@@ -817,34 +817,29 @@ def _written(
     if pos >= MAX_RECORDS:
         raise StoreError(f"Session '{row.session}' has {MAX_RECORDS} records, which is the limit. Begin a new one.")
     takes = _takes(facts, row, writes, answers) if has_more and not is_new else ()
-    after = SessionRow(
-        row.no,
-        row.session,
-        row.app,
-        row.user,
-        row.created,
-        last.branch,
-        branch_no,
-        last.number,
-        pos,
-        full_pos,
-        size,
-        last.status,
-        lease.owner,
-        now + lease.ttl if lease.owner is not None else 0.0,
-        lease.fence,
-        lease.claims,
-        seq,
-        now,
-        now,
-        row.cancel if cancel is UNSET else cancel,
-        0 if is_new else row.waiting - len(takes),
-        row.program or first.program,
-        row.inputs - (begun is not None),
-        row.input_bytes - (0 if begun is None else begun.size),
-        row.marks,
-        facts.ttl or row.ttl,
-        guarded,
+    after = replace(  # what is not named stays as it was
+        row,
+        branch=last.branch,
+        branch_no=branch_no,
+        number=last.number,
+        pos=pos,
+        full_pos=full_pos,
+        size=size,
+        status=last.status,
+        owner=lease.owner,
+        expires=now + lease.ttl if lease.owner is not None else 0.0,
+        fence=lease.fence,
+        claims=lease.claims,
+        seq=seq,
+        updated=now,
+        touched=now,
+        cancel=row.cancel if cancel is UNSET else cancel,
+        waiting=0 if is_new else row.waiting - len(takes),
+        program=row.program or first.program,
+        inputs=row.inputs - (begun is not None),
+        input_bytes=row.input_bytes - (0 if begun is None else begun.size),
+        ttl=facts.ttl or row.ttl,
+        guarded=guarded,
     )
     inserts = [Insert(RECORDS, tuple(records))]
     if is_new:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from adjourn._hiding import known
 from adjourn._text import undotted
@@ -57,7 +58,7 @@ class SessionRow(msgspec.Struct, frozen=True, gc=False):
     answers on the head's branch that no record has taken, and `inputs` those that wait in the queue, with `input_bytes`
     in all. `updated` is the time of the last commit (before there is one, of the last submission), `touched` that of
     the last commit, answer, submission or renewal. With a `ttl`, the session is removed so many seconds after that.
-    `marks` counts the changes of what its open questions stand under. `no` is the store's internal number for it. A
+    `marks` counts the changes of what its open questions are filed under. `no` is the store's internal number for it. A
     session that has inputs and no record yet stands at position -1, on a branch without a name. It is `guarded` (1,
     otherwise 0) if any of its questions has requesters.
     """
@@ -260,13 +261,27 @@ def queued_input(row: InputRow) -> QueuedInput:
 
 def asked_row(question: Question, no: int, branch: int = 0) -> QuestionRow:
     """Return the row of a question that is asked now, as the `no`th, on a branch by its number."""
-    q, given = question, question.ended
-    due = q.expires if q.due is None else q.due
-    labels = (q.requesters, due, "" if due is None else q.due_kind, b"", q.address, q.agent, q.reason, q.tags, q.asked)
-    labels = (*labels, q.requested_by, q.groups, None, (), branch)
+    given, due = question.ended, question.expires if question.due is None else question.due
+    row = QuestionRow(
+        question.id,
+        question.body,
+        question.expires,
+        no=no,
+        requesters=question.requesters,
+        due=due,
+        due_kind="" if due is None else question.due_kind,
+        address=question.address,
+        agent=question.agent,
+        reason=question.reason,
+        tags=question.tags,
+        asked=question.asked,
+        requested_by=question.requested_by,
+        groups=question.groups,
+        branch=branch,
+    )
     if given is None:
-        return QuestionRow(q.id, q.body, q.expires, None, None, None, None, False, no, *labels)
-    return QuestionRow(q.id, q.body, q.expires, given.value, given.how, given.by, given.at, True, no, *labels)
+        return row
+    return replace(row, value=given.value, how=given.how, by=given.by, at=given.at, taken=True)
 
 
 def notes_in(stored: bytes) -> tuple[Note, ...]:

@@ -1,4 +1,4 @@
-"""Stores on top of the decisions: the verbs that write, and the driver for stores that are reached in two trips."""
+"""Stores on top of the decisions: what carries out requests, and the driver for stores reached in two trips."""
 
 # An override is documented where it is declared.
 # ruff: noqa: D102

@@ -169,7 +169,7 @@ def _members(values: list[Any]) -> bytes:
 
 ROWS_OF_BRANCHES = Rows(BRANCHES)
 ROWS_OF_RECORDS = Rows(RECORDS, apart=("full", "events", "body"), needed=("body",))
-# What a question stands under is in `listed` for as long as it is open.
+# What a question is filed under is in `listed` for as long as it is open.
 ROWS_OF_QUESTIONS = Rows(QUESTIONS, elsewhere={"terms": ()})
 ROWS_OF_INPUTS = Rows(INPUTS, apart=("body",))
 ROWS_OF_BEGUN = Rows(BEGUN)
