@@ -72,6 +72,15 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Save what a worker has covered before it ends: xdist kills one that takes ten seconds, as on a busy machine."""
+    coverage = sys.modules.get("coverage")
+    measured = None if coverage is None else coverage.Coverage.current()
+    if measured is not None and hasattr(session.config, "workerinput"):
+        measured.stop()
+        measured.save()
+
+
 @pytest.fixture(autouse=True)
 def _no_secrets() -> Generator[None]:
     """Let the process forget the secrets of a test: what hides them counts, and may hold pieces of a stream back."""
