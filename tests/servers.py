@@ -61,7 +61,13 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
         if self._user is not None:
-            os.chown(self.folder, self._user.pw_uid, self._user.pw_gid)
+            try:
+                os.chown(self.folder, self._user.pw_uid, self._user.pw_gid)
+            except OSError as error:  # as in a container that was given no rights, or only one user
+                self.folder.rmdir()
+                raise MissingServer(
+                    f"{name} does not run as root, and root cannot become another user here."
+                ) from error
 
     @property
     def log(self) -> Path:
@@ -479,6 +485,8 @@ def _postgres_bin() -> Path:
     """Find the newest Postgres: Debian's folders, the path, or the wheel `pgserver`."""
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name), reverse=True)
     on_path = [Path(found).resolve().parent for found in [shutil.which("postgres")] if found]
+    if os.geteuid() == 0:  # It runs as a plain user, who may not get there: conda installs into root's home.
+        on_path = [folder for folder in on_path if _is_open(folder)]
     for folder in [*debian, *on_path, *_in_wheel("pgserver", "pginstall/bin")]:
         if (folder / "postgres").exists() and (folder / "initdb").exists():
             return folder
@@ -511,8 +519,14 @@ def _is_open(folder: Path) -> bool:
 
 
 def _shared_folder() -> str:
-    """Return the folder for temporary files, or another one if that is for one user only (`libpam-tmpdir`)."""
-    return next(each for each in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm") if _is_open(Path(each)))
+    """Return the folder for temporary files, unless it is for one user only (`libpam-tmpdir`), or not for programs."""
+    folders = [each for each in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm") if _is_open(Path(each))]
+    return next((each for each in folders if not _is_noexec(Path(each))), folders[0])
+
+
+def _is_noexec(folder: Path) -> bool:
+    """Return whether no program runs from a folder, as from `/dev/shm` in a container of Docker."""
+    return bool(os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0))
 
 
 def _plain_user() -> pwd.struct_passwd | None:

@@ -10,7 +10,8 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from types import SimpleNamespace
+from typing import Any, TypeVar
 
 import psycopg
 import pytest
@@ -59,7 +60,10 @@ def test_postgres_keeps_what_was_committed_however_it_ends():
         assert server.execute("SELECT count(*) FROM kept") == [(3,)]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts a server as another user")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root starts a server as another user")
+
+
+@as_root
 def test_postgres_starts_where_other_users_may_enter_and_read_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     found = importlib.util.find_spec("pgserver")
     if found is None or found.origin is None:
@@ -77,6 +81,43 @@ def test_postgres_starts_where_other_users_may_enter_and_read_nothing(tmp_path: 
             assert server.execute("SELECT 1") == [(1,)]
     finally:
         os.umask(before)
+
+
+@as_root
+def test_a_postgres_of_root_alone_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("postgres", "initdb"):
+        (tmp_path / name).touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+
+    def glob(*_: object) -> list[Path]:  # Debian's would be found first.
+        return []
+
+    monkeypatch.setattr(Path, "glob", glob)
+    make(Postgres).close()
+
+
+@as_root
+def test_postgres_is_not_put_where_no_program_runs(monkeypatch: pytest.MonkeyPatch):
+    usual, found = Path(tempfile.gettempdir()), os.statvfs
+
+    def statvfs(path: Path) -> Any:
+        return SimpleNamespace(f_flag=os.ST_NOEXEC) if path == usual else found(path)
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    server = make(Postgres)
+    server.close()
+    assert server.folder.parent != usual
+
+
+@as_root
+def test_without_the_right_to_become_another_user_there_is_no_postgres(monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    make(Postgres).close()
+    monkeypatch.setattr(os, "chown", refuse)
+    with pytest.raises(MissingServer, match="cannot become another user"):
+        Postgres()
 
 
 @pytest.mark.parametrize("name", ["redis", "valkey"])
