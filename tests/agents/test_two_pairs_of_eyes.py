@@ -187,6 +187,18 @@ async def test_a_process_without_the_option_goes_on_under_it(store: Store) -> No
     assert paused.interrupts[0].requesters == ("ann", "rita")
 
 
+@pytest.mark.parametrize("marked", [True, False], ids=["asked with it", "asked without it"])
+@pytest.mark.parametrize(("user", "by"), [("ann\n", "ann\n"), (" ann", "ann"), ("ann", "ann "), ("ann", " ")])
+async def test_space_around_a_name_makes_nobody_another_person(
+    store: Store, marked: bool, user: str, by: str
+) -> None:  # rule V19
+    await begun(store, user_id=user, self_approval=not marked)
+    asked = await opened(store)
+    with pytest.raises(AnswerRefused):
+        await desk(store).resume("s", {asked.id: True}, by=by)
+    assert await opened(store) == asked
+
+
 async def test_the_store_itself_refuses(store: Store) -> None:  # rule V19
     await begun(store, [PAY, call("ask", "c2", question="?")])
 
@@ -565,7 +577,7 @@ async def test_nor_within_a_call_that_its_author_has_edited(store: Store) -> Non
     assert ((await opened(store)).requesters, paid) == (("ann", "rita"), [])
 
 
-@pytest.mark.parametrize("by", ["ann", None])
+@pytest.mark.parametrize("by", ["ann", "ann\n", " ", None])
 async def test_what_somebody_remembered_for_themselves_does_not_count(store: Store, by: str | None) -> None:  # rule V19
     await Approvals(store).add("ann", RememberedApproval.of("A", pay, by=by))
     await begun(store)

@@ -620,7 +620,8 @@ class Scope:
 
     def may_approve(self, frame: Frame, name: str | None) -> bool:
         """Return whether an approval by this person, given before, covers what a frame would ask now (rule V19)."""
-        return self.speakers is None or (name is not None and name not in self._requesters(frame))
+        by = (name or "").strip()
+        return self.speakers is None or by not in ("", *(each.strip() for each in self._requesters(frame)))
 
     def note_speaker(self, name: str | None) -> None:
         """Note who has told the model something: what it asks for next in this turn is their request, too."""

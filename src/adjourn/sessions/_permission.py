@@ -43,7 +43,7 @@ class Permission:
                 )
             # Asked by a process, or at a time, without this option, so that nothing is stored with it.
             is_unmarked = not self.self_approval and each.requesters is None and each.reason in APPROVALS
-            if is_unmarked and by in (None, await turn_user()):
+            if is_unmarked and (by or "").strip() in ("", (await turn_user() or "").strip()):
                 raise AnswerRefused(each.session_id, each.id, by, _ANOTHER)
             if self.may_answer is not None:
                 await self._ask_rule(self.may_answer, each, by, await turn_user())

@@ -82,7 +82,7 @@ def _unused(facts: Facts, row: SessionRow, call: str) -> None:
 def _requesters(session: str, asked: QuestionRow, given: Answer) -> None:
     """Refuse an answer by which somebody would approve a request of their own (rule V19)."""
     by = (given.by or "").strip()
-    if given.how != "answered" or by not in asked.requesters:
+    if given.how != "answered" or by not in [each.strip() for each in asked.requesters]:
         return
     if not by:
         raise AnswerRefused(
