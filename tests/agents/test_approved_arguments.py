@@ -295,6 +295,7 @@ def test_a_class_that_hides_a_field_is_refused_where_people_or_rules_decide(kind
 
 def test_a_policy_that_cannot_ask_about_a_tool_leaves_it_as_it_is() -> None:  # rule T1
     rules = [ApprovalRule(tool="other"), ApprovalRule(action="deny"), ApprovalRule(action="allow")]
+    rules += [ApprovalRule(arguments={"path": "/etc/*"}, action=action) for action in ("ask", "deny")]
     runner_of(tool_of(Excluded), {}, ApprovalPolicy(rules))
 
 

@@ -312,6 +312,7 @@ def test_a_default_that_a_closed_schema_does_not_name_is_refused_where_people_de
         lambda: approved(plain),
         lambda: reviewed(plain),
         lambda: ApprovalPolicy([ApprovalRule(tool="pay", action="ask")]).guard_tool(plain),
+        lambda: ApprovalPolicy([ApprovalRule(arguments={"euros": 100}, action="deny")]).guard_tool(plain),
     ]
     for way in ways:
         with pytest.raises(UsageError, match="'euros', whose default is 100, is not in the schema") as refused:

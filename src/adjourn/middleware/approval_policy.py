@@ -67,7 +67,8 @@ class ApprovalRule(Struct, frozen=True, kw_only=True):
         schema = tool.schema
         if schema.get("additionalProperties", True) is not False:
             return True
-        return all(name in schema.get("properties", ()) for name in self.arguments or ())
+        names = {*schema.get("properties", ()), *tool.arguments.unnamed}
+        return names.issuperset(self.arguments or ())
 
     def misfit(self, tool: Tool) -> str:
         """Return why no call of a tool that has the arguments can have these values; empty if one can."""
@@ -102,7 +103,8 @@ class ApprovalPolicy(Middleware):
         for rule in rules:
             if rule.tool == tool.name:
                 _check_possible(rule, [tool])
-        if tool.approval is False and not any(rule.action == "ask" or rule.arguments for rule in rules):
+        decides = any(rule.action == "ask" or rule.arguments for rule in rules if rule.is_possible(tool))
+        if tool.approval is False and not decides:
             return tool
 
         # It was meant for this tool and can never match: what it is to decide, a person decides.

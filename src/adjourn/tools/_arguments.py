@@ -239,10 +239,14 @@ def _undescribed(tool: str, parameter: Parameter, error: Exception) -> UsageErro
 
 
 class Arguments(Protocol):
-    """The arguments of a tool; `defaults` are the JSON of those that a model may leave out."""
+    """The arguments of a tool; `defaults` are the JSON of those that a model may leave out.
+
+    `unnamed` are defaults of parameters that a closed schema does not name.
+    """
 
     schema: JSONSchema
     defaults: dict[str, Any]
+    unnamed: dict[str, Any]
 
     def check_shown(self) -> None:
         """Check that a person can be shown all that the function gets.
@@ -286,6 +290,7 @@ class TypedArguments:
         self._hints = tuple(parameter.hint for parameter in parameters)
         made = described(tool, parameters, descriptions)
         self._type, self.schema, self.defaults, self._hidden = made.type, made.schema, made.defaults, made.hidden
+        self.unnamed: dict[str, Any] = {}
         self._makers = {p.name: p.default for p in parameters if p.default is not None and p.name in made.hidden}
         # msgspec ignores unknown fields of nested classes. The schema rejects them.
         self._is_nested = any("properties" in part for part in self.schema.get("$defs", {}).values())
@@ -377,8 +382,8 @@ class GivenArguments:
         is_open = self.schema.get("additionalProperties", True) is not False
         properties = self.schema.get("properties", {})
         # Where the schema is closed, nobody could pass one of these: the function uses it, and it cannot be shown.
-        self._unnamed = {name: value for name, value in defaults.items() if not (is_open or name in properties)}
-        given = {name: value for name, value in defaults.items() if name not in self._unnamed}
+        self.unnamed = {name: value for name, value in defaults.items() if not (is_open or name in properties)}
+        given = {name: value for name, value in defaults.items() if name not in self.unnamed}
         self.defaults = {name: value for name, value in given.items() if is_plain(value) and _is_json(value)}
         self._hidden = {name: value for name, value in given.items() if name not in self.defaults}
         for name in self.defaults.keys() & properties.keys():
@@ -387,7 +392,7 @@ class GivenArguments:
     def check_shown(self) -> None:
         for name, value in self._hidden.items():
             raise _unshown(self._tool, f"the default of '{name}' is {shorten(value)}, which is not JSON")
-        for name, value in self._unnamed.items():
+        for name, value in self.unnamed.items():
             problem = f"the parameter '{name}', whose default is {shorten(value)}, is not in the schema"
             raise _unshown(self._tool, problem, "Add it to the schema's properties, or remove it from the function.")
 
