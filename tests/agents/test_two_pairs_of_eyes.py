@@ -20,6 +20,7 @@ from adjourn import (
     Sessions,
     StaleCheckpoint,
     ToolCallInfo,
+    current,
     interrupt,
     tool,
     workflow,
@@ -449,6 +450,34 @@ async def test_what_follows_an_edit_of_the_state_is_a_request_of_its_author(
             with pytest.raises(AnswerRefused):
                 await process().resume("s", {asked.token: True}, by=by)
     assert (await process().resume("s", {asked.token: True}, by="carl")).state["ok"]
+
+
+@pytest.mark.parametrize(
+    "given", [{"values": {"to": "mallory"}}, {"state": {"to": "mallory"}}], ids=["values", "state"]
+)
+async def test_so_is_what_follows_values_that_come_with_an_answer(store: Store, given: dict[str, Any]) -> None:
+    class Bill(TypedDict, total=False):  # rule V19
+        to: str
+        ok: bool
+
+    def first(_: Bill) -> Bill:
+        interrupt("Go on?", key="first", reason="need_approval", schema=bool)
+        return {}
+
+    def then(state: Bill) -> Bill:
+        to = state.get("to") or current().values["to"]
+        return {"ok": interrupt({"to": to}, key="ok", reason="need_approval", schema=bool)}
+
+    graph = StateGraph(Bill, name="bill").add_sequence(first, then).add_edge(START, "first").compile()
+    runner = Runner(graph, store=store, self_approval=False)
+    await runner.run({}, session_id="s", user_id="ann")
+    await runner.resume("s", {"first": True}, by="rita", **given)
+    asked = await opened(store)
+    assert (asked.info, asked.requesters) == ({"to": "mallory"}, ("ann", "rita"))
+    fresh = Runner(graph, store=store, self_approval=False)
+    with pytest.raises(AnswerRefused):
+        await fresh.resume("s", {asked.token: True}, by="rita")
+    assert (await fresh.resume("s", {asked.token: True}, by="carl")).status == "done"
 
 
 @pytest.mark.parametrize("made", [pay, check])

@@ -350,6 +350,8 @@ class SessionOpener:
                 taken = await self._answered(live, given, by, call, cached)
                 if state:
                     live.root.supply(state)
+                if state or call.values:
+                    live.scope.note_speaker(by)  # as for an edit
                 return await self._go_on(live, taken, cached, reader, call.for_its_run(state))
             except Conflict:
                 continue
