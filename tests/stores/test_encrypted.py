@@ -40,14 +40,18 @@ from adjourn.stores.kit import (
     GiveAnswers,
     ListAsked,
     ListCheckpoints,
+    ListDecisions,
     ListEvents,
     ListInputs,
+    ListOpen,
     ListQuestions,
     Load,
+    Mark,
     Submit,
 )
+from adjourn.stores.types import DecisionFilter, QuestionFilter
 from adjourn.testing import FakeClock, FaultStore, ScriptedModel, StoreSuite
-from adjourn.testing.suite.bench import Drive, paused, question, record, refused
+from adjourn.testing.suite.bench import Drive, S, paused, question, record, refused, yes
 from tests.servers import postgres, redis
 
 NEW, OLD, OTHER = bytes(range(32)), b"o" * 32, b"x" * 32
@@ -436,6 +440,21 @@ async def test_a_new_key_encrypts_and_the_old_one_still_opens(path: Path):  # ru
     assert error.key_id == "new"
     assert "'new'" in str(error)
     await store.close()
+
+
+async def test_decisions_are_found_whichever_keys_asked_and_answered():  # rule K4
+    inner = MemoryStore()
+    old, new = EncryptedStore(inner, KEYS, current="old"), EncryptedStore(inner, KEYS)
+    run = Drive(old)
+    await run.start()
+    await run.pause(Question(id="q", body=b"{}", agent="A", tags=("t",)))
+    await new.write(Mark(ref=S, id="q", taker="ann", groups=("desk",)))
+    (found,) = await new.read(ListQuestions(filter=QuestionFilter(agent="A", tag="t", taker="ann", group="desk")))
+    assert [found] == await new.read(ListOpen(S, QuestionFilter(agent="A", tag="t", taker="ann", group="desk")))
+    await new.write(GiveAnswers(S, [yes("q", by="bob")]))
+    for chosen in (DecisionFilter(by="bob"), DecisionFilter(agent="A"), DecisionFilter(by="bob", agent="A")):
+        assert [each.id for each in await new.read(ListDecisions(filter=chosen))] == ["q"]
+    assert await new.read(ListDecisions(filter=DecisionFilter(by="ann", agent="A"))) == []
 
 
 async def test_it_is_known_which_keys_are_still_in_use(path: Path):  # rule K4

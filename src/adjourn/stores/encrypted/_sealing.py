@@ -49,8 +49,8 @@ from ._keys import Key, Keys, Place, from_text, key_id, to_text
 T = TypeVar("T")
 R = TypeVar("R", bound=msgspec.Struct)
 
-_SELECTED = ("agent", "reason", "tag", "by", "group", "taker")
-"""What filters select by digests."""
+_SELECTED = (("agent", "reason", "tag", "group", "taker"), ("by",))
+"""What filters select by digests. Those of a question are all made with one key; who decided it, maybe with another."""
 
 _KINDS = {RECORDS: "record", QUESTIONS: "question", INPUTS: "input", OUTBOX: "notice"}
 
@@ -220,11 +220,14 @@ class Sealing:
         return self._keys.open(_place(RECORDS, ref, id, "body", [full]), sealed)
 
     def filters(self, wanted: R) -> list[R]:
-        """Return the filters that together select the same of what is stored: one for each key that may be in use."""
-        named = {name: text for name in _SELECTED if (text := getattr(wanted, name, None))}
-        if not named:
-            return [wanted]
-        return [replace(wanted, **{name: key.digest(text) for name, text in named.items()}) for key in self._keys]
+        """Return the filters that together select the same of what is stored, whichever keys were used."""
+        found = [wanted]
+        for names in _SELECTED:
+            named = {name: text for name in names if (text := getattr(wanted, name, None))}
+            if named:
+                digested = [{name: key.digest(text) for name, text in named.items()} for key in self._keys]
+                found = [replace(each, **digests) for each in found for digests in digested]
+        return found
 
 
 class OpenedFacts:

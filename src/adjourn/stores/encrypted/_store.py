@@ -15,6 +15,7 @@ from adjourn.stores.kit.inbox import rank
 from adjourn.stores.kit.queries import (
     CountQuestions,
     ListDecisions,
+    ListOpen,
     ListQuestions,
     ListSessions,
     SessionQuery,
@@ -22,7 +23,15 @@ from adjourn.stores.kit.queries import (
 )
 from adjourn.stores.kit.requests import StoreRequest, TakeNotices, is_of_session
 from adjourn.stores.protocol import Hints, InTransaction, Repairs, SeesCancels, Store
-from adjourn.stores.types import OWN_APPS, Decided, Lease, OpenQuestion, SessionRef, TakenNotice
+from adjourn.stores.types import (
+    OWN_APPS,
+    Decided,
+    Lease,
+    OpenQuestion,
+    QuestionFilter,
+    SessionRef,
+    TakenNotice,
+)
 
 from ._keys import VARIABLE, Keys, generate_key, keys_from_environment
 from ._sealing import KeysInUse, SealedQuery, SealedRequest, Sealing
@@ -115,6 +124,8 @@ class EncryptedStore(StoreWrapper):
         return await self.inner.write(SealedRequest(request, self._sealing) if is_of_session(request) else request)
 
     async def read(self, query: StoreQuery[T]) -> T:
+        if isinstance(query, ListOpen):
+            return cast("T", await self._open(query))
         if isinstance(query, SessionQuery):
             return await self.inner.read(SealedQuery(query.ref, query, self._sealing))
         if isinstance(query, ListQuestions | ListDecisions):
@@ -134,6 +145,15 @@ class EncryptedStore(StoreWrapper):
             except MissingKey as error:
                 note_missing_key(each.session, error)
         return found
+
+    async def _open(self, query: ListOpen) -> list[OpenQuestion]:
+        """Return the open questions of a session; of their takers and groups there are only digests."""
+        found: list[OpenQuestion] = []
+        for each in self._sealing.filters(QuestionFilter(group=query.filter.group, taker=query.filter.taker)):
+            chosen = replace(query, filter=replace(query.filter, group=each.group, taker=each.taker))
+            found += await self.inner.read(SealedQuery(query.ref, chosen, self._sealing))
+        found.sort(key=lambda row: rank(row.cursor))
+        return found[: query.limit]
 
     async def _listed(self, query: ListQuestions | ListDecisions) -> list[OpenQuestion | Decided]:
         """Return questions of many sessions; those that cannot be opened are left out, and do not count.

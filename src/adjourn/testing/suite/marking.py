@@ -94,5 +94,6 @@ class MarkSuite(Bench):
 
 async def _expect(store: Store, ids: list[str], **wanted: str) -> None:
     chosen = QuestionFilter(**wanted)  # pyright: ignore[reportArgumentType]
-    assert [each.id for each in await store.read(ListQuestions(filter=chosen))] == ids
+    for query in (ListQuestions(filter=chosen), ListOpen(S, chosen)):
+        assert [each.id for each in await store.read(query)] == ids
     assert await store.read(CountQuestions(chosen)) == len(ids)
