@@ -190,7 +190,7 @@ class RemoteStore(KitStore):
             except (NotRead, AdjournError):
                 pass  # others may have changed what it depends on; only what was read is a reason to refuse
             else:
-                done = await self._carry(request, remembered, decision)
+                done = await self._carry(request, decision)
                 if done is not None:
                     return done[0]
         query = request.query()
@@ -211,9 +211,9 @@ class RemoteStore(KitStore):
             except NotRead as more:
                 query = query.widened(more.query)
             else:
-                return await self._carry(request, facts, decision), query
+                return await self._carry(request, decision), query
 
-    async def _carry(self, request: Request[T], facts: FactSheet, decision: Decision[T]) -> tuple[T] | None:
+    async def _carry(self, request: Request[T], decision: Decision[T]) -> tuple[T] | None:
         """Apply a decision; None if a guard did not hold, so it must be decided again."""
         effects, result = decision
         if effects is None:

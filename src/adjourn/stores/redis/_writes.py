@@ -197,9 +197,9 @@ class Writing:
         if "updated" in columns:
             at = column(columns["updated"])
             self._operations += self._places.enter(self._places.sessions, at)
-            self._list_status(at, True)
+            self._list_status(at)
         elif "inputs" in columns and _depends(row.status):
-            self._list_status(column(row.updated), False)
+            self._list_status(column(row.updated))
         if "owner" in columns or "expires" in columns:
             self._hold()
         if before is not None and "waiting" in columns:
@@ -254,7 +254,7 @@ class Writing:
         added, if_above, if_zero = self._counted.get(name, (0, [], []))
         self._counted[name] = (added + more, [*if_above, *above], [*if_zero, *zero])
 
-    def _list_status(self, at: str | float, moves: bool) -> None:
+    def _list_status(self, at: str | float) -> None:
         row, before, where = self._row, self._effects.before, self._places
         if before is None:
             self._operations += where.move(_LISTED_AS[row.status, row.inputs > 0], at, ())

@@ -17,7 +17,7 @@ from .bench import Bench, Drive, S, question, refused
 class LeaseSuite(Bench):
     """Rules C6 and C8."""
 
-    def run_of(self, clock: FakeClock, store_owner: Drive, owner: str) -> Drive:
+    def run_of(self, store_owner: Drive, owner: str) -> Drive:
         """A second run on the session of another, which has seen the same head."""
         other = Drive(store_owner.store, store_owner.session, owner, ttl=store_owner.ttl)
         other.branch, other.number, other.at = store_owner.branch, store_owner.number, store_owner.at
@@ -29,7 +29,7 @@ class LeaseSuite(Bench):
         async with self.fresh(clock) as store:
             run = Drive(store, ttl=10 * self.tick)
             await run.start()
-            other = self.run_of(clock, run, "bob")
+            other = self.run_of(run, "bob")
             busy = await refused(SessionBusy, other.claim(other.next()))
             assert busy.owner == "ann"
             assert busy.expires == (await run.head()).expires
@@ -50,7 +50,7 @@ class LeaseSuite(Bench):
             zombie = Drive(store, ttl=10 * self.tick)
             await zombie.start()
             await self.pass_time(clock, 11 * self.tick)
-            run = self.run_of(clock, zombie, "bob")
+            run = self.run_of(zombie, "bob")
             await run.claim()
             before = await run.loaded()
             await refused(Conflict, zombie.commit(zombie.next(b"late", asks=(question("q"),))))
@@ -95,7 +95,7 @@ class LeaseSuite(Bench):
         async with self.fresh(clock) as store:
             run = Drive(store)
             await run.start()
-            other = self.run_of(clock, run, "bob")
+            other = self.run_of(run, "bob")
             await refused(SessionBusy, other.claim(replaces="carl"))
             await other.claim(replaces="ann")
             assert (await run.head()).owner == "bob"
@@ -107,14 +107,14 @@ class LeaseSuite(Bench):
         async with self.fresh(clock) as store:
             run = Drive(store)
             await run.start()
-            other = self.run_of(clock, run, "bob")
+            other = self.run_of(run, "bob")
             await other.claim(replaces="ann")
             for lease, lost in ((run.held, True), (other.held, False)):
                 (renewed,) = await store.renew([replace(lease, ttl=0.0)])
                 assert renewed.lost == lost
             head = await run.head()
             assert (head.owner, head.claims, head.status) == (None, 0, "running")
-            third = self.run_of(clock, run, "carl")
+            third = self.run_of(run, "carl")
             assert (await third.claim()).claims == 1
 
     async def test_a_run_that_is_handed_over_is_due_at_once(self) -> None:  # rules C6, C8
@@ -133,7 +133,7 @@ class LeaseSuite(Bench):
             (renewed,) = await store.renew([run.held])
             assert renewed.lost
             await refused(Conflict, run.commit())
-            other = self.run_of(clock, run, "bob")
+            other = self.run_of(run, "bob")
             assert (await other.claim()).claims == 1
             assert await store.read(ListDue()) == []
             await other.end()
