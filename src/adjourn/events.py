@@ -25,8 +25,9 @@ class Interrupt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
     (0 by default; more is more urgent), and `link` where to read more. `requested_by` is the user whose turn asks.
     `node` is the title of the graph's node that asks, if it has one. `tags` are labels that people select questions by.
     `expires` is fixed; a store with a time to live removes the session after `removed_after`, which moves whenever the
-    session is written to. `token` names exactly this question as it is shown here: given in place of the id, the answer
-    counts for nothing else. `requesters` asked for it, so another person must approve it; None if they may, too.
+    session is written to: lists of questions say it, events and results do not. `token` names exactly this question as
+    it is shown here: given in place of the id, the answer counts for nothing else. `requesters` asked for it, so
+    another person must approve it; None if they may, too.
     `is_root_cause` is True for a question that can be answered, and False for its parents, which only give context.
     """
 
