@@ -1,6 +1,6 @@
 """Folding: an engine whose every record is folded and compared with a full record of the frames that are live.
 
-The journal's place is taken by one that takes a record whenever the engine lets it, so nothing is between the frames
+The log writer's place is taken by one that takes a record whenever the engine lets it, so nothing is between the frames
 and the records but `take`, `fold` and `restore`. The rows of questions are in a dictionary, as they were first asked,
 with their answers.
 """

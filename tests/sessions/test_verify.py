@@ -532,7 +532,7 @@ def _made_again(records: Sequence[StoredRecord], by: str) -> dict[str, bytes]:
     """The records as somebody writes them anew who wants all answers to be another's, and knows how."""
     bodies: dict[str, bytes] = {}
     for each in records:
-        record, chain = decode(each.body), Chain()
+        record, chain = decode(each.body), Chain(SessionRef("s"))
         chain.digest = chain_of(bodies[each.parent]) if each.parent is not None else ""
         assert record.proof is not msgspec.UNSET
         for name, ended in record.proof.ended.items():
@@ -540,9 +540,7 @@ def _made_again(records: Sequence[StoredRecord], by: str) -> dict[str, bytes]:
                 record.proof.ended[name] = Ended(answer_digest(name, "answered", by, b'"now"'), ended.at)
         if (left := record.proof.left) is not None:
             record.proof.left = LeftBranch(left.record, chain_of(bodies[left.record]), left.ended)
-        bodies[each.id] = chain.encode(
-            record, record.proof, SessionRef("s"), each.id, each.parent, each.header, each.events
-        )
+        bodies[each.id], _ = chain.encode(record, record.proof, each.id, each.parent, each.header, each.events)
     return bodies
 
 

@@ -61,8 +61,8 @@ class AnswerWith(msgspec.Struct, frozen=True):
 
 def ask(place: Place, asked: Question, schema: Any) -> tuple[Any, Question]:
     """Return the answer to a question, and the question as it was answered; until then raise `Pause`."""
-    scope, caller, prompt = place.frame.scope, threading.get_ident(), asked.prompt
-    handled = handled_now() if place.entry.failures else ()
+    entry, caller, prompt = place.entry, threading.get_ident(), asked.prompt
+    scope, handled = entry.frame.scope, handled_now() if entry.failures else ()
     while True:
         question = scope.on_loop(_ask)(place, asked, caller, handled)
         if question.how is None:
@@ -71,7 +71,7 @@ def ask(place: Place, asked: Question, schema: Any) -> tuple[Any, Question]:
             return _delivered(scope, question, schema), question
         except ValueError as error:
             # It fits the JSON Schema, but the type itself rejects it: ask again rather than fail for good.
-            scope.on_loop(place.entry.refuse)(question)
+            scope.on_loop(entry.refuse)(question)
             asked = msgspec.structs.replace(asked, prompt=_told_why(prompt or _prompt(decoded(asked.info)), error))
 
 
@@ -111,10 +111,10 @@ def _told_why(prompt: str | None, error: Exception) -> str:
 
 def _ask(place: Place, asked: Question, caller: int, handled: Handled) -> Question:
     """Return the matching question of an earlier entry, or a new one. `caller` is the thread that asks."""
-    entry = place.entry
+    entry, address = place.entry, place.address
     place.check()
-    number = entry.next(Kind.ASK, asked.key or "", place.address).number
-    question = _recorded(place, asked, number) if place.frame.questions else None
+    number = entry.next(Kind.ASK, asked.key or "", address).number
+    question = _recorded(place, asked, number) if entry.frame.questions else None
     if question is None:
         question, flow = asked, entry.flow(caller)
         question.concurrent = flow is not None

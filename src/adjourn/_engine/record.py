@@ -24,7 +24,7 @@ from adjourn.errors import CheckpointCorrupt, CheckpointTooNew, NotStorable
 from adjourn.messages import Message, Usage
 
 from .memos import NONE, Memo, without_writes
-from .proof import DIGEST_SIZE, Proof
+from .proof import DIGEST_SIZE, Proof, digest
 
 FORMAT = 5
 OLDEST = 5
@@ -449,13 +449,15 @@ def content_of(record: Record) -> bytes:
     return (known.hide_in_json(encoded) if known.forms else encoded)[1:]
 
 
-def chained(content: bytes, digest: str) -> bytes:
-    """Return the bytes of a record with its digest.
+def chained(record: Record, covered: bytes, key: bytes | None) -> tuple[bytes, str]:
+    """Return the bytes of a record with its digest, and the digest, which is of what is `covered` besides its content.
 
     Raises:
         NotStorable: it is too large to be read back.
     """
-    return _sealed(_CHAIN % digest.encode() + content)
+    content = content_of(record)
+    made = digest(covered, content, key)
+    return _sealed(_CHAIN % made.encode() + content), made
 
 
 def chain_of(body: bytes) -> str:

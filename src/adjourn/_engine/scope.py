@@ -63,7 +63,7 @@ class RunCancelled(BaseException):
 
 
 class Recorder(Protocol):
-    """What frames need of the journal: the one writer of the session's log."""
+    """What frames need of the log writer: the only writer of the session's log."""
 
     store: Any  # Any: stores are defined above this layer
     owner: str
@@ -774,6 +774,12 @@ class Scope:
                     frames[frame.path] = frame.snapshot()
         return frames
 
+    def describe_turn(self, record: Record) -> None:
+        """Add to a record what belongs to the turn."""
+        record.turn, record.options, record.needs_deps = self.turn, dict(self.turn_options), self.needs_deps
+        record.for_agents, record.metadata = dict(self.for_agents), self.metadata
+        record.speakers = None if self.speakers is None else list(self.speakers)
+
     def build_record(self, *, full: bool) -> Record:
         """Make a record of all that has changed, or of everything; no changes are left afterwards."""
         changes, questions, frames = self.changes, self.questions, self._snapshots(full=full)
@@ -787,12 +793,11 @@ class Scope:
         else:
             record = Record(v=FORMAT, frames=frames, dropped=list(changes.dropped), asked=questions.asked_new)
             if questions.changed:
-                record.changed = {name: Change.of(question) for name, question in questions.changed.items()}
+                for name, question in questions.changed.items():
+                    record.changed[name] = Change.of(question)
         if full or self.turn != changes.turn:
-            record.turn = changes.turn = self.turn
-            record.options, record.needs_deps = dict(self.turn_options), self.needs_deps
-            record.for_agents, record.metadata = dict(self.for_agents), self.metadata
-            record.speakers = None if self.speakers is None else list(self.speakers)
+            changes.turn = self.turn
+            self.describe_turn(record)
         if full or self.user_id != changes.user_id:
             record.user = changes.user_id = self.user_id
         if self.usage is not changes.usage or (full and self.usage.calls):

@@ -22,8 +22,8 @@ from adjourn.sessions._log import PAUSED
 from adjourn.stores.kit import Cancel, Delete
 from adjourn.stores.types import Committed, Status
 
-from ._journal import Persistence
 from ._live import LiveSession, apply_answers
+from ._log import Persistence
 from ._summary import summary_of
 from .result import RunResult
 
@@ -41,9 +41,9 @@ async def drive(live: LiveSession) -> RunResult:
             pause = _pause(live)
             committed = await _finish(live, "interrupt", "waiting", pause)
             if committed.released:
-                return _paused(live, pause, live.journal.records.head or "")
+                return _paused(live, pause, live.journal.tail.head or "")
             apply_answers(live, committed.answers, live.scope.clock())
-            live.journal.records.take_up(committed.answers)
+            live.journal.tail.take_up(committed.answers)
         return await _done(live)
     except RunCancelled:
         return await end_early(live)
@@ -167,7 +167,7 @@ async def _finish(live: LiveSession, source: str | None, status: Status, last: F
 def _tell_last(live: LiveSession, last: Final, **more: Any) -> None:  # Any: fields of the event that are not logged
     """Send the last event, which is stored by now, to the reader of a run."""
     if live.scope.has_reader:
-        live.journal.sink([replace(last, seq=live.journal.records.seq, **more)])
+        live.journal.sink([replace(last, seq=live.journal.tail.seq, **more)])
 
 
 def _result(
@@ -175,7 +175,7 @@ def _result(
     status: Literal["done", "interrupted", "cancelled"],
     report: Report | None = None,
 ) -> RunResult:
-    scope, checkpoint = live.scope, live.journal.records.head
+    scope, checkpoint = live.scope, live.journal.tail.head
     return RunResult(
         status=status,
         session_id=scope.session_id,

@@ -102,7 +102,7 @@ class Editor:
                 else:
                     raise refusal
             left = await read_left(self._settings.store, live.head)
-            live.journal.records.branch_off(self._settings.new_branch(), point, past, left)
+            live.journal.tail.branch_off(self._settings.new_branch(), point, past, left)
             self._keep_answers(live)
             live.scope.reopen_approvals()
             _edit(live, values, as_node, at)
@@ -112,7 +112,7 @@ class Editor:
             except Conflict:
                 continue
             self._sessions.pop(live.ref)
-            return live.journal.records.head
+            return live.journal.tail.head
         raise Conflict(ref.id, "others keep writing it")
 
     async def _refusal(

@@ -51,11 +51,9 @@ from adjourn.stores.protocol import Store
 from adjourn.stores.types import Answer, Answered, Head, Header, Lease, Loaded, Renewed, SessionRef, Status
 
 from ._heartbeat import Heartbeat
-from ._journal import Journal, Persistence
+from ._log import LogWriter, Persistence, Tail
 from ._reading import Readers
-from ._records import Records
 from ._settings import RunnerSettings
-from ._size import ROW, Size
 
 
 def _leave_to_parent() -> None:
@@ -85,7 +83,7 @@ _UNLISTED = Header()
 
 
 class LiveSession:
-    """A session in memory: its scope, its root frame, and the journal that writes it.
+    """A session in memory: its scope, its root frame, and the writer of its log.
 
     `seq_before` is the number of the last event before its present run, and `since` the time when that began.
     """
@@ -128,11 +126,11 @@ class LiveSession:
         scope.speakers = None if settings.permission.self_approval else ()
         ref = SessionRef(session_id, settings.app, user_id)
         self.ref: SessionRef = ref
-        chain = Chain(settings.audit_keys[0] if settings.audit_keys else None)
-        self.journal: Journal = Journal(
+        chain = Chain(ref, settings.audit_keys[0] if settings.audit_keys else None)
+        self.journal: LogWriter = LogWriter(
             scope,
             settings.store,
-            Records(scope, ref, sessions.segment, max_bytes=settings.max_session_bytes, chain=chain),
+            Tail(scope, ref, sessions.segment, max_bytes=settings.max_session_bytes, chain=chain),
             durability=settings.durability,
             timeout=settings.store_timeout,
             ttl=settings.lease_ttl,
@@ -140,7 +138,7 @@ class LiveSession:
             persistence=persistence,
         )
         scope.journal = self.journal
-        self.journal.records.notify = settings.notify
+        self.journal.tail.notify = settings.notify
         self.beat: Heartbeat = sessions.beat
         self.status: Status = "done"
         self.is_new: bool = True
@@ -264,7 +262,7 @@ class LiveSession:
 
     def dissolve(self) -> None:
         """Separate its parts, which nobody uses any more, so that their memory is freed at once."""
-        self.journal.scope = self.journal.records.scope = _NOBODYS
+        self.journal.scope = self.journal.tail.scope = _NOBODYS
         del self.scope.root
         self.scope.changes.dirty.clear()  # Without a store, nothing has cleared the marks.
 
@@ -283,7 +281,7 @@ class LiveSession:
         """Log it if the claim just made took the session from an owner that was gone."""
         if self.dead_owner or (self.head is not None and self.status == "running"):
             owner = self.owner or "an owner whose lease was over"
-            note(logging.INFO, "took over", self.scope.session_id, self.journal.records.head, owner=owner)
+            note(logging.INFO, "took over", self.scope.session_id, self.journal.tail.head, owner=owner)
 
     @property
     def is_running(self) -> bool:
@@ -296,10 +294,10 @@ def _nowhere(_: list[Event]) -> None:
 
 
 _ENDED = RunError("the run has ended")
-"""Why a journal is closed when all went well; it is only ever the cause of what is raised."""
+"""Why a log writer is closed when all went well; it is only ever the cause of what is raised."""
 
 _NOBODYS = Scope("", app="", user_id=None, clock=time.time)
-"""What a dissolved session's journal writes: nothing, so that leftover code finds it closed."""
+"""What a dissolved session's log writer writes: nothing, so that leftover code finds it closed."""
 _NOBODYS.closed = _ENDED
 
 
@@ -385,19 +383,15 @@ class LiveSessions:
         live = LiveSession(self, head.session, head.user)
         live.is_new = False
         live.head, live.status, live.owner, live.answers = head, head.status, head.owner, loaded.answers
-        size = max(
-            len(loaded.rows[0]),
-            sum(len(bytes(piece)) for kept in tree.pieces.values() for parts in kept.values() for piece in parts),
-        )
+        state = sum(len(bytes(piece)) for kept in tree.pieces.values() for parts in kept.values() for piece in parts)
         live.scope.restore(tree)
         if head.status == "running" and not live.is_running and loaded.point == head.checkpoint:
             live.scope.count_crash()
         live.scope.branch = loaded.point.rpartition(".")[0]
-        live.journal.records.stand(head.checkpoint, head.seq)
-        live.journal.records.chain.stand(loaded, pauses=tree.pauses)
-        partial, full = sum(len(row) for row in loaded.rows[1:]), len(loaded.rows[0])
-        live.journal.records.size = Size(size, partial + ROW * (len(loaded.rows) - 1), full + partial)
-        live.journal.records.asked_ids = set(live.scope.questions.open)
+        live.journal.tail.stand(head.checkpoint, head.seq)
+        live.journal.tail.chain.stand(loaded, pauses=tree.pauses)
+        live.journal.tail.measure(loaded.rows, state)
+        live.journal.tail.asked_ids = set(live.scope.questions.open)
         image = live.scope.dormant.bind("", self.segment)
         if image is None and (others := live.scope.dormant.below("")):
             # With none at all, its first turn was rolled back, and it stands before that.
@@ -449,7 +443,7 @@ def _no_queue(_: SessionRef, __: object) -> None:
 
 def status_of_live(live: LiveSession) -> SessionStatus:
     """Return the status of a session that is about to run."""
-    scope, checkpoint = live.scope, live.journal.records.head
+    scope, checkpoint = live.scope, live.journal.tail.head
     return SessionStatus(
         session_id=scope.session_id,
         status="running" if live.is_new else live.status,
@@ -488,7 +482,7 @@ async def resolve(
         questions = OpenQuestions(
             live.ref, scope.branch, Opened(scope.questions.open), require_token=settings.require_token
         )
-        return questions.resolve(given, by, message, None if id is None else (id, live.journal.records.seq))
+        return questions.resolve(given, by, message, None if id is None else (id, live.journal.tail.seq))
     except UnknownInterrupt as unknown:
         error = await why_not_open(settings.store, live.ref, unknown, live=live.is_running)
         if error is unknown and scope.questions.has_ended(unknown.interrupt_id):
@@ -584,6 +578,8 @@ def apply_answers(live: LiveSession, taken: Sequence[Answer | Answered], now: fl
 
 async def expire(store: Store, live: LiveSession, now: float) -> tuple[Answered, ...]:
     """End, once and beside the log, the open questions that have expired, as their askers chose."""
+    if not live.scope.questions.timed:
+        return ()
     due = [q for q in live.scope.questions.timed.values() if q.expires is not None and q.expires <= now]
     expired: list[Answered] = []
     for question in due:
@@ -593,7 +589,7 @@ async def expire(store: Store, live: LiveSession, now: float) -> tuple[Answered,
             await store.write(GiveAnswers(ref=live.ref, answers=[answer]))
         except (AlreadyResumed, InterruptExpired):
             continue  # Somebody was faster; the loaded answers, or the next load, show how it ended.
-        note(logging.INFO, "expired", live.scope.session_id, live.journal.records.head, question=question.id)
+        note(logging.INFO, "expired", live.scope.session_id, live.journal.tail.head, question=question.id)
         expired.append(await _given(store, live, answer))
     return tuple(expired)
 

@@ -45,7 +45,6 @@ from adjourn.stores.kit import GetHead, ListEvents, ListInputs, Load
 from adjourn.stores.types import Answer, Claimed, Head, QueuedInput, SessionRef
 
 from ._driving import drive, end_cut_off
-from ._journal import Persistence
 from ._live import (
     TRIES,
     LiveSession,
@@ -57,6 +56,7 @@ from ._live import (
     resolve,
     status_of_live,
 )
+from ._log import Persistence
 from .agent_options import AgentOptions
 
 PAGE = 100
@@ -213,7 +213,7 @@ class SessionOpener:
         scope, settings, is_watched = live.scope, self._settings, reader.wants_events
         live.prepare(self._sessions)
         live.is_unattended, live.takes_next = call.is_unattended, call.takes_next
-        live.journal.sink, live.seq_before = reader.deliver, live.journal.records.seq
+        live.journal.sink, live.seq_before = reader.deliver, live.journal.tail.seq
         scope.deps = call.deps
         if call.deps is None and settings.deps is not None:
             scope.deps = await _made(settings.deps, live)
@@ -233,8 +233,8 @@ class SessionOpener:
         answered = {answer.id for answer in live.answers}
         waiting = [name for name in live.scope.questions.open if name not in answered]
         if on_pending == "abandon":
-            live.journal.records.take_up(live.answers)
-            live.journal.records.close_questions([Answer(id=name, value=b"", how="abandoned") for name in waiting])
+            live.journal.tail.take_up(live.answers)
+            live.journal.tail.close_questions([Answer(id=name, value=b"", how="abandoned") for name in waiting])
             live.root.abandon()
         elif waiting:
             raise PendingInterrupts(live.scope.session_id, waiting, open_keys(live.scope))
@@ -302,7 +302,7 @@ class SessionOpener:
         finally:
             self._sessions.ended(live, well=False)
         asked = tuple(live.scope.questions.open)
-        raise StaleCheckpoint(session_id, "", live.journal.records.head or "", token=answered.id, open=asked)
+        raise StaleCheckpoint(session_id, "", live.journal.tail.head or "", token=answered.id, open=asked)
 
     async def _follow(self, call: Call, place: int, reader: Reader) -> LiveSession | None:
         """Let a reader follow what happened after an event, and go on with it if whoever should have is gone."""
@@ -393,7 +393,7 @@ class SessionOpener:
 
     async def _check_permission(self, live: LiveSession, taken: tuple[Answer, ...], by: str | None) -> None:
         named = {answer.id for answer in taken}
-        asked = OpenNow(live.scope, live.journal.records.head).shown_of(named)
+        asked = OpenNow(live.scope, live.journal.tail.head).shown_of(named)
 
         async def turn_user() -> str | None:
             return live.scope.user_id
@@ -401,7 +401,7 @@ class SessionOpener:
         await self._settings.permission.check(asked, by, turn_user)
 
     async def _check_seen(self, live: LiveSession, given: Answers, checkpoint_id: str, cached: bool) -> None:
-        head = live.journal.records.head or ""
+        head = live.journal.tail.head or ""
         if checkpoint_id == head and not cached:
             return
         stored = await self._settings.store.read(GetHead(live.ref))
@@ -417,7 +417,7 @@ class SessionOpener:
         waiting = tuple(answer for answer in live.answers if answer.id in live.scope.questions.open)
         live.answers = ()
         apply_answers(live, waiting, self._settings.clock())
-        live.journal.records.take_up(waiting)
+        live.journal.tail.take_up(waiting)
 
     async def _go_on(
         self, live: LiveSession, taken: tuple[Answer, ...], cached: bool, reader: Reader, needs: tuple[str, ...]
@@ -465,7 +465,7 @@ class SessionOpener:
                 await self._claim(live, None)
             except Conflict:
                 continue
-            note(logging.INFO, "recovered", call.session_id, live.journal.records.head, after=live.status)
+            note(logging.INFO, "recovered", call.session_id, live.journal.tail.head, after=live.status)
             return live
         raise Conflict(call.session_id, "others keep writing it")
 
@@ -531,7 +531,7 @@ class SessionOpener:
                 await self._claim(live, "input")
             except Conflict:
                 continue
-            note(logging.INFO, "begun", call.session_id, live.journal.records.head, input=queued[0].id)
+            note(logging.INFO, "begun", call.session_id, live.journal.tail.head, input=queued[0].id)
             return live
         raise Conflict(call.session_id, "others keep writing it")
 
@@ -542,7 +542,7 @@ class SessionOpener:
                 raise ProgramChanged(head.program, f"the program that is to run it is '{self._sessions.segment}'")
             return self._sessions.new(head.session, head.user, Persistence.STORED)  # The claim finds out if it has.
         live = await self._sessions.find(head.ref)
-        return live if live is not None and live.journal.records.head == head.checkpoint else None
+        return live if live is not None and live.journal.tail.head == head.checkpoint else None
 
     async def _begin_queued(self, live: LiveSession, call: Call, queued: QueuedInput, reader: Reader) -> None:
         """Begin the turn of an input that was stored.
@@ -581,12 +581,12 @@ class SessionOpener:
             await self._prepare(live, call, reader)
             _check_deps(live)
             source = None
-            if live.journal.records.head != checkpoint_id:
+            if live.journal.tail.head != checkpoint_id:
                 store, scope = self._settings.store, live.scope
                 past = await read_past(store, live.ref, checkpoint_id, scope)
                 past = await check_unspent(store, live.ref, checkpoint_id, past, scope, again=again)
                 left = None if live.head is None else await read_left(self._settings.store, live.head)
-                live.journal.records.branch_off(self._settings.new_branch(), checkpoint_id, past, left)
+                live.journal.tail.branch_off(self._settings.new_branch(), checkpoint_id, past, left)
                 live.scope.reopen_approvals()
                 source = "fork"
             else:
@@ -605,7 +605,7 @@ class SessionOpener:
         self, live: LiveSession, source: str | None, taken: tuple[Answer, ...] = (), *, alone: bool = False
     ) -> Claimed:
         # A session that had failed, or was handed over, counts as such until a record says that it goes on.
-        writes = source is not None or live.journal.records.has_news or live.status != "running"
+        writes = source is not None or live.journal.tail.has_news or live.status != "running"
         try:
             if live.owner is not None:
                 await live.free()

@@ -20,8 +20,8 @@ from adjourn.stores.types import CheckpointRow, Head, SessionRef
 
 from ._editing import Editor
 from ._following import CancelMode, RunFollower
-from ._journal import Persistence
 from ._live import TRIES, LiveSessions
+from ._log import Persistence
 
 Overtaking = Literal["cancel", "rollback"]
 
@@ -131,22 +131,22 @@ class Overtaker:
         """Begin a branch that stands where a turn began: after the one before it, or with nothing."""
         if began.parent is not None:
             live = await self._sessions.load(head.ref, began.parent)
-            if live.journal.records.head != head.checkpoint:
+            if live.journal.tail.head != head.checkpoint:
                 raise Conflict(head.session, "it has moved on")
             base, past = began.parent, await read_past(self._store, head.ref, began.parent, live.scope)
         else:
             live = self._sessions.new(head.session, head.user, Persistence.STORED)
             live.root.set_up()
-            live.journal.records.stand(head.checkpoint, head.seq)
+            live.journal.tail.stand(head.checkpoint, head.seq)
             loaded = await self._store.read(Load(head.ref, began.id))
             if loaded is None:
                 raise CheckpointNotFound(head.session, began.id)
             live.scope.branch, live.scope.first_place = split_id(began.id)[0], folded(loaded).lineage
-            live.journal.records.chain.stand(loaded, pauses=False)
+            live.journal.tail.chain.stand(loaded, pauses=False)
             base, past = began.id, ()
         live.prepare(self._sessions)
         left = await read_left(self._store, head)
-        live.journal.records.branch_off(self._sessions.settings.new_branch(), base, past, left)
+        live.journal.tail.branch_off(self._sessions.settings.new_branch(), base, past, left)
         live.scope.reopen_approvals()
         await self._editor.write(live, "fork", {"rolled_back": head.checkpoint})
 

@@ -153,7 +153,7 @@ class TurnQueue:
             if call.values:
                 live.root.set_values(call.values)
             begin_turn(live, call, input)
-            live.journal.records.check_storable()
+            live.journal.tail.check_storable()
         finally:
             live.dissolve()
 

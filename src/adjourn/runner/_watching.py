@@ -128,7 +128,7 @@ class Watch:
         self._is_over = False
         self._joined = self._join()
         if self._joined is not None and begins:
-            self._joined.begin(self._joined.live.journal.records.seq)
+            self._joined.begin(self._joined.live.journal.tail.seq)
 
     def close(self) -> None:
         """Stop reading along; whoever reads to the end, or closes `items`, need not call this."""
@@ -142,7 +142,7 @@ class Watch:
         if live is None or live.readers is None or live.readers.has_ended:
             return None
         journal = live.journal
-        told = journal.records.seq if journal.is_logged(has_ended=False) else 0
+        told = journal.tail.seq if journal.is_logged(has_ended=False) else 0
         queue = EventQueue(self._sessions.settings.buffer_size, self.seen, told)
         queue.is_unsaved = journal.emits_unsaved
         live.scope.has_reader = True

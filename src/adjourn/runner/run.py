@@ -488,7 +488,7 @@ class Run(Defaulted, Generic[Out_co, State_co]):
         """Add a reader: it gets what happens from now on, and what the log has of this run from before."""
         seen, told, live = self.seen, self._told, self._live
         if not told and live is not None and live.journal.is_logged(has_ended=self._outcome is not None):
-            seen, told = self._before, live.journal.records.seq
+            seen, told = self._before, live.journal.tail.seq
         reader = EventQueue(self._sessions.settings.buffer_size, seen, told)
         self._readers.add(reader)
         return reader

@@ -31,8 +31,8 @@ from adjourn.stores.types import Loaded
 from ._driving import stored_result
 from ._editing import Editor
 from ._following import CancelMode, RunFollower, check_mode
-from ._journal import Persistence
 from ._live import LiveSession, LiveSessions
+from ._log import Persistence
 from ._opening import Call, OnBusy, OnPending, Reader, SessionOpener
 from ._overtaking import Overtaker
 from ._queue import Submission, TurnQueue

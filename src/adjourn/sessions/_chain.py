@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from adjourn._engine.proof import Ended, LeftBranch, Proof, Stored, answer_digest, digest, link, question_digest
-from adjourn._engine.record import Record, chain_of, chained, content_of
+from adjourn._engine.record import Record, chain_of, chained
 from adjourn.errors import CheckpointCorrupt, MissingKey
 from adjourn.stores.kit import Load, encode_header
 from adjourn.stores.protocol import Store
@@ -21,13 +21,13 @@ class Chain:
     `digest` is that of the last record that was made, whether or not it is stored yet.
     """
 
-    __slots__ = ("_key", "_left", "_made", "_stored", "digest", "unpaused")
+    __slots__ = ("_key", "_left", "_ref", "_stored", "digest", "unpaused")
 
-    def __init__(self, key: bytes | None = None) -> None:
+    def __init__(self, ref: SessionRef, key: bytes | None = None) -> None:
+        self._ref = ref
         self._key = key
         self._stored: list[Stored] = []
         self._left: LeftBranch | None = None
-        self._made = ""
         self.digest: str = ""
         self.unpaused: bool = False
         """Whether the last record was made to pause, and the run went on instead."""
@@ -73,9 +73,9 @@ class Chain:
         return proof
 
     def encode(
-        self, record: Record, proof: Proof, ref: SessionRef, id: str, parent: str | None, header: Header, events: bytes
-    ) -> bytes:
-        """Return the bytes of the next record.
+        self, record: Record, proof: Proof, id: str, parent: str | None, header: Header, events: bytes
+    ) -> tuple[bytes, str]:
+        """Return the bytes of the next record, and its digest.
 
         Raises:
             NotStorable: it is too large to be read back, or its metadata is not JSON.
@@ -83,14 +83,13 @@ class Chain:
         if record.full:
             proof.before = self.digest
         record.proof = proof
-        covered = link(self.digest, place(ref, id, parent), encode_header(header), b"" if proof.events else events)
-        content = content_of(record)
-        self._made = digest(covered, content, key=self._key)
-        return chained(content, self._made)
+        noted = b"" if proof.events else events
+        covered = link(self.digest, place(self._ref, id, parent), encode_header(header), noted)
+        return chained(record, covered, self._key)
 
-    def move(self) -> None:
+    def move(self, digest: str) -> None:
         """Stand at the record that was made last."""
-        self.digest, self._left = self._made, None
+        self.digest, self._left = digest, None
 
 
 _SHORT = 256

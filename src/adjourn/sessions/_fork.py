@@ -71,16 +71,17 @@ async def cancel(settings: Settings, ref: SessionRef) -> None:
     loaded = await load(settings.store, ref)
     tree, point = folded(loaded), loaded.point
     branch, number = split_id(point)
-    chain = _chain(settings)
+    chain = _chain(settings, ref)
     chain.stand(loaded, pauses=tree.pauses)
     near, _ = await _near(settings.store, ref, point)
     header, proof = replace(near, source="cancel", metadata=tree.metadata), chain.proof("cancelled", (), {})
+    body, _ = chain.encode(Record(v=FORMAT), proof, f"{branch}.{number + 1}", point, header, b"")
     write = Write(
         branch=branch,
         number=number + 1,
         parent=point,
         full=False,
-        body=chain.encode(Record(v=FORMAT), proof, ref, f"{branch}.{number + 1}", point, header, b""),
+        body=body,
         header=header,
         status="cancelled",
     )
@@ -127,7 +128,7 @@ async def _write(
     origin: Head | None,
 ) -> None:
     scope, store, branch = contents.scope, settings.store, settings.new_branch()
-    chain = _chain(settings)
+    chain = _chain(settings, ref)
     if origin is None:
         chain.fork(contents.loaded)
         base, number = split_id(contents.checkpoint)
@@ -140,8 +141,8 @@ async def _write(
         record, asks = _record(contents, ref.id), with_past(past, _asks(contents))
     status: Status = "waiting" if scope.questions.open else "cancelled" if header.next else "done"
     parent = None if origin is None else contents.checkpoint
-    body = chain.encode(record, chain.proof(status, asks, {}), ref, f"{branch}.0", parent, header, b"")
-    chain.move()
+    body, digest = chain.encode(record, chain.proof(status, asks, {}), f"{branch}.0", parent, header, b"")
+    chain.move(digest)
     first = Write(
         branch=branch,
         number=0,
@@ -157,21 +158,21 @@ async def _write(
     lease, at = await _claim(settings, ref, branch, origin, first)
     # A lease is released with a record, so write an empty one.
     chain.note_stored(0, 0, at)
-    empty, proof = Record(v=FORMAT), chain.proof(status, (), {})
+    empty, _ = chain.encode(Record(v=FORMAT), chain.proof(status, (), {}), f"{branch}.1", first.id, Header(), b"")
     last = Write(
         branch=branch,
         number=1,
         parent=first.id,
         full=False,
-        body=chain.encode(empty, proof, ref, f"{branch}.1", first.id, Header(), b""),
+        body=empty,
         header=Header(),
         status=status,
     )
     await store.write(Commit(lease=lease, writes=(last,), after=first.id, release=True))
 
 
-def _chain(settings: Settings) -> Chain:
-    return Chain(settings.audit_keys[0] if settings.audit_keys else None)
+def _chain(settings: Settings, ref: SessionRef) -> Chain:
+    return Chain(ref, settings.audit_keys[0] if settings.audit_keys else None)
 
 
 async def _claim(
@@ -199,15 +200,12 @@ def _record(contents: Contents, session_id: str) -> Record:
     record = Record(
         v=FORMAT,
         full=True,
-        turn=scope.turn,
         session=session_id,
         app=scope.app,
         user=scope.user_id,
         asked=scope.questions.asked,
     )
-    record.options, record.needs_deps = dict(scope.turn_options), scope.needs_deps
-    record.for_agents, record.metadata = dict(scope.for_agents), scope.metadata
-    record.speakers = None if scope.speakers is None else list(scope.speakers)
+    scope.describe_turn(record)
     if scope.usage.calls:
         record.usage = scope.usage
     if scope.unsettled:

@@ -35,6 +35,7 @@ from .kit.queries import (
     StoreQuery,
 )
 from .kit.requests import (
+    OF_MANY,
     Delete,
     DeleteIdle,
     DropNotices,
@@ -61,7 +62,7 @@ from .kit.rows import (
     locate,
     notice_of,
 )
-from .kit.store import KitStore, unknown_request
+from .kit.store import unknown_request
 from .kit.tables import BEGUN, BRANCHES, OUTBOX, QUESTIONS, RECORDS
 from .types import Begun, Lease, Renewed, SessionRef
 
@@ -174,7 +175,8 @@ class MemoryFacts:
         return self._found
 
     def question(self, id: str) -> QuestionRow | None:
-        return self.found.asked_on_head.get(id)
+        asked = self.found.asked
+        return asked[-1].get(id) if asked else None
 
     def waiting(self) -> Sequence[QuestionRow]:
         return [each for each in self.found.asked_on_head.values() if each.is_open or not each.taken]
@@ -212,7 +214,7 @@ class MemoryFacts:
         return folded(checkpoint, self.found.row, self.found.branches, self.found.log)
 
 
-class MemoryStore(KitStore):
+class MemoryStore:
     """Keeps sessions as bytes in this process, for as long as the object lives.
 
     It encodes like the other stores, so what works here works there. Safe to use from any loop or thread; `clock`
@@ -232,9 +234,12 @@ class MemoryStore(KitStore):
     def _forget(self) -> None:
         self._lock = threading.Lock()
 
-    async def carry_out(self, request: Request[T]) -> T:
+    async def write(self, request: StoreRequest[T]) -> T:
         with self._lock:
-            return self._carry_out(request)
+            if type(request) in OF_MANY:
+                return self._maintain(request, self._clock())
+            of_session: Any = request  # as all others are
+            return self._carry_out(of_session)
 
     def _carry_out(self, request: Request[T]) -> T:
         now, ref = self._clock(), request.ref
@@ -242,7 +247,7 @@ class MemoryStore(KitStore):
         effects, result = request.decide(MemoryFacts(found, now))
         if effects is not None:
             self._write(effects, found)
-            if self._hints.is_heard and effects.is_news:
+            if self._hints.listeners and effects.is_news:
                 self._hints.publish(ref)
         return result
 
@@ -280,11 +285,7 @@ class MemoryStore(KitStore):
         rows = [None if each is None else each.row for each in found]
         return [cancel_of(row, lease) for row, lease in zip(rows, leases, strict=True)]
 
-    async def maintain(self, request: StoreRequest[Any]) -> Any:
-        with self._lock:
-            return self._maintain(request, self._clock())
-
-    def _maintain(self, request: StoreRequest[Any], now: float) -> object:
+    def _maintain(self, request: StoreRequest[Any], now: float) -> Any:  # Any: each request says what it returns
         match request:
             case DeleteIdle(app=app, user=user):
                 chosen = [row.ref for row in self._rows() if fits(row, app, user)]

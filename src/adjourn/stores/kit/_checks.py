@@ -109,10 +109,10 @@ def write(facts: Facts, row: SessionRow, head: str, new: Write, given: Sequence[
         raise Conflict(row.session, f"record '{new.id}' does not follow its head '{head}'")
     if new.asks:
         _asks(row.session, new)
-    for question in new.asks:
-        _new_question(facts, row, question)
-    if new.asks and facts.assumed:
-        _ends_others(row.session, new, given)
+        for question in new.asks:
+            _new_question(facts, row, question)
+        if facts.assumed:
+            _ends_others(row.session, new, given)
     if new.closes:
         answers(facts, row, (*given, *new.closes))
 
@@ -188,7 +188,8 @@ def first(session: str, new: Write) -> None:
         raise Conflict(session, f"record '{new.id}' begins a branch and is not full")
     if new.closes:
         raise UnknownInterrupt(session, new.closes[0].id, [])  # questions belong to a branch, and this one is new
-    _asks(session, new)
+    if new.asks:
+        _asks(session, new)
 
 
 def _asks(session: str, new: Write) -> None:

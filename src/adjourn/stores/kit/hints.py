@@ -57,18 +57,13 @@ class Fanout:
 
     def _forget(self) -> None:
         self._lock = threading.Lock()
-        self._listeners: tuple[Listener, ...] = ()
-
-    @property
-    def is_heard(self) -> bool:
-        """Whether anybody listens."""
-        return bool(self._listeners)
+        self.listeners: tuple[Listener, ...] = ()
 
     def publish(self, ref: SessionRef | None) -> None:
         """Let everybody know that a session, or (None) anything, may have changed."""
-        if self._listeners:
+        if self.listeners:
             name = None if ref is None else SessionRef(ref.id, ref.app)
-            for listener in self._listeners:
+            for listener in self.listeners:
                 listener.put(name)
 
     @contextmanager
@@ -76,12 +71,12 @@ class Fanout:
         """Listen from now on, on the running event loop."""
         listener = Listener()
         with self._lock:
-            self._listeners = (*self._listeners, listener)
+            self.listeners = (*self.listeners, listener)
         try:
             yield listener
         finally:
             with self._lock:
-                self._listeners = tuple([each for each in self._listeners if each is not listener])
+                self.listeners = tuple([each for each in self.listeners if each is not listener])
 
     async def subscribe(self) -> AsyncGenerator[SessionRef | None]:
         """Yield hints, first None: what has changed before is not hinted at."""

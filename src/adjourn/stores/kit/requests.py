@@ -245,7 +245,7 @@ class Commit(StoreRequest[Committed], frozen=True, kw_only=True, gc=False):
         if len(writes) > 1:
             check.rest(facts, row, writes)
         pauses = self.release and writes[-1].status == "waiting" and writes[0].branch == row.branch
-        answers = _untaken(facts, row, writes) if pauses else ()
+        answers = _untaken(facts, row, writes) if pauses and row.waiting else ()
         if answers:
             writes = (*writes[:-1], _unpaused(writes[-1]))
         guard = Guard(
@@ -790,8 +790,9 @@ def _written(
     guarded = row.guarded
     for write in writes:
         header, body = write.header, write.body
-        if write.asks and any(each.requesters for each in write.asks):
-            guarded = 1
+        for each in write.asks:
+            if each.requesters:
+                guarded = 1
         if write.asks or write.takes or write.closes or write.begins or write.notices:
             has_more = True
         pos += 1
@@ -816,7 +817,9 @@ def _written(
         )
     if pos >= MAX_RECORDS:
         raise StoreError(f"Session '{row.session}' has {MAX_RECORDS} records, which is the limit. Begin a new one.")
-    takes = _takes(facts, row, writes, answers) if has_more and not is_new else ()
+    takes: tuple[str, ...] = ()
+    if has_more and not is_new and (row.waiting or facts.assumed):
+        takes = _takes(facts, writes, answers)
     after = replace(  # what is not named stays as it was
         row,
         branch=last.branch,
@@ -848,7 +851,8 @@ def _written(
     updates: list[Update] = []
     if has_more:
         _add_more(inserts, updates, facts, row, after, writes, answers)
-        updates += [Update(QUESTIONS, (row.branch_no, each), _TAKEN) for each in takes]
+        if takes:
+            updates += [Update(QUESTIONS, (row.branch_no, each), _TAKEN) for each in takes]
     return Effects(
         ref=ref,
         guard=guard,
@@ -928,10 +932,8 @@ def _asked(facts: Facts, session: SessionRow, question: Question) -> QuestionRow
     return row
 
 
-def _takes(facts: Facts, row: SessionRow, writes: Sequence[Write], answers: Sequence[Answer]) -> tuple[str, ...]:
+def _takes(facts: Facts, writes: Sequence[Write], answers: Sequence[Answer]) -> tuple[str, ...]:
     """Return which of the answers that the writes take can be taken."""
-    if not (row.waiting or facts.assumed):
-        return ()
     # What ends here is taken as it ends.
     own = {given.id for given in answers} | {given.id for write in writes for given in write.closes}
     wanted = [each for write in writes for each in write.takes if each not in own]

@@ -63,7 +63,8 @@ class KitStore(ABC):
         """Do what a request asks, all of it or nothing."""
         if type(request) in OF_MANY:
             return await self.maintain(request)
-        return await self.carry_out(cast("Any", request))
+        of_session: Any = request  # as all others are
+        return await self.carry_out(of_session)
 
     async def maintain(self, request: StoreRequest[Any]) -> Any:  # Any: each request says what it returns
         """Do what a request asks of more than one session, or of the outbox."""

@@ -122,7 +122,7 @@ class SQLiteLedger:
                 raise CheckpointCorrupt(
                     f"rows that do not belong to it are in its way ({error})", request.ref.id
                 ) from error
-            if self._hints.is_heard and effects.is_news:
+            if self._hints.listeners and effects.is_news:
                 self._news.append(request.ref)
         return result
 
