@@ -26,13 +26,14 @@ from adjourn.sessions import Answers, Checkpoint, Sessions
 from adjourn.sessions._settings import check_name
 from adjourn.sessions._sync import sync_twin
 from adjourn.stores.kit import GetHead
-from adjourn.stores.types import Loaded
+from adjourn.stores.types import Loaded, SessionRef
 
 from ._driving import stored_result
 from ._editing import Editor
 from ._following import CancelMode, RunFollower, check_mode
 from ._live import LiveSession, LiveSessions
 from ._log import Persistence
+from ._moves import Resume, Travel, Turn, advance, begin_input, recover, resume
 from ._opening import Call, OnBusy, OnPending, Reader, SessionOpener
 from ._overtaking import Overtaker
 from ._queue import Submission, TurnQueue
@@ -172,8 +173,7 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
             raise UsageError(f"on_pending={on_pending!r}: use 'error', 'abandon' or 'finish'.")
         _check_on_busy(on_busy, on_pending)
         call = Call(
-            session_id=self._live.settings.new_session() if session_id is None else session_id,
-            user_id=self._settings.user(user_id),
+            ref=self._ref_of(session_id, user_id),
             values=values,
             state=state,
             deps=deps,
@@ -185,13 +185,13 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
             is_new=session_id is None,
             abandons=on_pending == "abandon",
         )
-        begin = partial(self._opener.turn, call, input, on_pending)
+        begin = partial(self._opener.open, Turn(self._opener, call, input, on_pending))
         if on_pending == "finish":
             begin = partial(self._finish_first, call, begin)
         if on_busy == "queue":
             begin = partial(self._queue.turn, call, input, begin)
         elif on_busy != "error":
-            begin_anyway = partial(self._opener.turn, call, input, "abandon")
+            begin_anyway = partial(self._opener.open, Turn(self._opener, call, input, "abandon"))
             begin = partial(self._queue.overtake, call, input, on_busy, begin, begin_anyway)
         if checkpoint_id is not None:
             others = (input, state, metadata, None if on_busy == "error" else on_busy)
@@ -200,7 +200,7 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
                     "run(checkpoint_id=...) goes on from a checkpoint, in the turn that it belongs to: give it a "
                     "session_id, None as input, and neither state, metadata nor on_busy."
                 )
-            begin = partial(self._opener.travel, call, checkpoint_id, again)
+            begin = partial(self._opener.open, Travel(self._opener, call, checkpoint_id, again=again))
         elif again:
             raise UsageError("run(again=True) is for going back: give it a checkpoint_id, too.")
         return self._run(call, begin)
@@ -242,8 +242,7 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         if on_busy in ("cancel", "rollback"):
             self._check_alone(f"submit(on_busy={on_busy!r})")
         call = Call(
-            session_id=self._live.settings.new_session() if session_id is None else session_id,
-            user_id=self._settings.user(user_id),
+            ref=self._ref_of(session_id, user_id),
             values=values,
             state=state,
             max_steps=max_steps,
@@ -265,7 +264,11 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
 
     def _run(self, call: Call, begin: Begin) -> Run[Out_co, State_co]:
         self._check_alone("a session cannot be run here")
-        return Run(self._settings.ref(call.session_id, call.user_id), begin, self._follower)
+        return Run(call.ref, begin, self._follower)
+
+    def _ref_of(self, session_id: str | None, user_id: str | None) -> SessionRef:
+        """Return the name of a session; without an id, that of a new one."""
+        return self._settings.ref(self._live.settings.new_session() if session_id is None else session_id, user_id)
 
     def _persistence(self, session_id: str | None) -> Persistence:
         """Return how a turn's session is kept: without a store and a name, nobody else can know about it."""
@@ -312,20 +315,18 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         If an approved tool would get more by now than was shown, such as a new parameter with a default, it is
         `StaleCheckpoint`: nothing has run, and what is asked now shows everything.
         """
-        user_id = self._settings.user(user_id)
         call = Call(
-            session_id=session_id,
-            user_id=user_id,
+            ref=self._settings.ref(session_id, user_id),
             values=values,
+            state=state,
             deps=deps,
             max_steps=max_steps,
             for_agents=stored_agents(for_agents, self.program),
-            message=message,
-            answer_id=id,
         )
         if by is not None:
             check_name("by", by)
-        return self._run(call, partial(self._opener.resume, call, answers, by, checkpoint_id, state))
+        move = Resume(self._opener, call, answers, by=by, message=message, id=id, checkpoint_id=checkpoint_id)
+        return self._run(call, partial(resume, self._opener, move))
 
     def recover(
         self,
@@ -343,13 +344,12 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         reached a limit of its own goes on with a larger one.
         """
         call = Call(
-            session_id=session_id,
-            user_id=self._settings.user(user_id),
+            ref=self._settings.ref(session_id, user_id),
             deps=deps,
             max_steps=max_steps,
             for_agents=stored_agents(for_agents, self.program),
         )
-        return self._run(call, partial(self._opener.recover, call))
+        return self._run(call, partial(recover, self._opener, call))
 
     def advance(
         self,
@@ -370,12 +370,12 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
 
         A turn that failed or was cancelled, and that nobody has answered since, is not due: that is `UnfinishedRun`.
         """
-        user_id = self._settings.user(user_id)
-        call = Call(session_id=session_id, user_id=user_id, deps=deps, max_steps=max_steps, takes_next=False)
+        ref = self._settings.ref(session_id, user_id)
+        call = Call(ref=ref, deps=deps, max_steps=max_steps, takes_next=False)
         if input_id is not None:
             check_name("input_id", input_id)
-            return self._run(call, partial(self._opener.begin_input, call, input_id))
-        return self._run(call, partial(self._opener.advance, call))
+            return self._run(call, partial(begin_input, self._opener, call, input_id))
+        return self._run(call, partial(advance, self._opener, call))
 
     def attach(
         self, session_id: str, *, after: int = 0, input_id: str | None = None, user_id: str | None = None
@@ -397,15 +397,15 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
 
     async def _finish_first(self, call: Call, begin: Begin, reader: Reader) -> LiveSession | None:
         """Finish what is unfinished, and only then begin."""
-        head = await self.store.read(GetHead(self._settings.ref(call.session_id, call.user_id)))
+        head = await self.store.read(GetHead(call.ref))
         if head is None or head.status == "done" or not head.checkpoint:
             return await begin(reader)
-        result = await self.recover(call.session_id, deps=call.deps, user_id=call.user_id)
+        result = await self.recover(call.ref.id, deps=call.deps, user_id=call.ref.user)
         if result.interrupts:
             keys = {asked.id: asked.key for asked in result.interrupts if asked.key is not None}
-            raise PendingInterrupts(call.session_id, [asked.id for asked in result.interrupts], keys)
+            raise PendingInterrupts(call.ref.id, [asked.id for asked in result.interrupts], keys)
         if result.status != "done":
-            raise UnfinishedRun(call.session_id, result.status)
+            raise UnfinishedRun(call.ref.id, result.status)
         return await begin(reader)
 
     # Looking
