@@ -132,6 +132,8 @@ class Resume(Move):
         taken = await self._answered(live, is_kept=is_kept)
         if self.call.state:
             live.root.supply(self.call.state)
+        if self.call.state or self.call.values:
+            live.scope.note_speaker(self.by)  # as for an edit
         self._taken, self._is_superseded = len(taken), bool(live.superseded)
         return Claiming("resume", taken, alone=bool(self._needs or live.superseded))
 
