@@ -96,7 +96,11 @@ IN_A_SPEC: dict[str, tuple[str, str]] = {
     ),
     "a history for a function": (
         f"{CHAT}tools: [{{ref: python://parts:book, full_history: ‸true}}]",
-        "only an agent has a 'full_history'",
+        "only an agent has the option 'full_history'",
+    ),
+    "internal events of a function": (
+        f"{CHAT}tools: [{{ref: python://parts:book, emit_internal_events: ‸true}}]",
+        "only an agent has the option 'emit_internal_events'",
     ),
     "approval where nobody may be asked": (
         f"{CHAT}tools: [{{ref: python://parts:book, approval: ‸true}}]",

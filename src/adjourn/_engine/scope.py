@@ -384,7 +384,6 @@ class Scope:
         "logs_events",
         "loop",
         "max_steps",
-        "max_threads",
         "metadata",
         "needs_deps",
         "program_options",
@@ -435,7 +434,6 @@ class Scope:
         self.logs_events: bool = False
         self.interrupts: bool = True
         self.max_steps: int | None = None
-        self.max_threads: int = MAX_OF_A_SESSION
         self.share: Share | None = None
         self.slots: asyncio.Semaphore | None = None
         self.deps: Any = None  # Any: whatever the user passes
@@ -694,7 +692,7 @@ class Scope:
         """Run a call of user code in one of the session's threads."""
         share = self.share
         if share is None:
-            share = self.share = Share(self.max_threads, self.session_id)
+            share = self.share = Share(MAX_OF_A_SESSION, self.session_id)
         return share.run(partial(self._assured, call))
 
     def _assured(self, call: Callable[[], T]) -> T:

@@ -78,7 +78,6 @@ class Supervisor(ChatModelAgent[Deps_contra, Out_co]):
         instruction: str | InstructionFunction = INSTRUCTION,
         tools: Sequence[Tool | Callable[..., Any] | Agent[Deps_contra, Any]] = NONE_GIVEN,
         middleware: Sequence[Any] = (),
-        emit_internal_events: bool = False,
         **options: Unpack[ChatOptions[Deps_contra, Out_co]],
     ) -> None:
         if not agents:
@@ -89,7 +88,6 @@ class Supervisor(ChatModelAgent[Deps_contra, Out_co]):
             instruction=instruction,
             tools=tools,
             middleware=middleware,
-            emit_internal_events=emit_internal_events,
             sub_agents=agents,
             **options,
         )

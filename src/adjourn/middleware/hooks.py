@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from typing import Any, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from adjourn._engine.retry import Retry
 from adjourn.context import RunContext
@@ -27,6 +28,12 @@ class Setup(Struct, frozen=True, kw_only=True):
     tools: tuple[Tool, ...]
     return_directly: tuple[str, ...] = ()
     retry: tuple[Retry, ...] = ()
+
+
+def noted(setup: Setup, note: str, tools: Sequence[Tool] = ()) -> Setup:
+    """Return a setup with a note at the end of its instruction, and with more tools."""
+    instruction = "\n\n".join(text for text in (setup.instruction, note) if text)
+    return replace(setup, instruction=instruction, tools=(*setup.tools, *tools))
 
 
 class ModelState(Struct, frozen=True, kw_only=True):

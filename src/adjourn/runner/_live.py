@@ -173,8 +173,6 @@ class LiveSession:
         scope.closed = scope.cancellation.mode = None
         self.is_to_hand_over = False
         self.queued, self.begins, self.superseded = 0, None, ()
-        if sessions.settings.max_threads != scope.max_threads:
-            scope.max_threads, scope.share = sessions.settings.max_threads, None
         if slots is not None:
             scope.slots = asyncio.Semaphore(slots)
         self.journal.owner = f"{process_id()}/{next(_runs)}"

@@ -27,6 +27,8 @@ def is_passing(loop: asyncio.AbstractEventLoop) -> bool:
     return loop in _passing
 
 
+BUFFER = 256
+"""How many events wait in memory for a slow reader; it reads the others from the store."""
 LOOK = 1.0
 """Seconds between looks at the event loop of a run, while somebody waits for it on another one."""
 
@@ -75,14 +77,13 @@ class EventQueue:
     on the run's thread.
     """
 
-    def __init__(self, limit: int, seen: int, told: int) -> None:
+    def __init__(self, seen: int, told: int) -> None:
         self.events: deque[tuple[int, Event]] = deque()
         self.seen: int = seen
         self.told: int = told
         self.first: int = seen + 1
         self.behind: bool = told > 0
         self.is_unsaved: bool = False
-        self._limit = limit
         self._news: asyncio.Future[None] | None = None
 
     def put(self, events: list[Event]) -> None:
@@ -98,7 +99,7 @@ class EventQueue:
                     continue
             if self.behind:
                 continue
-            if len(self.events) < self._limit or (number is not None and self.is_unsaved):
+            if len(self.events) < BUFFER or (number is not None and self.is_unsaved):
                 self.events.append((self.told, event))
             elif number is not None:
                 self.behind = True

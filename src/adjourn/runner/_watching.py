@@ -143,7 +143,7 @@ class Watch:
             return None
         journal = live.journal
         told = journal.tail.seq if journal.is_logged(has_ended=False) else 0
-        queue = EventQueue(self._sessions.settings.buffer_size, self.seen, told)
+        queue = EventQueue(self.seen, told)
         queue.is_unsaved = journal.emits_unsaved
         live.scope.has_reader = True
         live.readers.add(queue)

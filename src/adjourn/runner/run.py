@@ -489,7 +489,7 @@ class Run(Defaulted, Generic[Out_co, State_co]):
         seen, told, live = self.seen, self._told, self._live
         if not told and live is not None and live.journal.is_logged(has_ended=self._outcome is not None):
             seen, told = self._before, live.journal.tail.seq
-        reader = EventQueue(self._sessions.settings.buffer_size, seen, told)
+        reader = EventQueue(seen, told)
         self._readers.add(reader)
         return reader
 

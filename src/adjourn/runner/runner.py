@@ -69,11 +69,9 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         interrupts: False makes every question an error, for programs that nobody answers.
         after_transfer: who takes the next turn after a transfer: "stay" (whoever has it; the default) or "root".
         max_concurrency: how many nodes of one run may work at once; None for no limit.
-        max_threads: how many sync functions of one session may run at once; 32 by default, out of 64 for the process.
         max_session_bytes: what a session may hold; a run that would store more fails. 256 MiB by default, and at most.
         lease_ttl: seconds after which a session whose process does not respond may be taken over; 30 by default.
         store_timeout: seconds that a run waits for a store that does not answer, before it fails; 30 by default.
-        buffer_size: how many events wait in memory for a slow reader; the rest are read from the store; 256 by default.
         drafts: whether runs keep what they are writing for whoever begins to `watch` in the middle; False by default.
         clock: a function that returns the time in seconds since 1970, such as a fake for tests; `time.time` by default.
         new_id: a function that returns ids for sessions and branches; random ones by default.

@@ -81,7 +81,6 @@ class ChatConfig(AgentConfig[Deps_contra, Out_co]):
         output_mode: OutputMode | None = None,
         max_iterations: int = 20,
         return_directly: Sequence[str] = (),
-        emit_internal_events: bool = False,
         middleware: Sequence[Any] = (),
         retry: Retry | Sequence[Retry] | None = MODEL_RETRY,
         failover: Sequence[str | ChatModel] = (),
@@ -98,10 +97,7 @@ class ChatConfig(AgentConfig[Deps_contra, Out_co]):
         self.description = description
         self.instruction = instruction
         self.models: tuple[ChatModel, ...] = tuple(resolve_model(each) for each in (model, *failover))
-        self.emit_internal_events = emit_internal_events
-        self.tools: tuple[Tool, ...] = tuple(_as_tool(each, emit_internal_events) for each in tools) + (
-            (exit_tool,) if exit_tool else ()
-        )
+        self.tools: tuple[Tool, ...] = tuple(map(_as_tool, tools)) + ((exit_tool,) if exit_tool else ())
         self.is_sequential: bool = tool_calls == "sequential"
         self.model_input = model_input
         self.output_key = output_key
@@ -170,12 +166,12 @@ class ChatConfig(AgentConfig[Deps_contra, Out_co]):
         return Instruction(self.instruction, f"The instruction of agent '{self.name}'")
 
 
-def _as_tool(given: Any, emits: bool) -> Tool:
+def _as_tool(given: Any) -> Tool:
     """Return an item of an agent's `tools` as a tool; plain functions and agents are converted."""
     if isinstance(given, Tool):
         return cast("Tool", given)
     if isinstance(given, AgentConfig):
-        return given.as_tool(emit_internal_events=emits)
+        return given.as_tool()
     if callable(given):
         return tool(cast("Callable[..., Any]", given))
     raise UsageError(f"{given!r} is not a tool. Give a function, something made by @tool, or an agent.")

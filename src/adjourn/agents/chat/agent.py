@@ -35,7 +35,6 @@ class ChatModelAgent(ChatConfig[Deps_contra, Out_co], Agent[Deps_contra, Out_co]
         abilities.
     max_iterations: the number of model calls in one turn after which the run fails; 20 by default.
     return_directly: names of tools whose result is the agent's answer, without asking the model again.
-    emit_internal_events: whether to emit the events of agents among `tools`.
     middleware: middleware around this agent, its model calls and its tool calls; the first is outermost.
     retry: when to retry a failed model call. By default it is tried up to three times if the provider reports too many
         requests, a server error or a broken connection; None is never.
