@@ -158,7 +158,10 @@ class AgentFrame(TranscriptFrame):
         trail = (*(around.progress.trail if around else ()), self.agent.name)
         fields = self.fields
         if not fields.values:
-            self.set_up()
+            # What reads an agent's frame, also from a store, relies on these being there.
+            fields.set("entries", [])
+            fields.set("active", [])
+            fields.set("progress", Progress())
         # The model that answered last is asked first in the next turn, too.
         fields.set("progress", Progress(trail=trail, model=self.progress.model))
         fields.set("endings", {})
@@ -172,14 +175,6 @@ class AgentFrame(TranscriptFrame):
         self.phase = "route"
         self.routes.targets = self.first()
         self.settle()
-        self.scope.mark(self)
-
-    def set_up(self) -> None:
-        # What reads an agent's frame, also from a store, relies on these being there.
-        self.fields.set("entries", [])
-        self.fields.set("active", [])
-        self.fields.set("progress", Progress())
-        self.fields.set("endings", {})
         self.scope.mark(self)
 
     def begin_with(self, input: Any, state: Mapping[str, Any]) -> None:

@@ -391,9 +391,8 @@ class LiveSessions:
         live.journal.tail.measure(loaded.rows, state)
         live.journal.tail.asked_ids = set(live.scope.questions.open)
         image = live.scope.dormant.bind("", self.segment)
-        if image is None and (others := live.scope.dormant.below("")):
-            # With none at all, its first turn was rolled back, and it stands before that.
-            stored = ", ".join(others)
+        if image is None:
+            stored = ", ".join(live.scope.dormant.below(""))
             raise ProgramChanged(stored, f"the program that is to run it is '{self.segment}'")
         live.root = live.scope.root = self.program.open(live.scope, None, self.segment, image)
         return live

@@ -33,7 +33,7 @@ from ._settings import RunnerSettings
 from .agent_options import AgentOptions
 
 OnPending = Literal["error", "abandon", "finish"]
-OnBusy = Literal["error", "queue", "cancel", "rollback"]
+OnBusy = Literal["error", "queue", "cancel"]
 
 
 class TurnOptions(TypedDict, total=False):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
@@ -34,7 +35,6 @@ from ._following import NET, POLL, RunFollower
 from ._live import TRIES, LiveSession, LiveSessions
 from ._moves import NextInput, begin_turn, take_up_next
 from ._opening import Call, OnBusy, Reader, SessionOpener
-from ._overtaking import Overtaker, Overtaking, is_under_way
 from ._reading import is_passing
 from .run import Begin, Run
 
@@ -87,14 +87,11 @@ class Background:
 class TurnQueue:
     """The queues of one runner's sessions."""
 
-    def __init__(
-        self, sessions: LiveSessions, opener: SessionOpener, follower: RunFollower, overtaker: Overtaker
-    ) -> None:
+    def __init__(self, sessions: LiveSessions, opener: SessionOpener, follower: RunFollower) -> None:
         self._sessions = sessions
         self._settings = sessions.settings
         self._opener = opener
         self._follower = follower
-        self._overtaker = overtaker
         self._ended = Fanout()  # Wakes whoever waits here for a turn to end.
         self._waiting: set[tuple[str, str]] = set()  # Inputs whose callers wait here: by session and id.
         self._background = Background()
@@ -113,13 +110,12 @@ class TurnQueue:
     async def _make_way(self, ref: SessionRef, id: str, on_busy: OnBusy) -> None:
         """Refuse a session that is busy, or make room in it; if it is busy with this very input, leave it as it is."""
         head = await self._settings.store.read(GetHead(ref))
-        is_busy = head is not None and (head.inputs or is_under_way(head))
+        is_busy = head is not None and (head.inputs or _is_under_way(head))
         if head is None or not is_busy or await self._settings.store.read(HasInput(ref, id)):
             return
         if on_busy == "error":
             raise SessionBusy(ref.id, owner_of(head) or "", head.expires, inputs=head.inputs)
-        assert on_busy != "queue"
-        await self._overtaker.make_room(ref, on_busy)
+        await self._make_room(ref)
 
     async def _store(self, call: Call, input: Any, id: str, on_busy: OnBusy = "queue") -> Head:
         given = Input(
@@ -127,7 +123,7 @@ class TurnQueue:
             body=stored_turn(call, input).encode(),
             program=self._sessions.segment,
             user=call.ref.user,
-            abandons=call.abandons or on_busy in ("cancel", "rollback"),
+            abandons=call.abandons or on_busy == "cancel",
         )
         await self._check(call, input)
         if on_busy != "queue":
@@ -156,10 +152,10 @@ class TurnQueue:
         finally:
             live.dissolve()
 
-    # Overtaking
+    # Taking the place of the turn that runs
 
     async def overtake(
-        self, call: Call, input: Any, how: Overtaking, begin: Begin, begin_anyway: Begin, reader: Reader
+        self, call: Call, input: Any, begin: Begin, begin_anyway: Begin, reader: Reader
     ) -> LiveSession | None:
         """Begin a turn; if the session is busy, make room for it and `begin_anyway`."""
         try:
@@ -171,12 +167,29 @@ class TurnQueue:
                 raise
         await self._check(call, input)  # Nothing is stopped for a turn that could not begin.
         for _ in range(TRIES):
-            await self._overtaker.make_room(call.ref, how)
+            await self._make_room(call.ref)
             try:
                 return await begin_anyway(reader)
             except SessionBusy:
                 continue
         raise Conflict(call.ref.id, "others keep writing it")
+
+    async def _make_room(self, ref: SessionRef) -> None:
+        """Remove what waits in the queue, cancel the turn that runs, and wait for its end."""
+        store = self._settings.store
+        # What waits goes first: the end of the turn would begin it.
+        with contextlib.suppress(CheckpointNotFound):  # With its last input goes a session that has nothing else.
+            for queued in await store.read(ListInputs(ref)):
+                await store.write(Withdraw(ref, queued.id))
+        head = await store.read(GetHead(ref))
+        if head is None or not _is_under_way(head):
+            return
+        # A turn that has paused before the cancel reached it is cancelled, too.
+        while head is not None and (_is_under_way(head) or head.status == "waiting"):
+            await self._follower.stop(head.ref, "after_tools")
+            async for _ in self._follower.follow(head.ref, head.seq, None, whole=False):
+                pass
+            head = await store.read(GetHead(ref))
 
     # Waiting for a turn
 
@@ -376,6 +389,11 @@ class _Before:
         if held != self._held:
             self._held, self._held_since = held, now
         return now - self._held_since >= LEAVING
+
+
+def _is_under_way(head: Head) -> bool:
+    """Return whether a process runs a turn, or has handed it over to the next one."""
+    return bool(head.checkpoint) and (owner_of(head) is not None or head.status == "queued")
 
 
 def stored_turn(call: Call, input: Any) -> StoredTurn:

@@ -35,7 +35,6 @@ from ._live import LiveSession, LiveSessions
 from ._log import Persistence
 from ._moves import Resume, Travel, Turn, advance, begin_input, recover, resume
 from ._opening import Call, OnBusy, OnPending, Reader, SessionOpener
-from ._overtaking import Overtaker
 from ._queue import Submission, TurnQueue
 from ._settings import Options, RunnerSettings, stored_metadata
 from .agent_options import AgentOptions, stored_agents, stored_options
@@ -101,8 +100,7 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         self._opener = SessionOpener(self._live)
         self._editor = Editor(self._live)
         self._follower = RunFollower(self._live, self._editor)
-        overtaker = Overtaker(self._live, self._editor, self._follower)
-        self._queue = TurnQueue(self._live, self._opener, self._follower, overtaker)
+        self._queue = TurnQueue(self._live, self._opener, self._follower)
         self._live.take_next = self._queue.take_next
 
     @property
@@ -156,7 +154,7 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         deps: what code of the run finds as `current().deps`; it is not stored, so give it again on a resume.
         on_pending: what becomes of an unfinished turn: "error" (the default), "abandon" it, or "finish" it first.
         on_busy: while a turn runs, or others wait for theirs: "error" (the default), "queue" to wait behind them,
-            "cancel" them, or "rollback" to before the turn that runs.
+            or "cancel" to remove those that wait and stop the one that runs, once its tools have ended.
         checkpoint_id: the checkpoint to go on from, on a new branch.
         again: whether approvals that a node asked before that checkpoint, and that have acted since, count once more;
             otherwise it is `ApprovalSpent`.
@@ -188,9 +186,9 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
             begin = partial(self._finish_first, call, begin)
         if on_busy == "queue":
             begin = partial(self._queue.turn, call, input, begin)
-        elif on_busy != "error":
+        elif on_busy == "cancel":
             begin_anyway = partial(self._opener.open, Turn(self._opener, call, input, "abandon"))
-            begin = partial(self._queue.overtake, call, input, on_busy, begin, begin_anyway)
+            begin = partial(self._queue.overtake, call, input, begin, begin_anyway)
         if checkpoint_id is not None:
             others = (input, state, metadata, None if on_busy == "error" else on_busy)
             if session_id is None or any(each is not None for each in others):
@@ -228,8 +226,8 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         on_pending: what becomes of a turn before it that failed or was cancelled: "error" (the default) waits until
             somebody finishes it, "abandon" gives it up.
         on_busy: while a turn runs, or others wait for theirs: "queue" (the default) to wait behind them, "error", or
-            "cancel" or "rollback" to remove those that wait and stop the one that runs, for whose end this waits. With
-            these, a turn that failed or was cancelled is given up, too.
+            "cancel" to remove those that wait and stop the one that runs, for whose end this waits. A turn that failed
+            or was cancelled is then given up, too.
         """
         if on_pending not in ("error", "abandon"):
             raise UsageError(
@@ -237,8 +235,8 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
                 "before it have finished."
             )
         _check_on_busy(on_busy, on_pending)
-        if on_busy in ("cancel", "rollback"):
-            self._check_alone(f"submit(on_busy={on_busy!r})")
+        if on_busy == "cancel":
+            self._check_alone("submit(on_busy='cancel')")
         call = Call(
             ref=self._ref_of(session_id, user_id),
             values=values,

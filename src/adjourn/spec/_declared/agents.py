@@ -87,7 +87,7 @@ class AgentSpec(Part, tag_field="type", frozen=True, kw_only=True):
     caller_values: list[ValueName] = []
     interrupt: InterruptSpec = InterruptSpec()
     checkpoint: CheckpointSpec | None = None
-    on_busy: Literal["error", "queue", "cancel", "rollback"] = "error"
+    on_busy: Literal["error", "queue", "cancel"] = "error"
     on_pending: Literal["error", "abandon", "finish"] = "error"
     answer_pending: bool = False
 
