@@ -110,7 +110,7 @@ class TurnQueue:
     async def _make_way(self, ref: SessionRef, id: str, on_busy: OnBusy) -> None:
         """Refuse a session that is busy, or make room in it; if it is busy with this very input, leave it as it is."""
         head = await self._settings.store.read(GetHead(ref))
-        is_busy = head is not None and (head.inputs or _is_under_way(head))
+        is_busy = head is not None and (head.inputs or _runs_turn(head))
         if head is None or not is_busy or await self._settings.store.read(HasInput(ref, id)):
             return
         if on_busy == "error":
@@ -182,10 +182,10 @@ class TurnQueue:
             for queued in await store.read(ListInputs(ref)):
                 await store.write(Withdraw(ref, queued.id))
         head = await store.read(GetHead(ref))
-        if head is None or not _is_under_way(head):
+        if head is None or not _runs_turn(head):
             return
         # A turn that has paused before the cancel reached it is cancelled, too.
-        while head is not None and (_is_under_way(head) or head.status == "waiting"):
+        while head is not None and (_runs_turn(head) or head.status == "waiting"):
             await self._follower.stop(head.ref, "after_tools")
             async for _ in self._follower.follow(head.ref, head.seq, None, whole=False):
                 pass
@@ -391,7 +391,7 @@ class _Before:
         return now - self._held_since >= LEAVING
 
 
-def _is_under_way(head: Head) -> bool:
+def _runs_turn(head: Head) -> bool:
     """Return whether a process runs a turn, or has handed it over to the next one."""
     return bool(head.checkpoint) and (owner_of(head) is not None or head.status == "queued")
 
