@@ -166,8 +166,7 @@ def _freeze_container(value: object, path: str, depth: int) -> FrozenDict | Froz
     if depth > MAX_DEPTH:  # this also stops at data that contains itself
         raise ValueError(f"{path[:60]}… is nested more than {MAX_DEPTH} levels deep. Give flatter data.")
     if isinstance(value, dict):
-        plain: Any = value
-        return _freeze_dict(plain, path, depth)
+        return _freeze_dict(cast("dict[object, object]", value), path, depth)
     if isinstance(value, list | tuple):
         items = enumerate(cast("list[object]", value))
         return FrozenList([v if is_plain(v) else _freeze(v, f"{path}[{i}]", depth + 1) for i, v in items])
