@@ -362,6 +362,17 @@ class Scope:
     """The live session: its identity, and what all of its frames share while it runs.
 
     `session_user` is whose session it is, and `user_id` whose turn: that of the session's user, or of nobody.
+
+    Between two calls:
+
+    - Frames, `questions`, `changes` and `dormant` are touched on `thread` alone, which runs `loop`. Code in another
+      thread comes here through `on_loop` and `await_on_loop`.
+    - `changes` has everything that the records made so far lack: a frame is marked by the code that changes it, before
+      that code waits for anything.
+    - A stored frame is either dormant or live, never both: `note_bound` takes over what it still had to store.
+    - `questions.open` has exactly the questions without a `how`, of live and dormant frames.
+    - Until a program is bound to what was restored, there is no `root`.
+    - Once `closed` is set, the run has let go of its session. What its code left behind is refused (`check_open`).
     """
 
     # Slots: every run sets and reads nearly all of these, and there are too many for Python's fast instance attributes.
