@@ -62,8 +62,8 @@ class Writer:
 
     Between two calls:
 
-    - `_gate` guards `_inbox`, `_thread`, `_leaving` and `_accepted`. `_disk` guards the connection, which the thread and
-      a lone run use in turn. A lone run never waits for it: it goes through the thread instead.
+    - `_gate` guards `_inbox`, `_thread`, `_leaving` and `_accepted`. `_disk` guards the connection: the thread and
+      a lone run use it in turn. A lone run never waits for it: it goes through the thread instead.
     - While `_accepted` equals `_settled`, no write waits in the thread or is under way there. A lone run reads both
       without a lock. It may miss a write that another thread has just given, which is as if it had come first.
     - `_session` and `_task` only say whether a run is alone. They may be stale: then a write costs two thread switches.
