@@ -74,7 +74,7 @@ class Worker:
     - `_ahead` is a list of some moments ago. A session in it may have been taken up elsewhere since: the claim decides.
     - `_aside` has sessions that could not go on here, and when each is tried again.
     - Once `_deadline` is set, no session is chosen any more. One that is just being opened looks at it when it is open.
-    - `_wake` says that it is worth looking at the stores now. A hint may be lost, so they are looked at every `poll`, too.
+    - `_wake` says that it is worth looking at the stores now. Hints may be lost, so it also looks after every `poll`.
     """
 
     def __init__(
