@@ -189,43 +189,15 @@ class Caller(Protocol):
         ...
 
 
-class WrapsCalls:
-    """A frame whose middleware surrounds the calls that nodes make below it, but not those of agents."""
-
-    __slots__ = ()
-
-    middleware: tuple[Any, ...] = ()  # Any: middleware need not subclass ours
-
-
-class WrapsAll:
-    """A frame whose program has middleware as a runner has: it surrounds whatever runs below it, agents included."""
-
-    __slots__ = ()
-
-    @property
-    def program_middleware(self) -> tuple[Any, ...]:
-        """The middleware that the program was made with."""
-        return ()
-
-
-def middleware_around(frame: Frame) -> tuple[Any, ...]:
-    """Return the middleware around the calls of a node: that of the run, then of the frames above, outermost first."""
-    return _each_once(frame, nodes=True)
-
-
-def middleware_around_agent(frame: Frame) -> tuple[Any, ...]:
-    """Return the middleware around an agent, before its own: that of the run, then of the graphs it is part of."""
-    return _each_once(frame, nodes=False)
-
-
-def _each_once(frame: Frame, *, nodes: bool) -> tuple[Any, ...]:
+def middleware_around(frame: Frame, *, is_node: bool = True) -> tuple[Any, ...]:
+    """Return the middleware around a node's calls, or before an agent's own: the run's, then that of frames above."""
     levels: list[tuple[Any, ...]] = []
     above: Frame | None = frame
     while above is not None:
-        if isinstance(above, WrapsAll) and (own := above.program_middleware):
-            levels.append(own)
-        if nodes and isinstance(above, WrapsCalls):
-            levels.append(above.middleware)
+        if above.around_all:
+            levels.append(above.around_all)
+        if is_node and above.around_nodes:
+            levels.append(above.around_nodes)
         above = above.parent
     found = program_options(frame.scope).middleware
     for level in reversed(levels):

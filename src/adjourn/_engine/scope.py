@@ -178,6 +178,10 @@ class Frame:
     questions_stored: int = 0
     has_withdrawn: bool = False
     composites: dict[str, Question] | None = None
+    around_all: tuple[Any, ...] = ()
+    """The middleware of the program that runs here: it surrounds whatever runs below, as that of a runner does."""
+    around_nodes: tuple[Any, ...] = ()
+    """The middleware that surrounds the calls of nodes below, but not those of agents."""
     path: str = _Path()  # pyright: ignore[reportAssignmentType]  # it returns a str, and becomes one
     address: str = _Address()  # pyright: ignore[reportAssignmentType]  # likewise
 

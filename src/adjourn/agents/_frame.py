@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, NoReturn, TypedDict, cast
 
 from msgspec import UNSET
@@ -52,6 +52,7 @@ class AgentState(TypedDict, total=False):
 
 
 SCHEMA = Schema(AgentState)
+SCHEMA.types = {}  # These are the engine's own, and are not stored.
 
 
 def _consists_of(values: object, kind: type) -> bool:
@@ -75,7 +76,6 @@ class AgentFrame(TranscriptFrame):
     """A running agent. Each kind of agent defines how a turn begins (`first`) and, with its nodes, how it continues."""
 
     emits: bool = True
-    hooks: UserFrame | None = None
     _is_heard: bool | None = None
     targets: list[Send]
     tasks: list[Task]
@@ -89,10 +89,6 @@ class AgentFrame(TranscriptFrame):
         self.fulls: dict[str, str] = {}
         self.output_below: str = ""
         self.since: float = time.monotonic()
-
-    @property
-    def declared_types(self) -> dict[str, str]:
-        return {}  # Its fields are the engine's own.
 
     def restore(self, image: GraphImage) -> None:
         """Restore the stored frame.
@@ -191,9 +187,9 @@ class AgentFrame(TranscriptFrame):
 
     def end_hooks(self) -> None:
         """Drop the questions and memos of the agent's `before_agent` hooks: they will not run again in this turn."""
-        if self.hooks is not None:
-            self.hooks.drop()
-            self.hooks = None
+        if self.beside is not None and self.beside.segment == HOOKS:
+            self.beside.drop()
+            self.beside = None
 
     # What its tasks leave for it
 
@@ -343,13 +339,6 @@ class AgentFrame(TranscriptFrame):
             self.merge_values(dict.fromkeys(gone, GONE))
 
     # Records
-
-    @property
-    def has_tasks_alone(self) -> bool:
-        return self.hooks is None
-
-    def live_children(self) -> Iterable[Frame]:
-        return super().live_children() if self.hooks is None else [self.hooks, *super().live_children()]
 
     def task_at(self, segment: str) -> Task | None:
         if segment == HOOKS:

@@ -14,9 +14,8 @@ from adjourn._engine.scope import Frame, Scope
 from adjourn._engine.values import lift_values
 from adjourn.errors import UsageError
 from adjourn.graph._channels import Changes
-from adjourn.graph._frame import Task
+from adjourn.graph._frame import GraphFrame, Task
 from adjourn.graph._node import Plan
-from adjourn.graph._supersteps import GraphFrame
 from adjourn.graph.commands import Overwrite
 from adjourn.messages import Message, ToolCall
 from adjourn.sessions._contents import has_call

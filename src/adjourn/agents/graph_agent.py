@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, cast
 
-from adjourn._calls.caller import WrapsCalls
 from adjourn._checks import check_middleware
 from adjourn._engine.program import Report
 from adjourn._engine.record import Image
@@ -17,9 +16,8 @@ from adjourn._habits import checks_options
 from adjourn._values import codec
 from adjourn.errors import UsageError
 from adjourn.events import BreakLoop, Exit, Transfer
-from adjourn.graph._frame import Task
+from adjourn.graph._frame import GraphFrame, Task
 from adjourn.graph._node import Plan, Send
-from adjourn.graph._supersteps import GraphFrame
 from adjourn.graph.commands import Overwrite
 from adjourn.graph.compiled import CompiledGraph
 from adjourn.graph.nodes.agent import ShowsGraph
@@ -45,15 +43,14 @@ class InnerFrame(GraphFrame):
         agent.scope.mark(agent)
 
 
-class GraphAgentFrame(AgentFrame, WrapsCalls):
+class GraphAgentFrame(AgentFrame):
     """A running graph agent: its graph has a separate frame below it, which is kept when a turn has ended."""
 
     agent: GraphAgent
-    inner: GraphFrame | None = None
 
     def __init__(self, agent: AgentConfig, plan: Plan, scope: Scope, parent: Frame | None, segment: str) -> None:
         super().__init__(agent, plan, scope, parent, segment)
-        self.middleware: tuple[Any, ...] = self.agent.middleware
+        self.around_nodes = self.agent.middleware
 
     def first(self) -> list[Send]:
         return []
@@ -83,7 +80,7 @@ class GraphAgentFrame(AgentFrame, WrapsCalls):
     def _begin(self, input: Any, state: Mapping[str, Any]) -> None:
         inner, initial = self.bind_inner(), cast("Mapping[str, Any]", {})
         if inner is None:
-            inner = self.inner = self._open(None)
+            inner = self.beside = self._open(None)
             initial = self._first_state()
         super().begin(input)
         inner.begin_from(initial, state, self.agent.mapping.state_for(self._given(input)))
@@ -109,11 +106,11 @@ class GraphAgentFrame(AgentFrame, WrapsCalls):
 
     def bind_inner(self) -> GraphFrame | None:
         """Return the graph's frame, restored from its stored image if it is dormant."""
-        if self.inner is None:
+        if self.beside is None:
             dormant = self.scope.dormant
             if INNER in dormant.below(self.path):
-                self.inner = dormant.reopen(self.path, INNER, self._open)
-        return self.inner
+                self.beside = dormant.reopen(self.path, INNER, self._open)
+        return cast("GraphFrame | None", self.beside)
 
     def bind_dormant(self) -> None:
         self.bind_inner()
@@ -152,9 +149,6 @@ class GraphAgentFrame(AgentFrame, WrapsCalls):
                 self.emit(BreakLoop(address=self.address))
             case _:
                 pass
-
-    def live_children(self) -> Iterable[Frame]:
-        return [] if self.inner is None else [self.inner]
 
     def report(self) -> Report:
         inner, own = self.bind_inner(), super().report()

@@ -24,7 +24,7 @@ import msgspec
 from msgspec.structs import replace
 
 from adjourn._calls.approval import check_call, must_ask
-from adjourn._calls.caller import Instruction, having, middleware_around_agent, with_own_ids
+from adjourn._calls.caller import Instruction, having, middleware_around, with_own_ids
 from adjourn._calls.model import Asking, hooked, same_start
 from adjourn._calls.tool import Outcome, use
 from adjourn._engine.address import parse_segment, segment_text
@@ -113,7 +113,7 @@ class ChatFrame(HandoffFrame):
 
     @property
     def _middleware(self) -> tuple[Middleware, ...]:
-        return (*middleware_around_agent(self), *self.agent.middleware)
+        return (*middleware_around(self, is_node=False), *self.agent.middleware)
 
     @property
     def limits(self) -> Limits:

@@ -152,7 +152,7 @@ def _instruction_for_hooks(frame: AgentFrame, own: Instruction) -> str:
     The hooks' result stays the same until the agent has ended. Another process must arrive at the same result, even
     though the agent's own tools may have changed those values since.
     """
-    hooking = frame.hooks = frame.hooks or _hooks_frame(frame)
+    hooking = _hooks_frame(frame)
     memo = hooking.kept(FILLED)
     kept: dict[str, list[object]] = {} if memo is None else decoded(memo.result)
     read: dict[str, list[object]] = {}
@@ -170,8 +170,7 @@ def _instruction_for_hooks(frame: AgentFrame, own: Instruction) -> str:
 
 async def _hooked(frame: AgentFrame, hooks: tuple[Middleware, ...], setup: Setup) -> Setup | None:
     """Return what the hooks made of the setup; None if one of them waits."""
-    hooking = frame.hooks
-    assert hooking is not None
+    hooking = _hooks_frame(frame)
     if hooking.status == "waiting":
         return None
     if frame.scope.cancellation.mode is not None:
@@ -218,7 +217,10 @@ async def _changed(middleware: Middleware, setup: Setup) -> Setup:
 
 
 def _hooks_frame(frame: AgentFrame) -> HooksFrame:
-    hooks = HooksFrame(frame.scope, frame, HOOKS)
+    """Return the frame of the hooks, restored from its stored image or new."""
+    if isinstance(frame.beside, HooksFrame):
+        return frame.beside
+    hooks = frame.beside = HooksFrame(frame.scope, frame, HOOKS)
     image = frame.scope.dormant.bind(frame.path, HOOKS)
     if isinstance(image, UserImage):
         with Reading(frame.scope.session_id):
