@@ -24,14 +24,25 @@ from adjourn.graph.nodes.agent import ShowsGraph
 from adjourn.messages import Message
 
 from ._config import AgentConfig, AgentInput, input_messages
-from ._frame import SCHEMA, AgentFrame
+from ._frame import AgentFrame, AgentPlan
 from ._graph_mapping import FromState, GraphMapping, ToState, newest
 from ._handoff import check_target, giver
-from ._sharing import TranscriptFrame
 from ._transcript import Ending
 from .agent import Agent
 
 INNER = "~"
+
+
+class GraphAgentPlan(AgentPlan):
+    """The plan of a graph agent: it has no steps itself."""
+
+    def first(self, frame: AgentFrame) -> list[Send]:
+        return []
+
+    def check_action(self, frame: AgentFrame, action: Request) -> None:
+        if action.name == "transfer":
+            back = giver(frame)
+            check_target([] if back is None else [back.agent], action.arguments["target"])
 
 
 class InnerFrame(GraphFrame):
@@ -52,16 +63,8 @@ class GraphAgentFrame(AgentFrame):
         super().__init__(agent, plan, scope, parent, segment)
         self.around_nodes = self.agent.middleware
 
-    def first(self) -> list[Send]:
-        return []
-
     def task_at(self, segment: str) -> Task | None:
         return None if segment == INNER else super().task_at(segment)
-
-    def check_action(self, action: Request) -> None:
-        if action.name == "transfer":
-            back = giver(self)
-            check_target([] if back is None else [back.agent], action.arguments["target"])
 
     def merge_values(self, values: Mapping[str, Any]) -> None:
         kept = dict(values)
@@ -90,7 +93,7 @@ class GraphAgentFrame(AgentFrame):
         """Return what the agent was given: the conversation, and what the user has said since the last answer."""
         prompt = self.last_prompt()
         message = newest(input_messages(input, self.agent.name)) or (None if prompt is None else newest([prompt]))
-        messages = tuple(self.view.update(self.sources))
+        messages = tuple(self.seen())
         return AgentInput(messages=messages, text="" if message is None else message.text, message=message)
 
     def _open(self, image: Image | None) -> GraphFrame:
@@ -134,7 +137,7 @@ class GraphAgentFrame(AgentFrame):
         if self.above is not None:
             _keep_state(_top(self), self.agent.name, inner.fields.share())
         if said is not None:
-            self.owner.extend([self.entry(said)])
+            self.transcript.extend([self.entry(said)])
 
     def _answer(self, inner: GraphFrame) -> Message | None:
         return self.agent.mapping.answer_of(inner.report().state)
@@ -232,8 +235,8 @@ class GraphAgent(Agent, ShowsGraph):
     def option_names(self) -> dict[str, str]:
         return self.graph.option_names()
 
-    def make_plan(self) -> Plan:
-        return Plan(self.name, SCHEMA)  # It has no steps itself.
+    def make_plan(self) -> AgentPlan:
+        return GraphAgentPlan(self)
 
 
 def _checked(name: str, graph: CompiledGraph, state: object) -> dict[str, Any]:
@@ -249,12 +252,12 @@ def _checked(name: str, graph: CompiledGraph, state: object) -> dict[str, Any]:
     return fields
 
 
-def _top(frame: TranscriptFrame) -> TranscriptFrame:
+def _top(frame: AgentFrame) -> AgentFrame:
     """Return the agent at the top of a tree: the run's root, or one that was started afresh."""
     return frame if frame.above is None else _top(frame.above)
 
 
-def _keep_state(top: TranscriptFrame, name: str, fields: dict[str, Any]) -> None:
+def _keep_state(top: AgentFrame, name: str, fields: dict[str, Any]) -> None:
     """Keep the state that a graph agent continues from when it gets the turn again; its frame is gone by then."""
     states = {**top.fields.values.get("states", {}), name: fields}
     top.fields.set("states", states, tagged=True)  # Its values can be of any type in the graph's schema.

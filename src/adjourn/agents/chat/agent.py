@@ -5,15 +5,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from adjourn._generics import Deps_contra, Out_co
-from adjourn.agents._frame import AgentFrame
 from adjourn.agents.agent import Agent
-from adjourn.graph._node import Plan
 
 from ._config import ChatConfig
-from ._loop import ChatFrame, ChatPlan
+from ._loop import ChatPlan
 
 
 class ChatModelAgent(ChatConfig[Deps_contra, Out_co], Agent[Deps_contra, Out_co]):
@@ -50,7 +46,5 @@ class ChatModelAgent(ChatConfig[Deps_contra, Out_co], Agent[Deps_contra, Out_co]
         `Limits(calls_per_answer=...)`, 100 by default.
     """
 
-    frame_type: ClassVar[type[AgentFrame]] = ChatFrame
-
-    def make_plan(self) -> Plan:
+    def make_plan(self) -> ChatPlan:
         return ChatPlan(self)
