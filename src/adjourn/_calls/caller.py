@@ -19,7 +19,7 @@ from adjourn.context import RunContext, current
 from adjourn.errors import RunError, UsageError
 from adjourn.events import Event
 from adjourn.messages import Message, ToolCall
-from adjourn.middleware.hooks import Middleware, having
+from adjourn.middleware.hooks import Hooks, having
 from adjourn.models import ToolSpec
 from adjourn.runner import CALLS_PER_ANSWER as CALLS_PER_ANSWER
 from adjourn.runner import ProgramOptions
@@ -49,27 +49,21 @@ class Kit:
     """What an agent or a node works with in one process; every process builds its own."""
 
     __slots__ = (
-        "after_agent",
-        "after_model",
-        "before_model",
         "counts_tokens",
+        "hooks",
         "max_calls",
         "on_error",
         "on_unknown",
         "return_directly",
         "specs",
         "tools",
-        "wrap_model",
-        "wrap_model_stream",
-        "wrap_tool",
-        "wrap_tool_stream",
     )
 
     def __init__(
         self,
         name: str,
         tools: Sequence[Tool],
-        middleware: tuple[Any, ...],
+        hooks: Hooks,
         *,
         outer: int = 0,
         return_directly: Sequence[str] = (),
@@ -79,34 +73,28 @@ class Kit:
         counts_tokens: bool = False,
     ) -> None:
         """Get everything ready; the first `outer` of the middleware belong to the runner, or to agents above."""
-        for each in having(middleware[outer:], "check_tools"):
+        self.hooks: Hooks = hooks
+        for each in having(hooks.all[outer:], "check_tools"):
             each.check_tools(tools)
-        self.tools: dict[str, Tool] = by_name(guarded(tools, middleware), name)
+        self.tools: dict[str, Tool] = by_name(guarded(tools, hooks), name)
         self.specs: tuple[ToolSpec, ...] = tuple(tool.spec for tool in tools)
         self.on_error: OnError = on_error
         self.on_unknown: OnUnknown = on_unknown
         self.max_calls: int | None = max_calls
-        self.counts_tokens: bool = counts_tokens or any(getattr(each, "counts_tokens", False) for each in middleware)
+        self.counts_tokens: bool = counts_tokens or any(getattr(each, "counts_tokens", False) for each in hooks.all)
         self.return_directly: frozenset[str] = frozenset(return_directly) | {
             tool.name for tool in tools if tool.return_directly
         }
-        self.before_model: tuple[Middleware, ...] = having(middleware, "before_model")
-        self.after_model: tuple[Middleware, ...] = having(middleware, "after_model")
-        self.after_agent: tuple[Middleware, ...] = having(middleware, "after_agent")
-        self.wrap_model: tuple[Middleware, ...] = having(middleware, "wrap_model")
-        self.wrap_model_stream: tuple[Middleware, ...] = having(middleware, "wrap_model_stream")
-        self.wrap_tool: tuple[Middleware, ...] = having(middleware, "wrap_tool")
-        self.wrap_tool_stream: tuple[Middleware, ...] = having(middleware, "wrap_tool_stream")
 
     @property
     def keeps_answers(self) -> bool:
         """Whether hooks run after the model has answered, so that its answer must be kept first."""
-        return bool(self.wrap_model or self.after_model)
+        return bool(self.hooks.wrap_model or self.hooks.after_model)
 
 
-def guarded(tools: Sequence[Tool], middleware: tuple[Any, ...]) -> Sequence[Tool]:
+def guarded(tools: Sequence[Tool], hooks: Hooks) -> Sequence[Tool]:
     """Return tools as the middleware lets them be called; the first of it has the last word."""
-    for each in reversed(having(middleware, "guard_tool")):
+    for each in reversed(hooks.guard_tool):
         tools = [each.guard_tool(tool) for tool in tools]
     return tools
 

@@ -30,6 +30,7 @@ from adjourn.graph.commands import Overwrite
 from adjourn.graph.reducers import append, merge
 from adjourn.graph.schema import Schema
 from adjourn.messages import Message, ToolCall
+from adjourn.middleware.hooks import Hooks
 from adjourn.sessions._contents import has_call
 
 from ._config import AgentConfig, input_messages, value_of
@@ -374,9 +375,10 @@ class Turn:
     seconds were last counted.
     """
 
-    __slots__ = ("actions", "fulls", "kit", "numbered", "options", "output_below", "since")
+    __slots__ = ("actions", "fulls", "hooks", "kit", "numbered", "options", "output_below", "since")
 
     def __init__(self) -> None:
+        self.hooks: Hooks | None = None
         self.kit: Any = None
         self.options: Any = None
         self.actions: list[Request] = []

@@ -7,6 +7,7 @@ import hashlib
 import time
 from collections import deque
 from collections.abc import Awaitable, Iterable, Mapping
+from functools import partial
 from itertools import chain
 from typing import Any, Final, cast
 
@@ -660,7 +661,7 @@ class GraphFrame(ProgramFrame):
         plan, scope = self.plan, self.scope
         if plan.has_hooks:
             around = middleware_around(self)
-            self.node_hooks = having(around, "wrap_node") if around else ()
+            self.node_hooks = plan.wrapping.of(around, partial(having, around, "wrap_node")) if around else ()
         self.is_heard = scope.logs_events and self.audience.hears
         return scope.max_steps or plan.max_steps
 

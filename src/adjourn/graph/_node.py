@@ -13,7 +13,7 @@ from adjourn._engine.address import segment_text
 from adjourn._engine.record import Question
 from adjourn._engine.retry import Retry
 from adjourn.errors import NodeNotFound
-from adjourn.middleware.hooks import Middleware
+from adjourn.middleware.hooks import Last, Middleware
 
 from ._cache import ResultCache
 from ._options import NO_OPTIONS, NodeSettings
@@ -210,6 +210,7 @@ class Plan:
         self.step_timeout = step_timeout
         self.run_timeout = run_timeout
         self.results: ResultCache = ResultCache()
+        self.wrapping: Last[tuple[Middleware, ...]] = Last()
 
     def target(self, name: Any, by: str, *, keys: tuple[Any, ...] = (), ends: tuple[str, ...] = ()) -> Node:
         """Return the node that a command or condition names; `keys` and `ends` are what it could have named instead.

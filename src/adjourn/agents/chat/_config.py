@@ -23,7 +23,7 @@ from adjourn._habits import checks_options
 from adjourn.agents._config import AgentConfig, check_agent
 from adjourn.errors import UsageError
 from adjourn.messages import Message
-from adjourn.middleware.hooks import having
+from adjourn.middleware.hooks import Hooks
 from adjourn.models import ChatModel, OutputMode, resolve_model
 from adjourn.runner import Limits
 from adjourn.tools import Tool, tool
@@ -116,10 +116,11 @@ class ChatConfig(AgentConfig[Deps_contra, Out_co]):
         self.made_instruction()  # raises if it could never be filled
         check_on_unknown(on_unknown_tool, f"Agent '{name}'")
         self._check(tool_calls, on_tool_error)
-        for each in having(self.middleware, "check_own_tools"):
+        hooks = Hooks(self.middleware)
+        for each in hooks.check_own_tools:
             each.check_own_tools(self.tools)
         check_agent(self)
-        guarded(self.tools, self.middleware)  # raises if rules would decide about arguments that they cannot see
+        guarded(self.tools, hooks)  # raises if rules would decide about arguments that they cannot see
 
     def _check(self, tool_calls: str, on_tool_error: str) -> None:
         for option, value, known in (

@@ -17,14 +17,14 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, cast
 
 import msgspec
 from msgspec.structs import replace
 
 from adjourn._calls.approval import check_call, must_ask
-from adjourn._calls.caller import Instruction, having, middleware_around, with_own_ids
+from adjourn._calls.caller import Instruction, middleware_around, with_own_ids
 from adjourn._calls.model import Asking, hooked, same_start
 from adjourn._calls.tool import Outcome, use
 from adjourn._engine.address import parse_segment, segment_text
@@ -43,13 +43,13 @@ from adjourn.events import BreakLoop, Exit, MessageEvent, ToolResult
 from adjourn.graph._frame import HANDLED, Task
 from adjourn.graph._node import Send
 from adjourn.messages import Message, ToolCall
-from adjourn.middleware.hooks import AgentEnd, Middleware
+from adjourn.middleware.hooks import AgentEnd, Hooks, Last, Middleware
 from adjourn.models import ModelRequest
 from adjourn.runner import AgentOptions, Limits
 
 from ._config import UNLIMITED, ChatConfig
 from ._output import read_output
-from ._setup import ChatKit, make_kit, plain_kit, transfer_tool
+from ._setup import ChatKit, plain_kit, prepared_kit, transfer_tool
 
 NOT_RUN = "This call was not run: another one ended the turn before it."
 
@@ -71,11 +71,8 @@ class ChatPlan(HandoffPlan):
         self.tools: InnerNode = self.add("tools", self.act, self.after_acting, CallNode)
         self.add_sub_agents(agent.sub_agents)
         self.after: InnerNode = self.add("after", self.see_end, _nothing)
-
-    @cached_property
-    def plain_kit(self) -> ChatKit:
-        """The kit of an agent without hooks and without agents to hand over to."""
-        return plain_kit(self.agent)
+        self._hooks: Last[Hooks] = Last()
+        self._kits: Last[ChatKit] = Last()
 
     # A turn begins
 
@@ -87,15 +84,20 @@ class ChatPlan(HandoffPlan):
             )
 
     def first(self, frame: AgentFrame) -> list[Send]:
-        if not having(self._middleware(frame), "before_agent"):  # Hooks may set the values that are still missing.
+        if not self.hooks(frame).before_agent:  # Hooks may set the values that are still missing.
             self.instruction.filled(frame.read_value)  # Raises for a missing value before the turn begins.
         return super().first(frame)
 
     def own_turn(self, frame: AgentFrame) -> list[Send]:
         return [(self.model, None)]
 
-    def _middleware(self, frame: AgentFrame) -> tuple[Middleware, ...]:
-        return (*middleware_around(frame, is_node=False), *self.agent.middleware)
+    def hooks(self, frame: AgentFrame) -> Hooks:
+        """Return the hooks around the agent: those of the runner and of the graphs around it, then its own."""
+        turn = frame.turn
+        if turn.hooks is None:
+            middleware = (*middleware_around(frame, is_node=False), *self.agent.middleware)
+            turn.hooks = self._hooks.of(middleware, partial(Hooks, middleware))
+        return turn.hooks
 
     def limits(self, frame: AgentFrame) -> Limits:
         """The limits of this turn: its own, or the agent's."""
@@ -110,11 +112,13 @@ class ChatPlan(HandoffPlan):
         turn = frame.turn
         if turn.kit is None:
             agent, turn.options = self.agent, self._own_options(frame)
-            middleware, agents = self._middleware(frame), reachable(frame)
-            if middleware or agents:
-                kit = await make_kit(frame, agent, self.instruction, middleware, agents)
+            hooks, agents = self.hooks(frame), reachable(frame)
+            if hooks.before_agent:
+                kit = await prepared_kit(frame, agent, self.instruction, hooks, agents)
+            elif turn.options is None:
+                kit = self._kits.of((hooks, *agents), partial(plain_kit, agent, hooks, agents))
             else:
-                kit = self.plain_kit if turn.options is None else plain_kit(agent)
+                kit = plain_kit(agent, hooks, agents)
             if kit is not None and turn.options is not None:
                 limits = self.limits(frame)
                 kit.max_calls = limits.calls_per_answer
@@ -127,15 +131,18 @@ class ChatPlan(HandoffPlan):
     async def think(self, frame: AgentFrame, task: Task) -> object:
         """Ask the model, and record its answer and what follows from it."""
         agent, kit = self.agent, cast("ChatKit", frame.turn.kit)
+        hooks = kit.hooks
         self._check_limits(frame)
         seen = frame.seen()
-        messages = await hooked(kit.before_model, "before_model", seen, kit, agent.retry) if kit.before_model else seen
+        messages = (
+            await hooked(hooks.before_model, "before_model", seen, kit, agent.retry) if hooks.before_model else seen
+        )
         asking = Asking(frame, kit, agent.models, agent.retry, frame.progress.model)
         answer = await asking.answer(partial(self._request, frame, messages))
-        if kit.after_model:
+        if hooks.after_model:
             # The hooks see the calls with the ids under which they will run.
             own = with_own_ids(answer, set(frame.transcript.used_ids()))
-            *messages, answer = await hooked(kit.after_model, "after_model", [*messages, own], kit, agent.retry)
+            *messages, answer = await hooked(hooks.after_model, "after_model", [*messages, own], kit, agent.retry)
             asking.check_shown(answer)
         rewritten = [] if messages is seen else self._rewritten(frame, seen, messages)
         self._conclude(frame, task, rewritten, answer, asking.model)
@@ -264,7 +271,7 @@ class ChatPlan(HandoffPlan):
             ProgramChanged: the tool is gone, or takes something else than was shown.
             Superseded: something else would be asked in its place.
         """
-        if not having(self._middleware(frame), "before_agent"):
+        if not self.hooks(frame).before_agent:
             transfer = [transfer_tool(agents)] if (agents := reachable(frame)) else []
             tools = {tool.name: tool for tool in (*self.agent.tools, *transfer)}
             handles = callable(self.agent.on_unknown_tool)
@@ -382,14 +389,14 @@ class ChatPlan(HandoffPlan):
     def last(self, frame: AgentFrame, ending: Ending) -> list[Send]:
         if self.agent.output_key is not None and ending.action != "transfer":
             frame.merge_values({self.agent.output_key: ending.output})
-        return [(self.after, None)] if frame.turn.kit is not None and frame.turn.kit.after_agent else []
+        return [(self.after, None)] if frame.turn.kit is not None and frame.turn.kit.hooks.after_agent else []
 
     async def see_end(self, frame: AgentFrame, task: Task) -> object:
         """Call the hooks that see how the agent ended."""
         ending = frame.progress.ending or Ending()
         messages = tuple(frame.seen())
         end = AgentEnd(agent=self.agent.name, output=ending.output, action=ending.action, messages=messages)
-        for middleware in reversed(frame.turn.kit.after_agent):
+        for middleware in reversed(frame.turn.kit.hooks.after_agent):
 
             async def run(middleware: Middleware = middleware) -> None:
                 found: Any = middleware.after_agent(end)
