@@ -199,11 +199,12 @@ class SessionOpener:
         ref, live = move.call.ref, kept or await move.find()
         if live is None:
             return None
-        if kept is None:
+        if not move.uses_kept:
             self.sessions.pop(live.ref)
-            if move.needs_it_free:
-                check_not_running(live)
-        check_not_own(ref.id, live.owner)
+        if kept is None and move.needs_it_free:
+            check_not_running(live)
+        else:
+            check_not_own(ref.id, live.owner)
         await self.prepare(live, move.call, reader)
         claiming = await move.make(live, is_kept=kept is not None)
         if claiming is None:
