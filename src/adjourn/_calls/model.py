@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any, cast
 
@@ -13,7 +12,7 @@ from msgspec.structs import replace
 
 from adjourn._engine.child import inner, layer
 from adjourn._engine.entry import here
-from adjourn._engine.retry import Retry, attempted, backoff
+from adjourn._engine.retry import Retry, backoff, wait_for_next
 from adjourn._hiding import known, logger
 from adjourn._text import a_type, visible_line
 from adjourn.context import current
@@ -108,19 +107,13 @@ def report_estimate(name: str, model: str) -> None:
     )
 
 
-async def _last_error(attempts: Awaitable[Message]) -> Message:
-    """Raise the last error itself when attempts run out, for those who never asked for any."""
-    try:
-        return await attempts
-    except RetryExhausted as error:
-        last = error.__cause__
-        assert last is not None
-        last.add_note(f"Tried {error.attempts} times.")
-        raise last from last.__cause__
-
-
 class Asking:
-    """One call of a model, with its wrappers, retries and failover models; `model` is the index of the first to ask."""
+    """One call of a model, with its wrappers, retries and failover models; `model` is the index of the first to ask.
+
+    Afterwards, `model` is the index of the one that answered. `streamed` is the last whole answer that readers got as
+    pieces, and `_is_shown` whether they have pieces that they were not told to drop: a new attempt, another model, or
+    an answer that hooks have changed tells them first.
+    """
 
     def __init__(
         self, caller: Caller, kit: Kit, models: Sequence[ChatModel], retry: Sequence[Retry] = (), model: int = 0
@@ -182,34 +175,43 @@ class Asking:
         return await layer("middleware", middleware.name, run, part=f"wrap_model:{middleware.name}")
 
     async def _asked(self, request: ModelRequest) -> Message:
-        """Ask the models in order, starting with the one that answered last."""
-        models = self.models
-        first, count = self.model, len(models)
+        """Ask the models in order, beginning with the one that answered last, each as often as its policies allow."""
+        first, number, tries = self.model, 0, 1
         failure: Exception | None = None
-        for number in range(count):
-            self.model = (first + number) % count
+        while True:
+            self.model = (first + number) % len(self.models)
             try:
-                return await self._tried(partial(self._once, models[self.model], request))
+                try:
+                    return await self._once(self.models[self.model], request)
+                except Exception as error:
+                    if not self.retry or not await self._is_tried_again(error, tries):
+                        raise
+                    tries += 1
+                    continue
+            except StoreError:
+                raise
             except UsageError as refusal:
                 if failure is None:
                     raise
                 # One that cannot take the place of another must not hide why it would have to.
                 failure.add_note(f"The next model could not be asked instead: {text_of(refusal)}")
-            except StoreError:
-                raise
             except Exception as error:  # noqa: BLE001  # raised again if no model answers
                 failure = error
-            if number < count - 1:
-                self._reset(f"{type(failure).__name__}: {text_of(failure)}")
-        assert failure is not None, "there is a model"
-        raise failure
+            number, tries = number + 1, 1
+            if number == len(self.models):
+                raise failure
+            self._reset(f"{type(failure).__name__}: {text_of(failure)}")
 
-    def _tried(self, once: Callable[[], Awaitable[Message]]) -> Awaitable[Message]:
-        if not self.retry:
-            return once()
-        frame = here("the model").frame
-        attempts = attempted(frame, self.retry, once, self._emit_again)
-        return attempts if MODEL_RETRY not in self.retry else _last_error(attempts)
+    async def _is_tried_again(self, error: Exception, tries: int) -> bool:
+        """Wait for the next attempt at a model; return False if it has failed for good."""
+        try:
+            return await wait_for_next(here("the model").frame, self.retry, tries, error, self._emit_again)
+        except RetryExhausted:
+            if MODEL_RETRY not in self.retry:
+                raise
+            # Users who never asked for several attempts get the error itself.
+            error.add_note(f"Tried {tries} times.")
+            return False
 
     def _emit_again(self, event: Event) -> None:
         self.streamed, self._is_shown = None, False
@@ -249,7 +251,7 @@ class Asking:
     async def _answered(self, model: ChatModel, request: ModelRequest) -> Message:
         if self.kit.hooks.wrap_model_stream:
             return await self._wrapped_stream(model, request)
-        with self._blaming_the_model():
+        try:
             if not self._streams:
                 return await generate(model, request)
             chunks, bounds = _stream(model, request), bounds_of(model)
@@ -258,17 +260,15 @@ class Asking:
                     return await self._show(chunks, bounds)
             finally:
                 await close_stream(chunks)
-
-    @contextmanager
-    def _blaming_the_model(self) -> Generator[None]:
-        try:
-            yield
         except AdjournError:
             raise
         except Exception as error:
-            raise ModelError(
-                f"The model of '{self.caller.audience.name}' failed: {type(error).__name__}: {text_of(error)}"
-            ) from error
+            raise self._blamed(error) from error
+
+    def _blamed(self, error: Exception) -> ModelError:
+        """Return an exception of a model as an error of ours."""
+        name = self.caller.audience.name
+        return ModelError(f"The model of '{name}' failed: {type(error).__name__}: {text_of(error)}")
 
     # Streaming
 
@@ -330,7 +330,7 @@ class Asking:
 
     async def _chunks(self, model: ChatModel, request: ModelRequest) -> AsyncIterator[Chunk]:
         """Yield the chunks of a model's answer; what goes wrong here is the model's, not the middleware's."""
-        with self._blaming_the_model():
+        try:
             if not self._streams:
                 for chunk in chunks_of(await generate(model, request)):
                     yield chunk
@@ -342,6 +342,10 @@ class Asking:
                     yield chunk
             finally:
                 await close_stream(chunks)
+        except AdjournError:
+            raise
+        except Exception as error:
+            raise self._blamed(error) from error
 
 
 def _stream(model: ChatModel, request: ModelRequest) -> AsyncIterator[Chunk]:

@@ -115,18 +115,27 @@ async def attempted(
         try:
             return await call()
         except Exception as error:
-            policy = matching(policies, error) if policies else None
-            if policy is None:
+            if not policies or not await wait_for_next(frame, policies, tries, error, tell):
                 raise
-            if tries >= policy.attempts:
-                raise RetryExhausted(frame.address, tries, error) from error
-            await _wait(frame, policy, tries, error, tell)
-            await frame.scope.journal.assure()
 
 
-async def _wait(
-    frame: UserFrame, policy: Retry, tries: int, error: Exception, tell: Callable[[Event], None] | None
-) -> None:
+async def wait_for_next(
+    frame: UserFrame,
+    policies: Sequence[Retry],
+    tries: int,
+    error: Exception,
+    tell: Callable[[Event], None] | None = None,
+) -> bool:
+    """Report that there is another attempt, and wait for it; return False if no policy is for the error.
+
+    Raises:
+        RetryExhausted: there were as many attempts as the policy allows.
+    """
+    policy = matching(policies, error)
+    if policy is None:
+        return False
+    if tries >= policy.attempts:
+        raise RetryExhausted(frame.address, tries, error) from error
     delay = policy.delay(tries, getattr(error, "retry_after", None) or 0.0)
     if tell is not None:
         tell(
@@ -141,6 +150,8 @@ async def _wait(
     frame.attempt += 1
     frame.scope.mark(frame)
     await _pause(frame, delay)
+    await frame.scope.journal.assure()
+    return True
 
 
 async def _pause(frame: UserFrame, seconds: float) -> None:
