@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import takewhile
 from typing import Annotated, Any, NoReturn, TypedDict, cast
 
@@ -194,24 +194,17 @@ class Transcript:
     since. The owner is held weakly: a cycle would leave every agent's session to the garbage collector.
     """
 
-    __slots__ = ("_agent", "_fields", "_owner", "_scope", "_used", "before", "caller")
+    __slots__ = ("_fields", "_scope", "_used", "before", "caller", "owner")
 
     def __init__(self, owner: AgentFrame, before: Transcript | None) -> None:
         around = agent_around(owner.parent)
-        self._owner = weakref.ref(owner)
-        self._agent = owner.agent.name
+        self.owner: Callable[[], AgentFrame] = cast("Any", weakref.ref(owner))
+        """Returns the frame that it belongs to; no frame writes here that does not keep that one."""
         self._fields = owner.fields
         self._scope = owner.scope
         self._used: set[str] | None = None
         self.before = before
         self.caller: str | None = None if around is None else around.agent.name
-
-    @property
-    def owner(self) -> AgentFrame:
-        """The frame that it belongs to."""
-        owner = self._owner()
-        assert owner is not None
-        return owner
 
     @property
     def entries(self) -> list[TranscriptEntry]:
@@ -227,10 +220,6 @@ class Transcript:
         """Note that no call was made in this turn yet."""
         self._used = set()
 
-    def entry(self, message: Message, author: str | None = None) -> TranscriptEntry:
-        """Return a message of the owner (or of `author`) as an entry; it gets an id when it joins the transcript."""
-        return TranscriptEntry(author=self._agent if author is None else author, turn=self._scope.turn, message=message)
-
     def extend(self, entries: Iterable[TranscriptEntry]) -> None:
         """Add entries; messages with ids have been through `identified` already."""
         mine: list[TranscriptEntry] = self._fields.grow("entries")
@@ -242,7 +231,7 @@ class Transcript:
                 mine.append(entry)
             if message is not None and message.tool_calls and self._used is not None:
                 self._used.update([call.id for call in message.tool_calls])
-        self._scope.mark(self.owner)
+        self._scope.mark(self.owner())
 
     def join(self, entries: list[TranscriptEntry]) -> None:
         """Add entries from elsewhere, keeping the ids they have."""
@@ -266,7 +255,7 @@ class Transcript:
                     f"The session has the message '{message.id}' of the {message.role} already. A session remembers "
                     "what was said: give only the new messages, or begin another session with all of them."
                 )
-        self.join([self.entry(self.as_new(message), author) for message in messages])
+        self.join([self.owner().entry(self.as_new(message), author) for message in messages])
 
     def as_new(self, message: Message) -> Message:
         """Return a message without its id if the transcript has another one with that."""
@@ -280,15 +269,15 @@ class Transcript:
 
     def pass_ids(self, entries: Iterable[TranscriptEntry]) -> None:
         """Continue counting after the ids of entries from elsewhere that are about to join."""
-        self.owner.pass_message_ids([entry.message.id for entry in entries if entry.message and entry.message.id])
+        self.owner().pass_message_ids([entry.message.id for entry in entries if entry.message and entry.message.id])
 
     def identified(self, message: Message) -> Message:
         """Return a message with an id in this transcript."""
         if message.id is not None:
-            self.owner.pass_message_ids([message.id])
+            self.owner().pass_message_ids([message.id])
             return message
         # Record the counter with the message, even though that may stay in a task until its siblings have ended.
-        owner = self.owner
+        owner = self.owner()
         self._scope.mark(owner)
         return message.with_id(owner.new_message_id())
 
@@ -304,7 +293,7 @@ class Transcript:
         """Record which agents below the owner have the turn."""
         if self._fields.values["active"] != names:
             self._fields.set("active", names)
-            self._scope.mark(self.owner)
+            self._scope.mark(self.owner())
 
     # Entries that have not joined yet
 
@@ -315,7 +304,7 @@ class Transcript:
         """
         entries = self.entries
         own, apart = list[TranscriptEntry](), list[TranscriptEntry]()
-        _collect(self.owner, own, apart, closing)
+        _collect(self.owner(), own, apart, closing)
         if closing:
             own += self.placeholders([*entries, *own])
         return [*entries, *own, *apart] if own or apart else entries
@@ -323,7 +312,7 @@ class Transcript:
     def placeholders(self, entries: list[TranscriptEntry]) -> list[TranscriptEntry]:
         """Return placeholder results for the calls among these entries that have none."""
         return [
-            self.entry(Message.tool(ABANDONED, tool_call_id=call.id, name=call.name), author)
+            self.owner().entry(Message.tool(ABANDONED, tool_call_id=call.id, name=call.name), author)
             for author, call in unanswered(entries)
         ]
 
@@ -331,10 +320,10 @@ class Transcript:
 
     def edit_messages(self, given: Any) -> None:
         """Change the transcript by hand: replace it, or add messages, or those that have the same ids."""
-        messages = input_messages(given.value if isinstance(given, Overwrite) else given, self._agent)
+        messages = input_messages(given.value if isinstance(given, Overwrite) else given, self.owner().agent.name)
         known = self.entries
         authors = {entry.message.id: entry.author for entry in known if entry.message is not None}
-        waiting = {frame: frame.calls for frame in _sharing(self.owner) if any(map(_runs_calls, frame.tasks))}
+        waiting = {frame: frame.calls for frame in _sharing(self.owner()) if any(map(_runs_calls, frame.tasks))}
         if isinstance(given, Overwrite):
             self._set_entries([self._edited(each, authors) for each in messages], waiting)
             return
@@ -347,12 +336,12 @@ class Transcript:
         self.extend(added)
 
     def _edited(self, message: Message, authors: Mapping[str | None, str]) -> TranscriptEntry:
-        return self.entry(self.identified(message), "" if message.role == "user" else authors.get(message.id))
+        return self.owner().entry(self.identified(message), "" if message.role == "user" else authors.get(message.id))
 
     def _set_entries(self, entries: list[TranscriptEntry], waiting: Mapping[AgentFrame, tuple[ToolCall, ...]]) -> None:
         places = {frame: _place(entries, calls) for frame, calls in waiting.items()}
         self._fields.set("entries", entries)
-        self._scope.mark(self.owner)
+        self._scope.mark(self.owner())
         for frame, place in places.items():
             frame.set_progress(batch=place)
 
@@ -370,9 +359,10 @@ class Transcript:
 class Turn:
     """What an agent has of its turn in this process, and no record has.
 
-    `kit` and `options` are what the plan has prepared: of a type that it knows, made anew in each process. `actions`,
-    `fulls` and `output_below` are what ended tasks have left: they count at the end of their superstep. `since` is when
-    seconds were last counted.
+    `hooks`, `kit` and `options` are what the plan has prepared, which knows their types: None until it has, so a frame
+    that was restored has none yet. `actions`, `fulls` and `output_below` are what ended tasks have left: they count at
+    the end of their superstep. `numbered` are calls with their numbers by id, and stale if the agent has other calls.
+    `since` is when seconds were last counted.
     """
 
     __slots__ = ("actions", "fulls", "hooks", "kit", "numbered", "options", "output_below", "since")
@@ -398,7 +388,6 @@ class AgentFrame(GraphFrame):
 
     plan: AgentPlan  # pyright: ignore[reportIncompatibleVariableOverride]  # a frame keeps the plan it was made with
     emits: bool = True
-    _is_heard: bool | None = None
 
     def __init__(self, agent: AgentConfig, plan: Plan, scope: Scope, parent: Frame | None, segment: str) -> None:
         super().__init__(plan, scope, parent, segment)
@@ -500,8 +489,7 @@ class AgentFrame(GraphFrame):
         # The model that answered last is asked first in the next turn, too.
         fields.set("progress", Progress(trail=trail, model=self.progress.model))
         fields.set("endings", {})
-        fulls, self.turn = self.turn.fulls, Turn()
-        self.turn.fulls = fulls
+        self.turn = Turn()
         if self.owns_transcript:
             self.transcript.begin_turn()
         self.end_hooks()
@@ -575,10 +563,14 @@ class AgentFrame(GraphFrame):
 
     @property
     def audience(self) -> Audience:
-        if self._is_heard is None:
+        known, trail = self._audience, self.progress.trail
+        if known is None:
             around = agent_around(self.parent)
-            self._is_heard = self.emits and (around is None or around.audience.hears)
-        return Audience(self.agent.name, self.progress.trail, self._is_heard)
+            hears = self.emits and (around is None or around.audience.hears)
+            self._audience = known = Audience(self.agent.name, trail, hears)
+        elif known.path is not trail:
+            self._audience = known = known._replace(path=trail)
+        return known
 
     def emit(self, event: Event) -> None:
         """Emit a durable event of this agent."""
@@ -597,7 +589,7 @@ class AgentFrame(GraphFrame):
 
     def answer_id(self) -> str:
         """Return the id that the next message of this agent will have."""
-        return self.transcript.owner.next_message_id()
+        return self.transcript.owner().next_message_id()
 
     # Showing
 
@@ -627,13 +619,15 @@ class AgentFrame(GraphFrame):
         return ending.output if ending.value is None else Ending(output=ending.output, value=ending.value, of=ending.of)
 
     def following(self) -> tuple[str, ...]:
-        tasks = [task for task in self.tasks if task.status != "done"] or self.tasks
-        calls = self.calls if tasks and isinstance(tasks[0].node, CallNode) else ()
-        if calls:
-            names = [call_of(task, calls).name for task in tasks]
-        else:
-            names = [task.node.name for task in tasks] or [node.name for node, _ in self.routes.targets]
-        return tuple(names if len(names) < 2 else dict.fromkeys(names))
+        tasks = self.tasks
+        if not tasks:
+            return tuple(dict.fromkeys(node.name for node, _ in self.routes.targets)) if self.routes.targets else ()
+        if len(tasks) > 1:
+            tasks = [task for task in tasks if task.status != "done"] or tasks
+        calls = self.calls if isinstance(tasks[0].node, CallNode) else ()
+        if len(tasks) == 1:
+            return (call_of(tasks[0], calls).name if calls else tasks[0].node.name,)
+        return tuple(dict.fromkeys([call_of(task, calls).name if calls else task.node.name for task in tasks]))
 
     # Editing
 

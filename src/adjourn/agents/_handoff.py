@@ -96,7 +96,7 @@ class HandoffPlan(AgentPlan):
     def first(self, frame: AgentFrame) -> list[Send]:
         """Return what a turn begins with: the agent that has the turn, here or below."""
         chain, transcript = _chain(frame), frame.transcript
-        active: list[str] = transcript.owner.fields.values["active"]
+        active: list[str] = transcript.owner().fields.values["active"]
         if program_options(frame.scope).after_transfer == "root" and frame.owns_transcript:
             transcript.set_active([])
         elif chain is not None and len(active) > len(chain):

@@ -62,7 +62,8 @@ class Fields:
         """Set a field to a value that the state already owns."""
         self.values[name] = value
         self.replaced[name] = None
-        self._forget_growth((name,))
+        if self.grown or self.named:
+            self._forget_growth((name,))
         if tagged:
             self.tagged |= {name}
 
@@ -143,7 +144,9 @@ class Fields:
                 set_now[name] = values[name] if is_plain else self._stored(name)
             self.replaced = {}
         if self.grown:
-            image.add = {name: self._stored(name, since) for name, since in self.grown.items()}
+            image.add = grown_now = dict[str, Any]()
+            for name, since in self.grown.items():
+                grown_now[name] = self._stored(name, since)
             self.grown = {}
         if self.put:
             image.put = {name: self._stored_members(name, members) for name, members in self.put.items()}

@@ -245,7 +245,10 @@ class Task(UserFrame):
         scope, node, graph = self.scope, self.node, self.graph
         if self.status == "failed":
             self.begin_again()
-        started = self._start() if graph.is_heard and node.is_reported else 0.0
+        is_heard = graph.is_heard and node.is_reported
+        if is_heard and scope.has_reader:
+            self._emit_start()
+        started = time.perf_counter() if is_heard else 0.0
         try:
             if scope.cancellation.mode is not None and graph.stops_before([self]):
                 raise RunCancelled
@@ -272,28 +275,24 @@ class Task(UserFrame):
         if not alone or self.graph.parent is not None:
             self.scope.journal.soon()
 
-    def _start(self) -> float:
-        """Emit that the task starts, and return the time."""
-        if self.scope.has_reader:
-            name, path, _ = self.graph.audience
-            node, step, attempt = self.node, self.graph.step, self.attempt
-            start = NodeStart(
-                node=node.name,
-                title=self.title,
-                address=self.address,
-                attempt=attempt,
-                step=step,
-                agent=name,
-                path=path,
-            )
-            self.scope.journal.emit_live(start)
-        return time.perf_counter()
-
-    def _emit_end(self, seconds: float) -> None:
-        audience, error, writes = self.graph.audience, self.exception, self.writes
-        end = NodeEnd(
+    def _emit_start(self) -> None:
+        name, path, _ = self.graph.audience
+        start = NodeStart(
             node=self.node.name,
             title=self.title,
+            address=self.address,
+            attempt=self.attempt,
+            step=self.graph.step,
+            agent=name,
+            path=path,
+        )
+        self.scope.journal.emit_live(start)
+
+    def _emit_end(self, seconds: float) -> None:
+        node, audience, error, writes = self.node, self.graph.audience, self.exception, self.writes
+        end = NodeEnd(
+            node=node.name,
+            title=node.options.title,
             address=self.address,
             seconds=int(seconds * 1e6) / 1e6,
             cached=self.cached,
@@ -417,7 +416,12 @@ class Routing(UserFrame):
             self.status = "waiting"
             return
         self.status = "done"
-        self.targets = self.graph.routes.decided(self.node, self.condition, result)
+        known = self.condition.known
+        if type(result) is str and result in known:
+            node = known[result]
+            self.targets = [] if node is None else [node]
+        else:
+            self.targets = self.graph.routes.decided(self.node, self.condition, result)
 
     def add_result(self, image: UserImage) -> None:
         super().add_result(image)
@@ -562,9 +566,8 @@ class GraphFrame(ProgramFrame):
 
     def new_message_id(self) -> str:
         """Return the next message id: from the session's counter at the root, with a unique prefix below it."""
-        new = self.next_message_id()
         self.ids += 1
-        return new
+        return f"{self._id_prefix()}{self.ids}"
 
     def next_message_id(self) -> str:
         """Return the id that the next message will have, without using it up."""

@@ -67,9 +67,6 @@ class Routes:
 
     def decided(self, node: Node, condition: Condition, result: Any) -> list[Node]:
         """Return the nodes that a condition of a finished node leads to, by what it returned."""
-        if type(result) is str and result in condition.known:
-            found = condition.known[result]
-            return [] if found is None else [found]
         mapping = condition.mapping or {}
         if _mapped(mapping, result) is not result:
             names = [result]  # A key of the mapping, which may be None or a tuple.
