@@ -23,8 +23,11 @@ from ._reply import read_question, whole
 from ._rows import read_session
 from ._server import Command, Server
 
-PAGE = 200
-"""How many entries are read in one trip."""
+PAGES = (25, 200)
+"""How many entries are read in one trip: at first, and at most. Most callers want a page of a few."""
+
+MOST_SORTED = 10_000
+"""How many questions that expire in time are put in the order of asking here; more are found in that order."""
 
 
 class Inbox:
@@ -56,7 +59,7 @@ class Inbox:
         """Return how many questions of a term have expired, and are still open."""
         count, start, key = 0, 0, _expiring(kind_of(filter.app or ""))
         while True:
-            members = await self._server.run("ZRANGEBYSCORE", key, "-inf", repr(now), "LIMIT", start, PAGE)
+            members = await self._server.run("ZRANGEBYSCORE", key, "-inf", repr(now), "LIMIT", start, PAGES[1])
             if not members:
                 return count
             asked: list[bytes | None] = await self._server.run("ZMSCORE", term, *members)
@@ -71,10 +74,34 @@ class Inbox:
             async for page in walk(self._server, keys, bounds, after):
                 yield [entry for entry, _ in page]
             return
+        if await self._expire_soon(filter, now):
+            entries = await self._by_age(filter, after, now)
+            yield entries[: PAGES[0]]
+            for start in range(PAGES[0], len(entries), PAGES[1]):
+                yield entries[start : start + PAGES[1]]
+            return
         beside = _expiring(kind_of(filter.app or ""))
         async for page in walk(self._server, _keys(filter), _bounds(filter), after, beside=beside):
             wanted = [(entry, expiry) for entry, expiry in page if _is_in_time(filter, expiry, now)]
             yield [entry for entry, expiry in wanted if expiry is None or stretch is Stretch.ASKED]
+
+    async def _expire_soon(self, filter: QuestionFilter, now: float) -> bool:
+        """Return whether few of the questions that a filter selects expire in time, so that they are found by that."""
+        if filter.expires_before is None:
+            return False
+        terms, bounds = terms_in(filter), (f"({now!r}", _expires_before(filter))
+        soon = await self._server.gather([("ZCOUNT", _expiring(each), *bounds) for each in terms])
+        sizes = await self._server.gather([("ZCARD", each) for each in _keys(filter)])
+        return 10 * min(soon) < min(sizes) and min(soon) <= MOST_SORTED
+
+    async def _by_age(self, filter: QuestionFilter, after: tuple[float, int], now: float) -> list[Entry]:
+        """Return the entries that expire in time and have all terms of a filter, in the order of asking."""
+        keys, bounds = [_expiring(each) for each in terms_in(filter)], (f"({now!r}", _expires_before(filter))
+        found: list[Entry] = []
+        async for page in walk(self._server, keys, bounds, None, beside=_keys(filter)[0]):
+            found += [entry._replace(time=float(asked)) for entry, asked in page if asked is not None]
+        wanted = [each for each in found if _is_asked_then(filter, each.time) and (each.time, each.no) > after]
+        return sorted(wanted, key=lambda each: (each.time, each.no))
 
     async def _read(self, entries: Sequence[Entry], stretch: Stretch) -> list[tuple[SessionRow, QuestionRow, Place]]:
         commands: list[Command] = []
@@ -148,20 +175,21 @@ async def walk(
     """
     sizes = await server.gather([("ZCARD", each) for each in keys])
     first, *others = [key for _, key in sorted(zip(sizes, keys, strict=True))]
-    ends, start = list(bounds), 0  # the lowest and the highest score
+    ends, start, size = list(bounds), 0, PAGES[0]  # the lowest and the highest score
     near = int(backwards)  # which of the two is where the walk begins
     if behind is not None and _is_further(behind[0], ends[near], backwards=backwards):
         ends[near] = repr(behind[0])
     while True:
         span = ("ZREVRANGEBYSCORE", first, ends[1], ends[0]) if backwards else ("ZRANGEBYSCORE", first, *ends)
-        found: list[bytes] = await server.run(*span, "WITHSCORES", "LIMIT", start, PAGE)
+        found: list[bytes] = await server.run(*span, "WITHSCORES", "LIMIT", start, size)
         every = list(zip(found[::2], found[1::2], strict=True))
         entries = list(readable(every, lambda each: _entry(first, *each)))
         new = [each for each in entries if behind is None or _is_behind(each, behind, backwards=backwards)]
         yield await _with_all(server, new, others, beside)
-        if len(every) < PAGE:
+        if len(every) < size:
             return
-        # Not simply `start + PAGE`: questions before it may be answered meanwhile.
+        size = min(2 * size, PAGES[1])
+        # Not simply `start + size`: questions before it may be answered meanwhile.
         last = float(every[-1][1])
         start = sum(float(score) == last for _, score in every) + (start if ends[near] == repr(last) else 0)
         ends[near] = repr(last)
