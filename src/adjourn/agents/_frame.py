@@ -194,13 +194,14 @@ class Transcript:
     since. The owner is held weakly: a cycle would leave every agent's session to the garbage collector.
     """
 
-    __slots__ = ("_fields", "_scope", "_used", "before", "caller", "owner")
+    __slots__ = ("_fields", "_scope", "_used", "before", "caller", "ids", "owner")
 
     def __init__(self, owner: AgentFrame, before: Transcript | None) -> None:
         around = agent_around(owner.parent)
         self.owner: Callable[[], AgentFrame] = cast("Any", weakref.ref(owner))
         """Returns the frame that it belongs to; no frame writes here that does not keep that one."""
         self._fields = owner.fields
+        self.ids = owner.ids
         self._scope = owner.scope
         self._used: set[str] | None = None
         self.before = before
@@ -269,17 +270,16 @@ class Transcript:
 
     def pass_ids(self, entries: Iterable[TranscriptEntry]) -> None:
         """Continue counting after the ids of entries from elsewhere that are about to join."""
-        self.owner().pass_message_ids([entry.message.id for entry in entries if entry.message and entry.message.id])
+        self.ids.pass_by([entry.message.id for entry in entries if entry.message and entry.message.id])
 
     def identified(self, message: Message) -> Message:
         """Return a message with an id in this transcript."""
         if message.id is not None:
-            self.owner().pass_message_ids([message.id])
+            self.ids.pass_by([message.id])
             return message
         # Record the counter with the message, even though that may stay in a task until its siblings have ended.
-        owner = self.owner()
-        self._scope.mark(owner)
-        return message.with_id(owner.new_message_id())
+        self._scope.mark(self.owner())
+        return message.with_id(self.ids.new())
 
     def used_ids(self) -> set[str]:
         """Return the ids of the tool calls made in this turn."""
@@ -589,7 +589,7 @@ class AgentFrame(GraphFrame):
 
     def answer_id(self) -> str:
         """Return the id that the next message of this agent will have."""
-        return self.transcript.owner().next_message_id()
+        return self.transcript.ids.coming()
 
     # Showing
 

@@ -8,12 +8,14 @@ replaced. So a (list, length) pair is a snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol, cast, get_origin
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast, get_origin
 
 from msgspec import Struct
 
 from adjourn._checks import takes
+from adjourn._engine.scope import Frame
 from adjourn._schemas.fits import exact_types, is_checked, misfit, partial_type, quick_check
 from adjourn._text import a_type
 from adjourn._values import codec
@@ -35,16 +37,39 @@ def _who(writer: str) -> str:
     return writer if any(writer is each for each in (INPUT, EDIT, DEFAULT)) else f"node '{writer}'"
 
 
-class MessageIds(Protocol):
-    """Numbers the messages of a state."""
+class MessageIds:
+    """Numbers the messages of a state: by the session's counter at the root, with a unique prefix below it."""
 
-    def new_message_id(self) -> str:
+    __slots__ = ("_parent", "_segment", "count")
+
+    def __init__(self, parent: Frame | None, segment: str) -> None:
+        self._parent = parent
+        self._segment = segment
+        self.count: int = 0
+
+    def _prefix(self) -> str:
+        parent = self._parent
+        if parent is None:
+            return "m"
+        place = f"{parent.path};{self._segment} {parent.instance}"
+        return f"m{hashlib.blake2b(place.encode(), digest_size=5).hexdigest()}."
+
+    def new(self) -> str:
         """Return the next id."""
-        ...
+        self.count += 1
+        return f"{self._prefix()}{self.count}"
 
-    def pass_message_ids(self, existing: list[str]) -> None:
-        """Continue counting after ids that messages already have."""
-        ...
+    def coming(self) -> str:
+        """Return the id that the next message will have, without using it up."""
+        return f"{self._prefix()}{self.count + 1}"
+
+    def pass_by(self, existing: Iterable[str]) -> None:
+        """Continue counting after ids that messages already have: ids of another session look the same."""
+        prefix = self._prefix()
+        for each in existing:
+            number = each[len(prefix) :]
+            if each.startswith(prefix) and number.isascii() and number.isdecimal() and len(number) < 16:
+                self.count = max(self.count, int(number))
 
 
 class Changes(Struct, eq=False):
@@ -239,20 +264,20 @@ class MessagesChannel(ListChannel):
 
     def overwrite(self, changes: Changes, value: Any, writer: str) -> None:
         super().overwrite(changes, value, writer)
-        changes.ids.pass_message_ids(_existing_ids(value))
+        changes.ids.pass_by(_existing_ids(value))
 
     def identified(self, ids: MessageIds, update: Any) -> Any:
         """Return the update with an id for every message, so that a subgraph and its parent use the same ids."""
-        ids.pass_message_ids(_existing_ids(update))
-        return _identified(update, ids.new_message_id)
+        ids.pass_by(_existing_ids(update))
+        return _identified(update, ids.new)
 
     def update(self, changes: Changes, value: Any, writer: str) -> None:
         before = changes.value(self.name)
         if existing := _existing_ids(value):
-            changes.ids.pass_message_ids(existing)
+            changes.ids.pass_by(existing)
         try:
             messages: list[Message] = [] if before is ABSENT or before is None else before
-            change = apply_messages(messages, value, changes.ids.new_message_id)
+            change = apply_messages(messages, value, changes.ids.new)
         except TypeError as error:
             raise StateInvalid(self.name, f"{_who(writer)}: {error}") from error
         if change.whole is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections import deque
 from collections.abc import Awaitable, Iterable, Mapping
@@ -48,7 +47,7 @@ from adjourn.middleware.hooks import Middleware, having
 
 from ._breakpoints import answer_schema, given_fields, prompt_at
 from ._cache import CachedResult, CacheKey
-from ._channels import EDIT, INPUT, Changes, Channel, MessagesChannel
+from ._channels import EDIT, INPUT, Changes, Channel, MessageIds, MessagesChannel
 from ._fields import Fields, decode_field
 from ._node import Condition, Node, Overlay, Plan, Send
 from ._results import Writes, adopted, fan_out, listed, messages_in, nodes_named, returned_update
@@ -489,7 +488,6 @@ class GraphFrame(ProgramFrame):
         "values_new",
     )
     questions_stored: int
-    ids: int
     step: int
     count: int
     recorded: bool
@@ -500,7 +498,8 @@ class GraphFrame(ProgramFrame):
         self.around_all = plan.middleware
         self.fields: Fields = Fields()
         self._audience: Audience | None = None
-        self.step = self.count = self.ids = 0
+        self.ids: MessageIds = MessageIds(parent, segment)
+        self.step = self.count = 0
         self._values: dict[str, Any] = {}
         self.values_new: dict[str, Any] = {}
         self.phase: str = "run"
@@ -552,7 +551,7 @@ class GraphFrame(ProgramFrame):
     def _checked(self, updates: Iterable[Mapping[str, Any]], writer: str) -> Changes:
         """Return the changes that values from outside make to the state, after checking them against the schema."""
         fields, schema = self.fields.values, self.plan.schema
-        changes = Changes(fields, self)
+        changes = Changes(fields, self.ids)
         for name, value in chain.from_iterable(update.items() for update in updates):
             is_whole = type(value) is Overwrite
             adopted, plain = codec.adopt(value.value if is_whole else value, name)
@@ -563,29 +562,6 @@ class GraphFrame(ProgramFrame):
         # Only new values are checked: the others have been, and may be long.
         schema.check(changes.added(), fields)
         return changes
-
-    def new_message_id(self) -> str:
-        """Return the next message id: from the session's counter at the root, with a unique prefix below it."""
-        self.ids += 1
-        return f"{self._id_prefix()}{self.ids}"
-
-    def next_message_id(self) -> str:
-        """Return the id that the next message will have, without using it up."""
-        return f"{self._id_prefix()}{self.ids + 1}"
-
-    def _id_prefix(self) -> str:
-        if self.parent is None:
-            return "m"
-        place = hashlib.blake2b(f"{self.path} {self.instance}".encode(), digest_size=5).hexdigest()
-        return f"m{place}."
-
-    def pass_message_ids(self, existing: Iterable[str]) -> None:
-        """Continue counting after ids that messages already have: ids of another session look the same."""
-        prefix = self._id_prefix()
-        for each in existing:
-            number = each[len(prefix) :]
-            if each.startswith(prefix) and number.isascii() and number.isdecimal() and len(number) < 16:
-                self.ids = max(self.ids, int(number))
 
     def report(self) -> Report:
         schema, fields = self.plan.schema, self.fields.share()
@@ -708,7 +684,7 @@ class GraphFrame(ProgramFrame):
     def _apply(self, tasks: list[Task]) -> None:
         """Apply the writes of all tasks to the state in task order, or none of them."""
         fields, schema, several = self.fields, self.plan.schema, len(tasks) > 1
-        changes = Changes(fields.values, self)
+        changes = Changes(fields.values, self.ids)
         if several:
             _check_requests(self.requesting())
         for task in tasks:
@@ -974,7 +950,7 @@ class GraphFrame(ProgramFrame):
     def with_message_ids(self, name: str, value: Any) -> Any:
         """Return an update of a field that the parent graph shares, with an id for every message in it."""
         channel = self.plan.schema.channels.get(name)
-        return channel.identified(self, value) if isinstance(channel, MessagesChannel) else value
+        return channel.identified(self.ids, value) if isinstance(channel, MessagesChannel) else value
 
     def edit(self, values: Mapping[str, Any], as_node: str | None) -> None:
         shared = {name: self.with_message_ids(name, values[name]) for name in self.fields.exports.intersection(values)}
@@ -1042,8 +1018,8 @@ class GraphFrame(ProgramFrame):
         if self.values_new:
             image.values = lower_values(self.values_new)
             self.values_new = {}
-        if self.ids:
-            image.ids = self.ids
+        if self.ids.count:
+            image.ids = self.ids.count
         if self.questions is not None:
             self.put_questions(image)
         routes = self.routes
@@ -1068,7 +1044,7 @@ class GraphFrame(ProgramFrame):
         """Restore the stored frame, with the tasks and routings that were in progress."""
         self.recorded = True
         self.step, self.count = value_or(image.step, 0), value_or(image.count, 0)
-        self.ids, self.phase = value_or(image.ids, 0), value_or(image.phase, "run")
+        self.ids.count, self.phase = value_or(image.ids, 0), value_or(image.phase, "run")
         self.questions, self.questions_stored = None, len(image.questions)
         if image.questions:
             self.questions = self.scope.questions.named(image.questions)
