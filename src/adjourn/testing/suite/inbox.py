@@ -157,6 +157,30 @@ class InboxSuite(Bench):
             assert await store.read(ListOpen(SessionRef("s"), after=first.cursor)) == [second]
             assert await store.read(ListOpen(SessionRef("s"), after=second.cursor)) == []
 
+    async def test_the_few_that_expire_soon_are_listed_by_age(self) -> None:
+        """However many others there are, in pages, and together with other terms."""
+        chance, clock = random.Random(3), FakeClock()
+        async with self.fresh(clock) as store:
+            run, soon, late = Drive(store), clock() + 1_000.0, clock() + 2_000.0
+            await run.start()
+            numbers = list(range(80))
+            chance.shuffle(numbers)
+            for number in numbers:
+                expires, tags = soon if number % 20 == 7 else late, ("rare",) if number in (7, 8, 47) else ()
+                asked = Question(id=f"q{number}", body=b"{}", expires=expires, tags=tags, asked=float(number))
+                await run.commit(run.next(asks=(asked,)))
+            wanted = QuestionFilter(expires_before=soon + 1.0)
+            assert [each.id for each in await store.read(ListQuestions(filter=wanted))] == ["q7", "q27", "q47", "q67"]
+            (first,) = await store.read(ListQuestions(filter=wanted, limit=1))
+            rest = await store.read(ListQuestions(filter=wanted, after=first.cursor, limit=2))
+            assert [each.id for each in rest] == ["q27", "q47"]
+            for narrower, ids in (
+                (replace(wanted, tag="rare"), ["q7", "q47"]),
+                (replace(wanted, asked_after=20.0, asked_before=60.0), ["q27", "q47"]),
+            ):
+                assert [each.id for each in await store.read(ListQuestions(filter=narrower))] == ids
+                assert await store.read(CountQuestions(narrower)) == len(ids)
+
     async def test_only_what_can_be_answered_is_listed_and_counted(self) -> None:
         """Not what has ended or expired, nor what a branch asks that the head has left, nor a deleted session."""
         clock = FakeClock()
