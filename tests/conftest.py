@@ -29,6 +29,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_threa
 
 load_profile()
 
+Buffer = Callable[[int], None]
+"""Sets how many events a reader of a run holds in memory; what is above that waits in the store."""
+
 # Children import the package hundreds of times, and workers every test: without bytecode each would compile it anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
@@ -79,6 +82,16 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if measured is not None and hasattr(session.config, "workerinput"):
         measured.stop()
         measured.save()
+
+
+@pytest.fixture
+def buffer(monkeypatch: pytest.MonkeyPatch) -> Buffer:
+    """Let a test say how many events readers hold."""
+
+    def limit(events: int) -> None:
+        monkeypatch.setattr("adjourn.runner._reader.WAITING", events)
+
+    return limit
 
 
 @pytest.fixture(autouse=True)

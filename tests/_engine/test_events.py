@@ -12,6 +12,7 @@ from adjourn.events import Cancelled, CheckpointSaved, Custom, Done, Failed, Int
 from adjourn.graph import START, CompiledGraph, StateGraph
 from adjourn.stores import Store
 from tests._engine.asking import Log, Node, chain, events_of, events_until_error, lone, nothing, together
+from tests.conftest import Buffer
 
 FINAL = (Done, Interrupted, Failed, Cancelled)
 
@@ -189,8 +190,9 @@ async def test_what_a_checkpoint_event_names_is_there(store: Store):  # rule C2
             assert [asked.id for asked in await graph.pending("s")] == [asked.id for asked in event.interrupts]
 
 
-async def test_a_slow_reader_misses_nothing_durable(store: Store):  # rule A11
-    graph = chain(emits(*range(50)), emits(*range(50, 100)), store=store, buffer_size=2)
+async def test_a_slow_reader_misses_nothing_durable(store: Store, buffer: Buffer):  # rule A11
+    buffer(2)
+    graph = chain(emits(*range(50)), emits(*range(50, 100)), store=store)
     run = graph.run({}, session_id="s")
     seen: list[Event] = []
     async for event in run:

@@ -12,6 +12,7 @@ from adjourn.graph import START, StateGraph
 from adjourn.stores import Store
 from adjourn.testing import ScriptedModel
 from tests._engine.asking import events_of, lone
+from tests.conftest import Buffer
 
 
 class Log(TypedDict, total=False):
@@ -118,8 +119,8 @@ async def test_a_workflow_and_its_threads_report(store: Store):
     ]
 
 
-@pytest.mark.parametrize("buffer_size", [1, 2, 5])
-async def test_a_slow_reader_gets_the_latest_report_of_each_task(store: Store, buffer_size: int):  # rule A11
+@pytest.mark.parametrize("size", [1, 2, 5])
+async def test_a_slow_reader_gets_the_latest_report_of_each_task(store: Store, size: int, buffer: Buffer):  # rule A11
     def report(state: Any) -> None:
         for number in range(1, 1001):
             current().progress(number, 1000)
@@ -127,7 +128,8 @@ async def test_a_slow_reader_gets_the_latest_report_of_each_task(store: Store, b
     graph = StateGraph(Log, name="g")
     for name in ("a", "b"):
         graph.add_node(name, report, thread=False).add_edge(START, name)
-    run = graph.compile(store=store, buffer_size=buffer_size).run({}, session_id="s")
+    buffer(size)
+    run = graph.compile(store=store).run({}, session_id="s")
     seen: list[Progress] = []
     async for event in run:
         if isinstance(event, Progress):

@@ -15,6 +15,7 @@ from adjourn.graph import START, MessagesState, StateGraph
 from adjourn.models import Chunk, ToolCallChunk
 from adjourn.stores import Store
 from adjourn.testing import ScriptedModel
+from tests.conftest import Buffer
 
 from .crew import chat
 
@@ -81,10 +82,11 @@ async def test_a_call_is_seen_while_its_arguments_are_written(store: Store):  # 
     assert sorted(results) == ["0 characters in b.md", "300 characters in a.md"]
 
 
-@pytest.mark.parametrize("buffer_size", [1, 2, 5])
-async def test_a_slow_reader_gets_whole_calls_in_fewer_pieces(store: Store, buffer_size: int):  # rule A11
+@pytest.mark.parametrize("size", [1, 2, 5])
+async def test_a_slow_reader_gets_whole_calls_in_fewer_pieces(store: Store, size: int, buffer: Buffer):  # rule A11
     events = list[Event]()
-    async for event in Runner(writer(CALL, "done"), store=store, buffer_size=buffer_size).run("go", session_id="s"):
+    buffer(size)
+    async for event in Runner(writer(CALL, "done"), store=store).run("go", session_id="s"):
         events.append(event)
         await asyncio.sleep(0)
     assert written(events) == WHOLE

@@ -32,6 +32,7 @@ from adjourn.events import Event, from_json, to_json
 from adjourn.stores import SessionRef, Store
 from adjourn.stores.kit import GetHead
 from adjourn.testing import FunctionModel
+from tests.conftest import Buffer
 
 from .crew import LIVE, ask, call, chat, events_of, failing_events, ids, kind, note, said, transfer
 
@@ -87,10 +88,11 @@ async def test_a_durable_event_was_stored_before_it_was_seen(store: Store) -> No
             assert head.seq >= event.seq
 
 
-async def test_a_slow_reader_gets_every_durable_event(store: Store) -> None:  # rule A11
+async def test_a_slow_reader_gets_every_durable_event(store: Store, buffer: Buffer) -> None:  # rule A11
     turns = 30
     agent = LoopAgent("L", agents=[chat("A", *[f"text {n} " * 10 for n in range(turns)])], max_iterations=turns)
-    run = Runner(agent, store=store, buffer_size=4).run("go", session_id="s")
+    buffer(4)
+    run = Runner(agent, store=store).run("go", session_id="s")
     texts: list[str] = []
     async for event in run:
         await asyncio.sleep(0)
@@ -99,8 +101,9 @@ async def test_a_slow_reader_gets_every_durable_event(store: Store) -> None:  # 
     assert texts == [f"text {n} " * 10 for n in range(turns)]
 
 
-async def test_a_reader_that_never_reads_blocks_nothing(store: Store) -> None:  # rule A11
-    runner = Runner(chat("A", call("note", text="x"), "end", tools=[note]), store=store, buffer_size=1)
+async def test_a_reader_that_never_reads_blocks_nothing(store: Store, buffer: Buffer) -> None:  # rule A11
+    buffer(1)
+    runner = Runner(chat("A", call("note", text="x"), "end", tools=[note]), store=store)
     run = runner.run("go", session_id="s")
     run.detach()
     events = aiter(run)

@@ -15,6 +15,7 @@ from adjourn.graph import END, START, MessagesState, StateGraph, append
 from adjourn.stores import MemoryStore, SessionRef, Store
 from adjourn.stores.kit import GetHead
 from adjourn.testing import FakeClock, FaultStore, FunctionModel, ScriptedModel
+from tests.conftest import Buffer
 
 from .crew import ask, call, chat, ids, said, transfer
 
@@ -212,8 +213,9 @@ async def _awaited(run: Any) -> Any:
 # Readers
 
 
-async def test_a_slow_reader_gets_the_final_state_too(store: Store) -> None:  # rules L8, A11
-    run = Runner(stepping(), store=store, buffer_size=1).run("go", session_id="s")
+async def test_a_slow_reader_gets_the_final_state_too(store: Store, buffer: Buffer) -> None:  # rules L8, A11
+    buffer(1)
+    run = Runner(stepping(), store=store).run("go", session_id="s")
     events: list[Any] = []
     async for event in run:
         events.append(event)

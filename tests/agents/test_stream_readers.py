@@ -12,6 +12,7 @@ from adjourn.events import Event, Retrying
 from adjourn.models import Chunk
 from adjourn.stores import Store
 from adjourn.testing import ScriptedModel
+from tests.conftest import Buffer
 
 PIECES = [Chunk(text=f"word{number} ") for number in range(1000)]
 TEXT = "".join(piece.text for piece in PIECES)
@@ -37,10 +38,11 @@ async def test_a_model_that_never_waits_is_read_piece_by_piece(store: Store):  #
     assert [event.text for event in events if isinstance(event, Delta)] == [piece.text for piece in PIECES]
 
 
-@pytest.mark.parametrize("buffer_size", [1, 2, 5])
-async def test_a_slow_reader_gets_the_whole_text_in_fewer_pieces(store: Store, buffer_size: int):  # rule A11
+@pytest.mark.parametrize("size", [1, 2, 5])
+async def test_a_slow_reader_gets_the_whole_text_in_fewer_pieces(store: Store, size: int, buffer: Buffer):  # rule A11
     agent = ChatModelAgent("Teller", model=ScriptedModel([PIECES]))
-    run = Runner(agent, store=store, buffer_size=buffer_size).run("Tell me", session_id="s")
+    buffer(size)
+    run = Runner(agent, store=store).run("Tell me", session_id="s")
     events = list[Event]()
     async for event in run:
         events.append(event)
@@ -49,11 +51,12 @@ async def test_a_slow_reader_gets_the_whole_text_in_fewer_pieces(store: Store, b
     assert sum(isinstance(event, Delta) for event in events) < len(PIECES)
 
 
-async def test_a_slow_reader_is_told_that_a_text_is_void(store: Store):  # rule A9
+async def test_a_slow_reader_is_told_that_a_text_is_void(store: Store, buffer: Buffer):  # rule A9
     script = [[*PIECES, ModelError("cut off")], PIECES]
     agent = ChatModelAgent("Teller", model=ScriptedModel(script), retry=Retry(attempts=2, on=ModelError, backoff=0.0))
     events = list[Event]()
-    async for event in Runner(agent, store=store, buffer_size=2).run("Tell me", session_id="s"):
+    buffer(2)
+    async for event in Runner(agent, store=store).run("Tell me", session_id="s"):
         events.append(event)
         await asyncio.sleep(0)
     assert told(events) == TEXT

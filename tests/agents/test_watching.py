@@ -12,9 +12,10 @@ from adjourn import ChatModelAgent, Delta, Retry, Run, Runner, ToolCall, interru
 from adjourn.errors import InputWithdrawn, ModelError, UsageError
 from adjourn.events import Done, Event, Interrupted, MessageEvent
 from adjourn.models import Chunk, ToolCallChunk
-from adjourn.runner import CaughtUp, Draft, Watch, Watched
+from adjourn.runner import CaughtUp, Draft, Reader, Watched
 from adjourn.stores import Store
 from adjourn.testing import ScriptedModel
+from tests.conftest import Buffer
 
 
 class Teller:
@@ -53,7 +54,7 @@ def kinds(items: list[Watched]) -> list[str]:
     return [type(item).__name__ for item in items]
 
 
-async def read(watch: Watch) -> list[Watched]:
+async def read(watch: Reader) -> list[Watched]:
     return [item async for item in watch.items()]
 
 
@@ -157,8 +158,8 @@ async def test_a_watcher_of_another_process_reads_what_is_stored_and_follows(sto
     assert isinstance(items[-1], Done)
 
 
-@pytest.mark.parametrize("buffer_size", [1, 2, 5])
-async def test_a_slow_watcher_has_the_whole_text_in_the_end(store: Store, buffer_size: int):  # rule A11
+@pytest.mark.parametrize("size", [1, 2, 5])
+async def test_a_slow_watcher_has_the_whole_text_in_the_end(store: Store, size: int, buffer: Buffer):  # rule A11
     @tool
     async def ask() -> str:
         """Ask."""
@@ -166,7 +167,8 @@ async def test_a_slow_watcher_has_the_whole_text_in_the_end(store: Store, buffer
 
     calls = [ToolCall(id=f"c{number}", name="ask", arguments={}) for number in range(8)]
     agent = ChatModelAgent("Teller", model=ScriptedModel([calls, WORDS]), tools=[ask])
-    runner = Runner(agent, store=store, drafts=True, buffer_size=buffer_size)
+    buffer(size)
+    runner = Runner(agent, store=store, drafts=True)
     run = await started(runner.run("Tell me", session_id="s"))
     items: list[Watched] = []
     async for item in run.watch().items():

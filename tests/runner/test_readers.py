@@ -13,6 +13,7 @@ from adjourn.errors import StoreUnavailable
 from adjourn.events import Done, Event, Failed, Interrupted
 from adjourn.stores import Store
 from adjourn.testing import FaultStore
+from tests.conftest import Buffer
 
 from .programs import FINAL, Gate, asking, begin, held, kinds, line, step, steps, turns
 
@@ -31,13 +32,14 @@ async def read_slowly(run: Run, turns_each: int, into: list[Event] | None = None
     return events
 
 
-@pytest.mark.parametrize("buffer_size", [1, 2, 3, 7])
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
 @pytest.mark.parametrize("turns_each", [0, 1, 3, 40])
 @pytest.mark.parametrize("durability", ["step", "pause", "async"])
 async def test_a_slow_reader_gets_every_durable_event_once_and_in_order(  # rule A11
-    store: Store, buffer_size: int, turns_each: int, durability: Any
+    store: Store, buffer: Buffer, size: int, turns_each: int, durability: Any
 ):
-    graph = steps(*NAMES, store=store, buffer_size=buffer_size, durability=durability)
+    buffer(size)
+    graph = steps(*NAMES, store=store, durability=durability)
     events = await read_slowly(graph.run({}, session_id="s"), turns_each)
     assert numbers(events) == list(range(1, len(numbers(events)) + 1))
     assert isinstance(events[-1], Done)
@@ -45,16 +47,18 @@ async def test_a_slow_reader_gets_every_durable_event_once_and_in_order(  # rule
     assert kinds(events).count("NodeEnd") == len(NAMES)
 
 
-async def test_a_slow_reader_of_a_second_turn_gets_that_turn_alone(store: Store):
-    graph = steps(*NAMES, store=store, buffer_size=1)
+async def test_a_slow_reader_of_a_second_turn_gets_that_turn_alone(store: Store, buffer: Buffer):
+    buffer(1)
+    graph = steps(*NAMES, store=store)
     first = await read_slowly(graph.run({}, session_id="s"), 3)
     second = await read_slowly(graph.run({}, session_id="s"), 3)
     both = numbers(first) + numbers(second)
     assert both == list(range(1, len(both) + 1))
 
 
-async def test_a_run_does_not_wait_for_a_reader_who_stands_still(store: Store):  # rule A11
-    graph = steps(*NAMES, store=store, buffer_size=2)
+async def test_a_run_does_not_wait_for_a_reader_who_stands_still(store: Store, buffer: Buffer):  # rule A11
+    buffer(2)
+    graph = steps(*NAMES, store=store)
     run = graph.run({}, session_id="s")
     events = aiter(run)
     first = await anext(events)
@@ -63,12 +67,13 @@ async def test_a_run_does_not_wait_for_a_reader_who_stands_still(store: Store): 
     assert numbers([first, *rest]) == list(range(1, len(numbers([first, *rest])) + 1))
 
 
-async def test_a_reader_who_stands_still_costs_no_more_than_the_buffer(store: Store):  # rule A11
+async def test_a_reader_who_stands_still_costs_no_more_than_the_buffer(store: Store, buffer: Buffer):  # rule A11
     async def chatters(state: dict[str, Any]) -> None:
         for number in range(500):
             current().emit(number)
 
-    run = line(("talk", chatters), store=store, buffer_size=4).run({}, session_id="s")
+    buffer(4)
+    run = line(("talk", chatters), store=store).run({}, session_id="s")
     events = aiter(run)
     await anext(events)
     await run
@@ -77,12 +82,13 @@ async def test_a_reader_who_stands_still_costs_no_more_than_the_buffer(store: St
     assert [value for value in data if value is not None] == list(range(500))
 
 
-async def test_a_slow_reader_of_a_failing_run_is_told_and_then_it_raises(store: Store):
+async def test_a_slow_reader_of_a_failing_run_is_told_and_then_it_raises(store: Store, buffer: Buffer):
     async def fails(state: dict[str, Any]) -> None:
         raise ValueError("no luck")
 
     nodes = [(name, step(name)) for name in NAMES]
-    run = line(*nodes, ("fails", fails), store=store, buffer_size=1).run({}, session_id="s")
+    buffer(1)
+    run = line(*nodes, ("fails", fails), store=store).run({}, session_id="s")
     events: list[Event] = []
     with pytest.raises(ValueError, match="no luck"):
         await read_slowly(run, 5, into=events)
@@ -90,9 +96,10 @@ async def test_a_slow_reader_of_a_failing_run_is_told_and_then_it_raises(store: 
     assert numbers(events) == list(range(1, len(numbers(events)) + 1))
 
 
-async def test_a_slow_reader_of_a_run_whose_store_goes_away_is_not_left_waiting(store: Store):
+async def test_a_slow_reader_of_a_run_whose_store_goes_away_is_not_left_waiting(store: Store, buffer: Buffer):
     faulty = FaultStore(store, fail_at=8, times=100)
-    run = steps(*NAMES, store=faulty, buffer_size=1, store_timeout=0.3).run({}, session_id="s")
+    buffer(1)
+    run = steps(*NAMES, store=faulty, store_timeout=0.3).run({}, session_id="s")
     events: list[Event] = []
     with pytest.raises(StoreUnavailable):
         await read_slowly(run, 20, into=events)
@@ -100,8 +107,9 @@ async def test_a_slow_reader_of_a_run_whose_store_goes_away_is_not_left_waiting(
     assert events[-1].error == "StoreUnavailable"
 
 
-async def test_a_slow_reader_of_a_pause_gets_it_last(store: Store):
-    events = await read_slowly(asking(store=store, buffer_size=1).run({}, session_id="s"), 10)
+async def test_a_slow_reader_of_a_pause_gets_it_last(store: Store, buffer: Buffer):
+    buffer(1)
+    events = await read_slowly(asking(store=store).run({}, session_id="s"), 10)
     assert isinstance(events[-1], Interrupted)
 
 

@@ -447,7 +447,6 @@ async def test_wrong_arguments_are_refused_where_they_are_given(store: Store):
         {"max_concurrency": 0},
         {"lease_ttl": 0},
         {"store_timeout": -1},
-        {"buffer_size": 0},
         {"shop": 1},
     ]
     for wrong in mistakes:

@@ -13,6 +13,7 @@ from adjourn.events import Done, Event
 from adjourn.runner._heartbeat import Heartbeat
 from adjourn.stores import MemoryStore, SessionRef, Store
 from adjourn.stores.kit import GetHead
+from tests.conftest import Buffer
 
 from .programs import Gate, awaited, begin, events_of, held, line, step, steps, turns
 
@@ -212,8 +213,9 @@ async def test_two_readers_both_get_every_event(store: Store, durability: Any): 
     assert numbers(one) == list(range(1, len(numbers(one)) + 1))
 
 
-async def test_a_slow_reader_and_a_fast_one_both_get_every_event(store: Store):  # rule A11
-    run = steps(*"abcdefgh", store=store, buffer_size=2).run({}, session_id="s")
+async def test_a_slow_reader_and_a_fast_one_both_get_every_event(store: Store, buffer: Buffer):  # rule A11
+    buffer(2)
+    run = steps(*"abcdefgh", store=store).run({}, session_id="s")
     slow: list[Event] = []
 
     async def read_slowly(run: Run) -> None:

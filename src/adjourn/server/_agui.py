@@ -26,7 +26,7 @@ from adjourn.errors import (
 )
 from adjourn.events import FINAL, Cancelled, Done, Failed, Final, Interrupt, Interrupted
 from adjourn.messages import Message
-from adjourn.runner import Run, Runner, Watch
+from adjourn.runner import Reader, Run, Runner
 from adjourn.tools import ToolCallInfo
 
 from ._agents import Agents, ServedAgent
@@ -272,7 +272,7 @@ class _Turn:
         yield await self._snapshot()
         yield _frame({"type": "RUN_FINISHED", **self._ids, "outcome": {"type": "cancelled"}})
 
-    async def frames(self, watch: Watch, encoder: Encoder) -> AsyncGenerator[bytes]:
+    async def frames(self, watch: Reader, encoder: Encoder) -> AsyncGenerator[bytes]:
         """Yield the stream of a run."""
         yield self._opening()
         try:

@@ -14,7 +14,7 @@ from adjourn._hiding import logger
 from adjourn._text import visible_line
 from adjourn.errors import AdjournError, StoreUnavailable, text_of
 from adjourn.events import FINAL, Failed
-from adjourn.runner import CaughtUp, Draft, Run, Runner, RunResult, Watch, Watched
+from adjourn.runner import CaughtUp, Draft, Reader, Run, Runner, RunResult, Watched
 from adjourn.sessions import SessionStatus
 from adjourn.stores import SessionRef
 from adjourn.stores.kit import GetHead, ListEvents
@@ -37,7 +37,7 @@ class Streams:
         self._keep_alive = keep_alive
         self._stall = stall
 
-    def of(self, watch: Watch, runner: Runner, session_id: str, user_id: str | None, *, is_turn: bool) -> EventStream:
+    def of(self, watch: Reader, runner: Runner, session_id: str, user_id: str | None, *, is_turn: bool) -> EventStream:
         """Return the stream of a session; that of a turn ends with the turn's last event, or says that it goes on."""
         frames = _frames(watch, runner, session_id, user_id, is_turn=is_turn)
         return self.response(frames, _headers(session_id), after=watch.seen)
@@ -117,7 +117,7 @@ def events_url(session_id: str) -> str:
 
 
 async def _frames(
-    watch: Watch, runner: Runner, session_id: str, user_id: str | None, *, is_turn: bool
+    watch: Reader, runner: Runner, session_id: str, user_id: str | None, *, is_turn: bool
 ) -> AsyncGenerator[bytes]:
     last: Watched | None = None
     with contextlib.closing(watch):  # It may have joined a run, and its items need not be read.
