@@ -2,7 +2,6 @@
 
 from adjourn.sessions import Checkpoint, Diff, SessionStatus, Tree
 
-from ._drafts import Draft
 from ._notices import NoticeKind, Notify, Occasion
 from ._opening import TurnOptions
 from ._queue import Submission
@@ -20,7 +19,6 @@ __all__ = [
     "CaughtUp",
     "Checkpoint",
     "Diff",
-    "Draft",
     "Limits",
     "NoticeKind",
     "Notify",

@@ -52,7 +52,7 @@ from adjourn.stores.types import Answer, Answered, Head, Header, Lease, Loaded, 
 
 from ._heartbeat import Heartbeat
 from ._log import LogWriter, Persistence, Tail
-from ._reader import Readers
+from ._reader import Listener, Readers
 from ._settings import RunnerSettings
 
 
@@ -329,6 +329,8 @@ class LiveSessions:
         self.until_done: set[str] = set()
         self.take_next: Callable[[SessionRef, Any], None] = _no_queue
         self.observer: RunObserver | None = None
+        self.listen: Callable[[], Listener] | None = None
+        """Makes what hears the events of a run that this runner drives, whether or not anybody reads it."""
         self._kept: OrderedDict[str, LiveSession] = OrderedDict()
         # When to yield to the event loop: one time for all runs, as one may follow another.
         self.yield_deadline: float = 0.0

@@ -7,7 +7,7 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -22,7 +22,6 @@ from adjourn.stores.kit import GetHead, ListEvents
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import Head, SessionRef
 
-from ._drafts import Draft, Drafts
 from ._log import LogWriter
 from ._loops import waited, wake
 
@@ -45,7 +44,7 @@ class CaughtUp(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=
     seq: int
 
 
-Watched: TypeAlias = Event | CaughtUp | Draft
+Watched: TypeAlias = Event | CaughtUp
 """What a `Reader` reads."""
 
 _LAST = frozenset(FINAL)  # Looked up for every streamed token: a set is faster than a tuple of classes.
@@ -64,8 +63,9 @@ class Reader:
     - `_queue` is None while no run of this process is read. Then the log is followed.
     - `_until` is not 0 if the log has events that the queue lacks: those after `seen`, up to this number. They come
       before what is in the queue. That is so after joining a run, and after the queue was full.
-    - `_is_level` says that the pieces in the queue continue texts that the reader has. Otherwise they are dropped until
-      all else is read; then the drafts have them. Only a reader with `_marks` is ever not level.
+    - `_is_level` says that the reader gets live events. It does not after joining a run in its middle, and after the
+      queue was full, until it has read everything else and is told so by `CaughtUp`. Then it can look up elsewhere what
+      it missed, such as the beginning of a text. Only a reader with `_marks` is ever not level.
 
     A run on another thread may emit at any time. So `has_ended` is read before the queue is, and the queue is filled
     again before its `told` is read.
@@ -86,8 +86,8 @@ class Reader:
     ) -> None:
         """Read after an event, up to the end of the run that began after event `since` (None: that is live now).
 
-        With `find`, runs of this process are read along from this moment on, and `CaughtUp` and drafts are yielded,
-        unless the run just `begins`. It does not end with the run if it is to `stay`; and if it is to `outlast` a
+        With `find`, runs of this process are read along from this moment on, and `CaughtUp` is yielded, unless the run
+        just `begins`. It does not end with the run if it is to `stay`; and if it is to `outlast` a
         process that drives the run and dies, it waits for another one to continue. Unless `whole`, a pause comes
         without its questions, and an end without its state.
         """
@@ -127,6 +127,11 @@ class Reader:
             journal.scope.has_reader = True  # It may have been started by a caller who did not read it.
         if max(queue.told, self.seen) < journal.tail.seq and not journal.is_unstored:
             self._until = queue.told = journal.tail.seq
+
+    @property
+    def listener(self) -> Listener | None:
+        """What hears the run of this process that is read at the moment."""
+        return None if self._queue is None else self._queue.readers.listener
 
     def close(self) -> None:
         """Stop reading along; a caller who reads to the end, or closes `items`, need not call this."""
@@ -177,8 +182,8 @@ class Reader:
             self._until, self._is_level = queue.refill(), not self._marks
             return []
         if not self._is_level:
-            self._is_level = True
-            return [*self._catch_up(), *([] if readers.drafts is None else readers.drafts.now())]
+            self._is_level = self._has_caught_up = True
+            return [CaughtUp(seq=self.seen)]
         if not has_ended:
             return None
         self.close()
@@ -328,6 +333,14 @@ def _joined(last: Delta, piece: Delta) -> list[Delta]:
     return [last, piece]
 
 
+class Listener(Protocol):
+    """Hears all events of one run of this process, on its thread, before its readers have them."""
+
+    def note(self, event: Event) -> None:
+        """Hear an event; it must not raise anything."""
+        ...
+
+
 _changing_readers = threading.Lock()
 
 
@@ -342,8 +355,7 @@ class Readers:
     loop: asyncio.AbstractEventLoop | None = None
     before: int = 0
     queues: tuple[EventQueue, ...] = ()
-    drafts: Drafts | None = None
-    """What the run is writing, if readers may begin in the middle."""
+    listener: Listener | None = None
     has_ended: bool = False
     last: Event | None = None
     """The last event of the run, if it is not in the log: it comes after everything that is."""
@@ -353,9 +365,9 @@ class Readers:
         if events and type(last := events[-1]) in _LAST and last.seq is None:
             self.last = last
             events = events[:-1]
-        if self.drafts is not None:
+        if self.listener is not None:
             for event in events:
-                self.drafts.note(event)
+                self.listener.note(event)
         for queue in self.queues:
             queue.put(events)
 

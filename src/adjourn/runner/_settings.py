@@ -49,7 +49,6 @@ class Options(TypedDict, Generic[Deps], total=False):
     max_threads: how many sync functions of one session may run at once; 32 by default, out of 64 for the process.
     lease_ttl: seconds after which a session whose process does not respond may be taken over; 30 by default.
     store_timeout: seconds that a run waits for a store that does not answer, before it fails; 30 by default.
-    drafts: whether runs keep what they are writing for whoever begins to `watch` in the middle; False by default.
     max_session_bytes: what a session may hold; a run that would store more fails. 256 MiB by default, and at most.
     clock: a function that returns the time in seconds since 1970, such as a fake for tests; `time.time` by default.
     new_id: a function that returns ids for sessions and branches; random ones by default.
@@ -74,7 +73,6 @@ class Options(TypedDict, Generic[Deps], total=False):
     max_threads: int
     lease_ttl: float
     store_timeout: float
-    drafts: bool
     max_session_bytes: int
     clock: Callable[[], float] | None
     new_id: Callable[[], str] | None
@@ -133,7 +131,6 @@ class RunnerSettings(Settings):
             raise UsageError(f"max_threads={self.max_threads!r}: give 1 or more.")
         self.lease_ttl: float = _seconds("lease_ttl", options.get("lease_ttl", 30.0))
         self.store_timeout: float = _seconds("store_timeout", options.get("store_timeout", 30.0))
-        self.drafts: bool = choice("drafts", options.get("drafts", False))
         self.max_session_bytes: int = options.get("max_session_bytes", MAX_BYTES)
         if not is_count(self.max_session_bytes) or self.max_session_bytes > MAX_BYTES:
             raise UsageError(f"max_session_bytes={self.max_session_bytes!r}: give a number up to {MAX_BYTES}.")

@@ -21,7 +21,6 @@ from adjourn.events import FINAL, CheckpointSaved, Delta, Event, Failed
 from adjourn.sessions._sync import as_twin, wait_for
 from adjourn.stores.types import SessionRef
 
-from ._drafts import Drafts
 from ._driving import drive, stored_end, stored_result
 from ._following import CancelMode, RunFollower, check_mode
 from ._live import Ending, LiveSession
@@ -211,8 +210,8 @@ class Run(Defaulted, Generic[Out_co, State_co]):
         self._follower = follower
         self._sessions = sessions = follower.sessions
         self._readers = readers = Readers()
-        if sessions.settings.drafts:
-            readers.drafts = Drafts()
+        if sessions.listen is not None:
+            readers.listener = sessions.listen()
         self.deliver = readers.deliver
         self._live: LiveSession | None = None
         self._outcome: RunResult[Out_co, State_co] | BaseException | None = None
@@ -482,7 +481,7 @@ class Run(Defaulted, Generic[Out_co, State_co]):
     @property
     def wants_events(self) -> bool:
         """Whether anybody reads the run, or may begin to in the middle."""
-        return bool(self._readers.queues) or self._readers.drafts is not None
+        return bool(self._readers.queues) or self._readers.listener is not None
 
     async def __aiter__(self) -> AsyncGenerator[Event]:
         readers = self._readers
@@ -530,9 +529,9 @@ class Run(Defaulted, Generic[Out_co, State_co]):
         """Read a run that was started, along with others, from this moment on; leaving stops nothing.
 
         Begin with it right after `start` and nothing is missed. An attached run is read from where it was attached:
-        what is stored, then `CaughtUp`, then with a runner that keeps `drafts` what is being written, then what
-        happens. It ends with the run, or not at all if it is to `stay`. If it is to `outlast` a process that drives the
-        run and dies, it waits for another one, such as a worker, to go on.
+        what is stored, then `CaughtUp`, then what happens; of a text that is being written, only what comes from then
+        on. It ends with the run, or not at all if it is to `stay`. If it is to `outlast` a process that drives the run
+        and dies, it waits for another one, such as a worker, to go on.
         """
         if not self._has_started:
             raise UsageError("watch() reads a run that was started: await run.start() first.")

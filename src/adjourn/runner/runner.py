@@ -73,7 +73,6 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         max_session_bytes: what a session may hold; a run that would store more fails. 256 MiB by default, and at most.
         lease_ttl: seconds after which a session whose process does not respond may be taken over; 30 by default.
         store_timeout: seconds that a run waits for a store that does not answer, before it fails; 30 by default.
-        drafts: whether runs keep what they are writing for whoever begins to `watch` in the middle; False by default.
         clock: a function that returns the time in seconds since 1970, such as a fake for tests; `time.time` by default.
         new_id: a function that returns ids for sessions and branches; random ones by default.
 
